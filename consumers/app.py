@@ -17,7 +17,7 @@ from bus.errors import ConfigurationError
 from bus.opening import Opening
 from bus.payloads.payload_types import Registry, payload_type
 from bus.protocol.envelope import Agent
-from bus.protocol.identifiers import is_text_id
+from bus.protocol.identifiers import is_schema_version, is_text_id
 from bus.protocol.signatures import Signer, Verifier
 from bus.topics.names import check_group, check_namespace, group_of_agent
 from bus.trust.policy import NO_POLICY, Policy
@@ -45,7 +45,8 @@ class App(Handlers):
     *roles* are the recipient roles it answers to, *types* further payload classes it publishes. Those that handlers
     return are found from their annotations.
 
-    *capabilities* is what its card in the directory says it can do, by default the message types that it handles.
+    *capabilities* is what its card in the directory says it can do, by default the message types that it handles;
+    *version* is on the card, too, and a checkpoint of another version is not resumed.
 
     *middleware* is put around every handler, outermost first: functions that take the next handler and return one.
 
@@ -73,6 +74,7 @@ class App(Handlers):
         verifier: Verifier | None = None,
         middleware: Iterable[Middleware] = (),
         capabilities: Iterable[str] = (),
+        version: str = "1.0.0",
     ) -> None:
         super().__init__(middleware=middleware)
         if not isinstance(agent, str | Agent):
@@ -95,6 +97,9 @@ class App(Handlers):
         if isinstance(capabilities, str):
             raise ConfigurationError(f"capabilities are a collection of texts: write capabilities=[{capabilities!r}]")
         self.capabilities = tuple(capabilities)
+        if not is_schema_version(version):
+            raise ConfigurationError(f"version {version!r} is not of the form 1.0.0")
+        self.version = version
         self.policy: Policy = NO_POLICY if policy is None else policy
         self.signer = signer
         self.verifier = verifier
@@ -118,6 +123,7 @@ class App(Handlers):
             subscriptions=MappingProxyType(subscriptions),
             types=(*self._types, *returned),
             lifespans=self.lifespans,
+            version=self.version,
             capabilities=self.capabilities,
             sagas=sagas,
             mail=mail_subscriptions(sagas, holds=any(each.approval is not None for each in handled.values())),

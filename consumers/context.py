@@ -7,8 +7,8 @@ Owns collecting outputs that leave with the outcome (`send`), sending at once (`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
-from typing import TypeVar, Unpack
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, TypeVar, Unpack
 
 from bus.clock import Clock
 from bus.errors import ContractError, DeadlineError, SettingMissing
@@ -18,6 +18,7 @@ from bus.protocol.sealing import Message
 from bus.trust.effective_labels import EffectiveLabels
 from consumers.approvals.approval import ApprovalGiven
 from consumers.inbox.base import Transaction
+from consumers.inbox.remembered_steps import RememberedSteps, StepStore
 from consumers.settling.outputs import Output
 from producers.outcomes import PublishRejected, Receipt
 from producers.publisher import Publisher
@@ -59,11 +60,14 @@ class Context:
         "_has_inbox",
         "_publisher",
         "_requests",
+        "_step_store",
+        "_version",
         "approval",
         "attempt",
         "message",
         "outputs",
         "over",
+        "remembered",
         "run",
     )
 
@@ -80,7 +84,13 @@ class Context:
         has_inbox: bool = False,
         run: RunLabels | None = None,
         approval: ApprovalGiven | None = None,
+        step_store: Callable[[], StepStore] | None = None,
+        version: str = "1.0.0",
     ) -> None:
+        self.remembered: RememberedSteps | None = None
+        """What this run and earlier ones have paid for; None until it is asked for."""
+        self._step_store = step_store
+        self._version = version
         self.message = message
         """The sealed message, which passed every gate."""
         self.attempt = attempt
@@ -169,6 +179,72 @@ class Context:
             error = DeadlineError("no time is left to this run")
             raise PublishRejected(f"not sent: {error}", error)
         return await self._requests.ask(payload, reply, timeout_s=timeout_s, run=self.run, **options)
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        key: object = None,
+        type: Any = None,  # noqa: A002 - the word for it
+        **named: Any,
+    ) -> Any:
+        """Return what `function(*arguments)` returns, and call it once per message, whatever crashes.
+
+            plan = await context.step("plan", call_model, prompt)
+
+        The result is kept beside the inbox's row, by *name* and the arguments: a later run of this message gets it
+        back, with the level that the run had. Other arguments, or another *key*, call the function again. *type*: the
+        class of the result, which is JSON of at most 256 KiB; without one it comes back as dicts and lists, also the
+        first time. An ordinary function runs in a thread. What raises is not kept.
+
+        Raises ContractError for what has no JSON form, and as `transaction` where there is no inbox or no key.
+        """
+        return await self._remembering().step(name, function, arguments, named, key=key, kind=type)
+
+    async def steps(
+        self,
+        name: str,
+        functions: Sequence[Callable[..., Any]],
+        *,
+        limit: int = 4,
+        type: Any = None,  # noqa: A002 - the word for it
+    ) -> list[Any]:
+        """Return the results of *functions*, each a `step`, with at most *limit* of them at work at once.
+
+        notes = await context.steps("search", [partial(search, query) for query in plan["queries"]], limit=4)
+        """
+        return await self._remembering().steps(name, functions, limit=limit, kind=type)
+
+    async def checkpoint(self, value: Any) -> None:
+        """Keep *value* for a later run of this message, which `resumed` gives it to."""
+        await self._remembering().checkpoint(value)
+
+    async def resumed(self, type: Any = None) -> Any:  # noqa: A002 - the word for it
+        """Return the last `checkpoint` of an earlier run of this message by this version of the app, or None."""
+        return await self._remembering().resumed(type)
+
+    def is_older(self, seen: int) -> bool:
+        """Tell whether the message's `sequence` comes before *seen*: for a receiver that wants last-writer-wins."""
+        sequence = self.message.metadata.sequence
+        return sequence is not None and sequence < seen
+
+    def _remembering(self) -> RememberedSteps:
+        if self.remembered is None:
+            if self._step_store is None:
+                raise self._has_no_row("a step is remembered")
+            self.remembered = RememberedSteps(self._step_store(), self.run, version=self._version)
+        return self.remembered
+
+    def _has_no_row(self, what: str) -> ContractError | SettingMissing:
+        """Return why there is nothing to write beside."""
+        if not self._has_inbox:
+            text = f"{what} beside the inbox: give inbox.url a store (on Kafka, postgresql://...)"
+            return SettingMissing("inbox.url", text)
+        return ContractError(
+            f"{what} beside the inbox's row, and the message has no idempotency key (dedup='always' needs none)",
+            "/routing/idempotency_key",
+        )
 
     async def transaction(self) -> Transaction:
         """Return the inbox's own transaction, the same one each time.

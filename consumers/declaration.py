@@ -111,6 +111,8 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[type[Any], ...]
     lifespans: tuple[Lifespan, ...] = ()
     """What is opened before the first message and closed after the last, in this order."""
+    version: str = "1.0.0"
+    """The version of the program: on its card, and by which checkpoints count."""
     capabilities: tuple[str, ...] = ()
     """What its card says it can do; by default the message types that it handles."""
     sagas: tuple[Any, ...] = ()

@@ -62,6 +62,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     tiers: tuple[Tier, ...]
     topics: tuple[str, ...]
     view: GroupView
+    app_version: str = "1.0.0"
 
     def timeout_of(self, subscription: Subscription) -> float:
         """Return the seconds that a run of *subscription* may take; inf: as long as its message lives."""
@@ -97,6 +98,7 @@ def make_plan(
             redrive_topic(namespace, app.group),
             *([mailbox_topic(namespace, app.group)] if app.has_mailbox else []),
         ),
+        app_version=app.version,
         view=_make_view(app, settings, clock or SystemClock(), note),
     )
 

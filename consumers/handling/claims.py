@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -184,6 +184,14 @@ class InboxClient:
                 return False
         return await self._answer(partition, lambda: self._inbox.finish(hold.key, hold.token, outputs), after)
 
+    def steps_of(self, hold: ActiveClaim) -> StepsOfClaim:
+        """Return where a run remembers, under its claim *hold*."""
+        return StepsOfClaim(self._inbox, hold)
+
+    async def forget_steps(self, hold: ActiveClaim) -> None:
+        """Delete what runs of the message have remembered. Raises InboxError."""
+        await self._inbox.forget(hold.key)
+
     async def release_with(self, hold: ActiveClaim) -> bool:
         """Free the claim *hold* in its transaction, and commit both; False: another worker has claimed it since."""
         assert hold.transaction is not None  # noqa: S101 - what was written is in it
@@ -351,6 +359,24 @@ class ActiveClaim(msgspec.Struct):
     """Lets one coroutine of the handler begin the transaction while the others wait."""
     over: bool = False
     """The handler has ended: its leftover tasks get no transaction."""
+
+
+class StepsOfClaim:
+    """A StepStore of the run that holds a claim."""
+
+    __slots__ = ("_hold", "_inbox")
+
+    def __init__(self, inbox: Inbox, hold: ActiveClaim) -> None:
+        self._inbox = inbox
+        self._hold = hold
+
+    async def read(self) -> Mapping[str, bytes]:
+        """Return what earlier runs have kept. Raises InboxError."""
+        return await self._inbox.remembered(self._hold.key)
+
+    async def write(self, name: str, data: bytes) -> bool:
+        """Keep *data*; False: another worker has the claim. Raises InboxError."""
+        return await self._inbox.remember(self._hold.key, self._hold.token, name, data)
 
 
 class ClaimRequest(Ask, kw_only=True, eq=False, gc=False):

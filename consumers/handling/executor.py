@@ -7,6 +7,7 @@ and its `Outcome`, which is settled in one place. Slots and deadlines are in `co
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -239,7 +240,7 @@ class Executor:
 
     # The run.
 
-    async def _run(  # noqa: C901 - one coroutine for what nearly every message goes through
+    async def _run(  # noqa: C901, PLR0912 - one coroutine for what nearly every message goes through
         self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot, hold: ActiveClaim | None
     ) -> Outcome:
         """Run the handler of *delivery*, and return its outcome."""
@@ -283,10 +284,13 @@ class Executor:
                 outputs = await self._seal(delivery.message, drafts, returned, hold, run)
             if agreed is not None and hold is not None:
                 outputs = await self._consume(agreed, outputs, delivery, hold)
-            if not outputs and self._store_later(hold, lane, delivery):
+            keeps_steps = context is not None and context.remembered is not None and context.remembered.used
+            if not outputs and not keeps_steps and self._store_later(hold, lane, delivery):
                 return AWAIT_INBOX
             if hold is not None and not await self._store(hold, outputs, delivery, slot):
                 return _STALE
+            if keeps_steps:
+                await self._forget_steps(hold)
         except (HandlerCutError, GaveUpError):
             await self._release(hold)
             return DROPPED
@@ -394,6 +398,8 @@ class Executor:
             has_inbox=claims is not None,
             run=run,
             approval=approval,
+            step_store=None if hold is None or claims is None else partial(claims.steps_of, hold),
+            version=self._plan.app_version,
         )
 
     def _has_run(
@@ -469,6 +475,12 @@ class Executor:
             return False
         reach("inboxed")
         return True
+
+    async def _forget_steps(self, hold: ActiveClaim | None) -> None:
+        """Delete what the run has remembered: its result is durable. What stays is purged with the row."""
+        if hold is not None and self._claims is not None:
+            with contextlib.suppress(InboxError):
+                await self._claims.forget_steps(hold)
 
     async def _release(self, hold: ActiveClaim | None) -> None:
         if hold is not None and self._claims is not None:

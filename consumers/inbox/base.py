@@ -12,7 +12,7 @@ without a result never counts as done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -236,6 +236,18 @@ class Inbox(Protocol):
 
     async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
         """Free a claim, and commit *transaction* with that; False: it is another's by now, and nothing is written."""
+
+    async def remembered(self, key: Key) -> Mapping[str, bytes]:
+        """Return what runs of the message under *key* have remembered, by name."""
+
+    async def remember(self, key: Key, token: int, name: str, data: bytes) -> bool:
+        """Keep *data* under *name* for later runs of the message; False: the claim is another's by now.
+
+        What was kept under the name before is replaced. It is deleted with the row at the latest.
+        """
+
+    async def forget(self, key: Key) -> None:
+        """Delete all that runs of the message under *key* have remembered."""
 
     async def begin(self) -> OwnTransaction:
         """Open a transaction for one handler, or for the bus's own rows."""

@@ -142,7 +142,7 @@ def card_of(app: Declaration) -> AgentCard:
     return AgentCard(
         agent_id=app.agent_id,
         name=app.agent_id[:100],
-        version="1.0.0",
+        version=app.version,
         capabilities=capabilities[:_MOST_CAPABILITIES],
         schema_versions=tuple(versions),
         accepts=tuple(accepts),

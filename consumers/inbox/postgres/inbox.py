@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -190,6 +190,28 @@ class PostgresInbox:
         finally:
             self._forget(identity, token)
 
+    async def remembered(self, key: Key) -> Mapping[str, bytes]:
+        async with self._connection() as connection:
+            if not await connection.fetchval(statements.STEPS_EXIST):
+                return {}
+            rows = await connection.fetch(statements.STEPS, key_digest(key_text(key)))
+            return {row["name"]: bytes(row["data"]) for row in rows}
+
+    async def remember(self, key: Key, token: int, name: str, data: bytes) -> bool:
+        identity = key_digest(key_text(key))
+        async with self._connection() as connection:
+            if not await connection.fetchval(statements.STEPS_EXIST):
+                await statements.make_steps_table(connection)
+            async with connection.transaction(isolation="read_committed"):
+                if await connection.fetchval(statements.STILL_CLAIMED, identity, self._owner, token) is None:
+                    return False
+                await connection.execute(statements.REMEMBER, identity, name, data)
+                return True
+
+    async def forget(self, key: Key) -> None:
+        async with self._connection() as connection:
+            await connection.execute(statements.FORGET, key_digest(key_text(key)))
+
     async def begin(self) -> PostgresTransaction:
         if self._sessions is None or self._renewal is None:
             raise InboxError("the inbox is not open")
@@ -207,8 +229,12 @@ class PostgresInbox:
             async with self._connection() as connection:
                 count = int((await connection.execute(statements.PURGE, _PURGED_AT_ONCE)).rpartition(" ")[2])
             if not count:
-                return total
+                break
             total += count
+        async with self._connection() as connection:
+            if await connection.fetchval(statements.STEPS_EXIST):
+                await connection.execute(statements.PURGE_STEPS)
+        return total
 
     async def close(self) -> None:
         if self._renewal is None or self._sessions is None:

@@ -18,18 +18,25 @@ __all__ = [
     "ENROL",
     "FINISH",
     "FINISH_SILENT",
+    "FORGET",
     "INSERT",
     "INSERT_FIRSTS",
     "IS_ACTIVE",
     "IS_FINISHED",
     "PURGE",
     "PURGE_OWNERS",
+    "PURGE_STEPS",
     "RELEASE",
+    "REMEMBER",
     "RENEW",
+    "STEPS",
+    "STEPS_EXIST",
+    "STILL_CLAIMED",
     "STRIKE",
     "UPDATE",
     "leave",
     "locked_row",
+    "make_steps_table",
     "migrate",
     "named",
     "placed",
@@ -90,6 +97,26 @@ FROM unnest($2::bytea[], $3::bigint[]) AS ended (id, token)
 WHERE sealbus_inbox.id = ended.id AND sealbus_inbox.token = ended.token
     AND owner = $1 AND state = 'claimed'
 RETURNING sealbus_inbox.id"""
+
+STEPS_EXIST: Final = "SELECT to_regclass('sealbus_steps') IS NOT NULL"
+
+STEPS_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS sealbus_steps (
+    id bytea NOT NULL, name text NOT NULL, data bytea NOT NULL, PRIMARY KEY (id, name))"""
+
+STEPS: Final = "SELECT name, data FROM sealbus_steps WHERE id = $1"
+
+# The row is locked: a claim that is taken over meanwhile waits, and the one who has lost it writes nothing.
+STILL_CLAIMED: Final = """
+SELECT 1 FROM sealbus_inbox WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'claimed' FOR UPDATE"""
+
+REMEMBER: Final = """
+INSERT INTO sealbus_steps (id, name, data) VALUES ($1, $2, $3)
+ON CONFLICT (id, name) DO UPDATE SET data = excluded.data"""
+
+FORGET: Final = "DELETE FROM sealbus_steps WHERE id = $1"
+
+PURGE_STEPS: Final = "DELETE FROM sealbus_steps AS s WHERE NOT EXISTS (SELECT FROM sealbus_inbox WHERE id = s.id)"
 
 IS_ACTIVE: Final = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'active')"
 
@@ -178,6 +205,13 @@ def named(key: Key) -> tuple[bytes, str]:
     text = key_text(key)
     legible = text if text.isascii() else "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
     return key_digest(text), legible
+
+
+async def make_steps_table(connection: Any) -> None:
+    """Create the table of steps where it is missing."""
+    async with connection.transaction(isolation="read_committed"):
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
+        await connection.execute(STEPS_TABLE)
 
 
 async def locked_row(connection: Any, identity: bytes) -> Row | None:

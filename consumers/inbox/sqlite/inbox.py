@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from consumers.inbox.base import AlreadyDone, Ask, Claim, Claimed, Dialect, End,
 from consumers.inbox.claim_rules import Claimant
 from consumers.inbox.lease import Lease
 from consumers.inbox.row_encoding import encode_outputs, key_text
-from consumers.inbox.sqlite import bulk
+from consumers.inbox.sqlite import bulk, steps
 from consumers.inbox.sqlite.group_commit import InboxJob, InboxWriter, JobBatch, WriterSession
 from consumers.inbox.sqlite.table import Table
 from consumers.inbox.sqlite.transaction import SqliteTransaction, fetched, or_undone
@@ -156,6 +156,20 @@ class SqliteInbox:
         finally:
             self._forget(text, token)
 
+    async def remembered(self, key: Key) -> Mapping[str, bytes]:
+        return await self._run(partial(steps.remembered, key_text(key)))
+
+    async def remember(self, key: Key, token: int, name: str, data: bytes) -> bool:
+        text = key_text(key)
+        future: asyncio.Future[bool] = self._future()
+        action = partial(steps.remember, text, self._owner, token, name, data)
+        # Durable: a crash of the machine must not cost the call once more.
+        self._writer.submit(InboxJob(future, action, text, durable=True))
+        return await future
+
+    async def forget(self, key: Key) -> None:
+        await self._run(partial(steps.forget, key_text(key)))
+
     async def begin(self) -> SqliteTransaction:
         session = WriterSession()
         transaction = SqliteTransaction(lambda action, key="": self._submit(action, key, session=session))
@@ -178,6 +192,7 @@ class SqliteInbox:
         total = 0
         while count := await self._run(self._purge):
             total += count
+        await self._run(steps.purge)
         return total
 
     async def close(self) -> None:

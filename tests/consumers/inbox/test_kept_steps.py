@@ -1,0 +1,159 @@
+"""What every inbox promises about what runs remember beside their rows, and about processes' transactions."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bus.clock import SystemClock
+from consumers.inbox.base import AlreadyDone
+from consumers.sagas.process import Process, process_id
+from consumers.sagas.store import NewWait, ProcessChange, ProcessStore
+from tests.consumers.inbox.stores import OUTPUTS, Store, claim, claimed, key
+
+
+async def test_what_a_run_keeps_is_there_for_the_next_one(store: Store) -> None:
+    first = await store.open("a")
+    token = (await claimed(first)).token
+    assert await first.remembered(key()) == {}
+    assert await first.remember(key(), token, "plan", b"one")
+    assert await first.remember(key(), token, "plan", b"two")
+    assert await first.remember(key(), token, "other", b"three")
+    assert await first.remembered(key()) == {"plan": b"two", "other": b"three"}
+    assert await first.remembered(key("another")) == {}
+    await first.release(key(), token)
+    again = (await claimed(first)).token
+    assert not await first.remember(key(), token, "plan", b"late")
+    assert await first.remember(key(), again, "plan", b"newer")
+    await first.forget(key())
+    assert await first.remembered(key()) == {}
+
+
+async def test_a_claim_is_released_together_with_what_was_written(store: Store) -> None:
+    inbox = await store.open("a")
+    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store._clock or SystemClock())
+    await rows.open()
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    assert await rows.write(transaction, [opening("one")])
+    assert await inbox.release_with(key(), token, transaction)
+    assert await rows.find(opening("one").after.id) is not None
+    newer = (await claimed(inbox)).token
+    assert newer > token
+    transaction = await inbox.begin()
+    assert await rows.write(transaction, [opening("two")])
+    # The claim of before is no longer the one that stands.
+    assert not await inbox.release_with(key(), token, transaction)
+    assert await rows.find(opening("two").after.id) is None
+
+
+def opening(name: str) -> ProcessChange:
+    identity = process_id("agents", "researchers", "buying", name)
+    after = Process(
+        id=identity,
+        namespace="agents",
+        group="researchers",
+        saga="buying",
+        key=name,
+        version=1,
+        status="open",
+        shape="1.0.0",
+        state=b"{}",
+        opener=b"sealed",
+        trust="user_request",
+    )
+    waits = (NewWait(id=f"w-{name}", name="answer", after_ms=0),)
+    return ProcessChange(before=None, after=after, armed=waits)
+
+
+async def stepped(store: Store) -> tuple[ProcessStore, Process]:
+    inbox = await store.open("a")
+    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store._clock or SystemClock())
+    await rows.open()
+    await rows.open()
+    token = (await claimed(inbox)).token
+    transaction = await inbox.begin()
+    assert await rows.write(transaction, [opening("one")])
+    assert await inbox.finish(key(), token, OUTPUTS, transaction)
+    assert isinstance(await claim(inbox), AlreadyDone)
+    process = await rows.find(opening("one").after.id)
+    assert process is not None
+    return rows, process
+
+
+async def test_a_step_is_durable_with_the_result_of_its_event(store: Store) -> None:
+    rows, process = await stepped(store)
+    assert (process.version, process.state, process.opener) == (1, b"{}", b"sealed")
+    found = await rows.find_wait("w-one")
+    assert found is not None
+    assert found[1] == process
+    assert found[0].due_ms <= found[2]
+
+
+async def test_a_step_under_an_old_version_writes_nothing(store: Store) -> None:
+    rows, process = await stepped(store)
+    after = msgspec.structs.replace(process, version=2, state=b'{"a":1}')
+    assert await rows.change(lambda: ProcessChange(before=process, after=after))
+    assert not await rows.change(lambda: ProcessChange(before=process, after=after))
+    assert not await rows.change(lambda: opening("one"))
+    found = await rows.find(process.id)
+    assert found is not None
+    assert (found.version, found.state) == (2, b'{"a":1}')
+
+
+async def test_a_wait_acts_once(store: Store) -> None:
+    rows, process = await stepped(store)
+    after = msgspec.structs.replace(process, version=2)
+    acting = ProcessChange(before=process, after=after, acted="w-one", ended=("answer",))
+    assert await rows.change(lambda: acting)
+    again = ProcessChange(before=after, after=msgspec.structs.replace(after, version=3), acted="w-one")
+    assert not await rows.change(lambda: again)
+    assert await rows.find_wait("w-one") is None
+
+
+async def test_a_wait_that_is_due_is_swept_once_a_minute(store: Store) -> None:
+    rows, _ = await stepped(store)
+    (swept,) = await rows.sweep()
+    assert (swept.id, swept.name, swept.opener) == ("w-one", "answer", b"sealed")
+    assert await rows.sweep() == []
+    seconds = await rows.next_nudge_s()
+    assert seconds is not None
+    assert 55 < seconds <= 60
+    await rows.nudged([swept])
+    seconds = await rows.next_nudge_s()
+    assert seconds is not None
+    assert 3590 < seconds <= 3600
+    await rows.not_yet("w-one")
+    assert [each.id for each in await rows.sweep()] == ["w-one"]
+
+
+async def test_a_nudge_whose_append_was_never_acknowledged_comes_again(store: Store) -> None:
+    """The one mistake that random schedules hardly find: the row says nudged, and the nudge never left."""
+    rows, _ = await stepped(store)
+    assert len(await rows.sweep()) == 1
+    transaction = await rows._inbox.begin()
+    # A minute passes.
+    await transaction.execute("UPDATE sealbus_waits SET nudge_ms = nudge_ms - 61000")
+    await transaction.commit()
+    assert len(await rows.sweep()) == 1
+
+
+async def test_a_finished_process_has_no_waits_and_is_purged_when_its_time_is_over(store: Store) -> None:
+    rows, process = await stepped(store)
+    after = msgspec.structs.replace(process, version=2, status="finished", state=b"")
+    assert await rows.change(lambda: ProcessChange(before=process, after=after, keep_ms=3_600_000))
+    assert await rows.waits_of(process.id) == []
+    assert await rows.purge() == 0
+    later = msgspec.structs.replace(after, version=3)
+    assert await rows.change(lambda: ProcessChange(before=after, after=later, keep_ms=-1))
+    await store.pass_time(0.05)
+    assert await rows.purge() == 1
+    assert await rows.find(process.id) is None
+
+
+async def test_open_processes_and_overdue_waits_are_counted(store: Store) -> None:
+    rows, _ = await stepped(store)
+    assert await rows.counts() == ({"buying": 1}, 0)
+    assert [each.key for each in await rows.processes(saga="buying", status="open")] == ["one"]
+    assert await rows.processes(saga="buying", status="finished") == []
+    assert len(await rows.waits()) == 1
+    assert await rows.waits(overdue_ms=60_000) == []
