@@ -24,7 +24,7 @@ from bus.trust.policy import NO_POLICY, Policy
 from consumers.declaration import Declaration, Lifespan, Middleware
 from consumers.handler_signature import returned_types
 from consumers.handlers import Handlers
-from consumers.sagas.subscriptions import mail_subscriptions, step_subscriptions
+from consumers.sagas.subscriptions import cancel_subscription, mail_subscriptions, step_subscriptions
 
 if TYPE_CHECKING:
     from bus.settings.schema import Settings
@@ -111,7 +111,10 @@ class App(Handlers):
         handled = self.subscriptions
         returned = [cls for subscription in handled.values() for cls in returned_types(subscription.handler)]
         sagas = tuple(saga.rules for saga in self.sagas)
-        subscriptions = {**handled, **step_subscriptions(sagas)}
+        holds = any(each.approval is not None for each in handled.values())
+        # Processes hear of a cancelled task, unless the app handles that itself.
+        cancels = cancel_subscription() if sagas or holds else {}
+        subscriptions = {**cancels, **handled, **step_subscriptions(sagas)}
         return Declaration(
             agent=self.agent,
             group=self.group,
@@ -126,7 +129,7 @@ class App(Handlers):
             version=self.version,
             capabilities=self.capabilities,
             sagas=sagas,
-            mail=mail_subscriptions(sagas, holds=any(each.approval is not None for each in handled.values())),
+            mail=mail_subscriptions(sagas, holds=holds),
         )
 
     @property

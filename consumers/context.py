@@ -58,6 +58,7 @@ class Context:
         "_clock",
         "_deadline_s",
         "_has_inbox",
+        "_is_cancelled",
         "_publisher",
         "_requests",
         "_step_store",
@@ -84,11 +85,13 @@ class Context:
         has_inbox: bool = False,
         run: RunLabels | None = None,
         approval: ApprovalGiven | None = None,
+        is_cancelled: Callable[[], bool] = bool,
         step_store: Callable[[], StepStore] | None = None,
         version: str = "1.0.0",
     ) -> None:
         self.remembered: RememberedSteps | None = None
         """What this run and earlier ones have paid for; None until it is asked for."""
+        self._is_cancelled = is_cancelled
         self._step_store = step_store
         self._version = version
         self.message = message
@@ -114,6 +117,15 @@ class Context:
     def remaining_s(self) -> float:
         """Seconds until the handler is cut: the smaller of its timeout and the message's lifetime."""
         return max(0.0, self._deadline_s - self._clock.monotonic_s())
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the requester has cancelled the task (`task.cancel`): end soon, the handler is cut after its grace.
+
+        while not context.cancelled:
+            ...
+        """
+        return self._is_cancelled()
 
     @property
     def labels(self) -> EffectiveLabels:

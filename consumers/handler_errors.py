@@ -5,9 +5,9 @@ A handler was cut, overran its deadline, or raised something that is no Exceptio
 
 from __future__ import annotations
 
-from bus.errors import BusError
+from bus.errors import BusError, Reject
 
-__all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError", "LifespanError"]
+__all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError", "LifespanError", "TaskCancelled"]
 
 
 class LifespanError(BusError):
@@ -23,6 +23,13 @@ class HandlerGoneError(Exception):
 
 class HandlerCutError(Exception):
     """The handler was cancelled because its partition or the worker goes away."""
+
+
+class TaskCancelled(Reject):
+    """The requester has cancelled the task that the handler works on."""
+
+    def __init__(self, text: str = "CANCELLED") -> None:
+        super().__init__(text)
 
 
 class HandlerTimeoutError(Exception):

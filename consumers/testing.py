@@ -371,6 +371,9 @@ class AppBus:
             await self._start_fakes()
             moved_s, turns, before = loop.time(), 0, self._progress()
             while until is None or not until.done():
+                for worker in self.workers:
+                    if await worker.cancels.read_on():
+                        worker.cancels.stop_running(worker.slots)
                 fetched = [await worker.cycle(0) for worker in self.workers]
                 if any(fetched) or before != self._progress():
                     moved_s, turns, before = loop.time(), 0, self._progress()

@@ -329,6 +329,14 @@ class ApprovalDesk:
             return _SKIPPED
         return await self._answered(wait, process, state, delivery.message, delivery.payload)
 
+    async def cancelled(self, process: Process, by: str, why: str) -> tuple[ProcessChange, Sequence[NewRecord]] | None:
+        """End an approval that is open: its requester does not want it any more."""
+        state = unpack_approval(process)
+        waits = await self._store.waits_of(process.id)
+        if state.phase != "open" or not waits:
+            return None
+        return await self._end(process, msgspec.structs.replace(state, ended_by=by, said=why), "rejected", waits[0])
+
     async def _answered(
         self, wait: Wait, process: Process, state: ApprovalState, message: Message, decision: ApprovalDecision
     ) -> tuple[ProcessChange, Sequence[NewRecord]] | Outcome:

@@ -398,6 +398,7 @@ class Executor:
             has_inbox=claims is not None,
             run=run,
             approval=approval,
+            is_cancelled=lambda: delivery.cancelled,
             step_store=None if hold is None or claims is None else partial(claims.steps_of, hold),
             version=self._plan.app_version,
         )

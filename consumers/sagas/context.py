@@ -250,6 +250,12 @@ class SagaContext:
         self._check_open()
         self._done.finished = True
 
+    def pass_on(self, cancel: Payload, to: Sequence[str]) -> None:
+        """Tell *to* that the task is cancelled, too."""
+        for agent in dict.fromkeys(to):
+            draft = Draft(payload=cancel, to=agent, task_id=self._opener.metadata.task_id)
+            self._add(self._publisher.sealer.seal(self._counted(draft), cause=self._opener, run=self._run))
+
     def ask_next(self, name: str, ask: KeptAsk, kind: PayloadType) -> None:
         """Ask the next addressee of *ask*, as what was to be asked is remembered."""
         first, *rest = ask.to

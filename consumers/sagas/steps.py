@@ -25,6 +25,7 @@ from bus.trust.effective_labels import EffectiveLabels
 from bus.vocabulary import BUILT_IN
 from bus.vocabulary.bus import WaitDue
 from bus.vocabulary.error import ErrorReported
+from bus.vocabulary.task import TaskCancel
 from consumers.inbox.base import Transaction
 from consumers.resilience.retry import Tier
 from consumers.sagas.context import AskFailure, SagaContext, StepDone, labels_for
@@ -60,6 +61,9 @@ class BuiltIn(Protocol):
     ) -> tuple[ProcessChange, Sequence[NewRecord]] | Outcome:
         """Take the step of what came to the mailbox about *wait*."""
 
+    async def cancelled(self, process: Process, by: str, why: str) -> tuple[ProcessChange, Sequence[NewRecord]] | None:
+        """Take the step of a cancellation by the requester; None where there is nothing to cancel any more."""
+
 
 class Run(Protocol):
     """Runs a method of the user's within its deadline."""
@@ -92,6 +96,10 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     """What the event is an answer to, or the end of."""
     ends_wait: bool = False
     failure: AskFailure | None = None
+    ends: bool = False
+    """Whether the process is over with it."""
+    cancels: tuple[str, ...] = ()
+    """Agents that are told to cancel the task in turn."""
 
 
 class _Built(msgspec.Struct, frozen=True):
@@ -176,6 +184,8 @@ class StepRunner:
     async def _events_of(self, delivery: Accepted) -> Sequence[_Event | _Built] | Outcome:
         if delivery.subscription.is_mailbox:
             return await self._mailed(delivery)
+        if isinstance(delivery.payload, TaskCancel) and delivery.message.message_type not in self._by_type:
+            return await self._cancelled(delivery, delivery.payload) or SKIPPED
         events: list[_Event] = []
         refusal: Dead | None = None
         for rules in self._by_type[delivery.message.message_type]:
@@ -189,6 +199,36 @@ class StepRunner:
             elif isinstance(found, Dead):
                 refusal = found
         return events or refusal or SKIPPED
+
+    async def _cancelled(self, delivery: Accepted, cancel: TaskCancel) -> Sequence[_Event | _Built]:
+        """Return what a task.cancel means to the processes of its task that its sender has opened."""
+        message = delivery.message
+        task_id, sender = message.metadata.task_id or "", message.metadata.sender.id or ""
+        events: list[_Event | _Built] = []
+        for process in await self.store.of_task(task_id, most=_MOST_AT_ONCE):
+            opener = sealing.parse(process.opener)
+            if opener.metadata.task_id != task_id or opener.metadata.sender.id != sender:
+                continue
+            if (built := self._built_in.get(process.saga)) is not None:
+                taken = await built.cancelled(process, sender, f"CANCELLED: {cancel.reason_code}")
+                events += [] if taken is None else [_Built(*taken)]
+                continue
+            rules = self._sagas.get(process.saga)
+            if rules is None:
+                raise _Early
+            waits = await self.store.waits_of(process.id)
+            asked = tuple(wait.addressee for wait in waits if wait.seal is not None and wait.addressee is not None)
+            events.append(
+                _Event(
+                    rules=rules,
+                    process=process,
+                    key=process.key,
+                    method=rules.cancelled,
+                    ends=rules.cancelled is None,
+                    cancels=asked if cancel.cascade else (),
+                )
+            )
+        return events
 
     async def _all_reached(self, rules: SagaRules, rule: EventRule, delivery: Accepted) -> list[_Event]:
         """Return what *delivery* means to every open process of *rules*; those whom it is no party of are left out."""
@@ -401,6 +441,11 @@ class StepRunner:
             finally:
                 context.over = True
             state = saga.state
+        if event.ends:
+            context.over = False
+            context.finish()
+        if isinstance(delivery.payload, TaskCancel):
+            context.pass_on(delivery.payload, event.cancels)
         if event.wait is not None and event.ends_wait and event.wait.name not in done.asks and ask is None:
             done.asks.pop(event.wait.name, None)
         sealed = [*done.sealed, *seal_outputs(self._publisher, message, (), returned, self._registry, run=labels)]

@@ -159,6 +159,20 @@ class ProcessStore:
         )
         return [_process(row) for row in rows]
 
+    async def of_task(self, task_id: str, *, most: int) -> list[Process]:
+        """Return the open processes of this group whose opening message may belong to *task_id*."""
+        named = b'"task_id":' + msgspec.json.encode(task_id)
+        found = "position($3 in p.opener)" if self._inbox.dialect == "postgres" else "instr(p.opener, $3)"
+        rows = await self._read(
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 "
+            f"AND p.status = 'open' AND {found} > 0 LIMIT $4",
+            self._namespace,
+            self._group,
+            named,
+            most,
+        )
+        return [_process(row) for row in rows]
+
     async def waits(self, *, overdue_ms: int | None = None, most: int = 1000) -> list[tuple[Wait, Process, int]]:
         """Return waits of this group with their processes, the next due first; those *overdue_ms* late at least."""
         late = f"AND w.due_ms <= {self._now()} - {int(overdue_ms)} " if overdue_ms is not None else ""

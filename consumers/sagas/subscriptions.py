@@ -14,7 +14,7 @@ from bus.trust.labels import LEAST_TRUSTED
 from consumers.declaration import Subscription
 from consumers.sagas.rules import SagaRules
 
-__all__ = ["mail_subscriptions", "step_subscriptions"]
+__all__ = ["cancel_subscription", "mail_subscriptions", "step_subscriptions"]
 
 _NONE: Final[Mapping[str, Subscription]] = MappingProxyType({})
 
@@ -31,6 +31,14 @@ def step_subscriptions(sagas: Sequence[SagaRules]) -> Mapping[str, Subscription]
                     "for another"
                 )
     return MappingProxyType(found)
+
+
+def cancel_subscription() -> Mapping[str, Subscription]:
+    """Return the subscription by which processes hear that their task is cancelled."""
+    from bus.vocabulary.task import TaskCancel
+
+    kind = payload_type(TaskCancel)
+    return MappingProxyType({kind.name: _subscription(kind)})
 
 
 def mail_subscriptions(sagas: Sequence[SagaRules], *, holds: bool = False) -> Mapping[str, Subscription]:

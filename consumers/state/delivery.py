@@ -57,6 +57,8 @@ class Accepted(Delivery, kw_only=True):
     payload: object
     needs: object = None
     """What the policy wants before it may run: a `NeedsApproval`, or None."""
+    cancelled: bool = False
+    """Its requester has cancelled it while it runs."""
     unreadable: ContractError | None = None
     """Why its payload could not be read again for another attempt."""
     asked: Ask | End | None = None

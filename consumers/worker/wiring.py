@@ -43,6 +43,7 @@ from consumers.state.delivery import Delivery
 from consumers.state.in_flight import InFlight
 from consumers.state.lane_timers import LaneTimers
 from consumers.state.lanes import Lanes
+from consumers.worker.cancel_watch import CancelPolicy, CancelWatch
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
 
@@ -69,6 +70,7 @@ class Parts(NamedTuple):
     late: LateAnswers
     steps: StepRunner | None
     sweeper: WaitSweeper | None
+    cancels: CancelWatch
 
 
 def assemble(
@@ -162,9 +164,11 @@ def assemble(
         if claims is None
         else ClaimBatcher(claims, lanes, dispositions=dispositions, exclusive=exclusive, clock=clock, wake=wake)
     )
+    watch = CancelWatch(transport, plan.namespace, verifier=app.verifier, policy=app.policy, clock=clock)
     # Asked in this order before each run; the breaker last, see `BreakerPolicy`.
     policies = (
         CrashPolicy(guard),
+        CancelPolicy(watch),
         LifetimePolicy(verification, clock),
         *([BrakePolicy(brake)] if brake.enabled else ()),
         BreakerPolicy(dependencies, dispositions),
@@ -202,6 +206,7 @@ def assemble(
         late,
         steps,
         sweeper,
+        watch,
     )
 
 

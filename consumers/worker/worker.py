@@ -105,6 +105,7 @@ class Worker:
             self._late,
             self.steps,
             self.sweeper,
+            self.cancels,
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
@@ -152,8 +153,10 @@ class Worker:
         Raises errors that no retry can repair: a lost log, an offset out of range, a dead background task.
         """
         measuring = lag.watch(self._transport, self._partitions.all, self._clock, self._metrics, self._plan.group)
-        sweeping = [] if self.sweeper is None else [self.sweeper.run()]
-        beside = [asyncio.get_running_loop().create_task(work) for work in (self._keep(), measuring, *sweeping)]
+        works = [self._keep(), measuring]
+        works += [] if self.sweeper is None else [self.sweeper.run()]
+        works += [self.cancels.follow(self.slots)] if self._has_tasks else []
+        beside = [asyncio.get_running_loop().create_task(work) for work in works]
         try:
             while not stop.is_set():
                 try:
@@ -170,6 +173,12 @@ class Worker:
             for task in beside:
                 task.cancel()
             await asyncio.wait(beside)
+
+    @property
+    def _has_tasks(self) -> bool:
+        """Whether anything it handles belongs to tasks, which may be cancelled."""
+        kinds = (subscription.kind for subscription in self.app.subscriptions.values())
+        return self.app.has_mailbox or any("task_id" in kind.terms.needs for kind in kinds)
 
     async def cycle(self, timeout_s: float) -> int:
         """Fetch once, waiting up to *timeout_s*, and queue the records in lanes; return how many came."""

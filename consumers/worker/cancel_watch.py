@@ -1,0 +1,172 @@
+"""CancelWatch: what has been cancelled by its requester, as every worker of a group knows it.
+
+Owns which `task.cancel` is believed, and whose message it cancels: the canceller is the sender of the message, or of
+the first message of its chain, or has the capability `cancel` by the policy. What waits dies with `rejected`; what runs
+is told by `context.cancelled`, and is cut when its grace is over. Effects that are done are not undone. Processes are
+cancelled by a step (`consumers.sagas.steps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from bus import gates
+from bus.clock import Clock
+from bus.errors import BusError, ClosedError, ContractError, TopicMissingError
+from bus.payloads.payload_types import payload_type
+from bus.protocol import sealing
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Verifier
+from bus.protocol.timestamps import parse_ms
+from bus.telemetry.logs import get_logger
+from bus.topics.names import message_topic
+from bus.transports.base import Record, Transport
+from bus.transports.read_all import scan
+from bus.trust.policy import Policy
+from bus.vocabulary.task import TaskCancel
+from consumers.deadletters.records import Failure
+from consumers.handler_errors import TaskCancelled
+from consumers.handling.run_policies import RunPolicy
+from consumers.handling.slots import HandlerSlot, HandlerSlots
+from consumers.settling.outcome import Dead, Outcome
+from consumers.state.delivery import Accepted
+
+__all__ = ["CancelPolicy", "CancelWatch", "Cancellation"]
+
+FOLLOWED_S: Final = 1.0
+_CAPABILITY: Final = "cancel"
+_MOST_KNOWN: Final = 10_000
+
+_log = get_logger("cancel")
+
+
+class Cancellation(msgspec.Struct, frozen=True):
+    """One believed task.cancel."""
+
+    by: str
+    code: str
+    grace_s: int
+    expires_ms: int
+
+
+class CancelWatch:
+    """Follows `task.cancel` for one worker, beside its group: each worker has to know."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        namespace: str,
+        *,
+        verifier: Verifier | None,
+        policy: Policy,
+        clock: Clock,
+    ) -> None:
+        self._transport = transport
+        self._namespace = namespace
+        self._topic = message_topic(namespace, "task.cancel")
+        self._verifier = verifier
+        self._policy = policy
+        self._clock = clock
+        self._offsets: dict[int, int] = {}
+        self._known: dict[str, Cancellation] = {}
+
+    @property
+    def known(self) -> Mapping[str, Cancellation]:
+        """What is cancelled, by task id."""
+        return self._known
+
+    def cancels(self, message: Message) -> Cancellation | None:
+        """Return the cancellation of the task of *message*, where its sender may cancel it."""
+        task_id = message.metadata.task_id
+        found = None if task_id is None else self._known.get(task_id)
+        if found is None or message.message_type == "task.cancel":
+            return None
+        chain = message.verification.proof_chain or ()
+        requesters = {message.metadata.sender.id, *(link.statement.sender for link in chain[:1])}
+        if found.by in requesters:
+            return found
+        rules = getattr(self._policy, "rules", lambda: None)()
+        return found if rules is not None and _CAPABILITY in rules.agent(found.by).capabilities else None
+
+    async def follow(self, slots: HandlerSlots) -> None:
+        """Learn of cancellations as they come, and stop what runs, until cancelled oneself."""
+        while True:
+            await self._clock.sleep(FOLLOWED_S)
+            try:
+                if await self.read_on():
+                    self.stop_running(slots)
+            except ClosedError:
+                return
+            except BusError as error:
+                _log.debug("cancel.not_read", error=str(error))
+
+    async def read_on(self) -> bool:
+        """Read what is new; return whether anything is cancelled by it. Raises BusError."""
+        found = False
+        try:
+            async for record in scan(self._transport, self._topic, self._offsets):
+                self._offsets[record.partition] = record.offset + 1
+                found |= self._take(record)
+        except TopicMissingError:
+            return False
+        if len(self._known) > _MOST_KNOWN:
+            now_ms = self._clock.now_ms()
+            self._known = {task: each for task, each in self._known.items() if each.expires_ms > now_ms}
+        return found
+
+    def stop_running(self, slots: HandlerSlots) -> None:
+        """Tell handlers whose task is cancelled, and cut them when their grace is over."""
+        for slot in slots.running():
+            delivery = slot.delivery
+            if not isinstance(delivery, Accepted) or delivery.cancelled or not slot.in_handler:
+                continue
+            found = self.cancels(delivery.message)
+            if found is not None:
+                delivery.cancelled = True
+                self._clock.call_later(found.grace_s, partial(_cut, slot, delivery))
+
+    def _take(self, record: Record) -> bool:
+        try:
+            message = sealing.parse(record.value)
+            sealing.check_integrity(message)
+            metadata, expires_ms = message.metadata, parse_ms(message.routing.expires_at) or 0
+            if metadata.namespace != self._namespace or expires_ms < self._clock.now_ms() or metadata.task_id is None:
+                return False
+            if self._verifier is not None:
+                gates.authenticity_gate(message, "medium", self._verifier, append_ms=record.timestamp_ms or None)
+            cancel = payload_type(TaskCancel).open(message)
+        except ContractError:
+            return False
+        assert isinstance(cancel, TaskCancel)  # noqa: S101 - of that very type
+        by = metadata.sender.id or ""
+        self._known[metadata.task_id] = Cancellation(by, cancel.reason_code, cancel.grace_s, expires_ms)
+        return True
+
+
+class CancelPolicy(RunPolicy):
+    """A message whose task is cancelled dies instead of running."""
+
+    def __init__(self, watch: CancelWatch) -> None:
+        self._watch = watch
+
+    @property
+    def idle(self) -> bool:
+        """True while nothing is cancelled."""
+        return not self._watch.known
+
+    def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:  # noqa: ARG002 - the hook's form
+        """Bury a message whose requester does not want it any more."""
+        found = self._watch.cancels(delivery.message)
+        if found is None:
+            return None
+        error = TaskCancelled(f"CANCELLED by {found.by}: {found.code}")
+        return Dead(Failure(reason="rejected", error=type(error).__name__, text=str(error), exception=error))
+
+
+def _cut(slot: HandlerSlot, delivery: Accepted) -> None:
+    if slot.delivery is delivery:
+        slot.interrupt(TaskCancelled)

@@ -1,0 +1,168 @@
+"""task.cancel: through the queue, the handler, the process and what it has asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus.vocabulary.task import TaskCancel, TaskRequest, TaskResult
+from sealbus import (
+    App,
+    Approval,
+    Context,
+    Retry,
+    RetryLater,
+    Saga,
+    SagaContext,
+    answers,
+    cancelled,
+    failed,
+    payload,
+    starts,
+)
+
+
+@payload("stop.asked", version="1.0.0")
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    text: str = ""
+
+
+@payload("stop.answered", version="1.0.0")
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    text: str = ""
+
+
+@payload("stop.ended", version="1.0.0")
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    how: str
+
+
+CANCEL = TaskCancel(reason_code="NOT_NEEDED", grace_s=5)
+
+
+async def test_what_waits_dies_when_its_requester_cancels_it() -> None:
+    app, runs = App("worker@svc"), []
+
+    @app.on(TaskRequest, retry=Retry(attempts=9, base_s=60))
+    async def work(task: TaskRequest) -> None:
+        runs.append(task.goal)
+        raise RetryLater("later", after_s=60)
+
+    async with app.test() as bus:
+        await bus.publish(TaskRequest(goal="x"), task_id="t1")
+        await bus.settle()
+        await bus.publish(CANCEL, task_id="t1")
+        await bus.advance(400)
+        assert runs == ["x"]
+        (letter,) = bus.dead
+        assert (letter.reason, "NOT_NEEDED" in repr(letter)) == ("rejected", True)
+
+
+async def test_a_stranger_cancels_nothing() -> None:
+    app = App("worker@svc")
+
+    @app.on(TaskRequest)
+    async def work(task: TaskRequest) -> TaskResult:
+        return TaskResult(status="completed")
+
+    async with app.test() as bus:
+        await bus.as_agent("stranger@svc").publish(CANCEL, task_id="t1")
+        await bus.settle()
+        assert (await bus.request(TaskRequest(goal="x"), TaskResult, task_id="t1")).status == "completed"
+
+
+async def test_what_runs_is_told_and_cut_after_its_grace() -> None:
+    app, seen = App("worker@svc"), []
+
+    @app.on(TaskRequest, timeout_s=None)
+    async def work(task: TaskRequest, context: Context) -> None:
+        try:
+            while True:
+                seen.append(context.cancelled)
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            seen.append("cut")
+            raise
+
+    async with app.test() as bus:
+        await bus.publish(TaskRequest(goal="x"), task_id="t1")
+        assert not await bus._work(0.2)
+        assert seen[-1] is False
+        await bus.publish(CANCEL, task_id="t1")
+        await bus._work(0.2)
+        assert seen[-1] is True
+        await bus.advance(6)
+        assert seen[-1] == "cut"
+        assert [letter.reason for letter in bus.dead] == ["rejected"]
+
+
+class State(msgspec.Struct):
+    seen: list[str] = []
+
+
+def asking(*, hears: bool) -> App:
+    class Asking(Saga[State], version="1.0.0"):
+        @starts(TaskRequest)
+        async def started(self, task: TaskRequest, context: SagaContext) -> None:
+            context.ask("work", Asked(text=task.goal), to="helper@svc", answer_by_s=600, task_id="t1")
+
+        @answers("work", Answered)
+        async def answered(self, _: Answered, context: SagaContext) -> None:
+            context.send(Ended(how="answered"))
+            context.finish()
+
+        @failed("work")
+        async def lost(self, context: SagaContext) -> None:
+            context.send(Ended(how="failed"))
+            context.finish()
+
+    class Hearing(Asking, version="1.0.0", name="asking"):
+        @cancelled
+        async def stop(self, context: SagaContext) -> None:
+            context.send(Ended(how="cancelled"))
+            context.finish()
+
+    app = App("asker@svc", types=[Asked, Ended, TaskCancel])
+    app.add(Hearing if hears else Asking)
+    return app
+
+
+@pytest.mark.parametrize(("hears", "ended"), [(True, [Ended(how="cancelled")]), (False, [])])
+async def test_a_process_ends_and_passes_the_cancellation_on(hears: bool, ended: list[Any]) -> None:
+    async with asking(hears=hears).test() as bus:
+        await bus.publish(TaskRequest(goal="x"), task_id="t1")
+        await bus.settle()
+        await bus.as_agent("stranger@svc").publish(CANCEL, task_id="t1")
+        await bus.settle()
+        assert await bus.database.fetch("SELECT status FROM sealbus_processes") == [("open",)]
+        await bus.publish(CANCEL, task_id="t1")
+        await bus.settle()
+        assert await bus.database.fetch("SELECT status FROM sealbus_processes") == [("finished",)]
+        assert bus.sent(Ended) == ended
+        (passed_on,) = bus.messages(TaskCancel)
+        assert passed_on.metadata.recipient is not None
+        assert (passed_on.metadata.recipient.id, passed_on.metadata.task_id) == ("helper@svc", "t1")
+        await bus.advance(700)
+        bus.raise_dead()
+
+
+async def test_what_is_held_for_an_approval_dies_when_its_requester_cancels_it() -> None:
+    app, runs = App("worker@svc"), []
+
+    @app.on(TaskRequest, approval=Approval(by="human"))
+    async def work(task: TaskRequest) -> None:
+        runs.append(task.goal)
+
+    async with app.test() as bus:
+        await bus.publish(TaskRequest(goal="x"), task_id="t1")
+        await bus.settle()
+        assert len(await bus.held()) == 1
+        await bus.publish(CANCEL, task_id="t1")
+        await bus.settle()
+        assert await bus.held() == []
+        assert runs == []
+        (letter,) = bus.dead
+        assert letter.reason in ("rejected", "approval_rejected")
