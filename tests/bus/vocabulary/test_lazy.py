@@ -24,8 +24,8 @@ print(*sorted(loaded & set(vocabulary.FAMILIES)))
 
 def test_a_worker_of_three_types_loads_their_families_alone() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    # The bus itself reports errors.
-    assert done.stdout.split() == ["error", "task", "tool"]
+    # The bus itself reports errors, and says which agents are there.
+    assert done.stdout.split() == ["agent", "error", "task", "tool"]
 
 
 def test_the_names_of_all_types_are_known_without_any() -> None:

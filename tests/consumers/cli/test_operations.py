@@ -95,7 +95,7 @@ def test_bytes_that_are_no_message_are_shown_in_hex(folder: Any) -> None:
 def test_topics(folder: Any) -> None:
     dry = folder.call("topics", "apply", "agents:app", "--dry-run", "--bus", "memory://")
     assert "agents.job.run.dlq" in dry.stdout
-    assert "13 topics wanted, 13 would be changed" in dry.stderr
+    assert "15 topics wanted, 15 would be changed" in dry.stderr
     missing = folder.call("topics", "check", "agents:app", "--bus", "memory://")
     assert missing.exit_code == 1
     assert folder.call("topics", "apply", "agents:app").exit_code == 0

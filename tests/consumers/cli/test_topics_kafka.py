@@ -135,7 +135,7 @@ def shared(kafka: str, namespace: str) -> Iterator[Open]:
 
 def test_apply_creates_aligns_and_then_has_nothing_to_do(folder: Any, shared: Open) -> None:
     first = folder.call("topics", "apply", *shared.common)
-    assert "13 topics wanted, 13 changed" in first.stderr
+    assert "15 topics wanted, 15 changed" in first.stderr
     assert "message.timestamp.type LogAppendTime" in first.stdout
     more = {"SEALBUS_TOPICS__PARTITIONS": "6", "SEALBUS_TOPICS__RETENTION_S": "20d"}
     assert "4 -> 6 partitions; kept 14d -> 20d" in folder.call("topics", "apply", *shared.common, env=more).stdout
