@@ -267,7 +267,9 @@ class Executor:
         deadline_s = started_s + min(self._plan.timeout_of(subscription), remaining_s)
         run = RunLabels(delivery.message, self._publisher.sealer.admission)
         given = None if agreed is None else agreed.given
-        context = self._context(delivery, deadline_s, hold, run, given) if subscription.takes_context else None
+        context = None
+        if subscription.takes_context:
+            context = self._context(delivery, slot, deadline_s, hold, run=run, approval=given)
         arguments = (delivery.payload,) if context is None else (delivery.payload, context)
         outputs: Sequence[NewRecord] = ()
         try:
@@ -380,10 +382,12 @@ class Executor:
     def _context(
         self,
         delivery: Accepted,
+        slot: HandlerSlot,
         deadline_s: float,
         hold: ActiveClaim | None,
+        *,
         run: RunLabels,
-        approval: ApprovalGiven | None = None,
+        approval: ApprovalGiven | None,
     ) -> Context:
         claims = self._claims
         return Context(
@@ -398,7 +402,7 @@ class Executor:
             has_inbox=claims is not None,
             run=run,
             approval=approval,
-            is_cancelled=lambda: delivery.cancelled,
+            is_cancelled=partial(_is_cancelled, slot, delivery.message),
             step_store=None if hold is None or claims is None else partial(claims.steps_of, hold),
             version=self._plan.app_version,
         )
@@ -501,6 +505,15 @@ class Executor:
             self._verification.read_again(delivery)
         self._timers.add(lane, wait_s)
         return True
+
+
+def _is_cancelled(slot: HandlerSlot, message: Message) -> bool:
+    """Return whether the run of *message* in *slot* is cancelled.
+
+    A context does not hold its delivery: an error with a cause would keep both until the garbage collector runs.
+    """
+    delivery = slot.delivery
+    return isinstance(delivery, Accepted) and delivery.message is message and delivery.cancelled
 
 
 def _late() -> Dead:
