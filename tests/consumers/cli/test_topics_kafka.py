@@ -146,7 +146,7 @@ def test_apply_creates_aligns_and_then_has_nothing_to_do(folder: Any, shared: Op
 
 def test_a_dry_run_creates_nothing(folder: Any, shared: Open) -> None:
     dry = folder.call("topics", "apply", *shared.common, "--dry-run")
-    assert "13 would be changed" in dry.stderr
+    assert "15 would be changed" in dry.stderr
     assert ".job.run.dlq" in dry.stdout
     assert shared.topics() == []
 

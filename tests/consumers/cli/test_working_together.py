@@ -1,0 +1,225 @@
+"""`sealbus processes`, `waits`, `approvals`, `workflow`, `agents` and `ask`, beside real workers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SAMPLE = Path(__file__).parents[1] / "workflows" / "market_research.json"
+
+SHOP = """
+import msgspec
+from sealbus import App, Saga, SagaContext, due, payload, starts
+
+@payload("shop.order", version="1.0.0")
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    order_id: str
+
+class BuyingState(msgspec.Struct):
+    order_id: str = ""
+
+class Buying(Saga[BuyingState], version="1.0.0"):
+    @starts(Order, key="/data/order_id")
+    async def placed(self, order: Order, context: SagaContext) -> None:
+        self.state.order_id = order.order_id
+        context.timer("ripe", 3600)
+
+    @due("ripe")
+    async def ripe(self, context: SagaContext) -> None:
+        context.finish()
+
+app = App("shop@svc", capabilities=["sells tea"])
+app.add(Buying)
+"""
+
+DEPLOYER = """
+import msgspec
+from sealbus import App, Approval, Context, payload
+
+@payload("ship.order", version="1.0.0")
+class Ship(msgspec.Struct, frozen=True, kw_only=True):
+    service: str
+
+app = App("deployer@svc")
+
+@app.on(Ship, approval=Approval(by="human"))
+async def ship(order: Ship, context: Context) -> None:
+    with open("handled.txt", "a") as out:
+        out.write(f"{order.service} {context.approval.decided_by[0]}\\n")
+"""
+
+POLICY = """
+[[agents]]
+id = "cli@sealbus"
+owner = "ops"
+
+[[agents]]
+id = "lead@acme"
+kind = "human"
+owner = "lead"
+
+[[rules]]
+id = "everybody"
+effect = "allow"
+action = ["publish", "handle"]
+types = ["ship.**", "error.reported", "status.update"]
+
+[[rules]]
+id = "approvers"
+effect = "allow"
+action = "approve"
+agents = "*@acme"
+types = "ship.**"
+"""
+
+HELPER = """
+from bus.vocabulary.task import TaskRequest, TaskResult
+from sealbus import App
+
+app = App("helper@svc")
+
+@app.on(TaskRequest)
+async def help_out(asked: TaskRequest) -> TaskResult:
+    return TaskResult(status="completed", summary=f"done: {asked.goal}")
+"""
+
+
+def said(folder: Any, *words: str, code: int = 0) -> str:
+    result = folder.call(*words)
+    assert result.exit_code == code, result.output + result.stderr
+    assert "Traceback" not in result.stderr
+    return str(result.stdout)
+
+
+def objects(folder: Any, *words: str) -> list[dict[str, Any]]:
+    return list(folder.objects(said(folder, *words, "--output", "json")))
+
+
+def refused(folder: Any, *words: str, code: int = 1) -> str:
+    result = folder.call(*words)
+    assert result.exit_code == code, result.output + result.stderr
+    assert "Traceback" not in result.stderr
+    return str(result.stderr)
+
+
+def published(folder: Any, name: str, data: dict[str, Any], *words: str) -> None:
+    result = folder.call("publish", name, "--app", "agents:app", *words, stdin=json.dumps(data))
+    assert result.exit_code == 0, result.output + result.stderr
+
+
+def test_a_process_is_listed_shown_and_cancelled(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(SHOP)
+    folder.worker()
+    published(folder, "shop.order", {"order_id": "\x1b[31mred"})
+    folder.wait_until(lambda: bool(objects(folder, "processes", "list")))
+    (process,) = objects(folder, "processes", "list", "--status", "open")
+    assert (process["saga"], process["key"]) == ("buying", "\x1b[31mred")
+    (wait,) = objects(folder, "waits", "list")
+    assert (wait["name"], wait["what"]) == ("ripe", "time")
+    assert objects(folder, "waits", "list", "--overdue") == []
+    shown = said(folder, "processes", "show", process["process"][:8])
+    assert "ripe" in shown
+    assert "\x1b" not in shown + said(folder, "processes", "list") + said(folder, "waits", "list")
+    assert "there is no process 'ffff'" in refused(folder, "processes", "show", "ffff")
+    said(folder, "processes", "cancel", process["process"][:8], "--why", "ordered twice", "--yes")
+    assert objects(folder, "waits", "list") == []
+    assert [each["status"] for each in objects(folder, "processes", "list", "--status", "finished")] == ["finished"]
+
+
+def test_processes_of_a_store_that_is_not_there(folder: Any) -> None:
+    assert "there is no inbox" in refused(folder, "processes", "list", code=78)
+    assert not list(folder.path.glob("*.db"))
+
+
+def test_an_agent_is_seen_while_it_works_and_gone_afterwards(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(SHOP)
+    worker = folder.worker()
+    folder.wait_until(lambda: bool(objects(folder, "agents", "list")))
+    (agent,) = objects(folder, "agents", "list", "--type", "shop.order")
+    assert (agent["agent"], agent["health"], agent["capabilities"]) == ("shop@svc", "healthy", ["sells tea"])
+    assert "shop@svc" in said(folder, "agents", "show", "shop@svc")
+    assert "was never heard of" in refused(folder, "agents", "show", "shop@svk")
+    assert "healthy" in said(folder, "agents", "ping", "shop@svc", "--wait", "30s")
+    assert "was not heard" in refused(folder, "agents", "ping", "nobody@svc", "--wait", "1s", code=75)
+    folder.end(worker)
+    assert objects(folder, "agents", "list") == []
+    (agent,) = objects(folder, "agents", "list", "--all")
+    assert agent["health"] == "gone"
+
+
+@pytest.fixture
+def guarded(folder: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A folder with keys, a policy, and a deployer that works by them."""
+    (folder.path / "agents.py").write_text(DEPLOYER)
+    policy = folder.path / "policy.toml"
+    policy.write_text(POLICY)
+    policy.chmod(0o600)
+    said(folder, "keys", "new", "cli@sealbus", "lead@acme", "deployer@svc")
+    settings = {"SEALBUS_TRUST__KEYS": "keys", "SEALBUS_TRUST__KEY_FILE": "keys", "SEALBUS_POLICY__FILE": "policy.toml"}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    environment = folder.environment() | settings
+    monkeypatch.setattr(folder, "environment", lambda: environment)
+    folder.worker()
+    return folder
+
+
+def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guarded: Any) -> None:
+    published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
+    guarded.wait_until(lambda: bool(objects(guarded, "approvals", "list")))
+    (held,) = objects(guarded, "approvals", "list")
+    digits = held["approval"].removeprefix("sha256:")[:12]
+    assert "the packet says the same" in said(guarded, "approvals", "show", digits)
+    lead = ("--agent", "lead@acme", "--key-file", "keys")
+    assert "not the hash" in refused(guarded, "approvals", "approve", digits, *lead, "--hash", "00000000")
+    said(guarded, "approvals", "approve", digits, *lead, "--hash", held["action_hash"].removeprefix("sha256:")[:8])
+    guarded.wait_until(lambda: bool(guarded.handled()))
+    assert guarded.handled() == [["shop", "lead@acme"]]
+    guarded.wait_until(lambda: objects(guarded, "approvals", "list") == [])
+
+
+def test_what_is_rejected_is_a_dead_letter(guarded: Any) -> None:
+    published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
+    guarded.wait_until(lambda: bool(objects(guarded, "approvals", "list")))
+    (held,) = objects(guarded, "approvals", "list")
+    digits = held["approval"].removeprefix("sha256:")[:12]
+    lead = ("--agent", "lead@acme", "--key-file", "keys")
+    said(guarded, "approvals", "reject", digits, *lead, "--reason", "not on a Friday")
+    guarded.wait_until(lambda: bool(objects(guarded, "dlq", "list")))
+    assert [letter["reason"] for letter in objects(guarded, "dlq", "list")] == ["approval_rejected"]
+    assert guarded.handled() == []
+
+
+def test_a_workflow_is_checked_and_drawn(folder: Any) -> None:
+    good = folder.path / "good.json"
+    good.write_text(SAMPLE.read_text("utf-8"))
+    said(folder, "workflow", "check", "good.json")
+    assert said(folder, "workflow", "check", "good.json", "--mermaid").startswith(
+        ("flowchart", "graph", "stateDiagram")
+    )
+    bad = json.loads(good.read_text())
+    bad["nodes"][0]["out"]["to"] = "nowhere"
+    (folder.path / "bad.json").write_text(json.dumps(bad))
+    result = folder.call("workflow", "check", "bad.json")
+    assert result.exit_code == 1
+    assert "nowhere" in result.stdout + result.stderr
+    (folder.path / "worse.json").write_text("[" * 2_000)
+    result = folder.call("workflow", "check", "worse.json")
+    assert result.exit_code != 0
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert json.loads(said(folder, "workflow", "schema"))["$schema"].startswith("https://json-schema.org")
+
+
+def test_a_task_is_asked_and_taken_up_again(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(HELPER)
+    folder.worker()
+    assert "done: tea" in said(folder, "ask", "helper@svc", "tea", "--wait", "20s")
+    handle = said(folder, "ask", "helper@svc", "more tea", "--wait", "20s", "--no-wait").strip()
+    assert "done: more tea" in said(folder, "ask", "--task", handle)
+
+
+def test_nobody_waits_for_ever_for_an_agent_that_is_not_there(folder: Any) -> None:
+    refused(folder, "ask", "nobody@svc", "tea", "--wait", "1s", code=75)
