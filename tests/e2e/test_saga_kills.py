@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 
@@ -30,19 +31,21 @@ def postgres() -> Iterator[Postgres]:
     server.end()
 
 
-async def publish(url: str, count: int) -> None:
-    async with connect(url, agent="tests@tests", env={}) as bus:
+async def publish(workers: Workers, count: int) -> None:
+    env = {name: value for name, value in workers.env.items() if name.startswith("SEALBUS_")}
+    async with connect(workers.url, agent="tests@tests", env=env) as bus:
         orders = (Order(number=number) for number in range(count))
         assert all([isinstance(result, Receipt) async for result in bus.publish_many(orders)])
 
 
-async def ends(url: str) -> dict[int, set[tuple[str, str]]]:
+async def ends(workers: Workers) -> dict[int, set[tuple[str, str]]]:
     """By number, the ids and texts of what said that its process has ended."""
     found: dict[int, set[tuple[str, str]]] = {}
-    transport = open_transport(url)
+    topic = f"{workers.env.get('SEALBUS_BUS__NAMESPACE', 'agents')}.test.ended"
+    transport = open_transport(workers.url)
     try:
-        if "agents.test.ended" in await transport.admin.topics():
-            async for record in scan(transport, "agents.test.ended"):
+        if topic in await transport.admin.topics():
+            async for record in scan(transport, topic):
                 message = sealing.parse(record.value)
                 ended = msgspec.json.decode(message.data, type=Ended)
                 found.setdefault(ended.number, set()).add((message.message_id, ended.how))
@@ -51,30 +54,30 @@ async def ends(url: str) -> dict[int, set[tuple[str, str]]]:
     return found
 
 
-def kill_often(workers: Workers, *, kills: int, count: int, seed: int) -> int:
+def kill_often(workers: Workers, *, kills: int, count: int, seed: int, lives_s: float = 3.0) -> int:
     """Kill workers at random places until all processes have ended; return how many died."""
-    chance, died, deadline_s = random.Random(seed), 0, time.monotonic() + 60 + 4 * kills
+    chance, died, deadline_s = random.Random(seed), 0, time.monotonic() + 60 + (lives_s + 1) * kills
     while True:
         is_last = died >= kills
         place = f"{chance.choice(PLACES)}:{chance.randrange(1, 12)}"
         workers.env |= {"SEALBUS_FAILPOINT": "" if is_last else place}
         process = workers.start("saga_app:seller", app="saga_app:buyer")
-        until_s = time.monotonic() + (120 if is_last else 3.0)
+        until_s = time.monotonic() + (120 if is_last else lives_s)
         while process.poll() is None and time.monotonic() < until_s:
-            if is_last and len(asyncio.run(ends(workers.url))) == count:
+            if is_last and len(asyncio.run(ends(workers))) == count:
                 break
             time.sleep(0.05)
         if process.poll() is None:
             process.kill()
         process.wait()
         died += 1
-        if len(asyncio.run(ends(workers.url))) == count:
+        if len(asyncio.run(ends(workers))) == count:
             return died
-        assert time.monotonic() < deadline_s, f"seed {seed}: {len(asyncio.run(ends(workers.url)))} of {count} ended"
+        assert time.monotonic() < deadline_s, f"seed {seed}: {len(asyncio.run(ends(workers)))} of {count} ended"
 
 
 def check(workers: Workers, count: int) -> None:
-    found = asyncio.run(ends(workers.url))
+    found = asyncio.run(ends(workers))
     assert set(found) == set(range(count))
     # The same message may be appended again; another one would be a second act.
     assert all([how for _, how in told] == [HOW] for told in found.values())
@@ -88,10 +91,21 @@ def prepare(workers: Workers, store: str) -> None:
         workers.env |= {"SEALBUS_INBOX__URL": store}
 
 
+def move_to_kafka(workers: Workers, bootstrap: str) -> None:
+    workers.url = f"kafka://{bootstrap}"
+    workers.env |= {
+        "SEALBUS_BUS__NAMESPACE": f"n{uuid.uuid4().hex[:8]}",
+        "SEALBUS_TOPICS__CREATE": "true",
+        # Whoever is killed is missed soon.
+        "SEALBUS_KAFKA__SESSION_TIMEOUT_S": "2s",
+        "SEALBUS_KAFKA__HEARTBEAT_S": "0.2s",
+    }
+
+
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_processes_survive_their_workers(workers: Workers, store: str, postgres: Postgres) -> None:
     prepare(workers, asyncio.run(postgres.create_database()) if store == "postgres" else "")
-    asyncio.run(publish(workers.url, 20))
+    asyncio.run(publish(workers, 20))
     assert kill_often(workers, kills=6, count=20, seed=1) > 1
     check(workers, 20)
 
@@ -101,6 +115,15 @@ def test_processes_survive_their_workers(workers: Workers, store: str, postgres:
 @pytest.mark.parametrize("seed", range(3))
 def test_processes_survive_many_deaths(workers: Workers, store: str, seed: int, postgres: Postgres) -> None:
     prepare(workers, asyncio.run(postgres.create_database()) if store == "postgres" else "")
-    asyncio.run(publish(workers.url, 60))
+    asyncio.run(publish(workers, 60))
     kill_often(workers, kills=25, count=60, seed=seed)
     check(workers, 60)
+
+
+@pytest.mark.slow  # whoever is killed is missed after two seconds
+def test_processes_survive_their_workers_on_kafka(workers: Workers, kafka: str, postgres: Postgres) -> None:
+    move_to_kafka(workers, kafka)
+    prepare(workers, asyncio.run(postgres.create_database()))
+    asyncio.run(publish(workers, 200))
+    assert kill_often(workers, kills=8, count=200, seed=6, lives_s=6.0) > 2
+    check(workers, 200)
