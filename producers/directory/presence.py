@@ -71,10 +71,10 @@ class Presence:
     def heard(
         self, agent_id: str, session: str, at_s: float, *, is_well: bool, active_tasks: int | None, draining: bool
     ) -> None:
-        """Note a heartbeat, heard at *at_s*."""
+        """Note a heartbeat, heard at *at_s*. An instance that has left stays gone: the topics are read in any order."""
         instance = self._instance(agent_id, session)
         if instance.heard_s is None or at_s >= instance.heard_s:
-            instance.heard_s, instance.is_well, instance.is_gone = at_s, is_well, False
+            instance.heard_s, instance.is_well = at_s, is_well
             instance.active_tasks, instance.is_draining = active_tasks, draining
 
     def left(self, agent_id: str, session: str) -> None:

@@ -23,7 +23,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.telemetry.logs import get_logger
 from bus.topics.names import own_topic
-from bus.transports.base import Record, Transport
+from bus.transports.base import Appended, NewRecord, Record, Transport
 from bus.trust.policy import NO_POLICY, Policy
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from producers.directory.presence import AgentEntry, Presence, accepts_version
@@ -32,6 +32,7 @@ from producers.outcomes import PublishRejected
 __all__ = ["AgentEntry", "Directory", "DirectoryChange", "record_key"]
 
 _PAUSE_S: Final = 0.5
+_PROBE_S: Final = 5.0
 _PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 4 * 1_048_576
 _KINDS: Final = {kind.name: kind for kind in map(payload_type, (AgentHandshake, AgentHeartbeat, AgentGoodbye))}
@@ -158,13 +159,28 @@ class Directory:
         return self._presence.entry(agent_id, self._clock.monotonic_s(), granted)
 
     async def _open(self) -> None:
+        log_ms = await self._log_ms()
         records = await self._news(self._beats)
-        # What was there before counts by its distance from the newest append: no wall clock is read.
+        # What was there before counts by its distance from the log's own time: no wall clock is read here.
         newest_ms, now_s = max((record.timestamp_ms for record in records), default=0), self._clock.monotonic_s()
+        newest_ms = max(newest_ms, log_ms)
         for record in await self._news(self._cards):
             self._take(record, now_s)
         for record in records:
             self._take(record, now_s - (newest_ms - record.timestamp_ms) / 1000)
+
+    async def _log_ms(self) -> int:
+        """Return the log's time now, by an empty record to the heartbeats; 0 where this reader may not write.
+
+        Without it a reader who comes when every agent is dead would take the last beat for one of this moment.
+        """
+        try:
+            if self._beats not in await self._transport.admin.topics():
+                return 0
+            outcomes = await self._transport.append([NewRecord(self._beats, b"", None, ())], timeout_s=_PROBE_S)
+        except BusError:
+            return 0
+        return outcomes[0].timestamp_ms if isinstance(outcomes[0], Appended) else 0
 
     async def _follow(self) -> None:
         while True:

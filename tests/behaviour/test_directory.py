@@ -12,6 +12,7 @@ import pytest
 
 from bus.settings.loading import load
 from bus.settings.schema import Settings
+from bus.topics.specs import directory_topics
 from bus.vocabulary.agent import AgentAnnouncement, AgentDiscover, AgentHeartbeat
 from consumers.directory.registry import registry_app
 from producers.directory import AgentEntry
@@ -82,6 +83,30 @@ async def test_a_late_reader_knows_who_was_there(settings: Settings) -> None:
             entry = await bus.directory.get("worker@svc")
             assert entry is not None
             assert entry.is_healthy
+
+
+async def test_a_late_reader_knows_who_has_left(settings: Settings) -> None:
+    async with worker().running(settings=settings):
+        await asyncio.sleep(0.6)
+    async with connect(agent="late@svc", settings=settings) as bus:
+        entry = await bus.directory.get("worker@svc")
+        assert entry is not None
+        assert entry.health == "gone"
+
+
+async def test_a_late_reader_does_not_take_the_last_beat_of_the_dead_for_a_new_one(settings: Settings) -> None:
+    async with connect(agent="worker@svc", settings=settings) as dying:
+        sender = msgspec.structs.replace(dying.publisher.sealer.origin.sender, session_id="s")
+        origin = msgspec.structs.replace(dying.publisher.sealer.origin, sender=sender)
+        await dying.transport.admin.create_topics(directory_topics(settings))
+        beat = Draft(payload=AgentHeartbeat(status="healthy"), key="worker@svc#s")
+        await dying.publisher.send(dying.publisher.sealer.seal(beat, topic="agents._heartbeats", origin=origin))
+    for waited_s, health in ((0.3, "healthy"), (1.0, "unhealthy")):
+        await asyncio.sleep(waited_s)
+        async with connect(agent="late@svc", settings=settings) as bus:
+            entry = await bus.directory.get("worker@svc")
+            assert entry is not None
+            assert entry.health == health
 
 
 async def test_a_forged_heartbeat_is_not_believed(settings: Settings) -> None:
