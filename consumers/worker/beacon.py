@@ -37,6 +37,8 @@ _CARD_AGAIN_S: Final = 12 * 3_600.0
 """A card lives for a day, and is said again before."""
 _MOST_CAPABILITIES: Final = 50
 _APPEND_S: Final = 5.0
+_GOODBYE_S: Final = 1.0
+"""A worker that is told to end does not wait longer for a log that is away."""
 
 _log = get_logger("directory")
 
@@ -87,7 +89,7 @@ class Beacon:
         self._task.cancel()
         await asyncio.wait([self._task])
         self._task = None
-        await self._send(AgentGoodbye(reason_code="SHUTDOWN"), "_directory")
+        await self._send(AgentGoodbye(reason_code="SHUTDOWN"), "_directory", timeout_s=_GOODBYE_S)
 
     async def _run(self) -> None:
         await self._make_topics()
@@ -104,13 +106,13 @@ class Beacon:
         is_well = progress.fetched_s_ago <= self._settings.directory.healthy_s
         return AgentHeartbeat(status="healthy" if is_well else "unhealthy", active_tasks=progress.active_tasks)
 
-    async def _send(self, payload: Payload, name: str) -> bool:
+    async def _send(self, payload: Payload, name: str, timeout_s: float = _APPEND_S) -> bool:
         """Append *payload*; a beat that does not leave is replaced by the next one."""
         topic = own_topic(self._origin.namespace, "_directory" if name == "_directory" else "_heartbeats")
         key = record_key(self._app.agent_id, self._session).decode()
         try:
             sealed = self._publisher.sealer.seal(Draft(payload=payload, key=key), topic=topic, origin=self._origin)
-            await self._publisher.send(sealed, timeout_s=_APPEND_S)
+            await self._publisher.send(sealed, timeout_s=timeout_s)
         except (BusError, ContractError) as error:
             if not self._is_failing:
                 _log.warning("directory.not_told", agent=self._app.agent_id, error=str(error))
