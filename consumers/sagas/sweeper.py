@@ -28,7 +28,8 @@ from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["WaitSweeper"]
 
-_EVERY_S: Final = 1.0
+_EVERY_S: Final = 0.8
+"""With the spread, a second at most: a wait is late by that and the mailbox's lag."""
 _SPREAD: Final = 0.2
 _COUNTED_EVERY: Final = 10
 _PURGED_EVERY: Final = 600
@@ -63,7 +64,7 @@ class WaitSweeper:
         self._known: set[str] = set()
 
     async def run(self) -> None:
-        """Sweep each second until cancelled; a store or log that is away is asked again."""
+        """Sweep within each second until cancelled; a store or log that is away is asked again."""
         rounds = 0
         while True:
             await self._clock.sleep(_EVERY_S * (1 + _SPREAD * (2 * self._randomness() - 1)))
