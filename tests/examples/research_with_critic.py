@@ -1,0 +1,70 @@
+"""A writer drafts, a critic reviews, until the critic agrees or the rounds are used up.
+
+sealbus worker research_with_critic:editor research_with_critic:writer research_with_critic:critic
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bus.vocabulary.parts import ReviewItem
+from bus.vocabulary.review import ReviewRequest, ReviewResult
+from bus.vocabulary.task import TaskRequest, TaskResult
+from consumers.conversations.review import IteratedReview
+from sealbus import App, SagaContext, payload, starts
+
+
+@payload("article.wanted", version="1.0.0")
+class ArticleWanted(msgspec.Struct, frozen=True, kw_only=True):
+    title: str
+
+
+@payload("article.ended", version="1.0.0")
+class ArticleEnded(msgspec.Struct, frozen=True, kw_only=True):
+    rounds: int
+    how: str
+
+
+class Writing(IteratedReview, version="1.0.0"):
+    @starts(ArticleWanted)
+    async def wanted(self, article: ArticleWanted, context: SagaContext) -> None:
+        self.begin(context, article.title, author="writer@svc", reviewer="critic@svc", rounds=3)
+
+    async def approved(self, review: ReviewResult, context: SagaContext) -> None:
+        context.answer(ArticleEnded(rounds=self.state.round, how="approved"))
+
+    async def abandoned(self, why: str, context: SagaContext) -> None:
+        context.answer(ArticleEnded(rounds=self.state.round, how=why))
+
+
+editor = App("editor@svc", types=[TaskRequest, ReviewRequest, ArticleEnded])
+editor.add(Writing)
+writer, critic = App("writer@svc"), App("critic@svc")
+
+
+@writer.on(TaskRequest)
+async def write(task: TaskRequest) -> TaskResult:
+    """Write what is asked for, and name a source once the critic has missed it."""
+    remarks = task.inputs["remarks"]
+    return TaskResult(status="completed", summary="with a source" if remarks else "from memory")
+
+
+@critic.on(ReviewRequest)
+async def judge(request: ReviewRequest) -> ReviewResult:
+    """A first draft has no sources."""
+    if request.round > 1:
+        return ReviewResult(verdict="approved")
+    finding = ReviewItem(severity="high", category="sources", finding="names no source", blocking=True)
+    return ReviewResult(verdict="changes_requested", items=(finding,))
+
+
+async def test_the_second_draft_is_approved() -> None:
+    async with editor.test(writer, critic) as bus:
+        ended = await bus.request(ArticleWanted(title="tea"), ArticleEnded, timeout_s=3_000)
+        assert ended == ArticleEnded(rounds=2, how="approved")
+
+
+async def test_a_critic_who_is_silent_ends_the_article() -> None:
+    async with editor.test(writer) as bus:
+        ended = await bus.request(ArticleWanted(title="tea"), ArticleEnded, timeout_s=3_000)
+        assert ended == ArticleEnded(rounds=1, how="the reviewer: silent")
