@@ -44,6 +44,7 @@ GLANCE: Final = "glance"
 
 _OPEN: Final = LabelRules()
 _NO_MATCH: Final = "no-match"
+_INTERPRETER: Final = "interpreter"
 _REPORT: Final = "error.reported"
 _DECISION: Final = "approval.decision"
 _PRESENCE: Final = frozenset({"agent.handshake", "agent.heartbeat", "agent.goodbye"})
@@ -398,7 +399,7 @@ class Admission:
             return
         if (
             isinstance(decision, Deny)
-            and decision.rule == _NO_MATCH
+            and (decision.rule == _NO_MATCH or (judged.lenient and decision.rule == _INTERPRETER))
             and (judged.lenient or _is_report(judged.message) or _is_decision(judged.message))
         ):
             # Whoever may handle a request may say that it died: nobody waits in silence. A deny rule still counts.

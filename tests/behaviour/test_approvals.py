@@ -11,12 +11,23 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.protocol import sealing
+from bus.vocabulary.agent import AgentHeartbeat
 from bus.vocabulary.approval import ApprovalRequest
 from bus.vocabulary.bus import ApprovalClosed
 from bus.vocabulary.task import StatusUpdate
 from consumers.approvals.deciding import decision_about, seal_decision
 from consumers.testing import AppBus, HeldMessage
-from sealbus import App, Approval, ConfigurationError, Context, Draft, FilePolicy, RequestFailed, payload
+from sealbus import (
+    App,
+    Approval,
+    ConfigurationError,
+    Context,
+    Draft,
+    FilePolicy,
+    PublishRejected,
+    RequestFailed,
+    payload,
+)
 
 
 @payload("deploy.order", version="1.0.0")
@@ -143,6 +154,16 @@ async def test_what_is_approved_runs_once_and_its_requester_is_told_at_each_turn
         assert [closed.state for closed in bus.sent(ApprovalClosed)] == ["approved", "consumed"]
         assert await bus.held() == []
         bus.raise_dead()
+
+
+async def test_an_interpreter_says_by_itself_that_it_is_there(site: Site) -> None:
+    interpreter = '[[agents]]\nid = "engine@svc"\ninterpreter = true\n\n'
+    async with site.bus(interpreter + RULES) as bus:
+        await bus.as_agent("engine@svc").publish(AgentHeartbeat(status="healthy"))
+    denied = '\n[[rules]]\nid = "quiet"\neffect = "deny"\naction = "publish"\ntypes = "agent.heartbeat"\n'
+    async with site.bus(interpreter + RULES + denied) as bus:
+        with pytest.raises(PublishRejected, match="rule quiet"):
+            await bus.as_agent("engine@svc").publish(AgentHeartbeat(status="healthy"))
 
 
 async def test_what_is_rejected_never_runs(site: Site) -> None:

@@ -49,8 +49,15 @@ def test_a_goodbye_is_of_that_instance_alone() -> None:
     assert health(presence, 101) == "healthy"
     presence.left("a@svc", "2")
     assert health(presence, 101) == "gone"
-    beat(presence, "1", 102)
+    beat(presence, "3", 102)
     assert health(presence, 103) == "healthy"
+
+
+def test_an_instance_that_has_left_does_not_come_back_by_a_beat_that_is_read_later() -> None:
+    presence = Presence(35)
+    presence.left("a@svc", "1")
+    beat(presence, "1", 100)
+    assert health(presence, 101) == "gone"
 
 
 def test_an_instance_that_says_it_is_unwell_is_believed() -> None:
