@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -20,8 +21,9 @@ from rich.console import Console
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from consumers.demo.agents import OWN_SOURCES
+from consumers.demo.second_act import tell_second
 from consumers.demo.story import Story, StuckError, tell
-from consumers.demo.view import report_text, show
+from consumers.demo.view import outcomes_of, report_text, show
 
 __all__ = ["demo"]
 
@@ -43,7 +45,8 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
 
     A researcher reads the Python files under PATH (default: sealbus itself), a writer drafts a report, a reviewer
     judges it; the writer revises once. Meanwhile one agent is killed, a record is altered in the log, and other trouble
-    is made. Exit code 1 when the bus does anything else than expected.
+    is made. In a second act a person agrees to a change with a key, the winner of an auction is killed and the next
+    bidder delivers, and a workflow survives its engine. Exit code 1 when the bus does anything else than expected.
 
     \b
     Examples:
@@ -58,24 +61,27 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     repository = OWN_SOURCES if path is None else str(path.resolve())
+
+    def say(line: str) -> None:
+        console.print(f"[dim]{time.monotonic() - started_s:5.1f} s[/] {line}")
+
     try:
         settings = _settings(_absolute(url) if url else _fresh_log(folder))
-        story = asyncio.run(
-            tell(
-                settings,
-                folder,
-                repository,
-                lambda line: console.print(f"[dim]{time.monotonic() - started_s:5.1f} s[/] {line}"),
-            )
-        )
+        story = asyncio.run(tell(settings, folder, repository, say))
         _keep_report(story, folder if keep else None)
+        second = asyncio.run(tell_second(folder, say)) if find_spec("cryptography") else ()
         show(story, console)
+        console.print()
+        if second:
+            console.print(outcomes_of("Outcomes of the second act", second))
+        else:
+            console.print("There is a second act, whose messages are signed: pip install 'sealbus\\[trust]'")
     except StuckError as error:
         raise click.ClickException(str(error)) from error
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-    if not all(check.holds for check in story.checks):
+    if not all(check.holds for check in (*story.checks, *second)):
         sys.exit(1)
 
 

@@ -11,7 +11,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from consumers import cli
 from consumers.demo import agents
@@ -25,21 +27,32 @@ _STOP_S = 8.0
 class Crew:
     """Worker processes by role; a replaced one stays listed as dead."""
 
-    def __init__(self, folder: Path, url: str, namespace: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        namespace: str,
+        *,
+        module: str = agents.__name__,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._folder = folder
         self._url = url
         self._namespace = namespace
+        self._module = module
+        self._environment = environment
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._started = 0
 
     def start(self, role: str) -> int:
         """Start a worker of *role*; return its process id."""
         self._started += 1
-        command = [sys.executable, "-m", cli.__name__, "worker", f"{agents.__name__}:{role}"]
+        command = [sys.executable, "-m", cli.__name__, "worker", f"{self._module}:{role}"]
         # Supervised: the worker drains when its standard input ends, so also when the demo crashes.
         command += ["--bus", self._url, "--namespace", self._namespace, "--supervised"]
         # With this timeout a killed agent's work moves on within seconds on Kafka too.
         environment = {"SEALBUS_KAFKA__SESSION_TIMEOUT_S": "6s"} | os.environ
+        environment |= self._environment
         environment |= {NOTES_VARIABLE: str(self._folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with (self._folder / f"worker-{self._started}-{role}.log").open("wb") as log:
             self._processes[role] = subprocess.Popen(  # noqa: S603 - our own command

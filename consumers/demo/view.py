@@ -13,7 +13,7 @@ from bus.protocol.timestamps import format_ms
 from bus.vocabulary.review import DraftOutput, ReviewOutput
 from consumers.demo.story import Check, Event, Story
 
-__all__ = ["report_text", "show"]
+__all__ = ["outcomes_of", "report_text", "show"]
 
 _SHOWN_LINES = 12
 
@@ -25,7 +25,7 @@ def show(story: Story, console: Console) -> None:
         console.print()
         console.print(_report(story.report, story.review))
     console.print()
-    console.print(_outcomes(story.checks))
+    console.print(outcomes_of("Outcomes", story.checks))
 
 
 def report_text(report: DraftOutput) -> str:
@@ -66,8 +66,9 @@ def _report(report: DraftOutput, review: ReviewOutput | None) -> str:
     return "\n".join([f"[bold]{escape(report.title)}[/] ({verdict})", escape(report.summary), *shown])
 
 
-def _outcomes(checks: tuple[Check, ...]) -> Table:
-    table = Table(title="Outcomes", title_justify="left", title_style="bold")
+def outcomes_of(title: str, checks: tuple[Check, ...]) -> Table:
+    """Return what was expected of *checks* and what was observed."""
+    table = Table(title=title, title_justify="left", title_style="bold")
     for column in ("what happened", "expected", "observed", ""):
         table.add_column(column, overflow="fold")
     for check in checks:

@@ -150,7 +150,7 @@ def _work(apps: Sequence[App], loaded: Loaded, metrics_port: int | None, metrics
 
 def _announce(app: App, loaded: Loaded, processes: int) -> None:
     url = next(value for name, value, _ in bus_settings.describe(loaded) if name == "bus.url")
-    types = ", ".join(sorted(app.subscriptions)) or "nothing: no @app.on(...) was run"
+    types = ", ".join(sorted(app.declaration.subscriptions)) or "nothing: no @app.on(...) was run"
     count = f" in {processes} processes" if processes > 1 else ""
     click.echo(f"{printable(app.agent_id)} (group {app.group}) on {printable(url)}{count}; handles {types}", err=True)
 

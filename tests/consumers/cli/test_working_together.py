@@ -113,6 +113,7 @@ def published(folder: Any, name: str, data: dict[str, Any], *words: str) -> None
 def test_a_process_is_listed_shown_and_cancelled(folder: Any) -> None:
     (folder.path / "agents.py").write_text(SHOP)
     folder.worker()
+    assert "handles shop.order" in (folder.path / "worker.log").read_text()
     published(folder, "shop.order", {"order_id": "\x1b[31mred"})
     folder.wait_until(lambda: bool(objects(folder, "processes", "list")))
     (process,) = objects(folder, "processes", "list", "--status", "open")
