@@ -27,6 +27,7 @@ __all__ = [
     "Deny",
     "NeedsApproval",
     "RuleVerdict",
+    "admits",
     "decide",
     "explain_decision",
     "index_of",
@@ -74,10 +75,15 @@ class NeedsApproval(msgspec.Struct, frozen=True):
 
     def admits(self, approver: str) -> bool:
         """Tell whether *approver* is among those who may approve."""
-        return all(compile_globs(globs).match(approver) for globs in self.approvers)
+        return admits(self.approvers, approver)
 
 
 Decision = Allow | Deny | NeedsApproval
+
+
+def admits(approvers: Sequence[tuple[str, ...]], agent_id: str) -> bool:
+    """Tell whether *agent_id* matches a glob of every list in *approvers*."""
+    return all(compile_globs(globs).match(agent_id) for globs in approvers)
 
 
 class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,10 +79,6 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     once: bool
     describe: Callable[[Any], str] | None
 
-    def admits(self, approver: str) -> bool:
-        """Tell whether *approver* is among those who are asked."""
-        return all(compile_globs(globs).match(approver) for globs in self.approvers)
-
 
 def need_of(declared: Approval | None, asked: NeedsApproval | None) -> Need | None:
     """Return what the handler and the policy ask for together; None where neither asks."""

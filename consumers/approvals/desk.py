@@ -22,11 +22,10 @@ from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.telemetry.logs import get_logger
-from bus.topics.names import redrive_topic
+from bus.topics.names import message_topic, redrive_topic
 from bus.transports.base import NewRecord
 from bus.trust.admission import Admission
-from bus.trust.decision import NeedsApproval
-from bus.trust.globs import compile_globs
+from bus.trust.decision import NeedsApproval, admits
 from bus.vocabulary.approval import Action, ApprovalDecision, ApprovalRequest, hash_of
 from bus.vocabulary.bus import ApprovalClosed, WaitDue
 from bus.vocabulary.parts import RiskAssessment
@@ -49,8 +48,8 @@ from consumers.inbox.base import Transaction
 from consumers.inbox.row_encoding import decode_outputs, encode_outputs
 from consumers.sagas.process import Hold, Process, Wait, process_id, timer_id
 from consumers.sagas.store import NewWait, ProcessChange, ProcessStore
-from consumers.settling.dispositions import refused
-from consumers.settling.outcome import Dead, Done, Outcome, Withheld
+from consumers.settling.dispositions import refusal, refused
+from consumers.settling.outcome import Done, Outcome, Withheld
 from consumers.state.delivery import Accepted
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
@@ -142,7 +141,7 @@ class ApprovalDesk:
                     return Withheld(outputs)
                 await transaction.rollback()
                 text = f"its sender has {_MOST_OPEN} approvals open, and no more are allowed"
-                return _dead("approval_rejected", text)
+                return refusal("approval_rejected", text)
             await transaction.rollback()
 
     async def consume(self, transaction: Transaction, proceed: Proceed) -> bool:
@@ -153,7 +152,7 @@ class ApprovalDesk:
     async def begun(self, proceed: Proceed) -> bool:
         """Note that a run has begun whose approval counts for one run only; False: it has moved meanwhile."""
         state = msgspec.structs.replace(proceed.state, phase="started")
-        return await self._store.change(lambda: self._change(proceed.process, state))
+        return await self._store.change(self._change(proceed.process, state))
 
     def closed(self, proceed: Proceed) -> Sequence[NewRecord]:
         """Return what is told when the run of *proceed* has its result."""
@@ -167,16 +166,16 @@ class ApprovalDesk:
     ) -> Proceed | Outcome:
         if state.phase == "consumed":
             # Its inbox row has been purged; it must not run a second time.
-            return _dead("approval_invalid", "its approval was used before")
+            return refusal("approval_invalid", "its approval was used before")
         if state.phase in _ENDS:
-            return _dead(*_ending(state))
+            return refusal(*_ending(state))
         if state.phase == "started" and need.once:
             return await self._void(process, state, (), "a run that may happen once has begun before and has no result")
         if differing := differing_members(state.action, action):
             return await self._void(process, state, differing, "it is not what was agreed to")
         conditions = tuple(condition for each in state.decided for condition in each.conditions)
         if conditions and not need.takes_conditions:
-            return _dead("approval_rejected", f"its handler takes no conditions: {'; '.join(conditions)[:200]}")
+            return refusal("approval_rejected", f"its handler takes no conditions: {'; '.join(conditions)[:200]}")
         try:
             self._check_again(delivery, state)
         except ContractError as error:
@@ -310,9 +309,9 @@ class ApprovalDesk:
     async def _void(self, process: Process, state: ApprovalState, differing: Sequence[str], why: str) -> Outcome:
         """End an approval that does not stand, and refuse the message."""
         ended = msgspec.structs.replace(state, phase="void", said=why, differing=tuple(differing))
-        await self._store.change(lambda: self._change(process, ended, finished=True, frees=True))
+        await self._store.change(self._change(process, ended, finished=True, frees=True))
         fields = f": {', '.join(differing)}" if differing else ""
-        return _dead("approval_invalid", f"{why}{fields}", differing[0] if differing else "")
+        return refusal("approval_invalid", f"{why}{fields}", differing[0] if differing else "")
 
     # From the mailbox.
 
@@ -346,7 +345,7 @@ class ApprovalDesk:
             check_decision(message, decision, state, sealing.parse(state.request))
             held = sealing.parse(process.opener)
             kind, payload = self._read(held)
-            if not _admits(state, message.metadata.sender.id or ""):
+            if not admits(state.approvers, message.metadata.sender.id or ""):
                 raise ContractError("is not among those who are asked", "/metadata/sender/id", "approval_invalid")
             self._check_decider(message, held, kind, payload, state)
         except ContractError as error:
@@ -360,7 +359,7 @@ class ApprovalDesk:
             return await self._end(process, ended, phase, wait)
         owner = owner_of(decider, self._admission)
         if any(owner == each.owner or decider == each.by for each in state.decided):
-            return refused(ContractError(f"{owner} has approved already", "/metadata/sender/id", "approval_invalid"))
+            return refusal("approval_invalid", f"{owner} has approved already", "/metadata/sender/id")
         one = Decided(by=decider, owner=owner, value=message.value, conditions=decision.conditions)
         state = msgspec.structs.replace(state, decided=(*state.decided, one))
         if len(state.decided) < state.quorum:
@@ -401,7 +400,7 @@ class ApprovalDesk:
             armed = (NewWait(id=identity, name="expiry", after_ms=left_ms),)
         outputs: list[NewRecord] = []
         for hold in await self._store.holds_of(process.id):
-            outputs += _records_of(hold)
+            outputs += decode_outputs(hold.record)
         outputs += self._closing(state, sealing.parse(state.request))
         change = self._change(process, state, finished=is_over, frees=True, acted=wait.id, ended=(wait.name,))
         return msgspec.structs.replace(change, armed=armed), outputs
@@ -444,21 +443,13 @@ class ApprovalDesk:
         )
 
     def _record_of(self, request: Message) -> NewRecord:
-        return record_of(request, f"{self._namespace}.{request.message_type}")
-
-
-def _records_of(hold: Hold) -> Sequence[NewRecord]:
-    return decode_outputs(hold.record)
+        return record_of(request, message_topic(self._namespace, request.message_type))
 
 
 def _decision_of(message: Message) -> ApprovalDecision:
     opened = payload_type(ApprovalDecision).open(message)
     assert isinstance(opened, ApprovalDecision)  # noqa: S101 - of that very type
     return opened
-
-
-def _admits(state: ApprovalState, decider: str) -> bool:
-    return all(compile_globs(globs).match(decider) for globs in state.approvers)
 
 
 def _ending(state: ApprovalState) -> tuple[str, str]:
@@ -469,10 +460,6 @@ def _ending(state: ApprovalState) -> tuple[str, str]:
         return "approval_invalid", state.said or "its approval does not stand"
     asked = "changes are asked for" if state.phase == "changes_requested" else "it was rejected"
     return "approval_rejected", f"{asked} by {state.ended_by}: {state.said}"[:400]
-
-
-def _dead(reason: str, text: str, pointer: str = "") -> Dead:
-    return refused(ContractError(text, pointer, reason))
 
 
 def _wait_name(message: Message) -> str:

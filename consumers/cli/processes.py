@@ -179,7 +179,7 @@ def cancel(session: CommandSession, *, process: str, why: str, yes: bool) -> int
                 )
             after = msgspec.structs.replace(found, version=found.version + 1, status="finished", state=b"")
             keep_ms = round(settings.publish.max_ttl_s * 1000)
-            if not await store.change(lambda: ProcessChange(before=found, after=after, keep_ms=keep_ms)):
+            if not await store.change(ProcessChange(before=found, after=after, keep_ms=keep_ms)):
                 click.echo("it has moved meanwhile: look again", err=True)
                 return FAILED
         async with session.open(settings) as transport:

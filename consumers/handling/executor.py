@@ -311,13 +311,8 @@ class Executor:
             deadline_s = now_s + min(CALL_S, delivery.ends_s - now_s + EXPIRED_S)
             return await slot.call(method, arguments, deadline_s, delivery, kept=True)
 
-        async def begin() -> Transaction:
-            # The one before was rolled back: the process had moved.
-            hold.transaction = None
-            return await claims.begin(hold, delivery.partition)
-
         try:
-            taken = await steps.take(delivery, run, begin)
+            taken = await steps.take(delivery, run, partial(_begun_anew, claims, hold, delivery))
             if not isinstance(taken, StepTaken):
                 await self._release(hold)
                 return taken
@@ -342,11 +337,8 @@ class Executor:
         claims = self._claims
         assert claims is not None and hold is not None  # noqa: S101, PT018 - an app with approvals has them
 
-        async def begin() -> Transaction:
-            hold.transaction = None
-            return await claims.begin(hold, delivery.partition)
-
         try:
+            begin = partial(_begun_anew, claims, hold, delivery)
             verdict = await desk.judge(delivery, need, hold.key.idempotency_key, begin)
             if isinstance(verdict, Withheld):
                 await self._dispositions.check(verdict.outputs)
@@ -505,6 +497,12 @@ class Executor:
             self._verification.read_again(delivery)
         self._timers.add(lane, wait_s)
         return True
+
+
+async def _begun_anew(claims: InboxClient, hold: ActiveClaim, delivery: Accepted) -> Transaction:
+    """Open the transaction of *hold*; one before was rolled back, because the process had moved."""
+    hold.transaction = None
+    return await claims.begin(hold, delivery.partition)
 
 
 def _is_cancelled(slot: HandlerSlot, message: Message) -> bool:

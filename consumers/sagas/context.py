@@ -261,8 +261,6 @@ class SagaContext:
         first, *rest = ask.to
         if rest:
             self._done.asks[name] = msgspec.structs.replace(ask, to=tuple(rest))
-        else:
-            self._done.asks.pop(name, None)
         run = self._apart if ask.apart else self._run
         draft = Draft(payload=kind.decode(canonical.encode(ask.data)), to=first, **ask.options)
         self._ask(name, draft, ask.share_s, many=False, run=run)

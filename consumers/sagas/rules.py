@@ -108,13 +108,6 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
         return self.failed.get(name) or self.failed.get(EVERY_NAME)
 
     @property
-    def kinds(self) -> Sequence[PayloadType]:
-        """Every type that the saga receives."""
-        events = [rule.kind for rule in (*self.starters.values(), *self.events.values())]
-        found = [*events, *(rule.kind for rule in self.answers.values())]
-        return list({kind.name: kind for kind in found}.values())
-
-    @property
     def topics(self) -> frozenset[str]:
         """The message types that reach it by their topics."""
         return frozenset((*self.starters, *self.events))

@@ -32,7 +32,7 @@ from consumers.sagas.context import AskFailure, SagaContext, StepDone, labels_fo
 from consumers.sagas.process import Memory, Process, Wait, pack, process_id, unpack
 from consumers.sagas.rules import EventRule, SagaRules
 from consumers.sagas.store import ProcessChange, ProcessStore
-from consumers.settling.dispositions import refused
+from consumers.settling.dispositions import refusal, refused
 from consumers.settling.outcome import Dead, Done, MoveToTier, Outcome, RetryInLane
 from consumers.settling.outputs import seal_outputs
 from consumers.state.delivery import Accepted
@@ -259,15 +259,15 @@ class StepRunner:
                 return _Event(rules=rules, process=None, key=key, method=starter.method, payload=delivery.payload)
             return self._missing(spontaneous)
         if process.status == "finished":
-            return _dead("conversation_closed", f"{rules.name} {key!r:.80} is finished", place.key)
+            return refusal("conversation_closed", f"{rules.name} {key!r:.80} is finished", place.key)
         if spontaneous is None:
-            return _dead("invalid_transition", f"{rules.name} {key!r:.80} is open already", place.key)
+            return refusal("invalid_transition", f"{rules.name} {key!r:.80} is open already", place.key)
         opened = self._unpacked(rules, process)
         self._check_party(spontaneous, process, opened[0], delivery.message)
         if spontaneous.at and (phase := str(getattr(opened[1], "phase", ""))) not in spontaneous.at:
             if rules.can_reach(phase, spontaneous.at):
                 raise _Early
-            return _dead("invalid_transition", f"{name} is not legal in {phase!r}, nor in any phase that follows")
+            return refusal("invalid_transition", f"{name} is not legal in {phase!r}, nor in any phase that follows")
         return _Event(rules=rules, process=process, key=key, method=spontaneous.method, payload=delivery.payload)
 
     def _missing(self, rule: EventRule | None) -> Dead | None:
@@ -276,7 +276,7 @@ class StepRunner:
             raise _Early
         if missing == "skip":
             return None
-        return _dead("invalid_transition", "there is no such process", None if rule is None else rule.key)
+        return refusal("invalid_transition", "there is no such process", None if rule is None else rule.key)
 
     def _check_party(self, rule: EventRule, process: Process, memory: Memory, message: Message) -> None:
         """Only parties of a process move it (CV1): an id of a conversation alone opens nothing."""
@@ -302,7 +302,7 @@ class StepRunner:
         found = None if named is None else await self.store.find_wait(named)
         if found is None:
             if message.message_type == _DECISION:
-                return _dead("approval_invalid", "there is no such approval, or it has been decided")
+                return refusal("approval_invalid", "there is no such approval, or it has been decided")
             return self._late(message)
         wait, process, now_ms = found
         if is_nudge and wait.due_ms > now_ms:
@@ -364,7 +364,7 @@ class StepRunner:
                 by=delivery.message.metadata.sender.id or "",
             )
             return [self._ask_failed(rules, process, wait, failure)]
-        return _dead("invalid_transition", f"{name} is no answer to {wait.name!r} of {rules.name}")
+        return refusal("invalid_transition", f"{name} is no answer to {wait.name!r} of {rules.name}")
 
     def _due(self, rules: SagaRules, process: Process, wait: Wait) -> _Event:
         if wait.seal is not None and not wait.many:
@@ -399,11 +399,12 @@ class StepRunner:
         admission = self._publisher.sealer.admission
         before = _labels_of(process, memory)
         labels = labels_for(message, opener, admission, before)
+        ended = {event.wait.name} if event.wait is not None and event.ends_wait else set()
         done = StepDone(
             sealed=[],
             armed={},
-            ended={event.wait.name} if event.wait is not None and event.ends_wait else set(),
-            asks=dict(memory.asks),
+            ended=ended,
+            asks={name: kept for name, kept in memory.asks.items() if name not in ended},
             rounds=dict(memory.rounds),
             parties=dict.fromkeys(memory.parties or ((opener.metadata.sender.id or ""),)),
         )
@@ -446,8 +447,6 @@ class StepRunner:
             context.finish()
         if isinstance(delivery.payload, TaskCancel):
             context.pass_on(delivery.payload, event.cancels)
-        if event.wait is not None and event.ends_wait and event.wait.name not in done.asks and ask is None:
-            done.asks.pop(event.wait.name, None)
         sealed = [*done.sealed, *seal_outputs(self._publisher, message, (), returned, self._registry, run=labels)]
         memory = Memory(
             data=_plain(state),
@@ -500,7 +499,7 @@ class StepRunner:
             return MoveToTier(self._tiers[0], delivery.control)
         if left_s > _LAST_S:
             return RetryInLane(min(_EARLY_S, left_s - _LAST_S / 2))
-        return _dead("invalid_transition", "its process has not come before it expires")
+        return refusal("invalid_transition", "its process has not come before it expires")
 
     def _late(self, message: Message) -> Outcome:
         self._counted.labels(self._group, "other", "late").inc()
@@ -549,7 +548,3 @@ def _plain(state: Any) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise ContractError(f"the state is a {type(state).__name__}: it is a Struct, a dataclass or a dict", "/data")
     return plain
-
-
-def _dead(reason: str, text: str, pointer: str | None = None) -> Dead:
-    return refused(ContractError(text, pointer or "", reason))

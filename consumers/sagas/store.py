@@ -7,7 +7,7 @@ Reads stand outside every transaction; writes are made in the transaction that a
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -101,12 +101,8 @@ class ProcessStore:
 
     async def open(self) -> None:
         """Create the tables where they are missing. Raises ConfigurationError where newer code has changed them."""
-        transaction = await self._inbox.begin()
-        try:
+        async with _own(self._inbox) as transaction:
             await _migrate(transaction, self._inbox.dialect)
-            await transaction.commit()
-        finally:
-            await transaction.rollback()
 
     # Reads.
 
@@ -361,14 +357,8 @@ class ProcessStore:
             )
         return len(rows)
 
-    async def change(self, decide: Callable[[], ProcessChange | None]) -> bool:
-        """Write what *decide* returns in a transaction of its own, as an operator's verb does; False: it has changed.
-
-        None changes nothing.
-        """
-        change = decide()
-        if change is None:
-            return True
+    async def change(self, change: ProcessChange) -> bool:
+        """Write *change* in a transaction of its own, as an operator's verb does; False: its row has changed."""
         transaction = await self._inbox.begin()
         try:
             if not await self.write(transaction, [change]):

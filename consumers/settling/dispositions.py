@@ -167,7 +167,7 @@ class Dispositions:
                 return wait_outside(delivery, wait_s)
             case Conflict(content_hash=first):
                 text = f"its idempotency key was used for other content, {first}"
-                return refused(ContractError(text, "/routing/idempotency_key", "idempotency_conflict"))
+                return refusal("idempotency_conflict", text, "/routing/idempotency_key")
             case KeepsCrashing(deaths=deaths):
                 text = f"{deaths} workers died while they ran it alone"
                 return Dead(Failure(reason="crash_loop", error="CrashLoop", text=text))
@@ -358,6 +358,11 @@ class Dispositions:
 def refused(error: ContractError) -> Dead:
     """Return the outcome of a delivery that a gate refused with *error*."""
     return Dead(Failure(reason=error.reason, error=type(error).__name__, text=error.text, pointer=error.pointer))
+
+
+def refusal(reason: str, text: str, pointer: str | None = None) -> Dead:
+    """Return the outcome of a delivery that is refused for *reason*, at *pointer* where there is one."""
+    return refused(ContractError(text, pointer or "", reason))
 
 
 def wait_outside(delivery: Delivery, wait_s: float) -> RetryInLane | MoveToTier:

@@ -92,9 +92,9 @@ async def test_a_step_is_durable_with_the_result_of_its_event(store: Store) -> N
 async def test_a_step_under_an_old_version_writes_nothing(store: Store) -> None:
     rows, process = await stepped(store)
     after = msgspec.structs.replace(process, version=2, state=b'{"a":1}')
-    assert await rows.change(lambda: ProcessChange(before=process, after=after))
-    assert not await rows.change(lambda: ProcessChange(before=process, after=after))
-    assert not await rows.change(lambda: opening("one"))
+    assert await rows.change(ProcessChange(before=process, after=after))
+    assert not await rows.change(ProcessChange(before=process, after=after))
+    assert not await rows.change(opening("one"))
     found = await rows.find(process.id)
     assert found is not None
     assert (found.version, found.state) == (2, b'{"a":1}')
@@ -104,9 +104,9 @@ async def test_a_wait_acts_once(store: Store) -> None:
     rows, process = await stepped(store)
     after = msgspec.structs.replace(process, version=2)
     acting = ProcessChange(before=process, after=after, acted="w-one", ended=("answer",))
-    assert await rows.change(lambda: acting)
+    assert await rows.change(acting)
     again = ProcessChange(before=after, after=msgspec.structs.replace(after, version=3), acted="w-one")
-    assert not await rows.change(lambda: again)
+    assert not await rows.change(again)
     assert await rows.find_wait("w-one") is None
 
 
@@ -140,11 +140,11 @@ async def test_a_nudge_whose_append_was_never_acknowledged_comes_again(store: St
 async def test_a_finished_process_has_no_waits_and_is_purged_when_its_time_is_over(store: Store) -> None:
     rows, process = await stepped(store)
     after = msgspec.structs.replace(process, version=2, status="finished", state=b"")
-    assert await rows.change(lambda: ProcessChange(before=process, after=after, keep_ms=3_600_000))
+    assert await rows.change(ProcessChange(before=process, after=after, keep_ms=3_600_000))
     assert await rows.waits_of(process.id) == []
     assert await rows.purge() == 0
     later = msgspec.structs.replace(after, version=3)
-    assert await rows.change(lambda: ProcessChange(before=after, after=later, keep_ms=-1))
+    assert await rows.change(ProcessChange(before=after, after=later, keep_ms=-1))
     await store.pass_time(0.05)
     assert await rows.purge() == 1
     assert await rows.find(process.id) is None
