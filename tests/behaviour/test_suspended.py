@@ -44,17 +44,19 @@ class Process:
             app.declaration, self.transport, settings, member=member, clock=self.clock, metrics=Metrics()
         )
 
-    def suspend(self) -> asyncio.Event:
-        """Hear nothing, as a suspended process, until the event is set: a moment after it goes on."""
-        heart, heard = self.transport._heart, asyncio.Event()  # type: ignore[attr-defined]
+    def suspend(self) -> tuple[asyncio.Event, asyncio.Event]:
+        """Hear nothing, as a suspended process, until the second event is set: a moment after it goes on. The first is
+        set when its heart beats again."""
+        heart, beating, heard = self.transport._heart, asyncio.Event(), asyncio.Event()  # type: ignore[attr-defined]
         beat = heart._beat
 
         async def late() -> None:
+            beating.set()
             await heard.wait()
             await beat()
 
         heart._beat = late
-        return heard
+        return beating, heard
 
     async def work(self, seconds: float, until: int) -> None:
         """For so long by its clock, and until it has run so many."""
@@ -78,15 +80,19 @@ async def test_in_strict_order_nothing_is_begun_before_it_is_known_whose_the_key
     for number in (1, 2):
         await first.publisher.publish(Draft(payload=Job(number), key="same", ttl_s=86_400))
     await first.work(0, until=1)
-    heard = first.suspend()
+    beating, heard = first.suspend()
     await second.worker.start(create_topics=True)
     await second.work(60, until=2)
     await second.worker.commit()
     first.clock.advance(60)
     for _ in range(50):
         await asyncio.sleep(0)
-    heard.set()
     async with asyncio.timeout(20):
+        # A beat that was under way when it was suspended has set its next one after the clock was moved.
+        while not beating.is_set():
+            first.clock.advance(1)
+            await asyncio.sleep(0.002)
+        heard.set()
         while first.worker._partitions.all():  # noqa: ASYNC110 - what is heard ends it
             await asyncio.sleep(0.002)
     assert (first.runs, second.runs) == ([1], [1, 2])
