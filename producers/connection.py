@@ -252,11 +252,15 @@ class Bus:
     async def close(self) -> None:
         """Finish the accepted appends, then close the log. Waiting requests end with a ClosedError."""
         self._check_loop()
+        await self.stop_reading()
+        await self.publisher.close()
+        await self.transport.close()
+
+    async def stop_reading(self) -> None:
+        """Follow no topic any more. Waiting requests end with a ClosedError."""
         if self._directory is not None:
             await self._directory.close()
         await self.requests.close()
-        await self.publisher.close()
-        await self.transport.close()
 
     def _check_loop(self) -> None:
         """Raise WrongLoopError outside the event loop that opened the bus.
@@ -378,7 +382,7 @@ def connect(
             try:
                 yield bus
             finally:
-                await bus.requests.close()
+                await bus.stop_reading()
             await publisher.close()
         finally:
             await transport.close()

@@ -30,7 +30,7 @@ from bus.trust.effective_labels import (
 )
 from bus.trust.facts import Request
 from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, rank_of_classification
-from bus.trust.policy import NO_POLICY, Policy
+from bus.trust.policy import NO_POLICY, Policy, rules_source
 from bus.trust.policy_rules import PolicyRules
 from bus.trust.signature_algorithms import HS256
 
@@ -111,7 +111,7 @@ class Admission:
         self._verifier = verifier
         self._may_sign = getattr(verifier, "may_sign", None)
         # A policy of the program's own has no rules: the gate asks it besides.
-        self._rules: Callable[[], PolicyRules | None] = getattr(policy, "rules", lambda: None)
+        self._rules = rules_source(policy)
         self._is_stale: Callable[[], bool] = getattr(policy, "is_stale", lambda: False)
         self._now_ms = now_ms
         self._note = note

@@ -5,11 +5,15 @@ Owns the Protocol and the default without a configured policy.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bus.protocol.sealing import Message
 
-__all__ = ["NO_POLICY", "AllowAll", "Policy"]
+if TYPE_CHECKING:
+    from bus.trust.policy_rules import PolicyRules
+
+__all__ = ["NO_POLICY", "AllowAll", "Policy", "rules_source"]
 
 
 class Policy(Protocol):
@@ -33,3 +37,9 @@ class AllowAll:
 
 NO_POLICY: Final = AllowAll()
 """What an App or a connection has that was given no policy: the settings may name one."""
+
+
+def rules_source(policy: Policy) -> Callable[[], PolicyRules | None]:
+    """Return what gives the rules of *policy* now: None for a policy of the program's own, which has no rules."""
+    source: Callable[[], PolicyRules | None] = getattr(policy, "rules", lambda: None)
+    return source

@@ -25,14 +25,13 @@ from consumers.sagas.rules import EVERY_NAME, SagaRules
 from consumers.sagas.store import NewWait
 from consumers.settling.outputs import answer_draft
 from producers.publisher import Publisher
+from producers.requests.in_turn import GRACE_S
 from producers.sealing.options import Draft, Options, draft_of
 from producers.sealing.run_labels import RunLabels
 from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["AskFailure", "AskOptions", "SagaContext", "StepDone", "labels_for"]
 
-ANSWER_GRACE_S: Final = 10.0
-"""How long after the end of its lifetime an ask is over, and the next addressee is asked (design 16.9, 7)."""
 LONGEST_TIMER_S: Final = 366 * 86_400.0
 _SEQUENCE_STEP: Final = 1_000
 _KEPT_OPTIONS: Final = ("key", "priority", "task_id", "parent_task_id", "run_id", "intent", "idempotency_key")
@@ -278,7 +277,7 @@ class SagaContext:
         self._done.armed[name] = NewWait(
             id=sealed.message_id,
             name=name,
-            after_ms=round((answer_by_s + ANSWER_GRACE_S) * 1000),
+            after_ms=round((answer_by_s + GRACE_S) * 1000),
             addressee=draft.to if isinstance(draft.to, str) else None if draft.to is None else draft.to.id,
             seal=sealed.message.seal,
             many=many,

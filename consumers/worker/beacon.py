@@ -21,8 +21,6 @@ from bus.protocol.identifiers import uuid7
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.topics.names import own_topic
-from bus.topics.specs import creates_topics, directory_topics
-from bus.transports.base import Transport
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from bus.vocabulary.parts import AgentCard
 from consumers.declaration import Declaration
@@ -56,7 +54,6 @@ class Beacon:
     def __init__(
         self,
         app: Declaration,
-        transport: Transport,
         publisher: Publisher,
         settings: Settings,
         *,
@@ -65,7 +62,6 @@ class Beacon:
         randomness: Callable[[], float] = random.random,
     ) -> None:
         self._app = app
-        self._transport = transport
         self._publisher = publisher
         self._settings = settings
         self._clock = clock
@@ -92,7 +88,6 @@ class Beacon:
         await self._send(AgentGoodbye(reason_code="SHUTDOWN"), "_directory", timeout_s=_GOODBYE_S)
 
     async def _run(self) -> None:
-        await self._make_topics()
         beat_s, carded_s = self._settings.directory.beat_s, -_CARD_AGAIN_S
         while True:
             is_old = self._clock.monotonic_s() - carded_s >= _CARD_AGAIN_S
@@ -120,17 +115,6 @@ class Beacon:
             return False
         self._is_failing = False
         return True
-
-    async def _make_topics(self) -> None:
-        if not creates_topics(self._settings, self._transport.features):
-            return
-        try:
-            existing = await self._transport.admin.topics()
-            missing = [spec for spec in directory_topics(self._settings) if spec.name not in existing]
-            if missing:
-                await self._transport.admin.create_topics(missing)
-        except BusError as error:
-            _log.warning("directory.no_topics", error=str(error))
 
 
 def card_of(app: Declaration) -> AgentCard:

@@ -26,7 +26,7 @@ from bus.telemetry.logs import get_logger
 from bus.topics.names import message_topic
 from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan
-from bus.trust.policy import Policy
+from bus.trust.policy import Policy, rules_source
 from bus.vocabulary.task import TaskCancel
 from consumers.deadletters.records import Failure
 from consumers.handler_errors import TaskCancelled
@@ -89,7 +89,7 @@ class CancelWatch:
         requesters = {message.metadata.sender.id, *(link.statement.sender for link in chain[:1])}
         if found.by in requesters:
             return found
-        rules = getattr(self._policy, "rules", lambda: None)()
+        rules = rules_source(self._policy)()
         return found if rules is not None and _CAPABILITY in rules.agent(found.by).capabilities else None
 
     async def follow(self, slots: HandlerSlots) -> None:

@@ -60,7 +60,7 @@ async def running(
             async with _beside(hosts, on_failure):
                 yield bus
         finally:
-            await bus.requests.close()
+            await bus.stop_reading()
             await publisher.close()
 
 

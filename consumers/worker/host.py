@@ -26,7 +26,7 @@ from bus.transports import open_configured
 from bus.transports.base import Transport
 from bus.trust.globs import compile_globs
 from bus.trust.opening import open_trust
-from bus.trust.policy import NO_POLICY
+from bus.trust.policy import NO_POLICY, rules_source
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.crashes.open import open_roll
 from consumers.deadletters.park_orders import ParkOrders, follow_orders
@@ -160,7 +160,7 @@ class Host:
             return WorkProgress(self._clock.monotonic_s() - worker.fetched_s, len(worker.slots.running()))
 
         publisher = publisher_of(self._app, self._transport, self._settings, clock=self._clock, metrics=self._metrics)
-        return Beacon(self._app, self._transport, publisher, self._settings, clock=self._clock, progress=progress)
+        return Beacon(self._app, publisher, self._settings, clock=self._clock, progress=progress)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until *stop* is set. Raises what no retry can repair, after logging it."""
@@ -289,7 +289,7 @@ def trusting(app: Declaration, settings: Settings, clock: Clock) -> Declaration:
 
 def _wants_approvals(app: Declaration) -> bool:
     """Tell whether a rule of the policy may want an approval of what *app* handles."""
-    rules = getattr(app.policy, "rules", lambda: None)()
+    rules = rules_source(app.policy)()
     if rules is None:
         return False
     names = [name for name, subscription in app.subscriptions.items() if not subscription.takes_steps]

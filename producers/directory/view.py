@@ -24,7 +24,7 @@ from bus.protocol.signatures import Verifier
 from bus.telemetry.logs import get_logger
 from bus.topics.names import own_topic
 from bus.transports.base import Appended, NewRecord, Record, Transport
-from bus.trust.policy import NO_POLICY, Policy
+from bus.trust.policy import NO_POLICY, Policy, rules_source
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from producers.directory.presence import AgentEntry, Presence, accepts_version
 from producers.outcomes import PublishRejected
@@ -154,7 +154,7 @@ class Directory:
                 await asyncio.wait([task])
 
     def _entry(self, agent_id: str) -> AgentEntry | None:
-        rules = getattr(self._policy, "rules", lambda: None)()
+        rules = rules_source(self._policy)()
         granted = None if rules is None else rules.agent(agent_id).capabilities
         return self._presence.entry(agent_id, self._clock.monotonic_s(), granted)
 

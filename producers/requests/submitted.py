@@ -24,6 +24,7 @@ from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan
 from bus.vocabulary.error import ErrorReported
 from producers.outcomes import RequestFailed, RequestTimedOut, UnexpectedReply
+from producers.requests.in_turn import GRACE_S
 from producers.requests.pending import PendingRequest
 from producers.requests.reply_reader import ReplyFilter, open_reply, verify_reply
 
@@ -33,10 +34,7 @@ _Reply = TypeVar("_Reply", bound=Payload)
 
 PROGRESS: Final = ("task.accepted", "status.update", "task.clarification")
 """What may be said about a task before its answer."""
-_GRACE_MS: Final = 10_000
 _PAUSE_S: Final = 0.25
-_PAGE_RECORDS: Final = 500
-_PAGE_BYTES: Final = 8 * 1_048_576
 _MOST_SAID: Final = 300
 
 
@@ -86,7 +84,7 @@ class SubmittedTask(Generic[_Reply]):
         self._view = view
         self._topic = topic
         self._clock = clock
-        self._offsets: dict[tuple[str, int], int] = {}
+        self._offsets: dict[str, dict[int, int]] = {}
         self._seen: set[str] = set()
 
     @property
@@ -113,7 +111,7 @@ class SubmittedTask(Generic[_Reply]):
                 if event.is_last:
                     return
             if not found:
-                if self._clock.now_ms() > self.key.expires_ms + _GRACE_MS:
+                if self._clock.now_ms() > self.key.expires_ms + GRACE_S * 1000:
                     return
                 await self._clock.sleep(_PAUSE_S)
 
@@ -153,22 +151,13 @@ class SubmittedTask(Generic[_Reply]):
         return sorted(found, key=lambda event: (event.is_last, event.message.metadata.timestamp))
 
     async def _new_records(self, topic: str) -> AsyncIterator[Record]:
+        offsets = self._offsets.setdefault(topic, {})
         try:
-            ranges = await self._transport.admin.ranges(topic)
+            async for record in scan(self._transport, topic, offsets):
+                offsets[record.partition] = record.offset + 1
+                yield record
         except TopicMissingError:
             return
-        for partition, kept in ranges.items():
-            place = (topic, partition)
-            self._offsets[place] = max(self._offsets.get(place, 0), kept.start)
-            while self._offsets[place] < kept.end:
-                records = await self._transport.read(
-                    topic, partition, self._offsets[place], max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES
-                )
-                if not records:
-                    break
-                for record in records:
-                    yield record
-                self._offsets[place] = records[-1].offset + 1
 
     def _read(self, record: Record, known: dict[str, PayloadType], *, is_reply: bool) -> TaskEvent | None:
         """Return what *record* says about the task; None where it says nothing, or is not believed."""
