@@ -244,18 +244,18 @@ class Context:
     def _remembering(self) -> RememberedSteps:
         if self.remembered is None:
             if self._step_store is None:
-                raise self._has_no_row("a step is remembered")
+                raise self._has_no_row(
+                    "a step is remembered beside the inbox", "a step is remembered beside the inbox's row, and"
+                )
             self.remembered = RememberedSteps(self._step_store(), self.run, version=self._version)
         return self.remembered
 
-    def _has_no_row(self, what: str) -> ContractError | SettingMissing:
-        """Return why there is nothing to write beside."""
+    def _has_no_row(self, needs: str, lacks: str) -> ContractError | SettingMissing:
+        """Return why there is nothing to write beside: no inbox, which *needs* says, or no row in it."""
         if not self._has_inbox:
-            text = f"{what} beside the inbox: give inbox.url a store (on Kafka, postgresql://...)"
-            return SettingMissing("inbox.url", text)
+            return SettingMissing("inbox.url", f"{needs}: give inbox.url a store (on Kafka, postgresql://...)")
         return ContractError(
-            f"{what} beside the inbox's row, and the message has no idempotency key (dedup='always' needs none)",
-            "/routing/idempotency_key",
+            f"{lacks} the message has no idempotency key (dedup='always' needs none)", "/routing/idempotency_key"
         )
 
     async def transaction(self) -> Transaction:
@@ -269,13 +269,5 @@ class Context:
         key (dedup='always' needs none), SettingMissing without an inbox, InboxError once the run has ended.
         """
         if self._begin is None:
-            if not self._has_inbox:
-                raise SettingMissing(
-                    "inbox.url",
-                    "context.transaction() needs an inbox: give inbox.url a store (on Kafka, postgresql://...)",
-                )
-            raise ContractError(
-                "there is no transaction: the message has no idempotency key (dedup='always' needs none)",
-                "/routing/idempotency_key",
-            )
+            raise self._has_no_row("context.transaction() needs an inbox", "there is no transaction:")
         return await self._begin()

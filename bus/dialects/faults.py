@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bus.protocol import canonical
+
 __all__ = ["MISSING", "Missing", "kind_shown", "shown", "value_at"]
 
 _SHOWN_CHARACTERS: Final = 60
@@ -52,8 +54,7 @@ def kind_shown(value: object) -> str:
 
 def value_at(tree: Any, pointer: str) -> Any:
     """Return what *pointer* (RFC 6901) names in *tree*; MISSING where there is nothing."""
-    for token in pointer.split("/")[1:]:
-        name = token.replace("~1", "/").replace("~0", "~")
+    for name in canonical.pointer_tokens(pointer):
         if isinstance(tree, dict):
             tree = tree.get(name, MISSING)
         elif isinstance(tree, list) and name.isdecimal() and len(name) < _SHOWN_CHARACTERS and int(name) < len(tree):

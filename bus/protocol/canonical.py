@@ -23,7 +23,16 @@ from bus import native
 from bus.errors import ContractError
 from bus.protocol import canonical_numbers
 
-__all__ = ["MAX_DEPTH", "digest", "encode", "encode_parsed", "escape_pointer_token", "is_canonical", "parse"]
+__all__ = [
+    "MAX_DEPTH",
+    "digest",
+    "encode",
+    "encode_parsed",
+    "escape_pointer_token",
+    "is_canonical",
+    "parse",
+    "pointer_tokens",
+]
 
 MAX_DEPTH: Final = 64
 """How deep objects and lists may nest; the outermost one is depth 1."""
@@ -62,6 +71,11 @@ def digest(data: bytes) -> str:
 def escape_pointer_token(token: str) -> str:
     """Escape one reference token of a JSON pointer (RFC 6901, section 3)."""
     return token.replace("~", "~0").replace("/", "~1")
+
+
+def pointer_tokens(pointer: str) -> list[str]:
+    """Return the reference tokens of a JSON pointer (RFC 6901, section 4), unescaped; none for the whole document."""
+    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
 def encode(value: object, *, depth: int = 1) -> bytes:

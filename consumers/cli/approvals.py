@@ -20,19 +20,16 @@ from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.protocol.timestamps import format_ms, parse_ms
 from bus.settings.schema import Settings
-from bus.telemetry.metrics import Metrics
 from bus.telemetry.terminal import printable
 from bus.topics.names import message_topic
 from bus.transports.base import Transport
 from bus.transports.read_all import scan
-from bus.trust.opening import open_trust
 from bus.vocabulary.approval import ApprovalRequest, hash_of
 from consumers.approvals.deciding import Verb, decision_about, request_in, seal_decision
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, believed_keys, key_options, with_session
 from consumers.cli.shell import VerbGroup
-from producers.connection import make_publisher
 
 __all__ = ["approvals"]
 
@@ -205,34 +202,18 @@ def _decide(
     digits: str | None = None,
     **members: Any,
 ) -> int:
-    flags: dict[str, Any] = {} if key_file is None else {"trust.key_file": str(key_file)}
-    settings = session.settings(**flags)
-    clock = SystemClock()
-    trust = open_trust(settings, agent, clock=clock)
-    if trust.signer is None:
-        raise ConfigurationError("a decision is signed: give --key-file, or SEALBUS_KEY_FILE")
+    settings = session.settings_for(key_file)
 
     async def body(_: object) -> int:
-        async with session.open(settings) as transport:
-            found = await _chosen(transport, settings, approval)
-            held = await _held(transport, settings, found)
+        async with session.acting(settings, agent) as bus:
+            if not bus.publisher.sealer.signs:
+                raise ConfigurationError("a decision is signed: give --key-file, or SEALBUS_KEY_FILE")
+            found = await _chosen(bus.transport, settings, approval)
+            held = await _held(bus.transport, settings, found)
             if verb == "approve":
                 _confirm(found, held, digits)
-            publisher = make_publisher(
-                transport,
-                settings,
-                agent,
-                clock=clock,
-                metrics=Metrics(),
-                signer=trust.signer,
-                verifier=trust.verifier,
-                policy=trust.policy,
-            )
-            try:
-                decision = decision_about(found.message, verb, by=agent, **members)
-                receipt = await publisher.send(seal_decision(publisher.sealer, decision, found.message))
-            finally:
-                await publisher.close()
+            decision = decision_about(found.message, verb, by=agent, **members)
+            receipt = await bus.publisher.send(seal_decision(bus.publisher.sealer, decision, found.message))
         click.echo(f"{verb.replace('_', ' ')}: {found.digits[:_DIGITS]} as {printable(agent)} ({receipt.message_id})")
         click.echo(
             "whether it counts says the group that asked: `sealbus approvals list`, `sealbus dlq list`", err=True

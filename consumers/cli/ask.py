@@ -12,19 +12,16 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.protocol.identifiers import uuid7
-from bus.telemetry.metrics import Metrics
 from bus.telemetry.terminal import printable
-from bus.trust.opening import open_trust
 from bus.vocabulary.task import TaskRequest, TaskResult
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import DURATION
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, key_options, with_session
-from producers.connection import Bus, make_publisher
 from producers.requests.submitted import SubmittedTask, TaskEvent
 
-__all__ = ["ask", "watch"]
+__all__ = ["ask", "name_and_value", "new_task_id", "watch"]
 
 _WAIT_S: Final = 120.0
 
@@ -66,45 +63,33 @@ def ask(
         raise click.UsageError("give AGENT and TEXT, or --task HANDLE")
     if handle is not None and receiver is not None:
         raise click.UsageError("one at a time: AGENT and TEXT, or --task HANDLE")
-    given = dict(_pair(each) for each in inputs)
-    flags: dict[str, Any] = {} if key_file is None else {"trust.key_file": str(key_file)}
-    settings = session.settings(**flags)
-    clock = SystemClock()
-    trust = open_trust(settings, agent, clock=clock)
+    given = dict(name_and_value(each, "--input", "NAME=TEXT") for each in inputs)
+    settings = session.settings_for(key_file)
 
     async def body(_: object) -> int:
-        async with session.open(settings, create=handle is None) as transport:
-            publisher = make_publisher(
-                transport,
-                settings,
-                agent,
-                clock=clock,
-                metrics=Metrics(),
-                signer=trust.signer,
-                verifier=trust.verifier,
-                policy=trust.policy,
-            )
-            bus = Bus(publisher, transport, verifier=trust.verifier, policy=trust.policy)
-            try:
-                if handle is not None:
-                    task = bus.task(handle)
-                else:
-                    request = TaskRequest(goal=text or "", inputs=given)
-                    number = uuid7(clock.now_ms(), os.urandom(10))
-                    task = await bus.submit(request, to=receiver or "", task_id=number, ttl_s=wait)
-                if no_wait:
-                    click.echo(task.id)
-                    return 0
-                click.echo(f"task {task.message_id}; to go on elsewhere: sealbus ask --task {task.id}", err=True)
-                return await watch(session, task)
-            finally:
-                await bus.close()
+        async with session.acting(settings, agent, create=handle is None) as bus:
+            if handle is not None:
+                task = bus.task(handle)
+            else:
+                request = TaskRequest(goal=text or "", inputs=given)
+                task = await bus.submit(request, to=receiver or "", task_id=new_task_id(), ttl_s=wait)
+            said = f"task {task.message_id}; to go on elsewhere: sealbus ask --task {task.id}"
+            return await watch(session, task, None if no_wait else said)
 
     return execute(body)
 
 
-async def watch(session: CommandSession, task: SubmittedTask[Any]) -> int:
-    """Print what is said about *task* until its end; return the exit code."""
+def new_task_id() -> str:
+    """Return the id of a task that a person begins."""
+    return uuid7(SystemClock().now_ms(), os.urandom(10))
+
+
+async def watch(session: CommandSession, task: SubmittedTask[Any], said: str | None) -> int:
+    """Tell *said*, and what is said about *task* until its end; with None only the handle. Return the exit code."""
+    if said is None:
+        click.echo(task.id)
+        return 0
+    click.echo(said, err=True)
     async for event in task.events():
         if event.is_last:
             return _end(session, event)
@@ -133,8 +118,9 @@ def _end(session: CommandSession, event: TaskEvent) -> int:
     return 0 if data.get("status") == "completed" else FAILED
 
 
-def _pair(text: str) -> tuple[str, str]:
+def name_and_value(text: str, option: str, form: str) -> tuple[str, str]:
+    """Split *text* of the *option* at its first `=`. Raises BadParameter where it is not of that *form*."""
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise click.BadParameter(f"{text!r} is not of the form NAME=TEXT", param_hint="--input")
+        raise click.BadParameter(f"{text!r} is not of the form {form}", param_hint=option)
     return name, value

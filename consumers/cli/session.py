@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bus.settings.schema import Settings
     from bus.transports.base import Transport
     from consumers.app import App
+    from producers.connection import Bus
 
 __all__ = [
     "COMMON",
@@ -73,6 +74,11 @@ class CommandSession:
         logs.configure(loaded.settings.log.level, loaded.settings.log.format)
         return loaded
 
+    def settings_for(self, key_file: Path | None) -> Settings:
+        """Return the settings of who signs with *key_file*; None: with what they say themselves."""
+        flags: dict[str, Any] = {} if key_file is None else {"trust.key_file": str(key_file)}
+        return self.settings(**flags)
+
     def settings(self, app: App | None = None, **flags: object) -> Settings:
         """Return the settings, in the namespace of *app*."""
         loaded = self.load(**flags).settings
@@ -99,6 +105,19 @@ class CommandSession:
             yield transport
         finally:
             await transport.close()
+
+    @asynccontextmanager
+    async def acting(self, chosen: Settings, agent: str, *, create: bool = False) -> AsyncGenerator[Bus]:
+        """Connect as *agent*, with the key and the policy of *chosen*; without *create* as `open`.
+
+        Raises UnreachableError, ConfigurationError.
+        """
+        from producers.connection import connect
+
+        if not create:
+            _check_file(chosen.bus.url)
+        async with connect(settings=chosen, agent=agent) as bus:
+            yield bus
 
 
 def with_session(function: Callable[..., R]) -> Callable[..., R]:

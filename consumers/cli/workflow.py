@@ -6,22 +6,17 @@ Owns the verbs and their output. The language is `consumers.workflows`; runs are
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from bus.clock import SystemClock
 from bus.errors import ContractError
-from bus.protocol.identifiers import uuid7
 from bus.protocol.timestamps import format_ms
-from bus.telemetry.metrics import Metrics
 from bus.telemetry.terminal import printable
-from bus.trust.opening import open_trust
 from bus.vocabulary.bus import WorkflowStart
-from consumers.cli.ask import watch
+from consumers.cli.ask import name_and_value, new_task_id, watch
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import DURATION
@@ -36,7 +31,6 @@ from consumers.workflows.check import check_workflow
 from consumers.workflows.definition import parse_definition, schema_of_definition
 from consumers.workflows.diagram import mermaid_of_workflow
 from consumers.workflows.engine import ENGINE, RunState, engine_app
-from producers.connection import Bus, make_publisher
 
 __all__ = ["workflow"]
 
@@ -134,38 +128,19 @@ def run(
     faults = [finding for finding in check_workflow(definition) if finding.severity == "error"]
     if faults:
         raise ContractError(f"{faults[0].text}; {faults[0].cure}", faults[0].pointer, "semantic_violation")
-    variables = dict(_pair(each) for each in given)
+    variables = dict(_variable(each) for each in given)
     if unknown := sorted(set(variables) - set(definition.variables)):
         known = ", ".join(sorted(definition.variables)) or "none"
         raise click.BadParameter(f"the workflow has no variable {unknown[0]!r}; it has {known}", param_hint="--set")
-    flags: dict[str, Any] = {} if key_file is None else {"trust.key_file": str(key_file)}
-    settings, clock = session.settings(**flags), SystemClock()
-    trust = open_trust(settings, agent, clock=clock)
+    settings = session.settings_for(key_file)
     start = WorkflowStart(definition=msgspec.to_builtins(definition), variables=variables)
 
     async def body(_: object) -> int:
-        async with session.open(settings, create=True) as transport:
-            publisher = make_publisher(
-                transport,
-                settings,
-                agent,
-                clock=clock,
-                metrics=Metrics(),
-                signer=trust.signer,
-                verifier=trust.verifier,
-                policy=trust.policy,
-            )
-            bus = Bus(publisher, transport, verifier=trust.verifier, policy=trust.policy)
-            try:
-                number = uuid7(clock.now_ms(), os.urandom(10))
-                task = await bus.submit(start, to=ENGINE, task_id=number, idempotency_key=number, ttl_s=wait)
-                if no_wait:
-                    click.echo(task.id)
-                    return 0
-                click.echo(f"run {task.message_id}; to follow it elsewhere: sealbus ask --task {task.id}", err=True)
-                return await watch(session, task)
-            finally:
-                await bus.close()
+        async with session.acting(settings, agent, create=True) as bus:
+            number = new_task_id()
+            task = await bus.submit(start, to=ENGINE, task_id=number, idempotency_key=number, ttl_s=wait)
+            said = f"run {task.message_id}; to follow it elsewhere: sealbus ask --task {task.id}"
+            return await watch(session, task, None if no_wait else said)
 
     return execute(body)
 
@@ -282,10 +257,8 @@ def _state_of(process: Process) -> RunState | None:
     return msgspec.convert(memory.data, RunState)
 
 
-def _pair(text: str) -> tuple[str, Any]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint="--set")
+def _variable(text: str) -> tuple[str, Any]:
+    name, value = name_and_value(text, "--set", "NAME=VALUE")
     try:
         return name, msgspec.json.decode(value)
     except msgspec.DecodeError:

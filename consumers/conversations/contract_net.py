@@ -97,7 +97,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
         """Call for bids of everybody, or of a role; in the method that opens the process."""
         state = self.state
         state.phase, state.call, state.called_ms = "called", call, context.now_ms
-        state.task_id = task_id or context.opener.metadata.task_id or context.opener.message_id
+        state.task_id = task_id or context.task_id
         context.ask("bids", call, to=to, many=True, answer_by_s=call.bid_by_s + _CALL_LIVES_S, task_id=state.task_id)
         context.timer("close", call.bid_by_s + _LAG_S)
 

@@ -70,8 +70,7 @@ class Handoff(Saga[HandoffState], abstract=True):
     ) -> None:
         """Ask *to*, or several in turn, to take over."""
         self.state.phase, self.state.expected = "requested", request.return_contract.expected_message_type
-        task_id = context.opener.metadata.task_id or context.opener.message_id
-        context.ask("handoff", request, to=to, answer_by_s=within_s, task_id=task_id)
+        context.ask("handoff", request, to=to, answer_by_s=within_s, task_id=context.task_id)
 
     def keep(self, promised: Payload) -> None:
         """Keep *promised* where it is of the type that the contract names."""

@@ -91,7 +91,7 @@ class IteratedReview(Saga[ReviewState], abstract=True):
         request = ReviewRequest(
             subject_ref=self.subject(draft, context), subject_type="document", goal=state.goal, round=state.round
         )
-        context.ask("review", request, to=state.reviewer, answer_by_s=state.within_s, task_id=self._task(context))
+        context.ask("review", request, to=state.reviewer, answer_by_s=state.within_s, task_id=context.task_id)
 
     @answers("review", ReviewResult)
     async def reviewed(self, review: ReviewResult, context: SagaContext) -> None:
@@ -118,10 +118,7 @@ class IteratedReview(Saga[ReviewState], abstract=True):
         state = self.state
         state.phase, state.round = "drafting", state.round + 1
         request = TaskRequest(goal=state.goal, inputs={"round": state.round, "remarks": list(state.remarks)})
-        context.ask("draft", request, to=state.author, answer_by_s=state.within_s, task_id=self._task(context))
-
-    def _task(self, context: SagaContext) -> str:
-        return context.opener.metadata.task_id or context.opener.message_id
+        context.ask("draft", request, to=state.author, answer_by_s=state.within_s, task_id=context.task_id)
 
     async def _end(self, why: str, context: SagaContext) -> None:
         self.state.phase = "abandoned"

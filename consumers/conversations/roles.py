@@ -7,23 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, get_args
+
+from bus.protocol.envelope import Performative
 
 __all__ = ["PERFORMATIVES", "ROLES", "may_speak"]
 
-PERFORMATIVES: Final = (
-    "request",
-    "inform",
-    "propose",
-    "accept",
-    "reject",
-    "query",
-    "confirm",
-    "error",
-    "call_for_proposal",
-    "subscribe",
-    "cancel",
-)
+PERFORMATIVES: Final[tuple[str, ...]] = get_args(Performative)
 """The eleven of seed 003; a query changes nothing."""
 
 _ANSWERS: Final = frozenset({"inform", "error"})

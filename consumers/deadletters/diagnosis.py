@@ -16,6 +16,7 @@ from msgspec import inspect
 from bus import gates
 from bus.errors import ContractError
 from bus.payloads.payload_types import PayloadType, Registry
+from bus.protocol import canonical
 from bus.protocol.reasons import gate_of
 from bus.telemetry.terminal import preview, printable
 from bus.topics.names import read_topic
@@ -81,7 +82,7 @@ def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_messa
 
 def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
     """Yield a sentence about the unknown name most like the missing field, or the known field most like an unknown."""
-    *parents, name = _tokens(pointer)[1:] or [""]
+    *parents, name = canonical.pointer_tokens(pointer)[1:] or [""]
     fields = {field.encode_name for field in _fields_at(inspect.type_info(kind.described), parents)}
     data = _value_at(data, parents)
     if not isinstance(data, dict) or not fields:
@@ -114,7 +115,9 @@ def _told(letter: DeadLetter, registry: Registry, error: ContractError) -> Diagn
         pointer=error.pointer,
         detail=error.text,
         expected=_told_expected(letter, error, expected),
-        found=_shown(_value_at(envelope, _tokens(error.pointer))) if error.pointer and envelope is not None else "",
+        found=_shown(_value_at(envelope, canonical.pointer_tokens(error.pointer)))
+        if error.pointer and envelope is not None
+        else "",
         nearest=nearest[0] if nearest else "",
     )
 
@@ -141,7 +144,7 @@ def _told_expected(letter: DeadLetter, error: ContractError, by_type: str) -> st
 
 def _expected(kind: PayloadType, pointer: str) -> str:
     """Describe the type of the field at *pointer*, and whether it is required."""
-    *parents, name = _tokens(pointer)[1:] or [""]
+    *parents, name = canonical.pointer_tokens(pointer)[1:] or [""]
     for field in _fields_at(inspect.type_info(kind.described), parents):
         if field.encode_name == name:
             return _type_words(field.type) + (", required" if field.required else ", optional")
@@ -189,10 +192,6 @@ def _fields_at(kind: Any, tokens: list[str]) -> list[inspect.Field]:
     if tokens and isinstance(kind, inspect.ListType | inspect.VarTupleType):
         return _fields_at(kind.item_type, tokens[1:])
     return _fields_at(kind.value_type, tokens[1:]) if tokens and isinstance(kind, inspect.DictType) else []
-
-
-def _tokens(pointer: str) -> list[str]:
-    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
 def _value_at(value: Any, tokens: list[str]) -> Any:

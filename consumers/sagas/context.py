@@ -156,6 +156,11 @@ class SagaContext:
         return self._opener
 
     @property
+    def task_id(self) -> str:
+        """The task that the process works on: its opener's, or the opener itself."""
+        return self._opener.metadata.task_id or self._opener.message_id
+
+    @property
     def now_ms(self) -> int:
         """The worker's clock, in milliseconds since 1970. A step may run again with a later one."""
         return self._publisher.clock.now_ms()

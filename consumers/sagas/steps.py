@@ -16,7 +16,7 @@ import msgspec
 from bus.clock import Clock
 from bus.errors import ContractError, RetryLater
 from bus.payloads.payload_types import PayloadType, Registry
-from bus.protocol import sealing
+from bus.protocol import canonical, sealing
 from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
@@ -530,8 +530,7 @@ def _rests_on(message: Message, wait: Wait) -> bool:
 def _key_at(message: Message, pointer: str) -> str:
     """Return the text or number at *pointer* in the envelope. Raises ContractError where there is none."""
     value: Any = msgspec.json.decode(message.value)
-    for token in pointer.split("/")[1:]:
-        name = token.replace("~1", "/").replace("~0", "~")
+    for name in canonical.pointer_tokens(pointer):
         if isinstance(value, dict) and name in value:
             value = value[name]
         elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):

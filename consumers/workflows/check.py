@@ -86,9 +86,7 @@ def _reach(definition: Definition) -> Iterator[WorkflowFinding]:
             yield _error(
                 f"/nodes/{at}", f"from {node.id!r} no end is reached: it goes round for ever", "lead out of it"
             )
-        elif not isinstance(node, EndNode | WaitRetry) and not any(
-            on in ("error", "any") for on, *_ in list(edges_of(node))[1:]
-        ):
+        elif not isinstance(node, EndNode | WaitRetry) and not _takes_errors(node):
             yield WorkflowFinding(
                 severity="warning",
                 pointer=f"/nodes/{at}/out",

@@ -162,7 +162,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
             payload,
             to=message.receiver,
             answer_by_s=sending.timeout_s,
-            task_id=context.opener.metadata.task_id or context.opener.message_id,
+            task_id=context.task_id,
             uses=() if sending.apart else None,
         )
 
@@ -172,14 +172,14 @@ class Workflow(Saga[RunState], version="1.0.0"):
         else:
             error = ErrorInfo(code="WORKFLOW_FAILED", message=end.why or definition.name)
             result = TaskResult(status="failed", summary=end.why, error=error)
-        context.answer(result, task_id=context.opener.metadata.task_id or context.opener.message_id)
+        context.answer(result, task_id=context.task_id)
         context.finish()
 
     def _tell(self, context: SagaContext, text: str) -> None:
         """Tell who started it where it is."""
         opener = context.opener
         update = StatusUpdate(
-            task_id=opener.metadata.task_id or opener.message_id,
+            task_id=context.task_id,
             new_status="running",
             timestamp=datetime.fromtimestamp(context.now_ms / 1000, UTC),
             message=text,

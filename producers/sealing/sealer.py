@@ -72,7 +72,12 @@ class Sealer:
     @property
     def proves(self) -> bool:
         """Whether keys are configured, so that what rests on an unsigned message is believed by nobody."""
-        return self._signer is not None and self.admission.has_keys
+        return self.signs and self.admission.has_keys
+
+    @property
+    def signs(self) -> bool:
+        """Whether there is a key to sign with."""
+        return self._signer is not None
 
     def seal(
         self,
