@@ -17,7 +17,7 @@ import msgspec
 from bus.clock import Clock
 from bus.errors import ContractError
 from bus.payloads.payload_types import PayloadType, Registry, payload_type
-from bus.protocol import sealing
+from bus.protocol import canonical, sealing
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -137,11 +137,11 @@ class ApprovalDesk:
                 return refused(error.with_traceback(None))
             transaction = await begin()
             if await self._store.write(transaction, [change]):
-                if process is not None or not await self._is_flooding(transaction, message):
+                too_many = "" if process is not None else await self._too_many(transaction, message, action)
+                if not too_many:
                     return Withheld(outputs)
                 await transaction.rollback()
-                text = f"its sender has {_MOST_OPEN} approvals open, and no more are allowed"
-                return refusal("approval_rejected", text)
+                return refusal("approval_rejected", too_many)
             await transaction.rollback()
 
     async def consume(self, transaction: Transaction, proceed: Proceed) -> bool:
@@ -246,7 +246,7 @@ class ApprovalDesk:
         )
         wait = NewWait(
             id=sealed.message_id,
-            name=_wait_name(message),
+            name=_wait_name(message, action),
             after_ms=after_s * 1000,
             seal=sealed.message.seal,
             many=True,
@@ -267,9 +267,13 @@ class ApprovalDesk:
         change = ProcessChange(before=None, after=opened, armed=(wait,), holds=(hold,))
         return change, [sealed.record, *self._status(delivery, name)]
 
-    async def _is_flooding(self, transaction: Transaction, message: Message) -> bool:
-        """Return whether the sender of *message* has too many approvals open, the one in *transaction* included."""
-        return await self._store.count_waits(transaction, _wait_name(message)) > _MOST_OPEN
+    async def _too_many(self, transaction: Transaction, message: Message, action: dict[str, object]) -> str:
+        """Say which limit the approval that *transaction* opens passes; "": none (security S30)."""
+        if await self._store.count_waits(transaction, _wait_name(message, {})) > _MOST_OPEN:
+            return f"its sender has {_MOST_OPEN} approvals open, and no more are allowed"
+        if "resource" in action and await self._store.count_waits(transaction, _wait_name(message, action)) > 1:
+            return "its sender has an approval of this type open for the same resource: that is decided first"
+        return ""
 
     def _request(self, delivery: Accepted, need: Need, name: str, action: dict[str, object], after_s: int) -> Draft:
         kind, message = delivery.subscription.kind, delivery.message
@@ -462,7 +466,11 @@ def _ending(state: ApprovalState) -> tuple[str, str]:
     return "approval_rejected", f"{asked} by {state.ended_by}: {state.said}"[:400]
 
 
-def _wait_name(message: Message) -> str:
-    """Return the name of the wait: by it the open approvals of one sender are counted."""
+def _wait_name(message: Message, action: dict[str, object]) -> str:
+    """Return the name of the wait: by its beginning the open approvals of one sender are counted, and of a resource."""
     sender = (message.metadata.sender.id or "").encode()
-    return f"{WAIT_NAME}-{hashlib.sha256(sender).hexdigest()[:16]}"
+    name = f"{WAIT_NAME}-{hashlib.sha256(sender).hexdigest()[:16]}"
+    if "resource" not in action:
+        return name
+    about = canonical.encode([message.message_type, action["resource"]])
+    return f"{name}-{hashlib.sha256(about).hexdigest()[:16]}"

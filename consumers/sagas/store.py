@@ -182,13 +182,13 @@ class ProcessStore:
         )
         return [(_wait(row[1:9]), _process(row[9:]), int(row[0])) for row in rows]
 
-    async def count_waits(self, transaction: Transaction, name: str) -> int:
-        """Return how many waits of this group have *name*, as *transaction* sees them."""
+    async def count_waits(self, transaction: Transaction, beginning: str) -> int:
+        """Return how many waits of this group have a name with this *beginning* (no wildcards), as *transaction* sees them."""
         row = await transaction.fetchrow(
-            "SELECT count(*) FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND name = $3",
+            "SELECT count(*) FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND name LIKE $3",
             self._namespace,
             self._group,
-            name,
+            f"{beginning}%",
         )
         return 0 if row is None else int(row[0])
 

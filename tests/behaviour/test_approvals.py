@@ -354,6 +354,34 @@ async def test_a_sender_has_at_most_twenty_approvals_open(site: Site) -> None:
         assert reasons(bus) == ["approval_rejected"] * 2
 
 
+async def test_a_sender_has_one_approval_open_for_a_resource() -> None:
+    @payload("site.move", version="1.0.0", resource="/site")
+    class Move(msgspec.Struct, frozen=True, kw_only=True):
+        site: str
+        to: str
+
+    app, ran = App("ops@acme"), list[str]()
+
+    @app.on(Move, approval=Approval(by="human", timeout_s=3600))
+    async def move(order: Move) -> None:
+        ran.append(order.to)
+
+    async with app.test(keys=True) as bus:
+        await bus.publish(Move(site="shop", to="north"))
+        await bus.publish(Move(site="shop", to="south"))
+        await bus.publish(Move(site="depot", to="south"))
+        await bus.settle()
+        assert len(await bus.held()) == 2
+        assert reasons(bus) == ["approval_rejected"]
+        (first,) = [held for held in await bus.held() if held.action["data"]["to"] == "north"]
+        await bus.approve(first, by="lead@acme")
+        await bus.settle()
+        await bus.publish(Move(site="shop", to="east"))
+        await bus.settle()
+        assert ran == ["north"]
+        assert len(await bus.held()) == 2
+
+
 async def test_a_right_that_is_taken_away_before_the_run_counts(site: Site) -> None:
     async with site.bus(RULES + NEED, by_rule=True) as bus:
         held = await held_by(bus)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import time
 
 import msgspec
 
 from sealbus import App, Saga, SagaContext, answers, due, failed, payload, starts
 
-_ledger = os.open(os.environ.get("LEDGER", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+PAUSE_S = 0.3
+
+
+def open_ledger() -> None:
+    """Write to the ledger that the environment names now."""
+    global _ledger  # noqa: PLW0603 - one process, one ledger
+    _ledger = os.open(os.environ.get("LEDGER", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+_ledger = -1
+open_ledger()
 
 
 @payload("test.order", version="1.0.0")
@@ -31,10 +42,13 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     how: str
+    waited_s: float = 0.0
 
 
 class BuyingState(msgspec.Struct):
     number: int = 0
+    paused_at_s: float = 0.0
+    waited_s: float = 0.0
     steps: list[str] = []
 
 
@@ -48,17 +62,20 @@ class Buying(Saga[BuyingState], version="1.0.0"):
     @answers("price", Answered)
     async def priced(self, _: Answered, context: SagaContext) -> None:
         self.state.steps.append("priced")
-        context.timer("pause", 0.3)
+        self.state.paused_at_s = time.time()
+        context.timer("pause", PAUSE_S)
 
     @due("pause")
     async def paused(self, context: SagaContext) -> None:
         self.state.steps.append("paused")
+        self.state.waited_s = time.time() - self.state.paused_at_s
         context.ask("goods", Asked(number=self.state.number, what="goods"), to="seller@tests", answer_by_s=600)
 
     @answers("goods", Answered)
     async def delivered(self, _: Answered, context: SagaContext) -> None:
         self.state.steps.append("delivered")
-        context.send(Ended(number=self.state.number, how=",".join(self.state.steps)))
+        how = ",".join(self.state.steps)
+        context.send(Ended(number=self.state.number, how=how, waited_s=self.state.waited_s))
         context.finish()
 
     @failed("price")

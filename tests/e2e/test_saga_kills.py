@@ -111,6 +111,7 @@ def test_processes_survive_their_workers(workers: Workers, store: str, postgres:
 
 
 @pytest.mark.slow  # a process that starts takes most of a second
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 @pytest.mark.parametrize("seed", range(3))
 def test_processes_survive_many_deaths(workers: Workers, store: str, seed: int, postgres: Postgres) -> None:
@@ -121,6 +122,7 @@ def test_processes_survive_many_deaths(workers: Workers, store: str, seed: int, 
 
 
 @pytest.mark.slow  # whoever is killed is missed after two seconds
+@pytest.mark.timeout(240)
 def test_processes_survive_their_workers_on_kafka(workers: Workers, kafka: str, postgres: Postgres) -> None:
     move_to_kafka(workers, kafka)
     prepare(workers, asyncio.run(postgres.create_database()))

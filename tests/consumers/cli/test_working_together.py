@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,29 @@ def published(folder: Any, name: str, data: dict[str, Any], *words: str) -> None
     assert result.exit_code == 0, result.output + result.stderr
 
 
+def set_for_all(folder: Any, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+    """Let calls in this process and in others find *settings*."""
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    environment = folder.environment() | settings
+    monkeypatch.setattr(folder, "environment", lambda: environment)
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.slow)])
+def folder_on_each_log(request: pytest.FixtureRequest, folder: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A folder whose commands use the embedded log, and one whose commands use a real Kafka."""
+    if request.param == "kafka":
+        settings = {
+            "SEALBUS_BUS__URL": f"kafka://{request.getfixturevalue('kafka')}",
+            "SEALBUS_BUS__NAMESPACE": f"c{uuid.uuid4().hex[:8]}",
+            "SEALBUS_TOPICS__CREATE": "true",
+            "SEALBUS_INBOX__URL": f"sqlite:///{folder.path}/inbox.db",
+            "SEALBUS_INBOX__LOCAL": "true",
+        }
+        set_for_all(folder, monkeypatch, settings)
+    return folder
+
+
 def test_a_process_is_listed_shown_and_cancelled(folder: Any) -> None:
     (folder.path / "agents.py").write_text(SHOP)
     folder.worker()
@@ -135,7 +159,8 @@ def test_processes_of_a_store_that_is_not_there(folder: Any) -> None:
     assert not list(folder.path.glob("*.db"))
 
 
-def test_an_agent_is_seen_while_it_works_and_gone_afterwards(folder: Any) -> None:
+def test_an_agent_is_seen_while_it_works_and_gone_afterwards(folder_on_each_log: Any) -> None:
+    folder = folder_on_each_log
     (folder.path / "agents.py").write_text(SHOP)
     worker = folder.worker()
     folder.wait_until(lambda: bool(objects(folder, "agents", "list")))
@@ -152,18 +177,16 @@ def test_an_agent_is_seen_while_it_works_and_gone_afterwards(folder: Any) -> Non
 
 
 @pytest.fixture
-def guarded(folder: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def guarded(folder_on_each_log: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A folder with keys, a policy, and a deployer that works by them."""
+    folder = folder_on_each_log
     (folder.path / "agents.py").write_text(DEPLOYER)
     policy = folder.path / "policy.toml"
     policy.write_text(POLICY)
     policy.chmod(0o600)
     said(folder, "keys", "new", "cli@sealbus", "lead@acme", "deployer@svc")
     settings = {"SEALBUS_TRUST__KEYS": "keys", "SEALBUS_TRUST__KEY_FILE": "keys", "SEALBUS_POLICY__FILE": "policy.toml"}
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    environment = folder.environment() | settings
-    monkeypatch.setattr(folder, "environment", lambda: environment)
+    set_for_all(folder, monkeypatch, settings)
     folder.worker()
     return folder
 
