@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from bus.errors import ConfigurationError
+from bus.errors import ConfigurationError, Reject
 from bus.opening import Opening
+from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import Registry, payload_type
 from bus.protocol.envelope import Agent
 from bus.protocol.identifiers import is_schema_version, is_text_id
@@ -24,6 +25,7 @@ from bus.trust.policy import NO_POLICY, Policy
 from consumers.declaration import Declaration, Lifespan, Middleware
 from consumers.handler_signature import returned_types
 from consumers.handlers import Handlers
+from consumers.handoff_tools import HandoffTool
 from consumers.sagas.subscriptions import cancel_subscription, mail_subscriptions, step_subscriptions
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from producers.connection import Bus
 
 __all__ = ["App"]
+
+_Reply = TypeVar("_Reply", bound=Payload)
 
 
 class App(Handlers):
@@ -104,6 +108,7 @@ class App(Handlers):
         self.signer = signer
         self.verifier = verifier
         self._types = _payload_classes(types)
+        self._tools: dict[str, HandoffTool[Any]] = {}
 
     @property
     def declaration(self) -> Declaration:
@@ -131,6 +136,45 @@ class App(Handlers):
             sagas=sagas,
             mail=mail_subscriptions(sagas, holds=holds),
         )
+
+    def handoff_tool(
+        self,
+        name: str,
+        request: type[Payload],
+        reply: type[_Reply],
+        *,
+        to: str,
+        description: str = "",
+        timeout_s: float = 30.0,
+    ) -> HandoffTool[_Reply]:
+        """Declare a request to agent *to* as a tool that a model can choose.
+
+            review = app.handoff_tool("ask_the_reviewer", SecurityReview, SecurityVerdict, to="reviewer@svc")
+
+            @app.on(ChatMessage)
+            async def chat(message: ChatMessage, context: Context) -> ChatReply:
+                name, arguments = await model(message.text, tools=app.tool_schemas)
+                verdict = await app.tool(name).call(arguments, context)
+
+        Its arguments are *request*'s members; *description* is the first line of its docstring unless given.
+        """
+        if name in self._tools:
+            raise ConfigurationError(f"this app has a tool {name!r} already")
+        self._types += _payload_classes([request])
+        tool = HandoffTool(name, request, reply, to=to, description=description, timeout_s=timeout_s)
+        self._tools[name] = tool
+        return tool
+
+    @property
+    def tool_schemas(self) -> list[dict[str, Any]]:
+        """The tools of `handoff_tool`, as a model is told of them: `name`, `description`, `input_schema`."""
+        return [tool.schema for tool in self._tools.values()]
+
+    def tool(self, name: str) -> HandoffTool[Any]:
+        """Return the tool that a model has chosen. Raises Reject where there is none of that *name*."""
+        if name not in self._tools:
+            raise Reject(f"there is no tool {name!r:.80}; there are: {', '.join(self._tools)}")
+        return self._tools[name]
 
     @property
     def agent_id(self) -> str:

@@ -183,7 +183,7 @@ class ProcessStore:
         return [(_wait(row[1:9]), _process(row[9:]), int(row[0])) for row in rows]
 
     async def count_waits(self, transaction: Transaction, beginning: str) -> int:
-        """Return how many waits of this group have a name with this *beginning* (no wildcards), as *transaction* sees them."""
+        """Return how many waits of this group have a name with this *beginning*, as *transaction* sees them."""
         row = await transaction.fetchrow(
             "SELECT count(*) FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND name LIKE $3",
             self._namespace,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sealbus import App, Context, Reject, RequestFailed, payload
+from sealbus import App, Context, RequestFailed, payload
 
 
 @payload("chat.message", version="1.0.0", performative="request")
@@ -28,6 +28,8 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
 
 @payload("security.review-request", version="1.0.0")
 class SecurityReview(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask the security reviewer whether a change is safe."""
+
     diff: str
 
 
@@ -36,34 +38,23 @@ class SecurityVerdict(msgspec.Struct, frozen=True, kw_only=True):
     is_safe: bool
 
 
-HANDOFFS: dict[str, tuple[type[Any], type[Any], str]] = {
-    "transfer_to_security_reviewer": (SecurityReview, SecurityVerdict, "reviewer@svc"),
-}
-"""Name of the tool -> what is sent, what comes back, and who has to answer."""
-
-
-def tools() -> list[dict[str, Any]]:
-    """Return the tools as a model is told of them."""
-    return [{"name": name, "input_schema": msgspec.json.schema(request)} for name, (request, _, _) in HANDOFFS.items()]
-
-
 async def model(text: str, offered: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
     """Stand in for a language model that answers with a tool call."""
     assert offered[0]["name"] == "transfer_to_security_reviewer"
-    return ("transfer_to_nobody" if "confused" in text else offered[0]["name"]), {"diff": text}
+    return ("transfer_to_nobody" if "confused" in text else offered[0]["name"]), {
+        "diff": 7 if "number" in text else text
+    }
 
 
-assistant, reviewer = App("assistant@svc", types=[SecurityReview]), App("reviewer@svc")
+assistant, reviewer = App("assistant@svc"), App("reviewer@svc")
+assistant.handoff_tool("transfer_to_security_reviewer", SecurityReview, SecurityVerdict, to="reviewer@svc")
 
 
 @assistant.on(ChatMessage)
 async def chat(message: ChatMessage, context: Context) -> ChatReply:
-    name, arguments = await model(message.text, tools())
-    if name not in HANDOFFS:
-        raise Reject("there is no such tool")
-    request, result, agent = HANDOFFS[name]
-    # Arguments of a model are checked like any stranger's.
-    verdict = await context.request(msgspec.convert(arguments, request), result, to=agent, timeout_s=20)
+    name, arguments = await model(message.text, assistant.tool_schemas)
+    # A tool that is not there, or arguments that do not fit, are the model's mistake: the requester is told.
+    verdict = await assistant.tool(name).call(arguments, context)
     return ChatReply(text="safe" if verdict.is_safe else "not safe")
 
 
@@ -80,5 +71,12 @@ async def test_a_tool_call_becomes_a_request_to_the_agent_behind_it() -> None:
 
 async def test_a_tool_that_is_not_there_is_refused() -> None:
     async with assistant.test(reviewer) as bus:
-        with pytest.raises(RequestFailed, match="no such tool"):
+        with pytest.raises(RequestFailed, match="there is no tool 'transfer_to_nobody'"):
             await bus.request(ChatMessage(text="confused"), ChatReply)
+
+
+async def test_arguments_that_do_not_fit_are_refused() -> None:
+    async with assistant.test(reviewer) as bus:
+        with pytest.raises(RequestFailed, match="wrong arguments"):
+            await bus.request(ChatMessage(text="a number"), ChatReply)
+        assert bus.sent(SecurityReview) == []
