@@ -22,10 +22,10 @@ from bus.protocol.identifiers import is_schema_version, is_text_id
 from bus.protocol.signatures import Signer, Verifier
 from bus.topics.names import check_group, check_namespace, group_of_agent
 from bus.trust.policy import NO_POLICY, Policy
+from consumers.conversations.handoff_tool import HandoffTool
 from consumers.declaration import Declaration, Lifespan, Middleware
 from consumers.handler_signature import returned_types
 from consumers.handlers import Handlers
-from consumers.handoff_tools import HandoffTool
 from consumers.sagas.subscriptions import cancel_subscription, mail_subscriptions, step_subscriptions
 
 if TYPE_CHECKING:

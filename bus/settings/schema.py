@@ -14,6 +14,7 @@ from msgspec import Meta
 from bus.settings import durations
 
 __all__ = [
+    "AuditSettings",
     "BusSettings",
     "DeadLetterSettings",
     "InboxSettings",
@@ -164,6 +165,20 @@ class DirectorySettings(_Section, frozen=True):
     healthy_s: Duration
 
 
+class AuditSettings(_Section, frozen=True):
+    """Where `sealbus audit` keeps its rows, how often they are proven in the log, and how long their content stays."""
+
+    url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(auto|(sqlite|postgres|postgresql)://.*)$",
+            extra={"expected": "auto, sqlite:///... or postgresql://..."},
+        ),
+    ]
+    checkpoint_s: Duration
+    keep_s: Pause
+
+
 class KafkaSettings(_Section, frozen=True):
     """How to reach Kafka's brokers.
 
@@ -206,5 +221,6 @@ class Settings(_Section, frozen=True):
     trust: TrustSettings
     policy: PolicySettings
     directory: DirectorySettings
+    audit: AuditSettings
     kafka: KafkaSettings
     log: LogSettings

@@ -29,6 +29,7 @@ _VERBS = {
     "waits": Verb("consumers.cli.processes", "waits", "Show what processes wait for, and what is overdue."),
     "workflow": Verb("consumers.cli.workflow", "workflow", "Run work among agents from a JSON file."),
     "approvals": Verb("consumers.cli.approvals", "approvals", "Show what waits for a decision, approve and reject it."),
+    "audit": Verb("consumers.cli.audit", "audit", "Record what passes over the bus, prove it, and answer questions."),
     "dlq": Verb("consumers.cli.dlq.command", "dlq", "Look at dead letters, send them back, put them away."),
     "outbox": Verb("consumers.cli.outbox", "outbox", "Publish what applications have committed to their databases."),
     "types": Verb("consumers.cli.types", "types", "Show message types and their schemas."),

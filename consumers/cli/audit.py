@@ -1,0 +1,398 @@
+"""`sealbus audit run|verify|query|export|erase`: what passed over the bus, recorded and proven.
+
+Owns the verbs and their output. `consumers.audit` reads, writes and judges.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote
+
+import click
+import msgspec
+
+from bus import gates
+from bus.clock import SystemClock
+from bus.errors import ConfigurationError, ContractError
+from bus.protocol import sealing
+from bus.protocol.signatures import Verifier
+from bus.settings.schema import Settings
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.telemetry.terminal import printable
+from bus.topics.names import own_topic
+from bus.transports.base import Transport
+from bus.transports.read_all import scan
+from bus.trust.opening import open_trust
+from bus.vocabulary.bus import AuditCheckpoint
+from consumers.audit.databases import open_database
+from consumers.audit.queries import QUERIES, answer, described
+from consumers.audit.store import AuditStore, Erasure
+from consumers.audit.trail import AuditTrail, TrailSettings
+from consumers.audit.verification import ChainReport, verify_chain
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.interrupts import execute
+from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.progress import Progress
+from consumers.cli.session import CommandSession, app_of, app_option, believed_keys, registry_of, with_session
+from consumers.cli.shell import VerbGroup
+from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.inbox.open import log_file
+from producers.connection import make_publisher
+from producers.publisher import Publisher
+
+__all__ = ["audit"]
+
+_AGENT: Final = "audit@sealbus"
+_SQLITE: Final = "sqlite:///"
+_MOST_ROWS: Final = 100_000
+_log = get_logger("audit")
+
+
+@click.group(cls=VerbGroup)
+def audit() -> None:
+    """Record what passes over the bus, prove that nobody changed it, and answer questions about it.
+
+    `audit run` is a process of its own: it reads every partition of the namespace, belongs to no group, and writes a
+    row for each record into a database (setting audit.url). Rows make a chain of hashes, and what has been written is
+    said in the log, signed where audit@sealbus has a key.
+
+    \b
+    Examples:
+      sealbus audit run
+      sealbus audit run --once && sealbus audit verify
+      sealbus audit query decisions order-1842
+      sealbus audit erase --sender alice@acme --why "request of 3 May"
+    """
+
+
+@audit.command()
+@click.option("--once", is_flag=True, help="Read to the present end of the log, then stop.")
+@app_option
+@with_session
+def run(session: CommandSession, *, once: bool, target: str | None) -> int:
+    """Record what lies in the log and what comes, until Ctrl-C. Two at once share the partitions.
+
+    With --app the messages of its types are checked against their schemas, too. Keys come from trust.keys; with a key
+    of audit@sealbus in trust.key_file, checkpoints are signed.
+
+    \b
+    Examples:
+      sealbus audit run
+      sealbus audit run --once --app agents:app
+    """
+    app = app_of(target)
+    settings, clock = session.settings(app), SystemClock()
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport, _opened(settings, create=True) as store:
+            trail = AuditTrail(
+                transport,
+                store,
+                TrailSettings(
+                    namespace=settings.bus.namespace,
+                    holder=f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}",
+                    max_message_bytes=settings.publish.max_message_bytes,
+                    checkpoint_s=settings.audit.checkpoint_s,
+                    keep_s=settings.audit.keep_s,
+                ),
+                registry=registry_of(app),
+                verifier=believed_keys(settings, clock),
+                publisher=_publisher(transport, settings),
+                clock=clock,
+            )
+            await prepare_journal(transport, settings)
+            click.echo(f"recording {settings.bus.namespace} from {settings.bus.url} into {_shown(settings)}", err=True)
+            with Progress(None, unit="rows", alone=True) as progress:
+                await trail.run(until_caught_up=once, told=lambda rows, _: progress.show(0, rows))
+            click.echo(f"{trail.rows:,} rows written", err=True)
+        return 0
+
+    return execute(body)
+
+
+@audit.command()
+@with_session
+def verify(session: CommandSession) -> int:
+    """Check the chain of every partition: no row was changed, removed, inserted, moved or cut off.
+
+    Rows are proven up to the last checkpoint in the log; what came after it rests on the database alone, and verify
+    says how much that is. Erased content is counted, and does not break the chain.
+
+    \b
+    Examples:
+      sealbus audit verify
+      sealbus audit verify --output json
+
+    \b
+    Exit codes: 0 everything holds, 1 something does not.
+    """
+    settings = session.settings()
+
+    async def body(_: object) -> int:
+        async with _opened(settings, create=False) as store:
+            checkpoints = await _checkpoints(session, settings)
+            heads = await store.heads()
+            reports = [
+                await verify_chain(store.rows(*place), head, checkpoints.get(f"{place[0]}/{place[1]}", {}))
+                for place, head in sorted(heads.items())
+            ]
+        if session.as_json:
+            for report in reports:
+                print_json(msgspec.to_builtins(report))
+        else:
+            _print_reports(reports, has_checkpoints=bool(checkpoints))
+        return FAILED if any(report.faults for report in reports) else 0
+
+    return execute(body)
+
+
+@audit.command()
+@click.argument("name", metavar="NAME", type=click.Choice(list(QUERIES)))
+@click.argument("conversation", metavar="CONVERSATION")
+@app_option
+@with_session
+def query(session: CommandSession, *, name: str, conversation: str, target: str | None) -> int:
+    """Answer a question about a conversation.
+
+    \b
+    inputs     what was it begun with?          context    which context was used?
+    tools      which tools were called?         outputs    what came out?
+    decisions  what was decided?                policy     what did policy and gates refuse?
+    approvals  who was asked, who agreed?       effects    what was changed outside?
+    who, why, authority, open, costs            who took part, on what it rests, by whose right, what is left, spent
+
+    \b
+    Examples:
+      sealbus audit query decisions order-1842
+      sealbus audit query effects order-1842 --output json
+    """
+    app = app_of(target)
+    settings = session.settings(app)
+
+    async def body(_: object) -> int:
+        async with _opened(settings, create=False) as store:
+            rows = await store.conversation(conversation, most=_MOST_ROWS)
+        if not rows:
+            raise click.BadParameter(f"the audit has no conversation {printable(conversation)}")
+        told = answer(name, rows, registry_of(app))
+        if session.as_json:
+            for each in told:
+                print_json(each)
+            return 0
+        click.echo(f"{QUERIES[name].text}  {len(told)} of {len(rows)} rows answer", err=True)
+        plain = {"at", "place", "type", "kind", "verdict", "reason", "message_id", "from", "to", "conversation"}
+        plain |= {"cause", "task", "state", "erased"}
+        for each in told:
+            click.echo(
+                printable(f"{each['at']}  {each['type']}  {each.get('from', '(erased)')} -> {each.get('to') or 'all'}")
+                + (f"  {each['state'] or each['verdict']}" + (f" {each['reason']}" if each["reason"] else ""))
+            )
+            for key, value in each.items():
+                if key not in plain:
+                    click.echo(f"    {key}: {printable(msgspec.json.encode(value).decode())[:2_000]}")
+        return 0
+
+    return execute(body)
+
+
+@audit.command()
+@click.option("--conversation", metavar="ID", help="Only this conversation.")
+@click.option("--limit", type=click.IntRange(1, 10_000_000), default=_MOST_ROWS, show_default=True, help="At most.")
+@with_session
+def export(session: CommandSession, *, conversation: str | None, limit: int) -> int:
+    """Write rows as one JSON object per line, the oldest first; --limit keeps the newest.
+
+    \b
+    Examples:
+      sealbus audit export > audit.ndjson
+      sealbus audit export --conversation order-1842
+    """
+    settings = session.settings()
+
+    async def body(_: object) -> int:
+        async with _opened(settings, create=False) as store:
+            found = (
+                await store.all(since_ms=0, most=limit)
+                if conversation is None
+                else await store.conversation(conversation, most=limit)
+            )
+        for each in found:
+            facts = {} if each.content is None else msgspec.json.decode(each.content.facts)
+            print_json({**described(each), "facts": facts, "hash": each.row.hash})
+        return 0
+
+    return execute(body)
+
+
+@audit.command()
+@click.option("--sender", default="", metavar="AGENT", help="What this agent or person sent, or was sent.")
+@click.option("--conversation", default="", metavar="ID", help="What belongs to this conversation.")
+@click.option("--message", "message_id", default="", metavar="ID", help="This message and its copies.")
+@click.option("--containing", default="", metavar="TEXT", help="Rows whose facts or payload contain this text.")
+@click.option("--why", metavar="TEXT", required=True, help="Why, for the journal.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@with_session
+def erase(
+    session: CommandSession, *, sender: str, conversation: str, message_id: str, containing: str, why: str, yes: bool
+) -> int:
+    """Erase content: names, ids, facts and payloads, with the keys that would prove a guess. Rows and chain stay.
+
+    Where several options are given, a row is erased that all of them name. What else holds the data is listed: the log
+    itself until its retention ends, inboxes, and processes.
+
+    \b
+    Examples:
+      sealbus audit erase --sender alice@acme --why "request of 3 May"
+      sealbus audit erase --containing alice@example.org --why "request of 3 May" --yes
+    """
+    what = Erasure(sender=sender, conversation=conversation, message_id=message_id, containing=containing)
+    if what == Erasure():
+        raise click.UsageError("say what to erase: --sender, --conversation, --message or --containing")
+    settings = session.settings()
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport, _opened(settings, create=False) as store:
+            if not yes:
+                click.confirm("Erase this content for ever?", abort=True, err=True)
+            await prepare_journal(transport, settings)
+            journal = Journal(transport, settings, SystemClock(), verb="audit", why=why)
+            # The reason is a text of the operator's; what is erased is not named in the journal again.
+            count = await store.erase(what, who=journal.by, why=why)
+            await journal.note("erased", rows=count, why=why)
+            click.echo(f"erased the content of {count:,} rows; the chain still holds: `sealbus audit verify`")
+            click.echo("the same data may still be in:", err=True)
+            for topic, spec in sorted((await transport.admin.topics()).items()):
+                if topic.startswith(f"{settings.bus.namespace}."):
+                    until = "for ever" if spec.retention_ms is None else f"{spec.retention_ms / 86_400_000:.3g} d"
+                    click.echo(f"  topic {topic}: kept {until}", err=True)
+            click.echo("  inbox, outbox and processes of each group: until their rows are purged", err=True)
+        return 0
+
+    return execute(body)
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, *, create: bool) -> AsyncGenerator[AuditStore]:
+    url = _url(settings)
+    if not create:
+        _check_file(url)
+    store = AuditStore(open_database(url, shared_files=settings.bus.shared_files), namespace=settings.bus.namespace)
+    try:
+        await store.open(create=create)
+        yield store
+    finally:
+        await store.close()
+
+
+def _check_file(url: str) -> None:
+    path = Path(unquote(url.removeprefix(_SQLITE)))
+    if url.startswith(_SQLITE) and not path.exists():
+        raise ConfigurationError(f"there is no audit at {path}: `sealbus audit run` writes it")
+
+
+def _url(settings: Settings) -> str:
+    if settings.audit.url != "auto":
+        return settings.audit.url
+    if not settings.bus.url.startswith("sqlite:"):
+        raise ConfigurationError(
+            "on this log the audit needs a database: audit.url = postgresql://user@host/database, or "
+            "sqlite:///audit.db where one machine is enough"
+        )
+    return f"{_SQLITE}{quote(str(log_file(settings.bus.url)).removesuffix('.db'))}-audit.db"
+
+
+def _shown(settings: Settings) -> str:
+    from bus.databases.postgres import place
+
+    url = _url(settings)
+    return url if url.startswith(_SQLITE) else place(url)
+
+
+def _publisher(transport: Transport, settings: Settings) -> Publisher | None:
+    """Return what appends checkpoints; None where there is no key to sign them with."""
+    try:
+        trust = open_trust(settings, _AGENT, clock=SystemClock())
+    except ConfigurationError as error:
+        trust = None
+        reason = str(error)
+    else:
+        reason = f"trust.key_file has no key of {_AGENT}"
+    if trust is None or trust.signer is None:
+        _log.warning(
+            "audit.no_checkpoints",
+            detail=f"without a signature nothing outside of the database proves its rows: {reason}; make a key with "
+            f"`sealbus keys new {_AGENT}`",
+        )
+        return None
+    return make_publisher(
+        transport,
+        settings,
+        _AGENT,
+        clock=SystemClock(),
+        metrics=Metrics(),
+        signer=trust.signer,
+        verifier=trust.verifier,
+        policy=trust.policy,
+    )
+
+
+async def _checkpoints(session: CommandSession, settings: Settings) -> Mapping[str, Mapping[int, AuditCheckpoint]]:
+    """Return by partition what signed checkpoints in the log count."""
+    verifier = believed_keys(settings, SystemClock())
+    found: dict[str, dict[int, AuditCheckpoint]] = {}
+    topic = own_topic(settings.bus.namespace, "_audit")
+    async with session.open(settings) as transport:
+        if topic not in await transport.admin.topics():
+            return found
+        async for record in scan(transport, topic):
+            checkpoint = _checkpoint(record.value or b"", verifier)
+            if checkpoint is not None:
+                found.setdefault(checkpoint.partition, {})[checkpoint.rows] = checkpoint
+    return found
+
+
+def _checkpoint(value: bytes, verifier: Verifier | None) -> AuditCheckpoint | None:
+    """Return the checkpoint in *value*; None where it is another entry, or does not prove who wrote it."""
+    if b'"audit.checkpoint"' not in value:
+        return None
+    try:
+        message = sealing.parse(value)
+        sealing.check_integrity(message)
+        if message.message_type != "audit.checkpoint" or message.metadata.sender.id != _AGENT:
+            return None
+        gates.authenticity_gate(message, "high", verifier)
+        return msgspec.json.decode(message.data, type=AuditCheckpoint)
+    except (ContractError, msgspec.DecodeError):
+        return None
+
+
+def _print_reports(reports: list[ChainReport], *, has_checkpoints: bool) -> None:
+    rows = [
+        (
+            report.topic,
+            report.partition,
+            report.rows,
+            report.erased,
+            report.lost,
+            "-" if report.proven_through is None else report.proven_through,
+            "holds" if not report.faults else f"{len(report.faults)} faults",
+        )
+        for report in reports
+    ]
+    print_table(("TOPIC", "PARTITION", "ROWS", "ERASED", "LOST", "PROVEN TO", "CHAIN"), rows)
+    for report in reports:
+        for fault in report.faults:
+            place = f"{printable(fault.topic)}/{fault.partition}/{fault.offset}"
+            click.echo(f"{place}: {fault.kind.replace('_', ' ')}: {printable(fault.text)}")
+    if not has_checkpoints:
+        click.echo(
+            "no signed checkpoint is in the log: the chain rests on the database alone "
+            "(`sealbus keys new audit@sealbus`)",
+            err=True,
+        )

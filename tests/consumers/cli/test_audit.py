@@ -1,0 +1,249 @@
+"""`sealbus audit`: what passed over the bus is recorded once, proven, asked about, and erased without a gap."""
+
+# ruff: noqa: S608 - statements of constants
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.databases import Postgres, postgres_server
+
+ALICE = "alice@example.org"
+KEYS = {"SEALBUS_TRUST__KEYS": "keys", "SEALBUS_TRUST__KEY_FILE": "keys"}
+DESK = """
+import msgspec
+from sealbus import App, Reject, payload
+
+@payload("desk.question", version="1.0.0", performative="request")
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    text: str = ""
+    password: str = ""
+
+@payload("desk.result", version="1.0.0")
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+app = App("desk@svc")
+
+@app.on(Question)
+async def answer(question: Question) -> Answer:
+    if question.number % 5 == 0:
+        raise Reject("five")
+    return Answer(number=question.number)
+"""
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    server = postgres_server()
+    yield server
+    server.end()
+
+
+def said(folder: Any, *words: str, code: int = 0) -> str:
+    result = folder.call(*words)
+    assert result.exit_code == code, result.output + result.stderr
+    assert "Traceback" not in result.stderr
+    return str(result.stdout)
+
+
+def objects(folder: Any, *words: str, code: int = 0) -> list[dict[str, Any]]:
+    return list(folder.objects(said(folder, *words, "--output", "json", code=code)))
+
+
+def set_for_all(folder: Any, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    environment = folder.environment() | settings
+    monkeypatch.setattr(folder, "environment", lambda: environment)
+
+
+@pytest.fixture
+def desk(folder: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A folder in which twenty questions were asked, by somebody with a key, and answered or refused."""
+    (folder.path / "agents.py").write_text(DESK)
+    said(folder, "keys", "new", "cli@sealbus", "desk@svc", "audit@sealbus")
+    set_for_all(folder, monkeypatch, KEYS)
+    asked(folder, 20)
+    worker = folder.worker()
+    folder.wait_until(lambda: handled(folder) == 20)
+    folder.end(worker)
+    return folder
+
+
+def asked(folder: Any, count: int, **members: Any) -> None:
+    data = {"text": f"from {ALICE}", "password": "hunter2"} | members
+    lines = "\n".join(json.dumps({"number": number} | data) for number in range(count))
+    result = folder.call("publish", "desk.question", "--app", "agents:app", stdin=lines)
+    assert result.exit_code == 0, result.output + result.stderr
+
+
+def handled(folder: Any) -> int:
+    path = folder.path / "sealbus.db"
+    with sqlite3.connect(path) as log:
+        query = (
+            "SELECT count(*) FROM records JOIN partitions ON part = partitions.id JOIN topics ON topic_id = topics.id"
+        )
+        names = "('agents.desk.result', 'agents.desk.question.dlq')"
+        return int(log.execute(f"{query} WHERE name IN {names}").fetchone()[0])
+
+
+def database(folder: Any) -> sqlite3.Connection:
+    return sqlite3.connect(folder.path / "sealbus-audit.db", isolation_level=None)
+
+
+def test_every_record_is_one_row_however_often_the_audit_runs(desk: Any) -> None:
+    said(desk, "audit", "run", "--once")
+    first = [row for row in objects(desk, "audit", "export") if row["kind"] != "own"]
+    said(desk, "audit", "run", "--once")
+    again = [row for row in objects(desk, "audit", "export") if row["kind"] != "own"]
+    assert [row["place"] for row in again] == [row["place"] for row in first]
+    assert len({row["place"] for row in first}) == len(first) == 20 + 16 + 4
+    assert {row["verdict"] for row in first} == {"holds"}
+
+
+def test_secrets_are_nowhere_in_the_store(desk: Any) -> None:
+    said(desk, "audit", "run", "--once")
+    assert "***" in said(desk, "audit", "export")
+    assert b"hunter2" not in (desk.path / "sealbus-audit.db").read_bytes()
+
+
+def test_questions_about_a_conversation_are_answered(desk: Any) -> None:
+    said(desk, "audit", "run", "--once")
+    rows = objects(desk, "audit", "export")
+    dead = next(row["conversation"] for row in rows if row["kind"] == "dlq")
+    answered = next(row["conversation"] for row in rows if row["type"] == "desk.result")
+    (begun,) = objects(desk, "audit", "query", "inputs", answered)
+    assert begun["state"] == "answered"
+    assert begun["payload"]["password"] == "*" * 3
+    (output,) = objects(desk, "audit", "query", "outputs", answered)
+    assert (output["from"], output["payload"]) == ("desk@svc", {"number": begun["payload"]["number"]})
+    assert objects(desk, "audit", "query", "inputs", dead)[0]["state"] == "dead"
+    assert len(objects(desk, "audit", "query", "who", answered)) == 2
+    assert "no conversation" in desk.call("audit", "query", "who", "nothing").stderr
+
+
+ROW = "topic = 'agents.desk.question' AND part = (SELECT max(part) FROM sealbus_audit_rows) AND off = 1"
+CHANGES = {
+    "changed": f"UPDATE sealbus_audit_rows SET verdict = 'refused' WHERE {ROW}",
+    "removed": f"DELETE FROM sealbus_audit_rows WHERE {ROW}",
+    "inserted": "INSERT INTO sealbus_audit_rows SELECT topic, part, 90, 90, before, kind, message_type, appended_ms, "
+    f"verdict, reason, commitment, hash FROM sealbus_audit_rows WHERE {ROW}",
+    "content_changed": f"UPDATE sealbus_audit_content SET sender = 'mallory@svc' WHERE {ROW}",
+    "content_removed": f"DELETE FROM sealbus_audit_content WHERE {ROW}",
+    "cut": "DELETE FROM sealbus_audit_rows WHERE topic = 'agents.desk.question' AND off = (SELECT max(off) FROM "
+    "sealbus_audit_rows r WHERE r.topic = sealbus_audit_rows.topic AND r.part = sealbus_audit_rows.part)",
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_what_is_done_to_a_row_is_found_and_named(desk: Any, kind: str) -> None:
+    said(desk, "audit", "run", "--once")
+    assert all(not report["faults"] for report in objects(desk, "audit", "verify"))
+    with database(desk) as rows:
+        assert rows.execute(CHANGES[kind]).rowcount > 0
+    faults = [fault for report in objects(desk, "audit", "verify", code=1) for fault in report["faults"]]
+    assert kind in {fault["kind"] for fault in faults}
+    assert all(fault["topic"] == "agents.desk.question" for fault in faults)
+    assert {fault["offset"] for fault in faults} & {1, 90} or kind == "cut"
+
+
+def test_rows_that_change_places_are_found(desk: Any) -> None:
+    said(desk, "audit", "run", "--once")
+    with database(desk) as rows:
+        where = "topic = 'agents.desk.question' AND part = 3"
+        rows.execute(f"UPDATE sealbus_audit_rows SET off = -1 WHERE {where} AND off = 1")
+        rows.execute(f"UPDATE sealbus_audit_rows SET off = 1 WHERE {where} AND off = 2")
+        rows.execute(f"UPDATE sealbus_audit_rows SET off = 2 WHERE {where} AND off = -1")
+    faults = [fault for report in objects(desk, "audit", "verify", code=1) for fault in report["faults"]]
+    assert {1, 2} <= {fault["offset"] for fault in faults}
+
+
+def test_a_chain_that_is_written_anew_does_not_agree_with_the_signed_checkpoint(desk: Any) -> None:
+    said(desk, "audit", "run", "--once")
+    (desk.path / "sealbus-audit.db").rename(desk.path / "kept.db")
+    # The same records, in rows with other keys: every hash holds among themselves.
+    (desk.path / "keys" / "audit-sealbus-e52ae6b8.pem").rename(desk.path / "gone.pem")
+    said(desk, "audit", "run", "--once")
+    faults = [fault for report in objects(desk, "audit", "verify", code=1) for fault in report["faults"]]
+    assert {fault["kind"] for fault in faults} == {"forged"}
+
+
+def test_what_is_erased_is_nowhere_and_the_chain_holds(desk: Any) -> None:
+    said(desk, "audit", "run", "--once")
+    assert ALICE.encode() in (desk.path / "sealbus-audit.db").read_bytes()
+    told = said(desk, "audit", "erase", "--containing", ALICE, "--why", "asked for", "--yes")
+    assert "erased the content of 24 rows" in told
+    stored = b"".join(path.read_bytes() for path in desk.path.glob("sealbus-audit.db*"))
+    assert ALICE.encode() not in stored
+    reports = objects(desk, "audit", "verify")
+    assert sum(report["erased"] for report in reports) == 24
+    assert all(not report["faults"] for report in reports)
+    assert "erase" in desk.call("audit", "erase", "--why", "nothing").stderr
+
+
+def test_what_retention_took_is_a_row_of_its_own(desk: Any) -> None:
+    with sqlite3.connect(desk.path / "sealbus.db", isolation_level=None) as log:
+        part = (
+            "(SELECT id FROM partitions WHERE topic_id = (SELECT id FROM topics WHERE name = 'agents.desk.question') "
+        )
+        log.execute(f"DELETE FROM records WHERE part = {part} AND partition = 1) AND off < 2")
+        log.execute(f"UPDATE partitions SET start_offset = 2 WHERE id = {part} AND partition = 1)")
+    said(desk, "audit", "run", "--once")
+    reports = {(each["topic"], each["partition"]): each for each in objects(desk, "audit", "verify")}
+    assert reports["agents.desk.question", 1]["lost"] == 2
+    assert not reports["agents.desk.question", 1]["faults"]
+
+
+def test_two_at_once_and_their_deaths_lose_and_repeat_nothing(desk: Any) -> None:
+    asked(desk, 3_000)
+    for _ in range(4):
+        two = [desk.start("audit", "run") for _ in range(2)]
+        time.sleep(1.2)
+        for process in two:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    with database(desk) as rows:  # the dead hold leases for a while
+        rows.execute("UPDATE sealbus_audit_heads SET lease_ms = 0")
+    said(desk, "audit", "run", "--once")
+    places = [row["place"] for row in objects(desk, "audit", "export") if row["type"] == "desk.question"]
+    assert len(places) == len(set(places)) == 3_000 + 20 + 4
+    assert all(not report["faults"] for report in objects(desk, "audit", "verify"))
+
+
+def test_the_store_may_be_postgresql(desk: Any, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = asyncio.run(postgres.create_database())
+    set_for_all(desk, monkeypatch, {"SEALBUS_AUDIT__URL": url})
+    said(desk, "audit", "run", "--once")
+    said(desk, "audit", "run", "--once")
+    rows = objects(desk, "audit", "export")
+    assert len({row["place"] for row in rows}) == len(rows) >= 40
+    assert all(not report["faults"] for report in objects(desk, "audit", "verify"))
+    assert "24 rows" in said(desk, "audit", "erase", "--containing", ALICE, "--why", "asked for", "--yes")
+
+    async def tamper() -> None:
+        connection = await asyncpg.connect(url)
+        await connection.execute("UPDATE sealbus_audit_rows SET reason = 'x' WHERE off = 1 AND part = 0")
+        await connection.close()
+
+    asyncio.run(tamper())
+    faults = [fault for report in objects(desk, "audit", "verify", code=1) for fault in report["faults"]]
+    assert {fault["kind"] for fault in faults} == {"changed"}
+
+
+def test_without_a_place_or_a_key_it_says_what_to_do(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "audit run" in folder.call("audit", "verify").stderr
+    monkeypatch.setenv("SEALBUS_BUS__URL", f"kafka://127.0.0.1:1?{uuid.uuid4().hex}".partition("?")[0])
+    result = folder.call("audit", "verify")
+    assert result.exit_code == 78
+    assert "audit.url" in result.stderr
