@@ -184,12 +184,12 @@ class HandlerSlots:
     def work_of(self, task: asyncio.Task[Any]) -> RunningHandler | None:
         """Name the handler that *task* runs; None where it runs none. Callable from any thread."""
         slot = next((slot for slot in tuple(self._slots) if slot.task is task and slot.in_handler), None)
-        delivery = None if slot is None else slot.delivery
-        if not isinstance(delivery, Accepted):
-            return None
-        handler = delivery.subscription.handler
-        name = f"{handler.__module__}.{getattr(handler, '__qualname__', type(handler).__qualname__)}"
-        return RunningHandler(name, delivery.label, delivery.message.message_id)
+        return None if slot is None else _work_in(slot)
+
+    def overruns(self, now_s: float) -> list[tuple[RunningHandler, float]]:
+        """Return the handlers that run, with the seconds since their deadlines. Callable from any thread."""
+        slots = [slot for slot in tuple(self._slots) if slot.in_handler]
+        return [(work, now_s - slot.deadline_s) for slot in slots if (work := _work_in(slot)) is not None]
 
     def wake_slots(self) -> None:
         """Wake or start slots for the ready lanes, unless some are waking already.
@@ -378,3 +378,12 @@ def _overrun(slot: HandlerSlot) -> float:
             "for it",
         )
     return _AGAIN_S
+
+
+def _work_in(slot: HandlerSlot) -> RunningHandler | None:
+    delivery = slot.delivery
+    if not isinstance(delivery, Accepted):
+        return None
+    handler = delivery.subscription.handler
+    name = f"{handler.__module__}.{getattr(handler, '__qualname__', type(handler).__qualname__)}"
+    return RunningHandler(name, delivery.label, delivery.message.message_id)

@@ -38,6 +38,7 @@ from consumers.inbox.open import choose_inbox, has_inbox
 from consumers.sagas.subscriptions import mail_subscriptions
 from consumers.worker.beacon import Beacon, WorkProgress
 from consumers.worker.denial_journal import DenialJournal
+from consumers.worker.health import WorkerSigns
 from consumers.worker.loop_watchdog import LoopWatch, find_work
 from consumers.worker.startup_checks import check_hash_seed, check_needs
 from consumers.worker.worker import Worker
@@ -127,6 +128,7 @@ class Host:
         self._worker: Worker | None = None
         self._following: asyncio.Task[None] | None = None
         self._beacon: Beacon | None = None
+        self._is_stopping = False
 
     async def start(self) -> None:
         """Open the lifespans and join the group. Raises ConfigurationError, BusError, and what a lifespan does."""
@@ -181,13 +183,20 @@ class Host:
         """Return what *task* handles for this app. Callable from any thread."""
         return None if self._worker is None else self._worker.slots.work_of(task)
 
+    def signs(self) -> WorkerSigns:
+        """Return what shows whether this app's worker makes progress. Callable from any thread."""
+        if self._worker is None:
+            app = self._app
+            return WorkerSigns(agent=app.agent_id, group=app.group, is_started=False, is_stopping=self._is_stopping)
+        return self._worker.signs()
+
     async def stop(self) -> int:
         """Drain, commit and leave the group; return how many handlers were cut."""
         if self._following is not None:
             self._following.cancel()
         # Side by side: a log that is away costs the goodbye a second, and the drain none of its time.
         leaving = None if self._beacon is None else asyncio.get_running_loop().create_task(self._beacon.stop())
-        worker, self._worker = self._worker, None
+        worker, self._worker, self._is_stopping = self._worker, None, True
         try:
             return 0 if worker is None else await worker.stop(self._settings.worker.drain_timeout_s)
         finally:

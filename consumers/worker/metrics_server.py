@@ -1,4 +1,4 @@
-"""MetricsServer: `/metrics` in the Prometheus text format, and nothing else, for few connections.
+"""MetricsServer: `/metrics` in the Prometheus text format, and `/healthz/live|ready|startup`, for few connections.
 
 Owns the socket and its bounds: connections, idle time, and the time of one answer. A client learns types, groups and
 lag, so the default address is this machine alone.
@@ -10,15 +10,18 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from bus.errors import ConfigurationError
 from bus.telemetry.logs import get_logger
+from consumers.worker.health import HealthAnswer, Probe
 
 __all__ = ["MetricsServer"]
 
@@ -26,6 +29,11 @@ _MOST_CONNECTIONS = 16
 _IDLE_S = 5.0
 _ANSWER_S = 10.0
 _PATH = "/metrics"
+_PROBES: dict[str, Probe] = {
+    "/healthz/live": "live",
+    "/healthz/ready": "ready",
+    "/healthz/startup": "startup",
+}
 
 _log = get_logger("metrics")
 
@@ -33,8 +41,15 @@ _log = get_logger("metrics")
 class MetricsServer:
     """`with MetricsServer(registry, host, port):` serves metrics; port 0 picks a free one, None serves nothing."""
 
-    def __init__(self, registry: CollectorRegistry, host: str, port: int | None) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        host: str,
+        port: int | None,
+        health: Callable[[Probe], HealthAnswer] | None = None,
+    ) -> None:
         self._registry = registry
+        self._health = health
         self._address = host, port
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -49,7 +64,7 @@ class MetricsServer:
         if port is None:
             return self
         try:
-            self._server = _Server(host, port, self._registry)
+            self._server = _Server(host, port, self._registry, self._health)
         except OSError as error:
             place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             why = (
@@ -75,9 +90,16 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        registry: CollectorRegistry,
+        health: Callable[[Probe], HealthAnswer] | None,
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.registry = registry
+        self.health = health
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._ends_s: dict[Any, float] = {}
         super().__init__((host, port), _Handler)
@@ -127,10 +149,19 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Send the metrics, or 404 for another path."""
-        if self.path.partition("?")[0] != _PATH:
+        """Send the metrics, what a probe is answered, or 404 for another path."""
+        path = self.path.partition("?")[0]
+        probe = _PROBES.get(path)
+        if probe is not None and self.server.health is not None:
+            answer = self.server.health(probe)
+            status = HTTPStatus.OK if answer.ok else HTTPStatus.SERVICE_UNAVAILABLE
+            self._send(status, "application/json", msgspec.json.encode(answer))
+            return
+        if path != _PATH:
             self._send(
-                HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"not here: metrics are at {_PATH}\n".encode()
+                HTTPStatus.NOT_FOUND,
+                "text/plain; charset=utf-8",
+                f"not here: metrics are at {_PATH}\n".encode(),
             )
             return
         encoder, content_type = choose_encoder(self.headers.get("Accept", ""))

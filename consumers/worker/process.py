@@ -20,6 +20,7 @@ from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from consumers.declaration import Declaration
+from consumers.worker.health import HealthAnswer, Probe, answer_probe
 from consumers.worker.host import Host, opened_hosts, run_hosts, stop_hosts
 from consumers.worker.metrics_server import MetricsServer
 from consumers.worker.signals import ECHO_S, RepeatedSignal, ending_signals
@@ -50,7 +51,11 @@ async def run_process(
     """
     metrics = Metrics()
     async with opened_hosts(apps, settings, clock=SystemClock(), metrics=metrics) as (_, hosts):
-        with MetricsServer(metrics.registry, metrics_host, metrics_port), _rarer_collections():
+
+        def health(probe: Probe) -> HealthAnswer:
+            return answer_probe(probe, [host.signs() for host in hosts])
+
+        with MetricsServer(metrics.registry, metrics_host, metrics_port, health), _rarer_collections():
             cut = await _work(hosts, settings.worker.drain_timeout_s + _TEARDOWN_S, on_ready, echo_s)
     return 1 if cut else 0
 

@@ -27,6 +27,7 @@ from consumers.state.assignments import names_of
 from consumers.worker import lag
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.drain import CUT_GRACE_S, cut, drain, end_if_strict, running_for
+from consumers.worker.health import POLL_S, StuckHandler, WorkerSigns
 from consumers.worker.startup_topics import create_missing, find_orphan_tiers
 from consumers.worker.wiring import assemble
 from producers.publisher import Publisher
@@ -77,6 +78,11 @@ class Worker:
         self._committing = asyncio.Lock()
         self.fetched_s = clock.monotonic_s()
         """When the log was asked last, on the monotonic clock."""
+        self._committed_s = clock.monotonic_s()
+        """When every offset that could be committed was."""
+        self._log_error = ""
+        """Why the log was not reached at the last attempt."""
+        self._is_stopping = False
         self._cut_beside: int | None = None
         """Handlers cut since stopping began because their partition went away meanwhile; None before."""
         parts = assemble(
@@ -164,8 +170,11 @@ class Worker:
                 except TransportError as error:
                     if not error.retriable:
                         raise
-                    _log.error("worker.log_unreachable", error=str(error))
+                    self._log_error = str(error)
+                    _log.error("worker.log_unreachable", error=self._log_error)
                     await self._clock.sleep(1.0)
+                else:
+                    self._log_error = ""
                 for task in beside:
                     if task.done():
                         task.result()
@@ -230,6 +239,27 @@ class Worker:
         """Something that differs whenever a delivery has been taken, begun, settled or postponed."""
         return len(self.in_flight), self.lanes.ready, len(self._waiting)
 
+    def signs(self) -> WorkerSigns:
+        """Return what shows whether it makes progress. Callable from any thread: the loop may stand still."""
+        now_s = self._clock.monotonic_s()
+        fetched_s_ago = now_s - self.fetched_s
+        return WorkerSigns(
+            agent=self.app.agent_id,
+            group=self._plan.group,
+            is_started=True,
+            is_stopping=self._is_stopping,
+            fetched_s_ago=fetched_s_ago,
+            uncommitted_s=now_s - self._committed_s,
+            log_error=self._log_error,
+            running=tuple(
+                StuckHandler(
+                    handler=work.handler, message_type=work.message_type, over_s=over_s if over_s > 0 else None
+                )
+                for work, over_s in self.slots.overruns(now_s)
+                if over_s > 0 or fetched_s_ago > POLL_S
+            ),
+        )
+
     async def commit(self) -> None:
         """Commit every frontier that has moved; one commit at a time, never backwards."""
         async with self._committing:
@@ -238,6 +268,8 @@ class Worker:
                 for partition in self._partitions.all()
                 if (offset := partition.frontier.committable) is not None and offset != partition.committed
             }
+            if not moved:
+                self._committed_s = self._clock.monotonic_s()
             if (self._claims is not None and not await self._claims.made_durable()) or not moved:
                 return
             started_s = self._clock.monotonic_s()
@@ -245,6 +277,7 @@ class Worker:
             refused = await self._joined().commit(moved)
             reach("committed")
             self._metrics.commit_seconds.labels(self._plan.group).observe(self._clock.monotonic_s() - started_s)
+            self._committed_s = self._clock.monotonic_s()
             for partition in self._partitions.held_among(moved.keys() - set(refused)):
                 partition.committed = moved[partition.assignment]
         if refused:
@@ -253,6 +286,7 @@ class Worker:
 
     async def stop(self, drain_timeout_s: float) -> int:
         """Drain, cut the rest after *drain_timeout_s*, commit, leave the group; return how many handlers were cut."""
+        self._is_stopping = True
         self.slots.stop()
         self._cut_beside = 0
         left = await drain(self.slots, self._partitions.all(), drain_timeout_s, self._clock)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,31 @@ def test_a_handler_that_blocks_the_loop_is_named_with_message_and_stack(folder: 
     assert "blocking=True" in blocked["detail"]
     assert log.read_text().count("loop.blocked") == 1
     assert folder.end(worker) == 0
+
+
+@pytest.mark.slow  # a worker is called stuck after fifteen seconds
+def test_a_worker_whose_loop_stands_still_is_not_alive_and_its_handler_is_named(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(BLOCKING.replace("2.5", "22"))
+    worker = folder.worker("--metrics-port", "0")
+    lines = [json.loads(line) for line in (folder.path / "worker.log").read_text().splitlines() if line[0] == "{"]
+    port = next(line["port"] for line in lines if line["event"] == "metrics.served")
+    assert [probe(port, name)[0] for name in ("live", "ready", "startup")] == [200, 200, 200]
+    publish(folder, 1)
+    folder.wait_until(lambda: probe(port, "live")[0] == 503, 30)
+    failing = [check for check in probe(port, "live")[1]["checks"] if not check["ok"]]
+    assert [check["check"] for check in failing] == ["poll"]
+    assert "agents.blocks (job.run)" in failing[0]["detail"]
+    assert "time.sleep" not in failing[0]["detail"], "stacks are for the log"
+    folder.wait_until(lambda: probe(port, "ready")[0] == 200, 30)
+    assert folder.end(worker) == 0
+
+
+def probe(port: int, name: str) -> tuple[int, dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz/{name}", timeout=5) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
 
 
 def loop_lag(port: int) -> float:
