@@ -6,15 +6,17 @@ Owns their headers: what is added, kept byte for byte, and stripped. Appending t
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bus.errors import NameRefusedError, trace_of
+from bus.errors import NameRefusedError, Reject, text_of, trace_of
 from bus.protocol import canonical
 from bus.protocol.reasons import gate_of
 from bus.protocol.timestamps import format_ms
-from bus.redaction import redacted
+from bus.redaction import cut, redacted
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports.base import Headers, NewRecord, Record, check_topic_name
 
@@ -35,6 +37,7 @@ CONTROL_HEADERS: Final = frozenset(
     )
 )
 _MAX_DETAILS = 8_192
+_MAX_REJECT: Final = 240
 # A pointer names a sender's field, which may be as long as the record.
 _MAX_POINTER = 1_024
 _NEVER_MS: Final = 10**15
@@ -184,13 +187,33 @@ def _reasons(control: Control, failure: Failure, group: str, now_ms: int, *, det
 
 
 def _describe(failure: Failure, *, details: bool) -> bytes:
-    """Describe the failure by class only, unless *details* are on: texts and traces can hold secrets."""
+    """Describe the failure: its class, and the text of a `Reject` or the place in the code where it was raised.
+
+    Texts of other errors, and traces, can hold secrets: they are there with *details* only.
+    """
     if not details:
-        return failure.error.encode("utf-8", "replace")[:_MAX_DETAILS]
+        return _named(failure).encode("utf-8", "replace")[:_MAX_DETAILS]
     text = f"{failure.error}: {redacted(failure.text)}"
     if failure.exception is not None:
         text += "\n" + trace_of(failure.exception)
     return text.encode("utf-8", "replace")[:_MAX_DETAILS]
+
+
+def _named(failure: Failure) -> str:
+    error = failure.exception
+    if isinstance(error, Reject):
+        return f"{failure.error}: {cut(text_of(error), _MAX_REJECT)}"
+    frame = None if error is None else _last_frame(error)
+    return failure.error if frame is None else f"{failure.error}\n{frame}"
+
+
+def _last_frame(error: BaseException) -> str | None:
+    """Return where *error* was raised, as a traceback names it; None where it has none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return None
+    # The name of the file alone: the rest tells how a machine is set up.
+    return f'  File "{Path(frames[-1].filename).name}", line {frames[-1].lineno}'
 
 
 def _own_headers(record: Record) -> Headers:

@@ -192,6 +192,14 @@ class ProcessStore:
         )
         return 0 if row is None else int(row[0])
 
+    async def open_by_saga(self) -> dict[str, int]:
+        """Return how many processes are open in the namespace, of whatever group, by saga."""
+        rows = await self._read(
+            "SELECT saga, count(*) FROM sealbus_processes WHERE namespace = $1 AND status = 'open' GROUP BY saga",
+            self._namespace,
+        )
+        return {str(saga): int(count) for saga, count in rows}
+
     async def counts(self) -> tuple[Mapping[str, int], int]:
         """Return the open processes by saga, and how many waits are a minute overdue."""
         rows = await self._read(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bus.settings.schema import Settings
     from consumers.app import App
 
-__all__ = ["topics"]
+__all__ = ["topics", "wanted_topics"]
 
 
 @click.group(cls=VerbGroup)
@@ -92,7 +92,7 @@ def apply(session: CommandSession, target: str, dry_run: bool) -> int:
 
     async def body(_: object) -> int:
         async with session.open(settings, create=not dry_run) as transport:
-            specs = _wanted(settings, app)
+            specs = wanted_topics(settings, app)
             plan = await transport.admin.plan(specs)
             to_do = [change for change in plan if not change.by_hand]
             _warn(plan)
@@ -128,7 +128,7 @@ def check(session: CommandSession, target: str) -> int:
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
-            specs = _wanted(settings, app)
+            specs = wanted_topics(settings, app)
             plan = await transport.admin.plan(specs)
             tiers = await drift.read_left_tiers(transport.admin, settings, app.group) if app is not None else []
             brokers, unread = await _brokers(transport)
@@ -151,7 +151,8 @@ def check(session: CommandSession, target: str) -> int:
     return execute(body)
 
 
-def _wanted(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
+def wanted_topics(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
+    """Return the topics that *app* needs; none without one."""
     if app is None:
         return ()
     types = sorted({kind.name for kind in app.registry})

@@ -1,0 +1,206 @@
+"""Doctor: every part of a set-up looked at once, with what to do about each fault.
+
+Owns the checks of what no worker checks at its start, and the words. What the log and its topics need is judged by
+`consumers.cli.topics.drift`, what goes on by `consumers.operations.survey`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+from urllib.parse import unquote
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError, ConfigurationError
+from bus.settings.schema import Settings
+from bus.transports.base import Transport
+from bus.trust.opening import open_trust
+from bus.trust.policy import NO_POLICY
+from consumers.inbox.open import inbox_url, open_inbox
+from consumers.operations.survey import Survey
+
+__all__ = ["CheckResult", "Diagnosis", "check_clock", "check_here", "check_inbox", "check_trust", "of_survey"]
+
+Diagnosis: TypeAlias = Literal["ok", "hint", "fault"]
+
+_LEAST_FILES: Final = 1_024
+_LEAST_FREE_BYTES: Final = 1 << 30
+_MOST_SKEW_S: Final = 2.0
+_SQLITE: Final = "sqlite:///"
+
+
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One check: what was found, and what to do where it is a fault."""
+
+    area: str
+    state: Diagnosis
+    text: str
+    cure: str = ""
+
+
+def check_here(settings: Settings, environment: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Judge this machine: file limits, disk, hash seed."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        pass
+    else:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= soft < _LEAST_FILES:
+            yield _fault(
+                "files", f"{soft} open files are allowed", f"ulimit -n 65536, or LimitNOFILE= (at least {_LEAST_FILES})"
+            )
+        else:
+            yield _ok("files", f"{soft:,} open files are allowed")
+    for name, url in (("log", settings.bus.url), ("inbox", settings.inbox.url)):
+        if url.startswith(_SQLITE):
+            folder = Path(unquote(url.partition("?")[0].removeprefix(_SQLITE))).absolute().parent
+            yield _disk(name, folder)
+    if environment.get("PYTHONHASHSEED", "").isdecimal():
+        yield _fault("python", "PYTHONHASHSEED is fixed: texts of strangers hash to what they can work out", "unset it")
+
+
+def _disk(name: str, folder: Path) -> CheckResult:
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError as error:
+        return _fault("disk", f"the folder of the {name}, {folder}, cannot be read: {error.strerror}", "create it")
+    free = f"{usage.free / 1e9:.1f} GB are free for the {name} in {folder}"
+    if usage.free < _LEAST_FREE_BYTES:
+        return _fault("disk", free, "make room, or shorten topics.retention_s: a full disk stops every publish")
+    return _ok("disk", free)
+
+
+def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> Iterator[CheckResult]:
+    """Judge keys and policy, as the workers of *agents* would open them."""
+    for agent in agents or ("",):
+        chosen = settings
+        if not agent:
+            chosen = msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, key_file=""))
+        try:
+            trust = open_trust(chosen, agent, clock=clock)
+        except ConfigurationError as error:
+            yield _fault(
+                "keys", str(error), "`sealbus keys --help` makes and checks keys, `sealbus policy check` rules"
+            )
+            continue
+        named = f" of {agent}" if agent else ""
+        if trust.verifier is None:
+            yield _hint(
+                "keys", "no keys: anybody who can write to a topic can speak for anybody", "sealbus keys new AGENT..."
+            )
+        else:
+            signs = "" if not agent else ("; it signs" if trust.signer is not None else "; it does not sign")
+            yield _ok("keys", f"keys{named} can be read{signs}")
+        if trust.policy is NO_POLICY:
+            cure = "set policy.file (docs/policy.md), or say allow-all"
+            yield _hint("policy", "no policy: everybody may do everything", cure)
+        else:
+            yield _ok("policy", f"{settings.policy.file} can be read")
+
+
+def _exists(url: str) -> bool:
+    return Path(unquote(url.removeprefix(_SQLITE))).exists()
+
+
+async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:
+    """Judge whether the store of the inbox answers."""
+    try:
+        url = inbox_url(settings)
+    except ConfigurationError as error:
+        return _fault("inbox", str(error), "set inbox.url")
+    if url is None:
+        if settings.inbox.url == "off":
+            return _hint("inbox", "inbox.url is off: no repeat is known as one", "set inbox.url")
+        return _hint(
+            "inbox", "no repeat is known as one on Kafka without a store", "inbox.url = postgresql://user@host/db"
+        )
+    inbox = open_inbox(url, owner="sealbus doctor", clock=clock, shared_files=settings.bus.shared_files)
+    begun_s = time.monotonic()
+    try:
+        if url.startswith(_SQLITE) and not _exists(url):
+            return _ok("inbox", "will be made by the first worker")
+        await inbox.open()
+        return _ok("inbox", f"answers in {(time.monotonic() - begun_s) * 1000:.0f} ms")
+    except (BusError, ConfigurationError) as error:
+        return _fault("inbox", str(error), "start the database; messages wait, and nothing is lost meanwhile")
+    finally:
+        await inbox.close()
+
+
+async def check_clock(transport: Transport, survey: Survey, settings: Settings, clock: Clock) -> CheckResult:
+    """Judge this machine's clock by the log's: by the newest heartbeat that lies there."""
+    topic = f"{settings.bus.namespace}._heartbeats"
+    newest_ms = 0
+    if topic in await transport.admin.topics():
+        for partition, kept in (await transport.admin.ranges(topic)).items():
+            if kept.end > kept.start:
+                records = await transport.read(topic, partition, kept.end - 1, max_records=1, max_bytes=1 << 20)
+                newest_ms = max([newest_ms, *(record.timestamp_ms for record in records)])
+    if not newest_ms:
+        return _ok("clock", "nothing is in the log to compare it with")
+    # The survey has written to that topic between these two moments of this clock.
+    behind_s, ahead_s = (newest_ms - clock.now_ms()) / 1000, (survey.taken_ms - newest_ms) / 1000
+    if max(behind_s, ahead_s) > _MOST_SKEW_S:
+        text = f"{behind_s:.0f} s behind" if behind_s > ahead_s else f"{ahead_s:.0f} s ahead of"
+        return _fault("clock", f"this clock is {text} the log's", "run chrony or systemd-timesyncd on both machines")
+    return _ok("clock", "agrees with the log's")
+
+
+def of_survey(survey: Survey) -> Iterator[CheckResult]:
+    """Judge what goes on: groups, letters, processes, approvals, agents."""
+    for group in survey.groups:
+        if group.stands:
+            text = f"{group.name} stands in {group.stands} partitions: what it would read next is not kept any more"
+            yield _fault("groups", text, f"sealbus groups {group.name} --skip-lost --why ...")
+        elif group.lag and not group.members:
+            text = f"{group.name} has no worker, and {group.lag:,} records wait, most in {group.worst}"
+            yield _fault("groups", text, "start its worker: sealbus worker MODULE:APP")
+        else:
+            yield _ok("groups", f"{group.name}: {group.members} members, {group.lag:,} records wait")
+    letters = survey.letters
+    if letters.count:
+        cause, count, _ = letters.causes[0]
+        text = (
+            f"{letters.count:,} dead letters are open; {count:,} of them: {cause.reason} of {cause.message_type or '?'}"
+        )
+        yield _fault("letters", text, "sealbus dlq list; mend the cause, then sealbus dlq redrive")
+    else:
+        yield _ok("letters", "no dead letter is open")
+    work = survey.work
+    if work.error:
+        yield _fault("processes", work.error, "start the database of the inbox")
+    elif work.overdue:
+        text = f"{work.overdue:,} waits of processes are overdue: no worker of theirs runs, or their steps fail"
+        yield _fault("processes", text, "sealbus waits list --overdue")
+    else:
+        yield _ok("processes", f"{sum(work.open.values()):,} open, none overdue")
+    if work.approvals:
+        oldest_s = (survey.taken_ms - (work.oldest_approval_ms or survey.taken_ms)) / 1000
+        text = f"{work.approvals} messages wait for somebody's approval, the oldest for {oldest_s / 60:.0f} min"
+        yield _hint("approvals", text, "sealbus approvals list")
+    for agent in survey.agents:
+        if agent.health == "unhealthy":
+            heard = "" if agent.heard_s_ago is None else f", heard {agent.heard_s_ago:.0f} s ago"
+            yield _fault(
+                "agents", f"{agent.agent_id} is unhealthy{heard}", "look at its log: it is stuck, cut off or dead"
+            )
+    healthy = sum(agent.is_healthy for agent in survey.agents)
+    yield _ok("agents", f"{healthy} healthy")
+
+
+def _ok(area: str, text: str) -> CheckResult:
+    return CheckResult(area=area, state="ok", text=text)
+
+
+def _hint(area: str, text: str, cure: str) -> CheckResult:
+    return CheckResult(area=area, state="hint", text=text, cure=cure)
+
+
+def _fault(area: str, text: str, cure: str) -> CheckResult:
+    return CheckResult(area=area, state="fault", text=text, cure=cure)

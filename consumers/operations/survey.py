@@ -1,0 +1,171 @@
+"""Survey: the state of a namespace, read once: groups, dead letters, processes, approvals, agents.
+
+Every door (doctor, exporter, top) shows the same value, so they tell one story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError, TopicMissingError
+from bus.settings.schema import Settings
+from bus.topics.names import read_topic
+from bus.transports.base import GroupInfo, PartitionRange, Transport
+from bus.trust.opening import open_trust
+from consumers.approvals.state import APPROVAL_SAGA
+from consumers.inbox.open import inbox_url, open_inbox
+from consumers.operations.letter_watch import LetterWatch, OpenLetters
+from consumers.sagas.store import ProcessStore
+from producers.directory.presence import AgentEntry
+from producers.directory.view import Directory
+
+__all__ = ["GroupState", "Survey", "Surveyor", "WorkState", "opened_surveyor"]
+
+_OVERDUE_MS: Final = 60_000
+_MOST_WAITS: Final = 1_000
+_SQLITE: Final = "sqlite:///"
+
+
+class GroupState(msgspec.Struct, frozen=True, kw_only=True):
+    """One group: who reads, and how much waits."""
+
+    name: str
+    members: int
+    lag: int
+    """Records that are kept and not settled."""
+    worst: str
+    """The topic in which most of them are; empty without lag."""
+    stands: int
+    """Partitions whose next record is not kept any more: no worker reads on there."""
+
+
+class WorkState(msgspec.Struct, frozen=True, kw_only=True):
+    """What processes wait for. *error* says why it is not known."""
+
+    open: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Open processes by saga."""
+    overdue: int = 0
+    approvals: int = 0
+    oldest_approval_ms: int | None = None
+    error: str = ""
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """The namespace at one moment; texts of agents are strangers'."""
+
+    taken_ms: int
+    groups: tuple[GroupState, ...]
+    letters: OpenLetters
+    work: WorkState
+    agents: tuple[AgentEntry, ...]
+
+
+class Surveyor:
+    """Takes surveys of one namespace; keeps what need not be read again."""
+
+    def __init__(self, transport: Transport, settings: Settings, directory: Directory, clock: Clock) -> None:
+        self._transport = transport
+        self._settings = settings
+        self._directory = directory
+        self._clock = clock
+        self._letters = LetterWatch(transport, settings.bus.namespace)
+
+    async def take(self) -> Survey:
+        """Look at everything. Raises BusError where the log cannot be read."""
+        return Survey(
+            taken_ms=self._clock.now_ms(),
+            groups=await self._groups(),
+            letters=await self._letters.look(),
+            work=await self._work(),
+            agents=tuple(each for each in await self._directory.find(healthy=None) if each.health != "gone"),
+        )
+
+    async def _groups(self) -> tuple[GroupState, ...]:
+        infos = await self._transport.admin.groups()
+        topics = {topic for info in infos for topic in _topics(info)}
+        ranges: dict[tuple[str, int], PartitionRange] = {}
+        for topic in sorted(topics):
+            name = read_topic(topic)
+            if name is None or name.namespace != self._settings.bus.namespace:
+                continue
+            try:
+                found = await self._transport.admin.ranges(topic)
+            except TopicMissingError:
+                continue
+            ranges |= {(topic, partition): kept for partition, kept in found.items()}
+        states = [_state(info, ranges) for info in infos if any(place[0] in _topics(info) for place in ranges)]
+        return tuple(sorted(states, key=lambda state: (-state.stands, state.members > 0, -state.lag, state.name)))
+
+    async def _work(self) -> WorkState:
+        url = inbox_url(self._settings)
+        if url is None or url.startswith("memory:") or (url.startswith(_SQLITE) and not _exists(url)):
+            return WorkState()
+        inbox = open_inbox(
+            url, owner="sealbus operations", clock=self._clock, shared_files=self._settings.bus.shared_files
+        )
+        try:
+            await inbox.open()
+            store = ProcessStore(inbox, namespace=self._settings.bus.namespace, group=None, clock=self._clock)
+            await store.open()
+            overdue = await store.waits(overdue_ms=_OVERDUE_MS, most=_MOST_WAITS)
+            held = await store.processes(saga=APPROVAL_SAGA, status="open", most=_MOST_WAITS)
+            return WorkState(
+                open=await store.open_by_saga(),
+                overdue=len(overdue),
+                approvals=len(held),
+                oldest_approval_ms=min((each.opened_ms for each in held), default=None),
+            )
+        except BusError as error:
+            return WorkState(error=str(error))
+        finally:
+            await inbox.close()
+
+
+def _exists(url: str) -> bool:
+    return Path(unquote(url.removeprefix(_SQLITE))).exists()
+
+
+def _topics(info: GroupInfo) -> set[str]:
+    return {topic for places in (info.committed, info.uncommitted, *info.members.values()) for topic, _ in places}
+
+
+def _state(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> GroupState:
+    lags: dict[str, int] = {}
+    stands = 0
+    topics = _topics(info)
+    for place, kept in ranges.items():
+        if place[0] not in topics:
+            continue
+        committed = info.committed.get(place)
+        stands += committed is not None and not kept.start <= committed <= kept.end
+        lag = max(0, kept.end - max(kept.start, kept.start if committed is None else committed))
+        lags[place[0]] = lags.get(place[0], 0) + lag
+    total = sum(lags.values())
+    worst = max(lags, key=lambda topic: lags[topic]) if total else ""
+    return GroupState(name=info.name, members=len(info.members), lag=total, worst=worst, stands=stands)
+
+
+@asynccontextmanager
+async def opened_surveyor(transport: Transport, settings: Settings, clock: Clock) -> AsyncGenerator[Surveyor]:
+    """Yield what surveys the namespace of *settings*. Raises ConfigurationError for keys or policy that are wrong."""
+    keyless = msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, key_file=""))
+    trust = open_trust(keyless, "", clock=clock)
+    directory = Directory(
+        transport,
+        namespace=settings.bus.namespace,
+        verifier=trust.verifier,
+        policy=trust.policy,
+        clock=clock,
+        healthy_s=settings.directory.healthy_s,
+    )
+    try:
+        yield Surveyor(transport, settings, directory, clock)
+    finally:
+        await directory.close()
