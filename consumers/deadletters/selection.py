@@ -11,6 +11,7 @@ import msgspec
 
 from bus.protocol.timestamps import format_ms
 from bus.topics.names import read_topic
+from consumers.deadletters.causes import cause_of
 from consumers.deadletters.letter_state import State
 from consumers.deadletters.letters import DeadLetter
 
@@ -27,6 +28,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     reasons: frozenset[str] = frozenset()
     sender: str | None = None
+    pointer: str | None = None
+    """The field that was refused."""
+    cause: str | None = None
+    """The short id of a cause (`consumers.deadletters.causes`)."""
     since_ms: int | None = None
     until_ms: int | None = None
     states: frozenset[str] = frozenset()
@@ -41,6 +46,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             and self.group in (None, letter.group)
             and (not self.reasons or letter.reason in self.reasons)
             and self.sender in (None, letter.sender)
+            and self.pointer in (None, letter.pointer)
+            and (self.cause is None or cause_of(letter).name == self.cause)
             and (self.since_ms is None or letter.failed_ms >= self.since_ms)
             and (self.until_ms is None or letter.failed_ms <= self.until_ms)
             and (not self.states or state in self.states)
@@ -58,6 +65,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             "group": self.group,
             "reasons": sorted(self.reasons),
             "sender": self.sender,
+            "pointer": self.pointer,
+            "cause": self.cause,
             "since": None if self.since_ms is None else format_ms(self.since_ms),
             "until": None if self.until_ms is None else format_ms(self.until_ms),
             "states": sorted(self.states),

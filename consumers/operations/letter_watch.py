@@ -1,47 +1,23 @@
-"""LetterWatch: the open dead letters of a namespace, kept up to date without reading any of them twice.
-
-Owns the causes: what letters have in common, so that three hundred of them are three things to mend.
-"""
+"""LetterWatch: the open dead letters of a namespace, kept up to date without reading any of them twice."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import Final
 
 import msgspec
 
 from bus.errors import TopicMissingError
-from bus.protocol import canonical
-from bus.redaction import cut, redacted
 from bus.topics.names import read_topic
 from bus.transports.base import Transport
 from bus.transports.read_all import scan
+from consumers.deadletters.causes import Cause, cause_of
 from consumers.deadletters.letter_state import States, state_of
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 
-__all__ = ["Cause", "LetterWatch", "OpenLetters", "cause_of"]
+__all__ = ["LetterWatch", "OpenLetters"]
 
-_NUMBER: Final = re.compile(r"\d+")
 _MOST_CAUSES: Final = 100
-_MOST_TEXT: Final = 160
-_DIGITS: Final = 8
-
-
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Why letters died: all that is equal in letters which one mending cures."""
-
-    reason: str
-    message_type: str
-    group: str
-    sender: str
-    pointer: str
-    error: str
-
-    @property
-    def name(self) -> str:
-        """A short id of this cause: the same on every machine."""
-        return canonical.digest(canonical.encode(msgspec.to_builtins(self))).removeprefix("sha256:")[:_DIGITS]
 
 
 class OpenLetters(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,20 +37,6 @@ class _KnownLetter(msgspec.Struct, frozen=True):
     letter: DeadLetter
     cause: Cause
     failed_ms: int
-
-
-def cause_of(letter: DeadLetter) -> Cause:
-    """Return the cause of *letter*. The text of its error counts by its first line, without numbers."""
-    first = redacted(letter.error.partition("\n")[0])
-    return Cause(
-        reason=letter.reason,
-        message_type=letter.message_type,
-        group=letter.group,
-        sender=letter.sender,
-        pointer=letter.pointer,
-        # Two orders with different numbers fail for one cause.
-        error=cut(_NUMBER.sub("#", first), _MOST_TEXT),
-    )
 
 
 class LetterWatch:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import click
+import msgspec
 
 from bus.telemetry.terminal import printable
 from consumers.cli.dlq.filters import with_selection
@@ -23,6 +24,7 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import bars, print_json, print_table
 from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.cli.shell import VerbGroup
+from consumers.deadletters.causes import Cause, cause_of
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letter_state import LetterState, State, Step, load_states, state_of, told_of
 from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
@@ -92,6 +94,51 @@ def list_(session: CommandSession, *, selection: Selection, limit: int) -> int:
         if not session.as_json:
             for line in bars(("REASON", "STATE"), by_state):
                 click.echo(line, err=True)
+        return 0
+
+    return execute(body)
+
+
+@dlq.command()
+@with_selection
+@with_session
+def causes(session: CommandSession, *, selection: Selection) -> int:
+    """Group dead letters by what they died of, the most frequent first: each cause is one thing to mend.
+
+    A cause is the reason, type, group, sender, field and error, without the numbers in its text. Without --state only
+    open letters count. `sealbus dlq redrive --cause ID` sends back what one mending has cured.
+
+    \b
+    Examples:
+      sealbus dlq causes
+      sealbus dlq causes --since 2h --output json
+      sealbus dlq redrive --cause 3f9a1c20 --why "fixed in 1.4.2"
+    """
+    settings = session.settings()
+    wanted = selection if selection.states else msgspec.structs.replace(selection, states=frozenset({"open"}))
+
+    async def body(_: object) -> int:
+        counts: Counter[Cause] = Counter()
+        first: dict[Cause, DeadLetter] = {}
+        async with session.open(settings) as transport:
+            states = await load_states(transport, settings.bus.namespace)
+            async for letter in list_dead_letters(transport, settings.bus.namespace, selection.message_type):
+                if wanted.takes(letter, state_of(letter, states.get(letter.place))):
+                    cause = cause_of(letter)
+                    counts[cause] += 1
+                    first.setdefault(cause, letter)
+        for cause, count in counts.most_common() if session.as_json else ():
+            letter = first[cause]
+            about = {"cause": cause.name, "letters": count, "first": letter.failed_at, "example": letter.place}
+            print_json({**about, **msgspec.to_builtins(cause)})
+        if counts and not session.as_json:
+            told = [(each, count, msgspec.structs.astuple(each)) for each, count in counts.most_common()]
+            rows = [
+                (cause.name, count, reason, kind, sender, pointer, error, first[cause].failed_at)
+                for cause, count, (reason, kind, _, sender, pointer, error) in told
+            ]
+            print_table(("CAUSE", "LETTERS", "REASON", "TYPE", "FROM", "FIELD", "ERROR", "FIRST DIED"), rows)
+        click.echo(f"{counts.total():,} dead letters of {len(counts)} causes", err=True)
         return 0
 
     return execute(body)

@@ -20,6 +20,7 @@ from consumers.deadletters.selection import Selection
 __all__ = ["with_selection"]
 
 R = TypeVar("R")
+_PLAIN: Final = ("message_type", "group", "sender", "pointer", "cause", "since_ms", "until_ms")
 
 _OPTIONS: Final = (
     click.option(
@@ -39,6 +40,8 @@ _OPTIONS: Final = (
         help="Only with this reason; may be given more than once.",
     ),
     click.option("--sender", metavar="ID", help="Only from this sender."),
+    click.option("--pointer", metavar="POINTER", help="Only where this field was refused, such as /data/cents."),
+    click.option("--cause", metavar="ID", help="Only of this cause, as `sealbus dlq causes` names it."),
     click.option(
         "--since",
         "since_ms",
@@ -66,7 +69,7 @@ def with_selection(function: Callable[..., R]) -> Callable[..., R]:
     def command(
         *args: Any, reasons: tuple[str, ...], states: tuple[str, ...], places: tuple[str, ...] = (), **options: Any
     ) -> R:
-        chosen = {name: options.pop(name) for name in ("message_type", "group", "sender", "since_ms", "until_ms")}
+        chosen = {name: options.pop(name) for name in _PLAIN}
         for place in places:
             parse_place((place,))
         selection = Selection(reasons=frozenset(reasons), states=frozenset(states), places=frozenset(places), **chosen)

@@ -90,6 +90,18 @@ def test_top_shows_letters_by_cause_and_no_text_of_a_stranger_moves_the_terminal
     assert "\x1b[31mtea" not in text
 
 
+def test_letters_are_grouped_by_cause_and_a_cause_is_sent_back_alone(ailing: Any) -> None:
+    tea, ink = objects(ailing, "dlq", "causes")
+    assert (tea["letters"], tea["error"], tea["sender"]) == (20, "Reject: no \x1b[#mtea for #", "cli@sealbus")
+    assert (ink["letters"], ink["error"]) == (10, "Reject: no ink for #")
+    assert "\x1b" not in ailing.call("dlq", "causes").stdout
+    assert len(objects(ailing, "dlq", "list", "--cause", ink["cause"])) == 10
+    sent = ailing.call("dlq", "redrive", "--cause", ink["cause"], "--why", "ink is here", "--yes")
+    assert sent.exit_code == 0, sent.stderr
+    assert [each["cause"] for each in objects(ailing, "dlq", "causes")] == [tea["cause"]]
+    assert objects(ailing, "dlq", "list", "--pointer", "/data/none") == []
+
+
 def test_the_exporter_serves_the_same_and_goes_on_when_the_log_is_gone(ailing: Any) -> None:
     process = ailing.start("exporter", "--port", "0", "--every", "200ms")
     assert process.stderr is not None
