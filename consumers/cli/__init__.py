@@ -20,6 +20,8 @@ _VERBS = {
     "ask": Verb("consumers.cli.ask", "ask", "Give an agent a task in words, and wait for what comes of it."),
     "tail": Verb("consumers.cli.tail.command", "tail", "Show the records of a topic, and follow it."),
     "verify": Verb("consumers.cli.verify.command", "verify", "Check sealed messages in files, without a bus."),
+    "show": Verb("consumers.cli.explain", "show", "Show one message: where it lies, its envelope and its payload."),
+    "explain": Verb("consumers.cli.explain", "explain", "Say why a message was refused, and which command cures it."),
     "blame": Verb("consumers.cli.blame", "blame", "Find the message that does not hold among the causes of one."),
     "trace": Verb("consumers.cli.trace", "trace", "Show a conversation: who said what, and what became of it."),
     "topics": Verb("consumers.cli.topics.command", "topics", "List, create and compare topics."),

@@ -21,7 +21,16 @@ from bus.topics.names import message_topic, read_topic
 from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan
 
-__all__ = ["ORIGINALS", "KeptTimes", "Lineage", "StoredCopy", "find_conversation", "find_lineage", "stored_copy"]
+__all__ = [
+    "ORIGINALS",
+    "KeptTimes",
+    "Lineage",
+    "StoredCopy",
+    "find_conversation",
+    "find_lineage",
+    "find_message",
+    "stored_copy",
+]
 
 ORIGINALS: Final = frozenset({"message", "reply", "mail"})
 """Kinds of topics that publishers append to. Every other kind holds the same bytes once more."""
@@ -159,6 +168,20 @@ async def find_lineage(
         if wanted.size() == before:
             break
     return Lineage(found, await _kept_times(transport, namespace, topics))
+
+
+async def find_message(
+    transport: Transport, namespace: str, message_id: str, *, told: Callable[[int], object] = int
+) -> list[StoredCopy]:
+    """Return every record of the message, its dead letters, retries and redrives, and of what it has caused."""
+    found, read = [], 0
+    async for copy in _copies(transport, await _topics(transport, namespace, ORIGINALS | _COPIES)):
+        read += 1
+        if read % 1000 == 0:
+            told(read)
+        if message_id in (copy.message_id, copy.causation_id):
+            found.append(_parsed(copy))
+    return found
 
 
 async def find_conversation(

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from bus.protocol.reasons import REASONS
+from consumers.operations.explanation import CURES
+
 FAILING = """
 import msgspec
 from sealbus import App, Reject, payload
@@ -102,6 +105,19 @@ def test_letters_are_grouped_by_cause_and_a_cause_is_sent_back_alone(ailing: Any
     assert objects(ailing, "dlq", "list", "--pointer", "/data/none") == []
 
 
+def test_a_message_is_explained_with_what_cures_it(ailing: Any) -> None:
+    letter = objects(ailing, "dlq", "list")[0]
+    told = ailing.call("explain", letter["message_id"], "--app", "agents:app").stdout
+    assert "job.run 1.0.0 from cli@sealbus was appended to agents.job.run/" in told
+    assert "rejected (gate handler), Reject: no" in told
+    assert f"cure: mend what it names, then sealbus dlq redrive {letter['place']}" in told
+    assert "\x1b" not in told
+    (answer,) = objects(ailing, "explain", letter["message_id"])
+    assert (answer["state"], answer["place"]) == ("dead", letter["place"])
+    assert '"number":' in ailing.call("show", letter["message_id"]).stdout
+    assert ailing.call("explain", "nothing").exit_code == 2
+
+
 def test_the_exporter_serves_the_same_and_goes_on_when_the_log_is_gone(ailing: Any) -> None:
     process = ailing.start("exporter", "--port", "0", "--every", "200ms")
     assert process.stderr is not None
@@ -122,3 +138,8 @@ def test_the_exporter_serves_the_same_and_goes_on_when_the_log_is_gone(ailing: A
     assert ailing.call("dlq", "redrive", "--why", "mended", "--yes").exit_code == 0
     ailing.wait_until(lambda: said("sealbus_dead_letters_open") == 0)
     assert ailing.end(process, signal.SIGINT) == 130
+
+
+def test_there_is_a_cure_for_every_reason() -> None:
+    assert set(CURES) == REASONS
+    assert all(passes and cure for passes, cure in CURES.values())
