@@ -368,6 +368,7 @@ async def test_a_sender_has_one_approval_open_for_a_resource() -> None:
 
     async with app.test(keys=True) as bus:
         await bus.publish(Move(site="shop", to="north"))
+        await bus.settle()
         await bus.publish(Move(site="shop", to="south"))
         await bus.publish(Move(site="depot", to="south"))
         await bus.settle()
