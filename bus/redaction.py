@@ -7,9 +7,10 @@ letters, reports. Every repetition is bounded, so the time is linear in the leng
 from __future__ import annotations
 
 import re
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
-__all__ = ["cut", "redacted"]
+__all__ = ["cut", "masked", "redacted"]
 
 _MASK: Final = "***"
 _NAMES: Final = (
@@ -68,3 +69,40 @@ def redacted(text: str) -> str:
 def cut(text: str, length: int) -> str:
     """Return at most *length* characters of *text*; a final ellipsis marks a cut."""
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+_MOST_TEXT: Final = 1_000
+_MOST_ITEMS: Final = 100
+_MOST_DEPTH: Final = 12
+
+
+def masked(value: Any) -> Any:
+    """Return the JSON value *value* with secrets masked, and cut where it is long, wide or deep."""
+    return _masked(value, 0)
+
+
+def _masked(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return cut(redacted(value), _MOST_TEXT)
+    if isinstance(value, dict | list) and depth >= _MOST_DEPTH:
+        return "…"
+    if isinstance(value, list):
+        return [_masked(each, depth + 1) for each in value[:_MOST_ITEMS]]
+    if isinstance(value, dict):
+        pairs = list(value.items())[:_MOST_ITEMS]
+        return {
+            cut(key, _MOST_TEXT): "***" if _is_secret(key[:_MOST_TEXT], each) else _masked(each, depth + 1)
+            for key, each in pairs
+        }
+    return value
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    is_count = isinstance(value, int | float) and name.endswith("tokens")
+    return _names_secret(name) and not is_count
+
+
+@lru_cache(maxsize=4096)
+def _names_secret(name: str) -> bool:
+    """Return whether a member of this *name* holds a secret, whatever it says."""
+    return redacted(f"{name}=x") != f"{name}=x"

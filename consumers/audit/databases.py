@@ -14,14 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from bus.databases import postgres
 from bus.databases.ownership import keep_private
 from bus.databases.sqlite_file import begin_writing, fixed, switch_to_wal
 from bus.errors import ConfigurationError, InboxError
+from bus.settings.schema import Settings
+from consumers.inbox.open import log_file
 
-__all__ = ["AuditDatabase", "Statements", "open_database"]
+__all__ = ["AuditDatabase", "audit_url", "Statements", "open_database"]
 
 _T = TypeVar("_T")
 _SQLITE: Final = "sqlite:///"
@@ -65,6 +67,18 @@ class AuditDatabase(Protocol):
     async def close(self) -> None:
         """Close the connection."""
         ...
+
+
+def audit_url(settings: Settings) -> str:
+    """Return where the audit of *settings* is kept. Raises ConfigurationError where they do not say it."""
+    if settings.audit.url != "auto":
+        return settings.audit.url
+    if not settings.bus.url.startswith("sqlite:"):
+        raise ConfigurationError(
+            "on this log the audit needs a database: audit.url = postgresql://user@host/database, or "
+            "sqlite:///audit.db where one machine is enough"
+        )
+    return f"sqlite:///{quote(str(log_file(settings.bus.url)).removesuffix('.db'))}-audit.db"
 
 
 def open_database(url: str, *, shared_files: bool = False) -> AuditDatabase:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ import msgspec
 
 from bus.protocol.envelope import Metadata
 from bus.protocol.sealing import Message
-from bus.redaction import cut, redacted
+from bus.redaction import cut, masked, redacted
 from bus.topics.names import TopicName
 from bus.transports.base import Record
 from consumers.deadletters.letters import DeadLetter
@@ -125,7 +124,7 @@ def content_of(record: Record, message: Message | None, letter: DeadLetter | Non
             "origin": letter.origin,
         }
     if name.kind == "own":
-        facts["entry"] = _masked(_json(record.value or b""), 0)
+        facts["entry"] = masked(_json(record.value or b""))
     if message is None:
         return AuditContent(facts=_encode(facts).decode())
     metadata, security = message.metadata, message.metadata.security
@@ -135,7 +134,7 @@ def content_of(record: Record, message: Message | None, letter: DeadLetter | Non
     facts["tool_calls"] = _found(payload, ("tool_call_id", "call_id"))
     facts["refs"] = _refs(payload)
     facts |= _spent(payload)
-    facts["payload"] = _masked(payload, 0) if classification in _OPEN else _form(payload, 0)
+    facts["payload"] = masked(payload) if classification in _OPEN else _form(payload, 0)
     return AuditContent(
         message_id=metadata.message_id,
         conversation_id=metadata.conversation_id,
@@ -171,34 +170,6 @@ def _json(value: bytes) -> Any:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def _masked(value: Any, depth: int) -> Any:
-    """Return *value* with secrets masked and long texts cut."""
-    if isinstance(value, str):
-        return cut(redacted(value), _MOST_TEXT)
-    if isinstance(value, dict | list) and depth >= _MOST_DEPTH:
-        return "…"
-    if isinstance(value, list):
-        return [_masked(each, depth + 1) for each in value[:_MOST_ITEMS]]
-    if isinstance(value, dict):
-        pairs = list(value.items())[:_MOST_ITEMS]
-        return {
-            cut(key, _MOST_TEXT): "***" if _is_secret(key[:_MOST_TEXT], each) else _masked(each, depth + 1)
-            for key, each in pairs
-        }
-    return value
-
-
-def _is_secret(name: str, value: Any) -> bool:
-    is_count = isinstance(value, int | float) and name.endswith("tokens")
-    return _names_secret(name) and not is_count
-
-
-@lru_cache(maxsize=4096)
-def _names_secret(name: str) -> bool:
-    """Return whether a member of this *name* holds a secret, whatever it says."""
-    return redacted(f"{name}=x") != f"{name}=x"
 
 
 def _form(value: Any, depth: int) -> Any:

@@ -32,6 +32,7 @@ _VERBS = {
     "workflow": Verb("consumers.cli.workflow", "workflow", "Run work among agents from a JSON file."),
     "approvals": Verb("consumers.cli.approvals", "approvals", "Show what waits for a decision, approve and reject it."),
     "top": Verb("consumers.cli.exporter", "top", "Show what goes on now, worst first."),
+    "console": Verb("consumers.cli.console", "console", "Show what goes on in a browser, and mend it there."),
     "exporter": Verb("consumers.cli.exporter", "exporter", "Serve what goes on in a namespace to Prometheus."),
     "doctor": Verb("consumers.cli.doctor", "doctor", "Look at a whole set-up, and say what to do about each fault."),
     "audit": Verb("consumers.cli.audit", "audit", "Record what passes over the bus, prove it, and answer questions."),

@@ -12,20 +12,15 @@ from typing import Any, Final
 import click
 import msgspec
 
-from bus import gates
 from bus.clock import SystemClock
-from bus.errors import BusError, ConfigurationError, ContractError, TopicMissingError
-from bus.protocol import sealing
+from bus.errors import BusError, ConfigurationError
 from bus.protocol.sealing import Message
-from bus.protocol.signatures import Verifier
 from bus.protocol.timestamps import format_ms, parse_ms
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
-from bus.topics.names import message_topic
 from bus.transports.base import Transport
-from bus.transports.read_all import scan
-from bus.vocabulary.approval import ApprovalRequest, hash_of
-from consumers.approvals.deciding import Verb, decision_about, request_in, seal_decision
+from consumers.approvals.deciding import Verb, decision_about, seal_decision
+from consumers.approvals.open_requests import OpenRequest, action_of, agrees, held_message, open_requests
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, believed_keys, key_options, with_session
@@ -36,17 +31,6 @@ __all__ = ["approvals"]
 _DIGITS: Final = 12
 _HASH_DIGITS: Final = 8
 _PREFIX: Final = "sha256:"
-
-
-class _Open(msgspec.Struct, frozen=True):
-    """One request that nobody has closed."""
-
-    message: Message
-    request: ApprovalRequest
-
-    @property
-    def digits(self) -> str:
-        return self.request.approval_id.removeprefix(_PREFIX)
 
 
 @click.group(cls=VerbGroup)
@@ -120,7 +104,7 @@ def show(session: CommandSession, *, approval: str) -> int:
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
             found = await _chosen(transport, settings, approval)
-            held = await _held(transport, settings, found)
+            held = await held_message(transport, settings.bus.namespace, found)
         described = _described(found)
         if session.as_json:
             print_json({**described, "held": _held_described(held)})
@@ -134,12 +118,12 @@ def show(session: CommandSession, *, approval: str) -> int:
             f"{printable(', '.join(request.approvers) or 'those the policy lets')}"
         )
         click.echo("action     exactly this, and nothing else:")
-        click.echo(_indented(_action_of(found.message)))
+        click.echo(_indented(action_of(found.message)))
         click.echo(f"hash       {request.action_hash}")
         if held is None:
             click.echo("held       not in the log any more: nothing proves the packet", err=True)
         else:
-            match = "the packet says the same" if _agrees(found.message, held) else "THE PACKET SAYS SOMETHING ELSE"
+            match = "the packet says the same" if agrees(found.message, held) else "THE PACKET SAYS SOMETHING ELSE"
             who = printable(held.metadata.sender.id or "?")
             click.echo(f"held       {held.message_type} {held.message_id} of {who}: {match}")
         return 0
@@ -209,7 +193,7 @@ def _decide(
             if not bus.publisher.sealer.signs:
                 raise ConfigurationError("a decision is signed: give --key-file, or SEALBUS_KEY_FILE")
             found = await _chosen(bus.transport, settings, approval)
-            held = await _held(bus.transport, settings, found)
+            held = await held_message(bus.transport, settings.bus.namespace, found)
             if verb == "approve":
                 _confirm(found, held, digits)
             decision = decision_about(found.message, verb, by=agent, **members)
@@ -223,51 +207,25 @@ def _decide(
     return execute(body)
 
 
-def _confirm(found: _Open, held: Message | None, digits: str | None) -> None:
+def _confirm(found: OpenRequest, held: Message | None, digits: str | None) -> None:
     """Have the person name the hash of what was read. Raises BusError."""
     wanted = found.request.action_hash.removeprefix(_PREFIX)[:_HASH_DIGITS]
-    if held is not None and not _agrees(found.message, held):
+    if held is not None and not agrees(found.message, held):
         raise BusError("the packet does not say what the held message says: reject it, and find out who made it")
     if digits is None:
-        click.echo(_indented(_action_of(found.message)), err=True)
+        click.echo(_indented(action_of(found.message)), err=True)
         digits = click.prompt(f"The first {_HASH_DIGITS} digits of {found.request.action_hash}", err=True)
     if str(digits).removeprefix(_PREFIX)[:_HASH_DIGITS] != wanted:
         raise BusError(f"that is not the hash of this action: `sealbus approvals show {found.digits[:_DIGITS]}`")
 
 
-async def _requests(transport: Transport, settings: Settings, *, closed: bool = False) -> list[_Open]:
-    namespace, clock = settings.bus.namespace, SystemClock()
-    verifier = believed_keys(settings, clock)
-    over = {
-        (message.metadata.sender.id, str(msgspec.json.decode(message.data).get("approval_id")))
-        for message in await _messages(transport, message_topic(namespace, "approval.closed"))
-        if _is_proven(message, verifier)
-    }
-    found: dict[str, _Open] = {}
-    for message in await _messages(transport, message_topic(namespace, "approval.request")):
-        try:
-            request = request_in(message)
-        except ContractError:
-            continue
-        is_late = (parse_ms(message.routing.expires_at) or 0) < clock.now_ms()
-        is_over = is_late or (message.metadata.sender.id, request.approval_id) in over
-        if _is_proven(message, verifier) and (closed or not is_over):
-            found[message.message_id] = _Open(message, request)
-    return list(found.values())
+async def _requests(transport: Transport, settings: Settings, *, closed: bool = False) -> list[OpenRequest]:
+    clock = SystemClock()
+    keys = believed_keys(settings, clock)
+    return await open_requests(transport, settings.bus.namespace, verifier=keys, clock=clock, closed=closed)
 
 
-def _is_proven(message: Message, verifier: Verifier | None) -> bool:
-    """Tell whether *message* is its sender's: a forged one must neither ask for anything nor hide what is open."""
-    if verifier is None:
-        return True
-    try:
-        gates.authenticity_gate(message, "medium", verifier)
-    except ContractError:
-        return False
-    return True
-
-
-async def _chosen(transport: Transport, settings: Settings, digits: str) -> _Open:
+async def _chosen(transport: Transport, settings: Settings, digits: str) -> OpenRequest:
     wanted = digits.removeprefix(_PREFIX)
     found = [each for each in await _requests(transport, settings) if each.digits.startswith(wanted)]
     if len(found) == 1:
@@ -277,60 +235,16 @@ async def _chosen(transport: Transport, settings: Settings, digits: str) -> _Ope
     raise BusError(f"{digits!r} begins the ids of {len(found)} approvals: give more digits")
 
 
-async def _held(transport: Transport, settings: Settings, found: _Open) -> Message | None:
-    """Return the held message itself, found in the log by its seal; None where it is not there any more."""
-    name, seal = found.request.action.message_type, found.request.seal
-    if name is None or seal is None:
-        return None
-    for message in await _messages(transport, message_topic(settings.bus.namespace, name)):
-        if message.seal == seal:
-            return message
-    return None
-
-
-async def _messages(transport: Transport, topic: str) -> list[Message]:
-    """Return the sound messages of *topic*; none where there is no such topic."""
-    found = []
-    try:
-        async for record in scan(transport, topic):
-            try:
-                message = sealing.parse(record.value)
-                sealing.check_integrity(message)
-            except ContractError:
-                continue
-            found.append(message)
-    except TopicMissingError:
-        return []
-    return found
-
-
-def _agrees(request: Message, held: Message) -> bool:
-    """Tell whether the packet names the type, sender and data that the held message has."""
-    action = _action_of(request)
-    data = msgspec.json.decode(held.data)
-    same_version = action.get("schema_version") == held.metadata.schema_version
-    names = action.get("sender") == held.metadata.sender.id and action.get("message_type") == held.message_type
-    # Defaults are written out in the packet, and left out on the way.
-    packed = action.get("data")
-    says = isinstance(packed, dict) and all(packed.get(name) == value for name, value in data.items())
-    return same_version and names and says and hash_of(action) == msgspec.json.decode(request.data).get("action_hash")
-
-
-def _action_of(request: Message) -> dict[str, Any]:
-    action = msgspec.json.decode(request.data).get("action")
-    return action if isinstance(action, dict) else {}
-
-
 def _indented(action: dict[str, Any]) -> str:
     text = msgspec.json.format(msgspec.json.encode(action), indent=2).decode()
     return "\n".join(f"    {printable(line)}" for line in text.splitlines())
 
 
-def _described(found: _Open) -> dict[str, Any]:
+def _described(found: OpenRequest) -> dict[str, Any]:
     request = found.request
     return {
         "approval": request.approval_id,
-        "action": _action_of(found.message),
+        "action": action_of(found.message),
         "action_hash": request.action_hash,
         "reason": request.reason,
         "risk": request.risk_assessment.risk_level,

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import click
 import msgspec
@@ -30,7 +30,7 @@ from bus.transports.base import Transport
 from bus.transports.read_all import scan
 from bus.trust.opening import open_trust
 from bus.vocabulary.bus import AuditCheckpoint
-from consumers.audit.databases import open_database
+from consumers.audit.databases import audit_url, open_database
 from consumers.audit.queries import QUERIES, answer, described
 from consumers.audit.store import AuditStore, Erasure
 from consumers.audit.trail import AuditTrail, TrailSettings
@@ -42,7 +42,6 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_of, app_option, believed_keys, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
-from consumers.inbox.open import log_file
 from producers.connection import make_publisher
 from producers.publisher import Publisher
 
@@ -279,7 +278,7 @@ def erase(
 
 @asynccontextmanager
 async def _opened(settings: Settings, *, create: bool) -> AsyncGenerator[AuditStore]:
-    url = _url(settings)
+    url = audit_url(settings)
     if not create:
         _check_file(url)
     store = AuditStore(open_database(url, shared_files=settings.bus.shared_files), namespace=settings.bus.namespace)
@@ -296,21 +295,10 @@ def _check_file(url: str) -> None:
         raise ConfigurationError(f"there is no audit at {path}: `sealbus audit run` writes it")
 
 
-def _url(settings: Settings) -> str:
-    if settings.audit.url != "auto":
-        return settings.audit.url
-    if not settings.bus.url.startswith("sqlite:"):
-        raise ConfigurationError(
-            "on this log the audit needs a database: audit.url = postgresql://user@host/database, or "
-            "sqlite:///audit.db where one machine is enough"
-        )
-    return f"{_SQLITE}{quote(str(log_file(settings.bus.url)).removesuffix('.db'))}-audit.db"
-
-
 def _shown(settings: Settings) -> str:
     from bus.databases.postgres import place
 
-    url = _url(settings)
+    url = audit_url(settings)
     return url if url.startswith(_SQLITE) else place(url)
 
 

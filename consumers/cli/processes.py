@@ -5,11 +5,7 @@ Owns the verbs and their output. Rows are read and changed by `consumers.sagas.s
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
 import click
 import msgspec
@@ -18,7 +14,6 @@ from bus.clock import SystemClock
 from bus.errors import BusError, ConfigurationError
 from bus.protocol import sealing
 from bus.protocol.timestamps import format_ms
-from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from consumers.approvals.state import APPROVAL_SAGA
 from consumers.cli.exit_codes import FAILED
@@ -27,7 +22,7 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
-from consumers.inbox.open import inbox_url, open_inbox
+from consumers.sagas.opening import opened_store
 from consumers.sagas.process import Process, Wait
 from consumers.sagas.store import ProcessChange, ProcessStore
 
@@ -240,30 +235,6 @@ def list_waits(session: CommandSession, *, group: str | None, overdue: bool, lim
         return 0
 
     return execute(body)
-
-
-@asynccontextmanager
-async def opened_store(settings: Settings, group: str | None) -> AsyncGenerator[ProcessStore]:
-    """Yield the rows of *group*, or of all groups. Raises ConfigurationError where there is no store."""
-    url = inbox_url(settings)
-    if url is None:
-        raise ConfigurationError(
-            "there is no inbox, beside which processes are kept: give inbox.url as the workers have it"
-        )
-    _check_file(url)
-    inbox = open_inbox(url, owner="sealbus processes", clock=SystemClock(), shared_files=settings.bus.shared_files)
-    await inbox.open()
-    try:
-        store = ProcessStore(inbox, namespace=settings.bus.namespace, group=group, clock=SystemClock())
-        await store.open()
-        yield store
-    finally:
-        await inbox.close()
-
-
-def _check_file(url: str) -> None:
-    if url.startswith(_SQLITE) and not Path(unquote(url.removeprefix(_SQLITE))).exists():
-        raise ConfigurationError(f"there is no inbox at {url}: a worker with a saga or an approval makes it")
 
 
 async def chosen_process(store: ProcessStore, digits: str) -> Process:

@@ -104,9 +104,13 @@ class Redrive:
         stop: asyncio.Event,
         rate: float | None = None,
         stop_after: int | None = None,
+        wait: bool = False,
         on_progress: Callable[[Result], object] = lambda _: None,
     ) -> Result:
-        """Send letters back until none is left, *stop* is set, or *stop_after* of them have died again."""
+        """Send letters back until none is left, *stop* is set, or *stop_after* of them have died again.
+
+        With *wait* until their groups have settled them: the result then says how many died again.
+        """
         journal = self._written()
         result = Result(run=journal.run, unreachable=self._destinations.unreachable)
         facts = self._facts(journal, rate, stop_after)
@@ -122,7 +126,13 @@ class Redrive:
                 await self._take_over(journal, result, earlier)
                 pace = RateLimit(rate=rate, watchful=stop_after is not None)
                 result.outcome = await self._send_all(
-                    journal, result, stop=stop, pace=pace, stop_after=stop_after, on_progress=on_progress
+                    journal,
+                    result,
+                    stop=stop,
+                    pace=pace,
+                    stop_after=stop_after,
+                    wait=wait,
+                    on_progress=on_progress,
                 )
         finally:
             # A log that is gone cannot be written to; the next run then notes that this one was cut off.
@@ -138,11 +148,13 @@ class Redrive:
         stop: asyncio.Event,
         pace: RateLimit,
         stop_after: int | None,
+        wait: bool,
         on_progress: Callable[[Result], object],
     ) -> str:
         """Send piece by piece; return the outcome."""
         ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
-        watch = await Watch.begin(self._transport, self._namespace, self._clock) if stop_after is not None else None
+        is_watched = stop_after is not None or wait
+        watch = await Watch.begin(self._transport, self._namespace, self._clock) if is_watched else None
         started_s = self._clock.monotonic_s()
         async with contextlib.aclosing(self._pieces(ends, pace, stop, result)) as pieces:
             async for piece in pieces:
@@ -154,7 +166,15 @@ class Redrive:
                 on_progress(result)
                 if outcome is not None:
                     return outcome
-        return "interrupted" if stop.is_set() else "finished"
+        if stop.is_set():
+            return "interrupted"
+        if wait and watch is not None:
+            result.is_settled = await watch.wait_settled(stop)
+            result.failures = await watch.failures()
+            on_progress(result)
+            if not result.is_settled:
+                return "interrupted" if stop.is_set() else "unread"
+        return "finished"
 
     def _facts(self, journal: Journal, rate: float | None, stop_after: int | None) -> dict[str, Any]:
         return {

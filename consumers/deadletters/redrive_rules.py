@@ -248,5 +248,7 @@ class Result(msgspec.Struct, kw_only=True):
     """Letters of groups to which no letter can be sent back."""
     unreachable: dict[str, str] = {}
     """By group, why."""
+    is_settled: bool = False
+    """Whether the groups have settled all that was sent: known only where the run waits for it."""
     rival: str = ""
     """The run for which this one withdrew."""

@@ -1,7 +1,7 @@
 """Doctor: every part of a set-up looked at once, with what to do about each fault.
 
 Owns the checks of what no worker checks at its start, and the words. What the log and its topics need is judged by
-`consumers.cli.topics.drift`, what goes on by `consumers.operations.survey`.
+`consumers.operations.drift`, what goes on by `consumers.operations.survey`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ Diagnosis: TypeAlias = Literal["ok", "hint", "fault"]
 _LEAST_FILES: Final = 1_024
 _LEAST_FREE_BYTES: Final = 1 << 30
 _MOST_SKEW_S: Final = 2.0
+STILL_S: Final = 20.0
 _SQLITE: Final = "sqlite:///"
 
 
@@ -154,15 +155,7 @@ async def check_clock(transport: Transport, survey: Survey, settings: Settings, 
 
 def of_survey(survey: Survey) -> Iterator[CheckResult]:
     """Judge what goes on: groups, letters, processes, approvals, agents."""
-    for group in survey.groups:
-        if group.stands:
-            text = f"{group.name} stands in {group.stands} partitions: what it would read next is not kept any more"
-            yield _fault("groups", text, f"sealbus groups {group.name} --skip-lost --why ...")
-        elif group.lag and not group.members:
-            text = f"{group.name} has no worker, and {group.lag:,} records wait, most in {group.worst}"
-            yield _fault("groups", text, "start its worker: sealbus worker MODULE:APP")
-        else:
-            yield _ok("groups", f"{group.name}: {group.members} members, {group.lag:,} records wait")
+    yield from _of_groups(survey)
     letters = survey.letters
     if letters.count:
         cause, count, _ = letters.causes[0]
@@ -192,6 +185,22 @@ def of_survey(survey: Survey) -> Iterator[CheckResult]:
             )
     healthy = sum(agent.is_healthy for agent in survey.agents)
     yield _ok("agents", f"{healthy} healthy")
+
+
+def _of_groups(survey: Survey) -> Iterator[CheckResult]:
+    for group in survey.groups:
+        if group.stands:
+            text = f"{group.name} stands in {group.stands} partitions: what it would read next is not kept any more"
+            yield _fault("groups", text, f"sealbus groups {group.name} --skip-lost --why ...")
+        elif group.lag and not group.members:
+            text = f"{group.name} has no worker, and {group.lag:,} records wait, most in {group.worst}"
+            yield _fault("groups", text, "start its worker: sealbus worker MODULE:APP")
+        elif group.still_s > STILL_S:
+            text = f"{group.name} has settled nothing for {group.still_s:.0f} s, and {group.lag:,} records wait"
+            cure = "its worker's /healthz/live names a handler that is stuck: sealbus worker --metrics-port"
+            yield _fault("groups", text, cure)
+        else:
+            yield _ok("groups", f"{group.name}: {group.members} members, {group.lag:,} records wait")
 
 
 def _ok(area: str, text: str) -> CheckResult:

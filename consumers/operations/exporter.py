@@ -51,11 +51,17 @@ def _of_groups(survey: Survey | None) -> Iterator[Metric]:
     stands = GaugeMetricFamily(
         "sealbus_group_lost_partitions", "Partitions whose next record a group has lost to retention.", labels=["group"]
     )
+    still = GaugeMetricFamily(
+        "sealbus_group_still_seconds",
+        "For how long records have waited without a commit of the group.",
+        labels=["group"],
+    )
     for group in (() if survey is None else survey.groups)[:_MOST_SERIES]:
         members.add_metric([group.name], group.members)
         lag.add_metric([group.name], group.lag)
         stands.add_metric([group.name], group.stands)
-    yield from (members, lag, stands)
+        still.add_metric([group.name], group.still_s)
+    yield from (members, lag, stands, still)
 
 
 def _of_letters(survey: Survey | None) -> Iterator[Metric]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -12,10 +14,10 @@ from bus.topics.names import read_topic
 from bus.transports.base import Transport
 from bus.transports.read_all import scan
 from consumers.deadletters.causes import Cause, cause_of
-from consumers.deadletters.letter_state import States, state_of
+from consumers.deadletters.letter_state import State, States, state_of
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 
-__all__ = ["LetterWatch", "OpenLetters"]
+__all__ = ["LetterWatch", "ListedLetter", "OpenLetters"]
 
 _MOST_CAUSES: Final = 100
 
@@ -36,7 +38,18 @@ class _KnownLetter(msgspec.Struct, frozen=True):
 
     letter: DeadLetter
     cause: Cause
+    cause_name: str
     failed_ms: int
+
+
+class ListedLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """One letter in a list; its texts are strangers'."""
+
+    place: str
+    failed_ms: int
+    state: State
+    cause: Cause
+    cause_name: str
 
 
 class LetterWatch:
@@ -48,14 +61,22 @@ class LetterWatch:
         self._states = States(transport, namespace)
         self._offsets: dict[str, dict[int, int]] = {}
         self._kept: dict[str, _KnownLetter] = {}
+        self._turn = asyncio.Lock()
+        self._names: dict[Cause, tuple[Cause, str]] = {}
+        """The one value of each cause, which all its letters share, and its name."""
+
+    async def read_on(self) -> None:
+        """Read what has come since the last time. Raises BusError."""
+        async with self._turn:
+            await self._states.read_on()
+            for topic in sorted(await self._transport.admin.topics()):
+                name = read_topic(topic)
+                if name is not None and name.kind == "dlq" and name.namespace == self._namespace:
+                    await self._read_on(topic)
 
     async def look(self) -> OpenLetters:
         """Return the open letters now. Raises BusError."""
-        await self._states.read_on()
-        for topic in sorted(await self._transport.admin.topics()):
-            name = read_topic(topic)
-            if name is not None and name.kind == "dlq" and name.namespace == self._namespace:
-                await self._read_on(topic)
+        await self.read_on()
         # A letter that retention has taken cannot be sent back.
         return self._counted([kept for place, kept in self._kept.items() if self._is_open(place, kept)])
 
@@ -72,9 +93,28 @@ class LetterWatch:
                 letter = read_dead_letter(record)
                 # The bytes of the message are not needed any more, and fifty thousand of them are much.
                 slim = msgspec.structs.replace(letter, message=None, error="")
-                self._kept[letter.place] = _KnownLetter(slim, cause_of(letter), letter.failed_ms)
+                self._kept[letter.place] = _KnownLetter(slim, *self._shared(cause_of(letter)), letter.failed_ms)
         except TopicMissingError:
             offsets.clear()
+
+    def letters(self, wanted: Callable[[ListedLetter], bool]) -> list[ListedLetter]:
+        """Return the letters that are *wanted*, the newest first, as of what was read last."""
+        found = []
+        for place, kept in self._kept.items():
+            state = state_of(kept.letter, self._states.known.get(place))
+            listed = ListedLetter(
+                place=place, failed_ms=kept.failed_ms, state=state, cause=kept.cause, cause_name=kept.cause_name
+            )
+            if wanted(listed):
+                found.append(listed)
+        found.sort(key=lambda each: (-each.failed_ms, each.place))
+        return found
+
+    def _shared(self, cause: Cause) -> tuple[Cause, str]:
+        known = self._names.get(cause)
+        if known is None:
+            known = self._names[cause] = (cause, cause.name)
+        return known
 
     def _is_open(self, place: str, kept: _KnownLetter) -> bool:
         return state_of(kept.letter, self._states.known.get(place)) == "open"

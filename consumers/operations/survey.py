@@ -42,6 +42,8 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     """Records that are kept and not settled."""
     worst: str
     """The topic in which most of them are; empty without lag."""
+    still_s: float = 0.0
+    """For how long records have waited here without a commit, as far as this surveyor has watched."""
     stands: int
     """Partitions whose next record is not kept any more: no worker reads on there."""
 
@@ -75,14 +77,16 @@ class Surveyor:
         self._settings = settings
         self._directory = directory
         self._clock = clock
-        self._letters = LetterWatch(transport, settings.bus.namespace)
+        self.letters = LetterWatch(transport, settings.bus.namespace)
+        self._moves: dict[str, tuple[Mapping[tuple[str, int], int], float]] = {}
+        """By group, what it had committed, and since when."""
 
     async def take(self) -> Survey:
         """Look at everything. Raises BusError where the log cannot be read."""
         return Survey(
             taken_ms=self._clock.now_ms(),
             groups=await self._groups(),
-            letters=await self._letters.look(),
+            letters=await self.letters.look(),
             work=await self._work(),
             agents=tuple(each for each in await self._directory.find(healthy=None) if each.health != "gone"),
         )
@@ -100,8 +104,19 @@ class Surveyor:
             except TopicMissingError:
                 continue
             ranges |= {(topic, partition): kept for partition, kept in found.items()}
-        states = [_state(info, ranges) for info in infos if any(place[0] in _topics(info) for place in ranges)]
+        states = [
+            _state(info, ranges, self._still_s(info))
+            for info in infos
+            if any(place[0] in _topics(info) for place in ranges)
+        ]
         return tuple(sorted(states, key=lambda state: (-state.stands, state.members > 0, -state.lag, state.name)))
+
+    def _still_s(self, info: GroupInfo) -> float:
+        now_s = self._clock.monotonic_s()
+        known = self._moves.get(info.name)
+        if known is None or known[0] != info.committed:
+            known = self._moves[info.name] = (dict(info.committed), now_s)
+        return now_s - known[1]
 
     async def _work(self) -> WorkState:
         url = inbox_url(self._settings)
@@ -136,7 +151,7 @@ def _topics(info: GroupInfo) -> set[str]:
     return {topic for places in (info.committed, info.uncommitted, *info.members.values()) for topic, _ in places}
 
 
-def _state(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> GroupState:
+def _state(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange], still_s: float) -> GroupState:
     lags: dict[str, int] = {}
     stands = 0
     topics = _topics(info)
@@ -149,7 +164,14 @@ def _state(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) ->
         lags[place[0]] = lags.get(place[0], 0) + lag
     total = sum(lags.values())
     worst = max(lags, key=lambda topic: lags[topic]) if total else ""
-    return GroupState(name=info.name, members=len(info.members), lag=total, worst=worst, stands=stands)
+    return GroupState(
+        name=info.name,
+        members=len(info.members),
+        lag=total,
+        worst=worst,
+        still_s=still_s if total else 0.0,
+        stands=stands,
+    )
 
 
 @asynccontextmanager

@@ -46,6 +46,8 @@ class WorkProgress(msgspec.Struct, frozen=True):
 
     fetched_s_ago: float
     active_tasks: int
+    is_stuck: bool = False
+    """Whether a handler ignores its deadline, or offsets are not committed."""
 
 
 class Beacon:
@@ -98,7 +100,7 @@ class Beacon:
 
     def _heartbeat(self) -> AgentHeartbeat:
         progress = self._progress()
-        is_well = progress.fetched_s_ago <= self._settings.directory.healthy_s
+        is_well = progress.fetched_s_ago <= self._settings.directory.healthy_s and not progress.is_stuck
         return AgentHeartbeat(status="healthy" if is_well else "unhealthy", active_tasks=progress.active_tasks)
 
     async def _send(self, payload: Payload, name: str, timeout_s: float = _APPEND_S) -> bool:

@@ -38,7 +38,7 @@ from consumers.inbox.open import choose_inbox, has_inbox
 from consumers.sagas.subscriptions import mail_subscriptions
 from consumers.worker.beacon import Beacon, WorkProgress
 from consumers.worker.denial_journal import DenialJournal
-from consumers.worker.health import WorkerSigns
+from consumers.worker.health import WorkerSigns, answer_probe
 from consumers.worker.loop_watchdog import LoopWatch, find_work
 from consumers.worker.startup_checks import check_hash_seed, check_needs
 from consumers.worker.worker import Worker
@@ -159,7 +159,10 @@ class Host:
 
     def _make_beacon(self, worker: Worker) -> Beacon:
         def progress() -> WorkProgress:
-            return WorkProgress(self._clock.monotonic_s() - worker.fetched_s, len(worker.slots.running()))
+            signs = worker.signs()
+            # What a probe says of it, for those who do not ask it.
+            is_stuck = not answer_probe("live", [signs]).ok
+            return WorkProgress(signs.fetched_s_ago, len(worker.slots.running()), is_stuck)
 
         publisher = publisher_of(self._app, self._transport, self._settings, clock=self._clock, metrics=self._metrics)
         return Beacon(self._app, publisher, self._settings, clock=self._clock, progress=progress)

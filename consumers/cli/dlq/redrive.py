@@ -59,6 +59,7 @@ _DOES: Final = ("send", "park", "twin")
 @click.option(
     "--stop-after", type=click.IntRange(1), metavar="N", help="Stop when N of those that were sent have died again."
 )
+@click.option("--wait", is_flag=True, help="Wait until their groups have settled them, and say how many died again.")
 @click.option(
     "--extend", type=DURATION, help="Let messages that are expired, or would be before then, live so long from now."
 )
@@ -74,6 +75,7 @@ def redrive(
     selection: Selection,
     rate: float | None,
     stop_after: int | None,
+    wait: bool,
     extend: float | None,
     force: bool,
     why: str,
@@ -139,11 +141,12 @@ def redrive(
                     stop=stop,
                     rate=rate,
                     stop_after=stop_after,
+                    wait=wait,
                     on_progress=lambda done: progress.show(done.sent + done.parked + done.twins, done.sent),
                 )
         _show_result(session, result, plan)
         code = {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
-        return code or (FAILED if result.left else 0)
+        return code or (FAILED if result.left or (wait and result.failures) else 0)
 
     return execute(body)
 
@@ -214,6 +217,7 @@ def _show_result(session: CommandSession, result: Result, plan: RedriveCounts) -
         "parked": result.parked,
         "repetitions of other letters": result.twins,
         "too large for the redrive topic": result.refused,
+        "handled": result.sent - result.failures if result.is_settled else 0,
         "died again": result.failures,
         "left: their group has no redrive topic": result.left,
     }

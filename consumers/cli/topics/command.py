@@ -1,7 +1,7 @@
 """`sealbus topics list|apply|check`: the topics of a log, and those an app needs.
 
 Owns the three verbs and their output. `bus.topics.specs` owns the wanted topics, `bus.transports.topic_settings` the
-comparison, `consumers.cli.topics.drift` which differences matter, and the transport's admin carries out changes.
+comparison, `consumers.operations.drift` which differences matter, and the transport's admin carries out changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, app_of, with_session
 from consumers.cli.shell import VerbGroup
-from consumers.cli.topics import drift
+from consumers.operations import drift
 
 if TYPE_CHECKING:
     from bus.settings.schema import Settings

@@ -15,7 +15,7 @@ from bus.settings.schema import Settings
 from bus.transports import open_transport
 from bus.transports.base import Change, NewRecord, TopicSpec
 from consumers.app import App
-from consumers.cli.topics.drift import LeftTier, detail, kept, of_brokers, of_changes, of_settings, of_tiers
+from consumers.operations.drift import LeftTier, detail, kept, of_brokers, of_changes, of_settings, of_tiers
 
 GROUP = App("worker@svc").group
 OLD_TIER = f"agents._retry.{GROUP}.7s"

@@ -1,0 +1,117 @@
+"""Open requests: what waits for somebody's decision, read from the log alone.
+
+Requests less what was closed, and the held message itself, whose bytes are compared with the packet that is hashed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from bus import gates
+from bus.clock import Clock
+from bus.errors import ContractError, TopicMissingError
+from bus.protocol import sealing
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Verifier
+from bus.protocol.timestamps import parse_ms
+from bus.topics.names import message_topic
+from bus.transports.base import Transport
+from bus.transports.read_all import scan
+from bus.vocabulary.approval import ApprovalRequest, hash_of
+from consumers.approvals.deciding import request_in
+
+__all__ = ["OpenRequest", "action_of", "agrees", "held_message", "open_requests"]
+
+_PREFIX: Final = "sha256:"
+
+
+class OpenRequest(msgspec.Struct, frozen=True):
+    """One request that nobody has closed."""
+
+    message: Message
+    request: ApprovalRequest
+
+    @property
+    def digits(self) -> str:
+        """Its id, without the name of the hash."""
+        return self.request.approval_id.removeprefix(_PREFIX)
+
+
+async def open_requests(
+    transport: Transport, namespace: str, *, verifier: Verifier | None, clock: Clock, closed: bool = False
+) -> list[OpenRequest]:
+    """Return what waits for a decision; with *closed* also what does not any more. Raises BusError."""
+    over = {
+        (message.metadata.sender.id, str(msgspec.json.decode(message.data).get("approval_id")))
+        for message in await _messages(transport, message_topic(namespace, "approval.closed"))
+        if _is_proven(message, verifier)
+    }
+    found: dict[str, OpenRequest] = {}
+    for message in await _messages(transport, message_topic(namespace, "approval.request")):
+        try:
+            request = request_in(message)
+        except ContractError:
+            continue
+        is_late = (parse_ms(message.routing.expires_at) or 0) < clock.now_ms()
+        is_over = is_late or (message.metadata.sender.id, request.approval_id) in over
+        if _is_proven(message, verifier) and (closed or not is_over):
+            found[message.message_id] = OpenRequest(message, request)
+    return list(found.values())
+
+
+def _is_proven(message: Message, verifier: Verifier | None) -> bool:
+    """Tell whether *message* is its sender's: a forged one must neither ask for anything nor hide what is open."""
+    if verifier is None:
+        return True
+    try:
+        gates.authenticity_gate(message, "medium", verifier)
+    except ContractError:
+        return False
+    return True
+
+
+async def held_message(transport: Transport, namespace: str, found: OpenRequest) -> Message | None:
+    """Return the held message itself, found in the log by its seal; None where it is not there any more."""
+    name, seal = found.request.action.message_type, found.request.seal
+    if name is None or seal is None:
+        return None
+    for message in await _messages(transport, message_topic(namespace, name)):
+        if message.seal == seal:
+            return message
+    return None
+
+
+async def _messages(transport: Transport, topic: str) -> list[Message]:
+    """Return the sound messages of *topic*; none where there is no such topic."""
+    found = []
+    try:
+        async for record in scan(transport, topic):
+            try:
+                message = sealing.parse(record.value)
+                sealing.check_integrity(message)
+            except ContractError:
+                continue
+            found.append(message)
+    except TopicMissingError:
+        return []
+    return found
+
+
+def agrees(request: Message, held: Message) -> bool:
+    """Tell whether the packet names the type, sender and data that the held message has."""
+    action = action_of(request)
+    data = msgspec.json.decode(held.data)
+    same_version = action.get("schema_version") == held.metadata.schema_version
+    names = action.get("sender") == held.metadata.sender.id and action.get("message_type") == held.message_type
+    # Defaults are written out in the packet, and left out on the way.
+    packed = action.get("data")
+    says = isinstance(packed, dict) and all(packed.get(name) == value for name, value in data.items())
+    return same_version and names and says and hash_of(action) == msgspec.json.decode(request.data).get("action_hash")
+
+
+def action_of(request: Message) -> dict[str, Any]:
+    """Return the action packet of *request* as it is written."""
+    action = msgspec.json.decode(request.data).get("action")
+    return action if isinstance(action, dict) else {}
