@@ -23,6 +23,7 @@ from bus.telemetry.logs import get_logger
 from bus.topics.names import TopicName, own_topic, read_topic
 from bus.transports.base import PartitionRange, Record, Transport
 from bus.vocabulary.bus import AuditCheckpoint
+from consumers.audit.metrics import AuditMetrics
 from consumers.audit.rows import AuditRow, chained, commitment_of, content_of, lost_row
 from consumers.audit.store import AuditHead, AuditStore, Entry, Erasure
 from consumers.deadletters.letters import read_dead_letter
@@ -67,6 +68,7 @@ class AuditTrail:
         verifier: Verifier | None,
         publisher: Publisher | None,
         clock: Clock,
+        metrics: AuditMetrics | None = None,
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._transport = transport
@@ -76,6 +78,7 @@ class AuditTrail:
         self._publisher = publisher
         self._clock = clock
         self._randomness = randomness
+        self._metrics = metrics or AuditMetrics()
         self._checks = gates.Checks(
             max_message_bytes=settings.max_message_bytes,
             namespace=settings.namespace,
@@ -99,11 +102,14 @@ class AuditTrail:
                 try:
                     count = await self._round(told)
                 except BusError as error:
+                    self._metrics.up.set(0)
                     _log.warning("audit.waits", error=str(error))
                     if until_caught_up:
                         raise
                     await self._clock.sleep(_AGAIN_S)
                     continue
+                self._metrics.up.set(1)
+                self._metrics.behind.set(max(0, self.behind))
                 if until_caught_up and not count:
                     return
                 now_s = self._clock.monotonic_s()
@@ -180,6 +186,7 @@ class AuditTrail:
         if await self._store.append(head, entries, offset, self._settings.holder) is None:
             return 0  # another writer was first
         self.rows += len(entries)
+        self._metrics.wrote(entries)
         return len(records)
 
     def _entry(self, record: Record, name: TopicName, hash_before: str, offset_before: int) -> Entry:

@@ -31,6 +31,7 @@ from bus.transports.read_all import scan
 from bus.trust.opening import open_trust
 from bus.vocabulary.bus import AuditCheckpoint
 from consumers.audit.databases import audit_url, open_database
+from consumers.audit.metrics import AuditMetrics
 from consumers.audit.queries import QUERIES, answer, described
 from consumers.audit.store import AuditStore, Erasure
 from consumers.audit.trail import AuditTrail, TrailSettings
@@ -42,6 +43,7 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_of, app_option, believed_keys, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.worker.metrics_server import MetricsServer
 from producers.connection import make_publisher
 from producers.publisher import Publisher
 
@@ -73,8 +75,10 @@ def audit() -> None:
 @audit.command()
 @click.option("--once", is_flag=True, help="Read to the present end of the log, then stop.")
 @app_option
+@click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve metrics on this port; 0 picks a free one.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve metrics on.")
 @with_session
-def run(session: CommandSession, *, once: bool, target: str | None) -> int:
+def run(session: CommandSession, *, once: bool, target: str | None, metrics_port: int | None, metrics_host: str) -> int:
     """Record what lies in the log and what comes, until Ctrl-C. Two at once share the partitions.
 
     With --app the messages of its types are checked against their schemas, too. Keys come from trust.keys; with a key
@@ -84,9 +88,11 @@ def run(session: CommandSession, *, once: bool, target: str | None) -> int:
     Examples:
       sealbus audit run
       sealbus audit run --once --app agents:app
+      sealbus audit run --metrics-port 9108
     """
     app = app_of(target)
     settings, clock = session.settings(app), SystemClock()
+    metrics = AuditMetrics()
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport, _opened(settings, create=True) as store:
@@ -104,10 +110,14 @@ def run(session: CommandSession, *, once: bool, target: str | None) -> int:
                 verifier=believed_keys(settings, clock),
                 publisher=_publisher(transport, settings),
                 clock=clock,
+                metrics=metrics,
             )
             await prepare_journal(transport, settings)
             click.echo(f"recording {settings.bus.namespace} from {settings.bus.url} into {_shown(settings)}", err=True)
-            with Progress(None, unit="rows", alone=True) as progress:
+            with (
+                MetricsServer(metrics.registry, metrics_host, metrics_port),
+                Progress(None, unit="rows", alone=True) as progress,
+            ):
                 await trail.run(until_caught_up=once, told=lambda rows, _: progress.show(0, rows))
             click.echo(f"{trail.rows:,} rows written", err=True)
         return 0
