@@ -20,6 +20,7 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import DURATION
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, with_session
+from consumers.operations.doctor import free_bytes
 from consumers.operations.exporter import SurveyCollector
 from consumers.operations.survey import Survey, opened_surveyor
 from consumers.worker.metrics_server import MetricsServer
@@ -39,7 +40,7 @@ _log = get_logger("exporter")
     "--port", type=click.IntRange(0, _LAST_PORT), default=9_109, show_default=True, help="0 picks a free one."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
-@click.option("--every", type=DURATION, default=15.0, show_default="15s", help="How often to look.")
+@click.option("--every", type=DURATION, default=5.0, show_default="5s", help="How often to look.")
 @with_session
 def exporter(session: CommandSession, *, port: int, host: str, every: float) -> int:
     """Serve what no single worker knows: lag and members of groups, open dead letters, processes, approvals, agents.
@@ -61,6 +62,7 @@ def exporter(session: CommandSession, *, port: int, host: str, every: float) -> 
             click.echo(f"metrics of {settings.bus.namespace} on http://{host}:{server.port}/metrics", err=True)
             async with session.open(settings) as transport, opened_surveyor(transport, settings, clock) as surveyor:
                 while True:
+                    collector.free_bytes = free_bytes(settings)
                     try:
                         collector.survey = await surveyor.take()
                     except BusError as error:

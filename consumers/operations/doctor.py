@@ -6,6 +6,7 @@ Owns the checks of what no worker checks at its start, and the words. What the l
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from bus.trust.policy import NO_POLICY
 from consumers.inbox.open import inbox_url, open_inbox
 from consumers.operations.survey import Survey
 
-__all__ = ["CheckResult", "Diagnosis", "check_clock", "check_here", "check_inbox", "check_trust", "of_survey"]
+__all__ = ["CheckResult", "Diagnosis", "check_clock", "check_here", "check_inbox", "check_trust", "free_bytes", "of_survey"]
 
 Diagnosis: TypeAlias = Literal["ok", "hint", "fault"]
 
@@ -58,12 +59,26 @@ def check_here(settings: Settings, environment: Mapping[str, str]) -> Iterator[C
             )
         else:
             yield _ok("files", f"{soft:,} open files are allowed")
-    for name, url in (("log", settings.bus.url), ("inbox", settings.inbox.url)):
-        if url.startswith(_SQLITE):
-            folder = Path(unquote(url.partition("?")[0].removeprefix(_SQLITE))).absolute().parent
-            yield _disk(name, folder)
+    for name, folder in _folders(settings):
+        yield _disk(name, folder)
     if environment.get("PYTHONHASHSEED", "").isdecimal():
         yield _fault("python", "PYTHONHASHSEED is fixed: texts of strangers hash to what they can work out", "unset it")
+
+
+def _folders(settings: Settings) -> Iterator[tuple[str, Path]]:
+    """Yield where log and inbox lie, as far as they are files."""
+    for name, url in (("log", settings.bus.url), ("inbox", settings.inbox.url)):
+        if url.startswith(_SQLITE):
+            yield name, Path(unquote(url.partition("?")[0].removeprefix(_SQLITE))).absolute().parent
+
+
+def free_bytes(settings: Settings) -> dict[str, float]:
+    """Return how much room is left for log and inbox, as far as they are files."""
+    found = {}
+    for name, folder in _folders(settings):
+        with contextlib.suppress(OSError):
+            found[name] = float(shutil.disk_usage(folder).free)
+    return found
 
 
 def _disk(name: str, folder: Path) -> CheckResult:

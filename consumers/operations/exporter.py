@@ -6,7 +6,7 @@ contract, health of three kinds; names of agents and conversations are no labels
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -30,6 +30,8 @@ class SurveyCollector(Collector):
         self.taken_s = 0.0
         """Monotonic seconds since which the survey is old."""
         self.is_current = False
+        self.free_bytes: Mapping[str, float] = {}
+        """By what lies there: `log`, `inbox`."""
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: the registry would otherwise scrape once to learn the names."""
@@ -40,6 +42,13 @@ class SurveyCollector(Collector):
         up = GaugeMetricFamily("sealbus_survey_up", "Whether the namespace could be read at the last attempt.")
         up.add_metric([], float(self.is_current))
         yield up
+        store = GaugeMetricFamily("sealbus_store_up", "Whether the database of inbox and processes answers.")
+        store.add_metric([], float(self.survey is not None and not self.survey.work.error))
+        yield store
+        disk = GaugeMetricFamily("sealbus_disk_free_bytes", "Free bytes where log and inbox are files.", labels=["of"])
+        for name, free in self.free_bytes.items():
+            disk.add_metric([name], free)
+        yield disk
         yield from _of_groups(self.survey)
         yield from _of_letters(self.survey)
         yield from _of_work(self.survey)
