@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -50,6 +51,7 @@ def write_pages(folder: Path) -> None:
     """Write the site's sources below *folder*."""
     pages, made = folder / "docs", references()
     (pages / "reference").mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT / "docs" / "pictures", pages / "pictures", dirs_exist_ok=True)
     for page in sorted((ROOT / "docs").glob("*.md")):
         # What lies outside `docs/` is not part of the site.
         text = re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", page.read_text("utf-8"))
