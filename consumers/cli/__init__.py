@@ -16,6 +16,7 @@ _VERBS = {
     ),
     "new": Verb("consumers.scaffold.command", "new", "Write a new project: an agent, its test, settings, a Makefile."),
     "worker": Verb("consumers.cli.worker.command", "worker", "Run the handlers of an app."),
+    "dev": Verb("consumers.cli.dev", "dev", "Run an app with its worker, audit and console while you write it."),
     "publish": Verb("consumers.cli.publish.command", "publish", "Publish JSON lines from a file or standard input."),
     "ask": Verb("consumers.cli.ask", "ask", "Give an agent a task in words, and wait for what comes of it."),
     "tail": Verb("consumers.cli.tail.command", "tail", "Show the records of a topic, and follow it."),

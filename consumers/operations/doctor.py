@@ -25,7 +25,16 @@ from bus.trust.policy import NO_POLICY
 from consumers.inbox.open import inbox_url, open_inbox
 from consumers.operations.survey import Survey
 
-__all__ = ["CheckResult", "Diagnosis", "check_clock", "check_here", "check_inbox", "check_trust", "free_bytes", "of_survey"]
+__all__ = [
+    "CheckResult",
+    "Diagnosis",
+    "check_clock",
+    "check_here",
+    "check_inbox",
+    "check_trust",
+    "free_bytes",
+    "of_survey",
+]
 
 Diagnosis: TypeAlias = Literal["ok", "hint", "fault"]
 

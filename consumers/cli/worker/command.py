@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bus.settings.loading import Loaded
     from consumers.app import App
 
-__all__ = ["worker"]
+__all__ = ["command_of", "worker"]
 
 _LAST_PORT = 65_535
 
@@ -174,12 +174,12 @@ def _reload() -> int:
     from consumers.cli.worker.reload import work_and_reload
 
     arguments = [argument for argument in _own_arguments() if argument != "--reload"]
-    return asyncio.run(work_and_reload(_python([*arguments, "--supervised"]), Path.cwd()))
+    return asyncio.run(work_and_reload(command_of([*arguments, "--supervised"]), Path.cwd()))
 
 
 def _child_command(extra: Sequence[str]) -> list[str]:
     # Of two equal options the last one wins.
-    return _python([*_own_arguments(), *extra])
+    return command_of([*_own_arguments(), *extra])
 
 
 def _own_arguments() -> list[str]:
@@ -189,8 +189,8 @@ def _own_arguments() -> list[str]:
     return list(arguments)
 
 
-def _python(arguments: Sequence[str]) -> list[str]:
-    """Return this command line for another process.
+def command_of(arguments: Sequence[str]) -> list[str]:
+    """Return `sealbus ARGUMENTS` for another process.
 
     It finds our packages even if the current directory has packages of the same names.
     """
