@@ -80,7 +80,7 @@ def groups(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Show groups: members, and per partition its owner, committed offset, end and lag.
+    """Show groups, one line each; of GROUP per partition its owner, committed offset, end and lag.
 
     LAG counts the records kept that the group has not settled yet.
 
@@ -121,6 +121,7 @@ def _named(group: str | None, *, skip_lost: bool, place: str | None, why: str) -
 def _list(session: CommandSession, settings: Settings, group: str | None) -> int:
     async def body(_: object) -> int:
         chosen, ranges = await _seen(session, settings, group)
+        brief: list[tuple[object, ...]] = []
         for info in chosen:
             rows = list(_rows(info, ranges))
             if not rows and group is None:
@@ -128,9 +129,14 @@ def _list(session: CommandSession, settings: Settings, group: str | None) -> int
             if session.as_json:
                 for row in rows:
                     print_json(row)
+            elif group is None:
+                brief.append(_brief(info, rows))
             else:
                 _print(info, rows)
             _warn(info, list(_lost(info, ranges)))
+        if brief:
+            print_table(("GROUP", "MEMBERS", "PARTITIONS", "LAG", "MOST IN"), brief)
+            click.echo("hint: `sealbus groups GROUP` shows its partitions", err=True)
         if not chosen:
             click.echo("no group has read anything yet; `sealbus worker MODULE:APP` starts one", err=True)
         return 0
@@ -255,6 +261,14 @@ def _rows(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> 
             end=kept.end,
             lag=max(0, lag),
         )
+
+
+def _brief(info: GroupInfo, rows: list[_Row]) -> tuple[object, ...]:
+    lags: dict[str, int] = {}
+    for row in rows:
+        lags[row.topic] = lags.get(row.topic, 0) + row.lag
+    worst = max(lags, key=lambda topic: lags[topic]) if any(lags.values()) else "-"
+    return info.name, len(info.members), len(rows), sum(lags.values()), worst
 
 
 def _print(info: GroupInfo, rows: list[_Row]) -> None:

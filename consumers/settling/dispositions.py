@@ -8,11 +8,12 @@ running handlers in `consumers.handling.executor`.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -58,6 +59,8 @@ from producers.publisher import Publisher
 
 __all__ = ["Dispositions", "blamed", "refused", "wait_outside"]
 
+_SAME_TRACE_S: Final = 60.0
+_MOST_PLACES: Final = 1_000
 _TRACES, _TRACES_EVERY_S = 20, 10.0
 
 _ASKED_AGAIN_S = 30.0
@@ -99,6 +102,8 @@ class Dispositions:
         """Returns the number of lanes that wait."""
         self._most_waiting = most_waiting
         self._randomness = randomness
+        self._traced_s: dict[object, float] = {}
+        """By kind of error and line, when its trace was logged last."""
         self._traces = Ration(clock, most=_TRACES, every_s=_TRACES_EVERY_S)
 
     async def settle(self, delivery: Delivery, outcome: Outcome) -> float | None:
@@ -341,6 +346,20 @@ class Dispositions:
             self._unwatched_until_s = now_s + _ASKED_AGAIN_S
         return found
 
+    def _is_new_trace(self, error: Exception) -> bool:
+        """Whether the trace of *error* was not logged within the last minute: many of the same say nothing more."""
+        last = error.__traceback__
+        while last is not None and last.tb_next is not None:
+            last = last.tb_next
+        place = (type(error), None if last is None else (last.tb_frame.f_code, last.tb_lineno))
+        now_s = self._clock.monotonic_s()
+        if now_s - self._traced_s.get(place, -math.inf) < _SAME_TRACE_S:
+            return False
+        if len(self._traced_s) >= _MOST_PLACES:
+            self._traced_s.clear()
+        self._traced_s[place] = now_s
+        return True
+
     def _log_failure(self, delivery: Accepted, error: Exception, attempt: int, decision: Decision) -> None:
         facts: dict[str, Any] = {
             "message_id": delivery.message.message_id,
@@ -351,7 +370,7 @@ class Dispositions:
         again_in_s = None if isinstance(decision, Die) else round(decision.delay_s, 2)
         # One traceback per message, and few in a flood: a traceback takes as long as many messages.
         with_trace = not isinstance(error, HandlerError | HandlerTimeoutError | BusError) and attempt == 1
-        exc_info = error if with_trace and self._traces.take() else None
+        exc_info = error if with_trace and self._is_new_trace(error) and self._traces.take() else None
         _log.warning("handler.failed", again_in_s=again_in_s, exc_info=exc_info, **facts)
 
 

@@ -102,18 +102,29 @@ async def watch(
     Run it as a task of its own: reading the age partition by partition takes seconds, and nothing may wait for it. The
     first measurement is soon: retries in a tier count their wait from when they are seen.
     """
-    pause_s = _FIRST_S
+    pause_s, was_known = _FIRST_S, True
     while True:
         await clock.sleep(pause_s)
-        await show(transport, held(), clock, metrics, group)
-        pause_s = _EVERY_S
+        is_known = await show(transport, held(), clock, metrics, group, is_news=was_known)
+        if is_known and not was_known:
+            _log.info("worker.lag_known", group=group, hint="the log answers again")
+        pause_s, was_known = _EVERY_S, is_known
 
 
 async def show(
-    transport: Transport, partitions: Sequence[Partition], clock: Clock, metrics: Metrics, group: str
-) -> None:
-    """Measure and publish once; a log that does not answer leaves the gauges as they are."""
+    transport: Transport,
+    partitions: Sequence[Partition],
+    clock: Clock,
+    metrics: Metrics,
+    group: str,
+    *,
+    is_news: bool = True,
+) -> bool:
+    """Measure and publish once; a log that does not answer leaves the gauges as they are, and is told if *is_news*."""
     try:
         publish(await measure(transport, partitions, clock, group), metrics, group)
     except TransportError as error:
-        _log.warning("worker.lag_unknown", error=str(error))
+        if is_news:
+            _log.warning("worker.lag_unknown", error=str(error))
+        return False
+    return True

@@ -143,3 +143,23 @@ def test_the_exporter_serves_the_same_and_goes_on_when_the_log_is_gone(ailing: A
 def test_there_is_a_cure_for_every_reason() -> None:
     assert set(CURES) == REASONS
     assert all(passes and cure for passes, cure in CURES.values())
+
+
+BREAKING = FAILING.replace('raise Reject(f"no {job.label} for {job.number}")', "{}[job.number]")
+
+
+def test_one_trace_is_logged_for_many_failures_at_one_line(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(BREAKING)
+    worker = folder.worker()
+    publish(folder, [{"number": number} for number in range(12)])
+    log = folder.path / "worker.log"
+    folder.wait_until(lambda: log.read_text().count("handler.failed") >= 12)
+    folder.end(worker)
+    assert log.read_text().count("Traceback") == 1
+
+
+def test_groups_are_a_line_each_and_one_group_shows_its_partitions(ailing: Any) -> None:
+    brief = ailing.call("groups")
+    assert len(brief.stdout.splitlines()) == 2
+    name = brief.stdout.splitlines()[1].split()[0]
+    assert len(ailing.call("groups", name).stdout.splitlines()) > 10
