@@ -61,6 +61,7 @@ from consumers.app import App  # noqa: E402
 from consumers.approvals.approval import Approval  # noqa: E402
 from consumers.context import Context  # noqa: E402
 from consumers.handlers import Handlers  # noqa: E402
+from consumers.handling.tracing import traced_handlers  # noqa: E402
 from consumers.sagas.context import AskFailure, SagaContext  # noqa: E402
 from consumers.sagas.rules import (  # noqa: E402
     Saga,
@@ -87,6 +88,7 @@ from producers.outcomes import (  # noqa: E402
 )
 from producers.sealing.options import Draft  # noqa: E402
 from producers.sync_connection import SyncBus, connect_sync  # noqa: E402
+from producers.tracing import traced_publishes  # noqa: E402
 
 __all__ = [
     "Agent",
@@ -143,6 +145,8 @@ __all__ = [
     "progress",
     "rules",
     "starts",
+    "traced_handlers",
+    "traced_publishes",
     "upcast",
     "vocabulary",
 ]
