@@ -60,6 +60,7 @@ class _Glance(msgspec.Struct):
     message_id: str = ""
     message_type: str = ""
     sender: _Sender = msgspec.field(default_factory=_Sender)
+    conversation_id: str = ""
 
 
 class _TailedEnvelope(msgspec.Struct):
@@ -78,6 +79,9 @@ _glance = msgspec.json.Decoder(_TailedEnvelope).decode
 )
 @click.option("--all", "everything", is_flag=True, help="Begin with the oldest record.")
 @click.option("--from", "start", metavar="beginning|end|OFFSET", help="Begin there, in every partition.")
+@click.option("--sender", metavar="ID", help="Only messages of this sender.")
+@click.option("--conversation", metavar="ID", help="Only messages of this conversation.")
+@click.option("--grep", metavar="TEXT", help="Only records with this text, as it is, in their value.")
 @click.option("--dialect", type=OneOf(DIALECTS), help="Show each message as one of this dialect, a line of JSON each.")
 @click.option("--verify", "verifying", is_flag=True, help="Check form, hashes, seal and proof of each record.")
 @jwks_option
@@ -91,6 +95,9 @@ def tail(
     last: int,
     everything: bool,
     start: str | None,
+    sender: str | None,
+    conversation: str | None,
+    grep: str | None,
     dialect: str | None,
     verifying: bool,
     jwks: Path | None,
@@ -100,12 +107,13 @@ def tail(
     width of the terminal.
 
     TOPIC_OR_TYPE is a message type (research.request) or a whole topic name (agents.research.request.dlq). Nothing is
-    cut with --output json.
+    cut with --output json. With --sender, --conversation or --grep the last N are those that fit, however far back.
 
     \b
     Examples:
       sealbus tail research.request
       sealbus tail research.request --follow
+      sealbus tail research.request --sender planner@svc --grep "moon landing"
       sealbus tail research.request --all --verify --jwks keys/jwks.json
       sealbus tail research.request --from 100 --output json | jq .value.data
       sealbus tail task.request --dialect 001
@@ -125,6 +133,7 @@ def tail(
             admit=admit,
         )
     whence = "beginning" if everything else _start(start)
+    wanted = _TailFilter(sender, conversation, None if grep is None else grep.encode())
 
     async def body(_: Interrupts) -> int:
         async with session.open(settings) as transport:
@@ -132,7 +141,7 @@ def tail(
             with LineWriter() as writer:
                 show = _Show(writer, checks, as_json=session.as_json, dialect=dialect)
                 try:
-                    await _run(transport, topic, whence, last, show, following=following)
+                    await _run(transport, topic, show, wanted, whence=whence, last=last, following=following)
                 finally:
                     show.summarize()
             return FAILED if show.bad else 0
@@ -168,19 +177,51 @@ async def resolve_topic(transport: Transport, settings: Settings, name: str) -> 
     )
 
 
-async def _run(transport: Transport, topic: str, whence: str | int, last: int, show: _Show, *, following: bool) -> None:
-    spans = await positions(transport, topic, whence, last)
+class _TailFilter(NamedTuple):
+    """Which records are shown: all that is not None must fit."""
+
+    sender: str | None
+    conversation: str | None
+    text: bytes | None
+
+    def among(self, records: Iterable[Record]) -> Iterable[Record]:
+        """Return those of *records* that are shown."""
+        return records if self.is_all else [record for record in records if self._takes(record)]
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every record is."""
+        return self.sender is None and self.conversation is None and self.text is None
+
+    def _takes(self, record: Record) -> bool:
+        value = record.value or b""
+        if self.text is not None and self.text not in value:
+            return False
+        if self.sender is None and self.conversation is None:
+            return True
+        try:
+            seen = _glance(value).metadata
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return False
+        return self.sender in (None, seen.sender.id) and self.conversation in (None, seen.conversation_id)
+
+
+async def _run(
+    transport: Transport, topic: str, show: _Show, wanted: _TailFilter, *, whence: str | int, last: int, following: bool
+) -> None:
+    begin = whence if whence != "last" or wanted.is_all else "beginning"
+    spans = await positions(transport, topic, begin, last)
     if whence == "last":
         newest: deque[Record] = deque(maxlen=min(last, sys.maxsize))
         async for page in history(transport, topic, spans):
-            newest.extend(page)
+            newest.extend(wanted.among(page))
         show.records(newest)
     else:
         async for page in history(transport, topic, spans):
-            show.records(page)
+            show.records(wanted.among(page))
     if following:
         async for page in follow(transport, topic, {partition: end for partition, (_, end) in spans.items()}):
-            show.records(page)
+            show.records(wanted.among(page))
 
 
 class _Show:

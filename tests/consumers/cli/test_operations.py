@@ -163,3 +163,16 @@ def test_groups_are_a_line_each_and_one_group_shows_its_partitions(ailing: Any) 
     assert len(brief.stdout.splitlines()) == 2
     name = brief.stdout.splitlines()[1].split()[0]
     assert len(ailing.call("groups", name).stdout.splitlines()) > 10
+
+
+def test_tail_shows_the_last_that_fit_however_far_back(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(FAILING)
+    lines = "\n".join(json.dumps({"number": number, "label": "moon" if number < 3 else ""}) for number in range(40))
+    for sender in ("a@svc", "b@svc"):
+        told = folder.call("publish", "job.run", "--app", "agents:app", "--agent", sender, stdin=lines)
+        assert told.exit_code == 0
+    found = objects(folder, "tail", "job.run", "--sender", "a@svc", "--grep", "moon")
+    assert [each["value"]["data"]["label"] for each in found] == ["moon"] * 3
+    assert {each["value"]["metadata"]["sender"]["id"] for each in found} == {"a@svc"}
+    conversation = found[0]["value"]["metadata"]["conversation_id"]
+    assert len(objects(folder, "tail", "job.run", "--conversation", conversation)) == 1
