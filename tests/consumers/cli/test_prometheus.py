@@ -65,6 +65,14 @@ class Watching:
             return set()
         return {each["metric"]["alertname"] for each in found}
 
+    def up(self) -> int:
+        """How many targets were reached at the last scrape."""
+        try:
+            found = self._asked("query?query=sum(up)")["result"]
+        except OSError:
+            return 0
+        return int(found[0]["value"][1]) if found else 0
+
     def series(self) -> int:
         return len([name for name in self._asked("label/__name__/values") if name.startswith("sealbus_")])
 
@@ -82,11 +90,12 @@ def test_a_real_prometheus_sees_faults_begin_and_end(folder: Any) -> None:
     folder.start("audit", "run", "--metrics-port", str(ports["audit"]), stderr=subprocess.DEVNULL)
     watching = Watching(folder, **ports)
     try:
-        folder.wait_until(lambda: watching.firing() == set() and watching.process.poll() is None)
+        folder.wait_until(lambda: watching.up() == 3, within_s=60)
+        folder.wait_until(lambda: watching.firing() == set(), within_s=60)
         job = '{"number": 1, "label": "reject"}'
         assert folder.call("publish", "job.run", "--app", "agents:app", stdin=job).exit_code == 0
         folder.wait_until(lambda: watching.firing() == {"SealbusDeadLetters"}, within_s=30)
-        assert watching.series() > 40
+        folder.wait_until(lambda: watching.series() > 40)
         assert folder.call("dlq", "purge", "--yes").exit_code == 0
         folder.wait_until(lambda: watching.firing() == set(), within_s=30)
         folder.end(worker)
