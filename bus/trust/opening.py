@@ -17,7 +17,7 @@ from bus.telemetry.logs import get_logger
 from bus.topics.names import agent_slug
 from bus.trust.policy import NO_POLICY, AllowAll, Policy
 
-__all__ = ["ALLOW_ALL", "Trust", "key_file_of", "open_trust"]
+__all__ = ["ALLOW_ALL", "Trust", "believed_keys", "key_file_of", "open_trust"]
 
 ALLOW_ALL: Final = "allow-all"
 _SUFFIXES: Final = (".pem", ".jwk")
@@ -53,6 +53,16 @@ def open_trust(
     if (policy is None or policy is NO_POLICY) and file:
         policy = AllowAll() if file == ALLOW_ALL else _open_policy(file, clock, trust.stale_after_s)
     return Trust(signer, verifier, NO_POLICY if policy is None else policy)
+
+
+def believed_keys(settings: Settings, clock: Clock) -> Verifier | None:
+    """Return the keys of *settings*, None without any; private keys are not looked at. Raises ConfigurationError."""
+    keys_alone = msgspec.structs.replace(
+        settings,
+        trust=msgspec.structs.replace(settings.trust, key_file=""),
+        policy=msgspec.structs.replace(settings.policy, file=""),
+    )
+    return open_trust(keys_alone, "", clock=clock).verifier
 
 
 def key_file_of(path: Path, agent_id: str) -> Path:

@@ -22,9 +22,10 @@ from bus.transports.read_all import scan
 from bus.vocabulary.approval import ApprovalRequest, hash_of
 from consumers.approvals.deciding import request_in
 
-__all__ = ["OpenRequest", "action_of", "agrees", "held_message", "open_requests"]
+__all__ = ["HASH_DIGITS", "OpenRequest", "action_of", "agrees", "held_message", "open_requests"]
 
 _PREFIX: Final = "sha256:"
+HASH_DIGITS: Final = 8
 
 
 class OpenRequest(msgspec.Struct, frozen=True):
@@ -37,6 +38,11 @@ class OpenRequest(msgspec.Struct, frozen=True):
     def digits(self) -> str:
         """Its id, without the name of the hash."""
         return self.request.approval_id.removeprefix(_PREFIX)
+
+    def is_named_by(self, digits: str) -> bool:
+        """Tell whether *digits* begin with the first 8 of the action's hash: what proves that somebody has read it."""
+        wanted = self.request.action_hash.removeprefix(_PREFIX)[:HASH_DIGITS]
+        return digits.removeprefix(_PREFIX)[:HASH_DIGITS] == wanted
 
 
 async def open_requests(

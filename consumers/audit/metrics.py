@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import Counter as MetricCounter
 
 from consumers.audit.rates import EVENTS, ProtocolCounter
 from consumers.audit.store import Entry
@@ -24,8 +26,8 @@ class AuditMetrics:
             "Records that the audit has not recorded yet.",
             registry=self.registry,
         )
-        self.rows = Counter("sealbus_audit_rows", "Rows that this process has written.", registry=self.registry)
-        self.events = Counter(
+        self.rows = MetricCounter("sealbus_audit_rows", "Rows that this process has written.", registry=self.registry)
+        self.events = MetricCounter(
             "sealbus_protocol_events",
             "Protocol events in recorded rows: " + ", ".join(EVENTS) + ".",
             ["event"],
@@ -34,9 +36,9 @@ class AuditMetrics:
         for event in EVENTS:
             self.events.labels(event)
 
-    def wrote(self, entries: Iterable[Entry]) -> None:
+    def wrote(self, entries: Sequence[Entry]) -> None:
         """Count what has been written."""
-        for entry in entries:
-            self.rows.inc()
-            for event in self._counter.events_of(entry.row, entry.content):
-                self.events.labels(event).inc()
+        self.rows.inc(len(entries))
+        events = (event for entry in entries for event in self._counter.events_of(entry.row, entry.content))
+        for event, count in Counter(events).items():
+            self.events.labels(event).inc(count)

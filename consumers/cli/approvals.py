@@ -20,7 +20,7 @@ from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from bus.transports.base import Transport
 from consumers.approvals.deciding import Verb, decision_about, seal_decision
-from consumers.approvals.open_requests import OpenRequest, action_of, agrees, held_message, open_requests
+from consumers.approvals.open_requests import HASH_DIGITS, OpenRequest, action_of, agrees, held_message, open_requests
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, believed_keys, key_options, with_session
@@ -29,7 +29,6 @@ from consumers.cli.shell import VerbGroup
 __all__ = ["approvals"]
 
 _DIGITS: Final = 12
-_HASH_DIGITS: Final = 8
 _PREFIX: Final = "sha256:"
 
 
@@ -209,13 +208,12 @@ def _decide(
 
 def _confirm(found: OpenRequest, held: Message | None, digits: str | None) -> None:
     """Have the person name the hash of what was read. Raises BusError."""
-    wanted = found.request.action_hash.removeprefix(_PREFIX)[:_HASH_DIGITS]
     if held is not None and not agrees(found.message, held):
         raise BusError("the packet does not say what the held message says: reject it, and find out who made it")
     if digits is None:
         click.echo(_indented(action_of(found.message)), err=True)
-        digits = click.prompt(f"The first {_HASH_DIGITS} digits of {found.request.action_hash}", err=True)
-    if str(digits).removeprefix(_PREFIX)[:_HASH_DIGITS] != wanted:
+        digits = click.prompt(f"The first {HASH_DIGITS} digits of {found.request.action_hash}", err=True)
+    if not found.is_named_by(str(digits)):
         raise BusError(f"that is not the hash of this action: `sealbus approvals show {found.digits[:_DIGITS]}`")
 
 

@@ -9,9 +9,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
 
 import click
 import msgspec
@@ -43,6 +41,7 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_of, app_option, believed_keys, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.inbox.open import is_missing_file, log_file
 from consumers.worker.metrics_server import MetricsServer
 from producers.connection import make_publisher
 from producers.publisher import Publisher
@@ -289,20 +288,14 @@ def erase(
 @asynccontextmanager
 async def _opened(settings: Settings, *, create: bool) -> AsyncGenerator[AuditStore]:
     url = audit_url(settings)
-    if not create:
-        _check_file(url)
+    if not create and is_missing_file(url):
+        raise ConfigurationError(f"there is no audit at {log_file(url)}: `sealbus audit run` writes it")
     store = AuditStore(open_database(url, shared_files=settings.bus.shared_files), namespace=settings.bus.namespace)
     try:
         await store.open(create=create)
         yield store
     finally:
         await store.close()
-
-
-def _check_file(url: str) -> None:
-    path = Path(unquote(url.removeprefix(_SQLITE)))
-    if url.startswith(_SQLITE) and not path.exists():
-        raise ConfigurationError(f"there is no audit at {path}: `sealbus audit run` writes it")
 
 
 def _shown(settings: Settings) -> str:

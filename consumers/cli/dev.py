@@ -52,7 +52,7 @@ def dev(session: CommandSession, *, target: str, port: int, no_reload: bool) -> 
     settings = session.settings(app_of(target))
     if settings.bus.url.startswith("memory:"):
         raise click.UsageError("a log in memory belongs to one process: leave --bus out, or name a file")
-    common = _common(session)
+    common = _common()
     reload = [] if no_reload or find_spec("watchfiles") is None else ["--reload"]
     extra = ["console", "--port", str(port)] if find_spec("litestar") and find_spec("uvicorn") else []
 
@@ -78,11 +78,10 @@ def dev(session: CommandSession, *, target: str, port: int, no_reload: bool) -> 
 _Child = tuple[str, asyncio.subprocess.Process, asyncio.Task[None]]
 
 
-def _common(session: CommandSession) -> list[str]:
+def _common() -> list[str]:
     """Return the common options of this call, for the children."""
     given = click.get_current_context().params
     names = {"bus": "--bus", "namespace": "--namespace", "config": "--config", "log_level": "--log-level"}
-    del session
     return [word for name, option in names.items() if given.get(name) for word in (option, str(given[name]))]
 
 

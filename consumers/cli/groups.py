@@ -13,18 +13,18 @@ import click
 import msgspec
 
 from bus.clock import SystemClock
-from bus.errors import BusError, TopicMissingError
+from bus.errors import BusError
 from bus.nearest import nearest
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
-from bus.topics.names import read_topic
-from bus.transports.base import GroupInfo, PartitionRange, Transport
+from bus.transports.base import GroupInfo, PartitionRange
 from consumers.cli.interrupts import execute
 from consumers.cli.io.known_names import complete_groups
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.park import park
 from consumers.cli.session import CommandSession, with_session
 from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.operations.survey import group_ranges, state_of_group, topics_of
 
 __all__ = ["groups"]
 
@@ -130,7 +130,8 @@ def _list(session: CommandSession, settings: Settings, group: str | None) -> int
                 for row in rows:
                     print_json(row)
             elif group is None:
-                brief.append(_brief(info, rows))
+                state = state_of_group(info, ranges)
+                brief.append((state.name, state.members, len(rows), state.lag, state.worst or "-"))
             else:
                 _print(info, rows)
             _warn(info, list(_lost(info, ranges)))
@@ -149,7 +150,7 @@ async def _seen(
 ) -> tuple[list[GroupInfo], dict[tuple[str, int], PartitionRange]]:
     async with session.open(settings) as transport:
         chosen = _choose(await transport.admin.groups(), group)
-        return chosen, await _ranges(transport, chosen, settings.bus.namespace)
+        return chosen, await group_ranges(transport, chosen, settings.bus.namespace)
 
 
 def _skip(session: CommandSession, settings: Settings, group: str, *, why: str, dry_run: bool, yes: bool) -> int:
@@ -224,29 +225,9 @@ def _choose(infos: Sequence[GroupInfo], group: str | None) -> list[GroupInfo]:
     return chosen
 
 
-async def _ranges(
-    transport: Transport, infos: list[GroupInfo], namespace: str
-) -> dict[tuple[str, int], PartitionRange]:
-    ranges = {}
-    for topic in sorted({topic for info in infos for topic in _topics(info)}):
-        name = read_topic(topic)
-        if name is None or name.namespace != namespace:
-            continue
-        try:
-            found = await transport.admin.ranges(topic)
-        except TopicMissingError:
-            continue
-        ranges.update({(topic, partition): kept for partition, kept in found.items()})
-    return ranges
-
-
-def _topics(info: GroupInfo) -> set[str]:
-    return {topic for places in (info.committed, info.uncommitted, *info.members.values()) for topic, _ in places}
-
-
 def _rows(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> Iterator[_Row]:
     owners = {place: member for member, places in info.members.items() for place in places}
-    topics = _topics(info)
+    topics = topics_of(info)
     # Include partitions without a commit: their records are not settled either.
     for place in sorted(place for place in ranges if place[0] in topics):
         kept, committed = ranges[place], info.committed.get(place)
@@ -261,14 +242,6 @@ def _rows(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> 
             end=kept.end,
             lag=max(0, lag),
         )
-
-
-def _brief(info: GroupInfo, rows: list[_Row]) -> tuple[object, ...]:
-    lags: dict[str, int] = {}
-    for row in rows:
-        lags[row.topic] = lags.get(row.topic, 0) + row.lag
-    worst = max(lags, key=lambda topic: lags[topic]) if any(lags.values()) else "-"
-    return info.name, len(info.members), len(rows), sum(lags.values()), worst
 
 
 def _print(info: GroupInfo, rows: list[_Row]) -> None:

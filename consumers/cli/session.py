@@ -174,14 +174,9 @@ def jwks_option(function: Callable[P, R]) -> Callable[P, R]:
 
 def believed_keys(settings: Settings, clock: Clock) -> Verifier | None:
     """Return the keys of *settings*, None without any; private keys are not looked at. Raises ConfigurationError."""
-    from bus.trust.opening import open_trust
+    from bus.trust import opening
 
-    keys_alone = msgspec.structs.replace(
-        settings,
-        trust=msgspec.structs.replace(settings.trust, key_file=""),
-        policy=msgspec.structs.replace(settings.policy, file=""),
-    )
-    return open_trust(keys_alone, "", clock=clock).verifier
+    return opening.believed_keys(settings, clock)
 
 
 def proof_of(settings: Settings, clock: Clock) -> tuple[Verifier | None, Admit | None]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final, Literal, TypeAlias
-from urllib.parse import unquote
 
 import msgspec
 
@@ -22,13 +20,15 @@ from bus.protocol.signatures import Verifier
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Transport
-from bus.trust.opening import open_trust
+from bus.trust.opening import believed_keys
 from consumers.audit.databases import audit_url, open_database
 from consumers.audit.store import AuditStore
 from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.deadletters.letter_state import LetterState, load_states
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, Result
 from consumers.deadletters.selection import Selection
+from consumers.inbox.open import is_missing_file
 from consumers.operations.doctor import CheckResult
 from consumers.operations.examination import examine_here, examine_log, log_fault, readable, worst_first
 from consumers.operations.letter_watch import ListedLetter
@@ -38,8 +38,6 @@ __all__ = ["Console", "RedriveRun"]
 
 _EVERY_S: Final = 3.0
 _MOST_RUNS: Final = 50
-_DOES: Final = ("send", "park", "twin")
-_SQLITE: Final = "sqlite:///"
 _log = get_logger("console")
 
 Phase: TypeAlias = Literal["counting", "planned", "sending", "waiting", "done", "failed"]
@@ -61,7 +59,7 @@ class RedriveRun(msgspec.Struct, kw_only=True, eq=False):
     @property
     def meant(self) -> int:
         """How many letters it is about to send back."""
-        return 0 if self.plan is None else self.plan.total(*_DOES)
+        return 0 if self.plan is None else self.plan.meant
 
     @property
     def sent(self) -> int:
@@ -135,14 +133,16 @@ class Console:
         await self.surveyor.letters.read_on()
         return self.surveyor.letters.letters(wanted)
 
+    async def letter_states(self) -> Mapping[str, LetterState]:
+        """Return what became of letters, by place; reads on from the last time. Raises BusError."""
+        if self.surveyor is None:
+            return await load_states(self.transport, self.settings.bus.namespace)
+        await self.surveyor.letters.read_on()
+        return self.surveyor.letters.states
+
     def verifier(self) -> Verifier | None:
         """Return the keys that are believed. Raises ConfigurationError."""
-        keys_alone = msgspec.structs.replace(
-            self.settings,
-            trust=msgspec.structs.replace(self.settings.trust, key_file=""),
-            policy=msgspec.structs.replace(self.settings.policy, file=""),
-        )
-        return open_trust(keys_alone, "", clock=self.clock).verifier
+        return believed_keys(self.settings, self.clock)
 
     @asynccontextmanager
     async def audit(self) -> AsyncGenerator[AuditStore | None]:
@@ -151,7 +151,7 @@ class Console:
             url = audit_url(self.settings)
         except ConfigurationError:
             url = ""
-        if not url or _is_missing(url):
+        if not url or is_missing_file(url):
             yield None
             return
         store = AuditStore(
@@ -236,7 +236,3 @@ class Console:
         self.version += 1
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _is_missing(url: str) -> bool:
-    return url.startswith(_SQLITE) and not Path(unquote(url.partition("?")[0].removeprefix(_SQLITE))).exists()

@@ -29,8 +29,9 @@ from consumers.console.access import BrowserSession, BrowserSessions
 from consumers.console.graph import graph_of
 from consumers.console.model import Console
 from consumers.console.rendering import render
+from consumers.deadletters.causes import cause_of
 from consumers.deadletters.diagnosis import examine
-from consumers.deadletters.letter_state import load_states, state_of
+from consumers.deadletters.letter_state import state_of
 from consumers.deadletters.letters import read_dead_letter
 from consumers.deadletters.selection import Selection
 from consumers.lineage.log_search import find_conversation, find_message, stored_copy
@@ -50,7 +51,6 @@ _TAILED: Final = 20
 _MOST_DIGITS: Final = 15
 _FILTERS: Final = {"cause": "", "type": "", "reason": "", "sender": "", "state": "open"}
 _EVENT_S: Final = 10.0
-_HASH_DIGITS: Final = 8
 _ID_DIGITS: Final = 12
 _REGISTRY: Final = Registry([], below=BUILT_IN)
 
@@ -206,7 +206,7 @@ async def letter(request: _Request) -> Response[str]:
     if record is None:
         return _problem(request, f"there is no dead letter at {place}", "retention may have taken it")
     found = read_dead_letter(record)
-    states = await load_states(console.transport, console.settings.bus.namespace)
+    states = await console.letter_states()
     finding = examine(
         found,
         _REGISTRY,
@@ -217,14 +217,13 @@ async def letter(request: _Request) -> Response[str]:
     copy = stored_copy(record, "dlq")
     told = explain(copy.message_id, [copy], [(found, states.get(found.place), finding)])
     known = states.get(found.place)
-    listed = await console.letters(lambda each: each.place == place)
     return _page(
         request,
         "letter.html",
         letter=found,
         state=state_of(found, known),
         error=redacted(found.error),
-        cause=listed[0].cause_name if listed else "",
+        cause=cause_of(found).name,
         steps=() if known is None else known.steps,
         finding=finding,
         told=told,
@@ -407,7 +406,7 @@ async def message(request: _Request) -> Response[str]:
     own = [copy for copy in copies if copy.message_id == identity]
     if not own:
         return _problem(request, f"there is no message {identity}", "retention may have taken it")
-    states = await load_states(console.transport, namespace)
+    states = await console.letter_states()
     dead = [read_dead_letter(copy.record) for copy in own if copy.kind == "dlq"]
     limit = console.settings.publish.max_message_bytes
     judged = [
@@ -539,8 +538,7 @@ async def decide(request: _Request) -> Response[Any]:
     if verb == "approve":
         if held is None or not agrees(found.message, held):
             return _problem(request, "the packet does not say what the held message says", "reject it", code=409)
-        wanted = found.request.action_hash.removeprefix("sha256:")[:_HASH_DIGITS]
-        if fields.get("digits", "").strip().lower().removeprefix("sha256:")[:_HASH_DIGITS] != wanted:
+        if not found.is_named_by(fields.get("digits", "").strip().lower()):
             return _problem(request, "those are not the first 8 digits of its hash", "read it again", code=409)
     elif not reason:
         return _problem(request, "a rejection needs a reason", "the requester reads it", code=400)
@@ -627,9 +625,8 @@ async def tail_events(request: _Request) -> ServerSentEvent:
     topic = message_topic(console.settings.bus.namespace, kind)
 
     async def lines() -> AsyncGenerator[str]:
-        offsets = {
-            p: max(kept.start, kept.end - 20) for p, kept in (await console.transport.admin.ranges(topic)).items()
-        }
+        ranges = await console.transport.admin.ranges(topic)
+        offsets = {partition: max(kept.start, kept.end - _TAILED) for partition, kept in ranges.items()}
         while not console.is_stopping:
             came = False
             for partition, offset in list(offsets.items()):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from litestar import Litestar, MediaType, Request, Response
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.static_files import create_static_files_router
 from litestar.types import ASGIApp, Message, Receive, Send
@@ -34,6 +34,7 @@ _HEADERS: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_OWN: Final = frozenset(name for name, _ in _HEADERS)
 _OPEN: Final = ("/login", "/static/", "/healthz/live")
 _log = get_logger("console")
 
@@ -50,8 +51,6 @@ def make_site(
             yield
 
     files = create_static_files_router(path="/static", directories=[FOLDER / "static"])
-    # Litestar takes these names from the environment: nothing of it changes what the console shows.
-    os.environ.pop("LITESTAR_DEBUG", None)
     site = Litestar(
         route_handlers=[*ROUTES, files],
         state=State({"console": console, "sessions": sessions, "is_tls": is_tls}),
@@ -103,8 +102,7 @@ class _Guard:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         async def sealed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name for name, _ in _HEADERS}
-                others = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() not in own]
+                others = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() not in _OWN]
                 message["headers"] = [*others, *_HEADERS]
             await send(message)
 
@@ -115,16 +113,15 @@ class _Guard:
         why = refusal(scope["method"], headers, self._hosts, self._scheme)
         if why:
             await _answer(sealed, 403, why)
-        elif self._is_private or scope["path"].startswith(_OPEN) or self._reads(headers):
+        elif self._is_private or scope["path"].startswith(_OPEN) or self._reads(scope):
             await self._site(scope, receive, sealed)
         elif scope["method"] == "GET" and headers.get("sec-fetch-mode", "navigate") == "navigate":
             await _answer(sealed, 303, "", (b"location", b"/login"))
         else:
             await _answer(sealed, 401, "show a token first: /login")
 
-    def _reads(self, headers: dict[str, str]) -> bool:
-        cookies = dict(part.strip().partition("=")[::2] for part in headers.get("cookie", "").split(";"))
-        session = self._sessions.find(cookies.get(COOKIE), self._console.clock.monotonic_s())
+    def _reads(self, scope: Any) -> bool:
+        session = self._sessions.find(ASGIConnection(scope).cookies.get(COOKIE), self._console.clock.monotonic_s())
         return session is not None and "read" in session.scopes
 
 

@@ -223,6 +223,11 @@ class RedriveCounts(msgspec.Struct, kw_only=True):
         return sum(number for count, number in self.counts.items() if count.verdict in verdicts)
 
     @property
+    def meant(self) -> int:
+        """How many letters it would change."""
+        return self.total("send", "park", "twin")
+
+    @property
     def groups(self) -> list[str]:
         """The groups to which letters would go."""
         return sorted({count.group for count in self.counts if count.verdict == "send"})

@@ -18,7 +18,7 @@ from bus.telemetry.logs import get_logger
 from consumers.declaration import Declaration
 from consumers.inbox.base import Inbox
 
-__all__ = ["LEASE_S", "choose_inbox", "has_inbox", "inbox_url", "log_file", "open_inbox"]
+__all__ = ["LEASE_S", "choose_inbox", "has_inbox", "inbox_url", "is_missing_file", "log_file", "open_inbox"]
 
 _log = get_logger("inbox")
 
@@ -63,6 +63,11 @@ def log_file(log_url: str) -> Path:
     path = Path(unquote(log_url.partition("?")[0].removeprefix("sqlite:///")))
     # Workers may name one log by several paths, and must share one inbox.
     return path.resolve() if path.is_symlink() else path
+
+
+def is_missing_file(url: str) -> bool:
+    """Return whether *url* names an SQLite file that is not there: opening it would make it."""
+    return url.startswith("sqlite:///") and not log_file(url).exists()
 
 
 def choose_inbox(app: Declaration, settings: Settings, *, owner: str, clock: Clock) -> Inbox | None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
-from urllib.parse import unquote
 
 import msgspec
 
@@ -22,7 +21,7 @@ from bus.settings.schema import Settings
 from bus.transports.base import Transport
 from bus.trust.opening import open_trust
 from bus.trust.policy import NO_POLICY
-from consumers.inbox.open import inbox_url, open_inbox
+from consumers.inbox.open import inbox_url, is_missing_file, log_file, open_inbox
 from consumers.operations.survey import Survey
 
 __all__ = [
@@ -78,7 +77,7 @@ def _folders(settings: Settings) -> Iterator[tuple[str, Path]]:
     """Yield where log and inbox lie, as far as they are files."""
     for name, url in (("log", settings.bus.url), ("inbox", settings.inbox.url)):
         if url.startswith(_SQLITE):
-            yield name, Path(unquote(url.partition("?")[0].removeprefix(_SQLITE))).absolute().parent
+            yield name, log_file(url).absolute().parent
 
 
 def free_bytes(settings: Settings) -> dict[str, float]:
@@ -129,10 +128,6 @@ def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> It
             yield _ok("policy", f"{settings.policy.file} can be read")
 
 
-def _exists(url: str) -> bool:
-    return Path(unquote(url.removeprefix(_SQLITE))).exists()
-
-
 async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:
     """Judge whether the store of the inbox answers."""
     try:
@@ -148,7 +143,7 @@ async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:
     inbox = open_inbox(url, owner="sealbus doctor", clock=clock, shared_files=settings.bus.shared_files)
     begun_s = time.monotonic()
     try:
-        if url.startswith(_SQLITE) and not _exists(url):
+        if is_missing_file(url):
             return _ok("inbox", "will be made by the first worker")
         await inbox.open()
         return _ok("inbox", f"answers in {(time.monotonic() - begun_s) * 1000:.0f} ms")

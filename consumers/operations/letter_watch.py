@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ from bus.topics.names import read_topic
 from bus.transports.base import Transport
 from bus.transports.read_all import scan
 from consumers.deadletters.causes import Cause, cause_of
-from consumers.deadletters.letter_state import State, States, state_of
+from consumers.deadletters.letter_state import LetterState, State, States, state_of
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 
 __all__ = ["LetterWatch", "ListedLetter", "OpenLetters"]
@@ -64,6 +64,11 @@ class LetterWatch:
         self._turn = asyncio.Lock()
         self._names: dict[Cause, tuple[Cause, str]] = {}
         """The one value of each cause, which all its letters share, and its name."""
+
+    @property
+    def states(self) -> Mapping[str, LetterState]:
+        """What became of letters, by place, as of what was read last."""
+        return self._states.known
 
     async def read_on(self) -> None:
         """Read what has come since the last time. Raises BusError."""

@@ -5,11 +5,9 @@ Every door (doctor, exporter, top) shows the same value, so they tell one story.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
 
 import msgspec
 
@@ -20,17 +18,25 @@ from bus.topics.names import read_topic
 from bus.transports.base import GroupInfo, PartitionRange, Transport
 from bus.trust.opening import open_trust
 from consumers.approvals.state import APPROVAL_SAGA
-from consumers.inbox.open import inbox_url, open_inbox
+from consumers.inbox.open import inbox_url, is_missing_file, open_inbox
 from consumers.operations.letter_watch import LetterWatch, OpenLetters
 from consumers.sagas.store import ProcessStore
 from producers.directory.presence import AgentEntry
 from producers.directory.view import Directory
 
-__all__ = ["GroupState", "Survey", "Surveyor", "WorkState", "opened_surveyor"]
+__all__ = [
+    "GroupState",
+    "Survey",
+    "Surveyor",
+    "WorkState",
+    "group_ranges",
+    "opened_surveyor",
+    "state_of_group",
+    "topics_of",
+]
 
 _OVERDUE_MS: Final = 60_000
 _MOST_WAITS: Final = 1_000
-_SQLITE: Final = "sqlite:///"
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,21 +99,11 @@ class Surveyor:
 
     async def _groups(self) -> tuple[GroupState, ...]:
         infos = await self._transport.admin.groups()
-        topics = {topic for info in infos for topic in _topics(info)}
-        ranges: dict[tuple[str, int], PartitionRange] = {}
-        for topic in sorted(topics):
-            name = read_topic(topic)
-            if name is None or name.namespace != self._settings.bus.namespace:
-                continue
-            try:
-                found = await self._transport.admin.ranges(topic)
-            except TopicMissingError:
-                continue
-            ranges |= {(topic, partition): kept for partition, kept in found.items()}
+        ranges = await group_ranges(self._transport, infos, self._settings.bus.namespace)
         states = [
-            _state(info, ranges, self._still_s(info))
+            state_of_group(info, ranges, self._still_s(info))
             for info in infos
-            if any(place[0] in _topics(info) for place in ranges)
+            if any(place[0] in topics_of(info) for place in ranges)
         ]
         return tuple(sorted(states, key=lambda state: (-state.stands, state.members > 0, -state.lag, state.name)))
 
@@ -120,7 +116,7 @@ class Surveyor:
 
     async def _work(self) -> WorkState:
         url = inbox_url(self._settings)
-        if url is None or url.startswith("memory:") or (url.startswith(_SQLITE) and not _exists(url)):
+        if url is None or url.startswith("memory:") or is_missing_file(url):
             return WorkState()
         inbox = open_inbox(
             url, owner="sealbus operations", clock=self._clock, shared_files=self._settings.bus.shared_files
@@ -143,18 +139,35 @@ class Surveyor:
             await inbox.close()
 
 
-def _exists(url: str) -> bool:
-    return Path(unquote(url.removeprefix(_SQLITE))).exists()
-
-
-def _topics(info: GroupInfo) -> set[str]:
+def topics_of(info: GroupInfo) -> set[str]:
+    """Return the topics that a group reads, or has read."""
     return {topic for places in (info.committed, info.uncommitted, *info.members.values()) for topic, _ in places}
 
 
-def _state(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange], still_s: float) -> GroupState:
+async def group_ranges(
+    transport: Transport, infos: Iterable[GroupInfo], namespace: str
+) -> dict[tuple[str, int], PartitionRange]:
+    """Return what is kept of each partition that *infos* read in *namespace*. Raises BusError."""
+    ranges: dict[tuple[str, int], PartitionRange] = {}
+    for topic in sorted({topic for info in infos for topic in topics_of(info)}):
+        name = read_topic(topic)
+        if name is None or name.namespace != namespace:
+            continue
+        try:
+            found = await transport.admin.ranges(topic)
+        except TopicMissingError:
+            continue
+        ranges |= {(topic, partition): kept for partition, kept in found.items()}
+    return ranges
+
+
+def state_of_group(
+    info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange], still_s: float = 0.0
+) -> GroupState:
+    """Return how far a group is, by what is kept (`group_ranges`)."""
     lags: dict[str, int] = {}
     stands = 0
-    topics = _topics(info)
+    topics = topics_of(info)
     for place, kept in ranges.items():
         if place[0] not in topics:
             continue

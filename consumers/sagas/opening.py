@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Final
-from urllib.parse import unquote
 
 from bus.clock import SystemClock
 from bus.errors import ConfigurationError
 from bus.settings.schema import Settings
-from consumers.inbox.open import inbox_url, open_inbox
+from consumers.inbox.open import inbox_url, is_missing_file, open_inbox
 from consumers.sagas.store import ProcessStore
 
 __all__ = ["opened_store"]
-
-_SQLITE: Final = "sqlite:///"
 
 
 @asynccontextmanager
@@ -27,7 +22,8 @@ async def opened_store(settings: Settings, group: str | None) -> AsyncGenerator[
         raise ConfigurationError(
             "there is no inbox, beside which processes are kept: give inbox.url as the workers have it"
         )
-    _check_file(url)
+    if is_missing_file(url):
+        raise ConfigurationError(f"there is no inbox at {url}: a worker with a saga or an approval makes it")
     inbox = open_inbox(url, owner="sealbus processes", clock=SystemClock(), shared_files=settings.bus.shared_files)
     await inbox.open()
     try:
@@ -36,8 +32,3 @@ async def opened_store(settings: Settings, group: str | None) -> AsyncGenerator[
         yield store
     finally:
         await inbox.close()
-
-
-def _check_file(url: str) -> None:
-    if url.startswith(_SQLITE) and not Path(unquote(url.removeprefix(_SQLITE))).exists():
-        raise ConfigurationError(f"there is no inbox at {url}: a worker with a saga or an approval makes it")

@@ -49,7 +49,6 @@ _WORDS: Final = {
     "unreachable": "left: its group has no redrive topic",
     "expired": "left: expired, --extend DURATION gives it time",
 }
-_DOES: Final = ("send", "park", "twin")
 
 
 @click.command()
@@ -112,7 +111,7 @@ def redrive(
     settings = session.settings(key_file=key_file)
     orders = RedriveOrders(force=force, extend_ms=round((extend or 0) * 1000))
     plan, selection = _plan(session, settings, selection, orders)
-    if dry_run or not plan.total(*_DOES):
+    if dry_run or not plan.meant:
         _show_plan(session, plan)
         if not dry_run and not plan.unresolved and not plan.unended:
             return FAILED if plan.unreachable else 0
@@ -136,7 +135,7 @@ def redrive(
             run = Redrive(
                 transport, settings, clock, selection, orders, journal=journal, sealer=_sealer(settings, agent, clock)
             )
-            with Progress(plan.total(*_DOES), unit="sent", alone=True) as progress:
+            with Progress(plan.meant, unit="sent", alone=True) as progress:
                 result = await run.run(
                     stop=stop,
                     rate=rate,
@@ -233,8 +232,10 @@ def _show_result(session: CommandSession, result: Result, plan: RedriveCounts) -
     if result.outcome in hints:
         click.echo(f"hint: {hints[result.outcome]}", err=True)
     _show_unreachable(result.unreachable)
-    gone = plan.total(*_DOES, "unreachable") - sum(
-        (result.sent, result.parked, result.twins, result.refused, result.found, result.left)
+    gone = (
+        plan.meant
+        + plan.total("unreachable")
+        - sum((result.sent, result.parked, result.twins, result.refused, result.found, result.left))
     )
     if result.outcome == "finished" and gone > 0:
         click.echo(
