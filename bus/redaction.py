@@ -84,9 +84,9 @@ def masked(value: Any) -> Any:
 def _masked(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return cut(redacted(value), _MOST_TEXT)
-    if isinstance(value, dict | list) and depth >= _MOST_DEPTH:
+    if isinstance(value, dict | list | tuple) and depth >= _MOST_DEPTH:
         return "…"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_masked(each, depth + 1) for each in value[:_MOST_ITEMS]]
     if isinstance(value, dict):
         pairs = list(value.items())[:_MOST_ITEMS]

@@ -2,27 +2,51 @@
 
 Owns the set-up of a process, escaping foreign text for terminals, and surviving a line that cannot be written. Event
 names are dotted (`worker.started`). Values are cut to 256 characters and carry no payloads or secrets; tracebacks show
-no locals.
+no locals. While a handler runs, every line also has the ids of its message, whichever logger writes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
-from typing import TextIO, cast
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, Final, Protocol, TextIO, cast
 
+import msgspec
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from bus.errors import trace_of
-from bus.redaction import cut, redacted
+from bus.redaction import cut, masked, redacted
 from bus.telemetry.terminal import printable
 
-__all__ = ["configure", "configure_unless_done", "get_logger"]
+__all__ = [
+    "RUN",
+    "HasLogIds",
+    "adopt_logging",
+    "configure",
+    "configure_unless_done",
+    "get_logger",
+    "says_all",
+    "with_run_ids",
+]
 
 _MAX_VALUE, _MAX_TRACE = 256, 8_192
 _TRACES = frozenset({"exception", "stack"})
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class HasLogIds(Protocol):
+    """What a handler runs for, as log lines name it."""
+
+    def log_ids(self) -> Mapping[str, object]:
+        """Return the ids of its message. Called only for a line that is written."""
+
+
+RUN: Final[ContextVar[HasLogIds | None]] = ContextVar("sealbus_run", default=None)
+"""The run of a handler that the present task is in."""
 
 
 def configure(level: str = "info", form: str = "auto") -> None:
@@ -37,6 +61,7 @@ def configure(level: str = "info", form: str = "auto") -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            with_run_ids,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.ExceptionRenderer(lambda info: trace_of(info[1])),
@@ -56,6 +81,34 @@ def configure_unless_done(level: str) -> None:
         configure(level)
 
 
+def adopt_logging(level: str) -> None:
+    """Write what the program's other libraries log with `logging` as lines of this log, from *level* on.
+
+    For a process that sealbus owns; a handler that the program has installed stays alone.
+    """
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    root.addHandler(_Adopted())
+    root.setLevel(_LEVELS[level])
+    # Its debug lines tell of asyncio itself.
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def says_all() -> bool:
+    """Whether debug lines are written: one per message may be built."""
+    return bool(structlog.get_logger().is_enabled_for(logging.DEBUG)) if structlog.is_configured() else False
+
+
+def with_run_ids(_: object, __: str, event: EventDict) -> EventDict:
+    """Add the ids of the message that is being handled: a structlog processor."""
+    run = RUN.get()
+    if run is not None:
+        for name, value in run.log_ids().items():
+            event.setdefault(name, value)
+    return event
+
+
 def get_logger(area: str) -> FilteringBoundLogger:
     """Return the logger of one area of the bus."""
     logger: FilteringBoundLogger = structlog.get_logger(area=area)
@@ -68,11 +121,43 @@ def _escaped(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def _bounded(_: object, __: str, event: EventDict) -> EventDict:
-    """Cut foreign text (an id, a pointer, an exception's text) and remove secrets; tracebacks may be longer."""
-    return {
-        name: cut(redacted(value), _MAX_TRACE if name in _TRACES else _MAX_VALUE) if isinstance(value, str) else value
-        for name, value in event.items()
-    }
+    """Cut foreign text (an id, a pointer, an exception's text) and remove secrets; tracebacks may be longer.
+
+    What a handler logs may be anything: its members are masked by name, and other objects by what they print.
+    """
+    return {name: _harmless(name, value) for name, value in event.items()}
+
+
+def _harmless(name: str, value: Any) -> Any:
+    if isinstance(value, str) and name in _TRACES:
+        return cut(redacted(value), _MAX_TRACE)
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, str | int | float):
+        value = _plain(value)
+    (shown,) = masked({name: value}).values()
+    return cut(shown, _MAX_VALUE) if isinstance(shown, str) else shown
+
+
+def _plain(value: object) -> Any:
+    """Return *value* as JSON has it; an object that JSON has not, by what it prints."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
+    except Exception:  # noqa: BLE001 - a line about an object that cannot be shown is still a line
+        return f"<{type(value).__name__}>"
+
+
+class _Adopted(logging.Handler):
+    """Hands records of `logging` to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001 - a wrong format is the caller's fault, and no reason to lose the line
+            text = str(record.msg)
+        log = structlog.get_logger(area="logging", source=record.name)
+        with contextlib.suppress(Exception):
+            log.log(min(max(record.levelno // 10 * 10, 10), 50), text, exc_info=record.exc_info or None)
 
 
 class _Stderr:

@@ -7,7 +7,9 @@ worker serves the series.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import platform
+from collections.abc import Iterable, Mapping
+from importlib import metadata
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -30,6 +32,8 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._accepted: dict[str, PublishMetrics] = {}
+        self.build_info = self._gauge("build_info", "1, with the versions of sealbus and Python.", "version", "python")
+        self.build_info.labels(_version(), platform.python_version()).set(1)
         self.published = self._gathered("published", "Messages published, by outcome.", "type", "outcome")
         self.publish_seconds = self._timings("publish_seconds", "Time from publish to its outcome.", "type")
         self.late_replies = self._counter(
@@ -113,6 +117,25 @@ class Metrics:
             meters = self._meters[group] = _Meters(self, group)
         return meters
 
+    def begin(self, group: str, types: Iterable[str], *, reasons: Iterable[str], tiers: Iterable[str]) -> None:
+        """Make every series of *group* that could count one of *types*, at zero.
+
+        A rate over a series that begins with its first event does not see this event.
+        """
+        for name in types:
+            _ = self.meters(group)[name]
+            for reason in reasons:
+                self.settled.labels(name, group, "dead", reason)
+            self.settled.labels(name, group, "held", "")
+            for tier in ("lane", *tiers):
+                self.retried.labels(name, group, tier)
+            self.slow_decodes.labels(name, group)
+            self.brake_on.labels(group, name)
+        for kind in ("report", "answer"):
+            self.dropped_answers.labels(group, kind)
+        self.rebalances.labels(group)
+        self.commit_seconds.labels(group)
+
     def inbox_knew(self, group: str, result: str) -> LocalCounter:
         """Return the counter of one kind of inbox answers of one group."""
         tally = self._inbox.get((group, result))
@@ -147,6 +170,13 @@ class Metrics:
         return Histogram(f"sealbus_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
 
 
+def _version() -> str:
+    try:
+        return metadata.version("sealbus")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
 class _Meters(dict[str, "TypeMetrics"]):
     """A dict that creates missing entries.
 
@@ -170,6 +200,8 @@ class PublishMetrics(LocalCounter):
 
     def __init__(self, metrics: Metrics, message_type: str) -> None:
         super().__init__(metrics.published.labels(message_type, "accepted"))
+        for outcome in ("rejected", "unknown"):
+            metrics.published.labels(message_type, outcome)
         self.seconds: LocalHistogram = metrics.publish_seconds.of(message_type)
 
 

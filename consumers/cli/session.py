@@ -72,6 +72,7 @@ class CommandSession:
         given = self._flags | {name.replace("_", "-"): value for name, value in (flags | paths).items()}
         loaded = loading.load(flags=given, env=os.environ, file=self._config)
         logs.configure(loaded.settings.log.level, loaded.settings.log.format)
+        logs.adopt_logging(loaded.settings.log.level)
         return loaded
 
     def settings_for(self, key_file: Path | None) -> Settings:

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from structlog.contextvars import bound_contextvars
+
 from bus.clock import Clock
 from bus.errors import ContractError, InboxError, RetryLater
 from bus.failpoints import reach
@@ -53,7 +55,7 @@ from consumers.state.lane_timers import LaneTimers
 from consumers.state.lanes import Lane, Lanes
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
-from producers.sealing.run_labels import CURRENT_RUN, RunLabels
+from producers.sealing.run_labels import CURRENT_RUN, RunLabels, log_ids
 
 __all__ = ["Executor"]
 
@@ -265,7 +267,7 @@ class Executor:
                 return verdict
             agreed = verdict
         deadline_s = started_s + min(self._plan.timeout_of(subscription), remaining_s)
-        run = RunLabels(delivery.message, self._publisher.sealer.admission)
+        run = RunLabels(delivery.message, self._publisher.sealer.admission, delivery.control.attempt + 1)
         given = None if agreed is None else agreed.given
         context = None
         if subscription.takes_context:
@@ -312,7 +314,8 @@ class Executor:
             return await slot.call(method, arguments, deadline_s, delivery, kept=True)
 
         try:
-            taken = await steps.take(delivery, run, partial(_begun_anew, claims, hold, delivery))
+            with bound_contextvars(**log_ids(delivery.message, delivery.control.attempt + 1)):
+                taken = await steps.take(delivery, run, partial(_begun_anew, claims, hold, delivery))
             if not isinstance(taken, StepTaken):
                 await self._release(hold)
                 return taken

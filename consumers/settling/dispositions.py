@@ -28,7 +28,7 @@ from bus.errors import (
     text_of,
 )
 from bus.failpoints import reach
-from bus.telemetry.logs import get_logger
+from bus.telemetry.logs import get_logger, says_all
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic, retry_topic
 from bus.transports.base import Admin, NewRecord
@@ -98,6 +98,7 @@ class Dispositions:
         self._clock = clock
         self._metrics = metrics
         self._late = late
+        self._tells_all = says_all()
         self._waiting = waiting
         """Returns the number of lanes that wait."""
         self._most_waiting = most_waiting
@@ -139,6 +140,8 @@ class Dispositions:
 
     def succeeded(self, delivery: Delivery) -> None:
         """Settle *delivery* as done, without outputs."""
+        if self._tells_all:
+            _tell_handled(delivery, self._plan.group, self._clock)
         self._in_flight.done(delivery)
         reach("settled")
 
@@ -398,6 +401,20 @@ def blamed(error: Exception) -> Exception:
     breach = _breaks_contract(error)
     missing = breach is not None and breach.reason == "signature_missing"
     return SettingMissing("signer", breach.text) if missing and breach is not None else error
+
+
+def _tell_handled(delivery: Delivery, group: str, clock: Clock) -> None:
+    """Write the debug line of a message that was handled, or known as handled."""
+    message = delivery.message
+    _log.debug(
+        "message.handled",
+        message_id=None if message is None else message.message_id,
+        type=delivery.label,
+        sender=None if message is None else message.metadata.sender.id,
+        group=group,
+        attempt=delivery.control.attempt + 1,
+        age_s=round(clock.monotonic_s() - delivery.born_s, 3),
+    )
 
 
 def _breaks_contract(error: BaseException) -> ContractError | None:

@@ -154,6 +154,9 @@ class DurableAppender:
             partition=control.origin_partition,
             offset=control.origin_offset,
             message_id=delivery.message.message_id if delivery.message else None,
+            sender=delivery.message.metadata.sender.id if delivery.message else None,
+            type=delivery.label,
+            group=self._group,
         )
         # The origin in a retry or redrive record may be forged: without its topic, the dead letter goes beside the
         # topic read.

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from bus.clock import Clock, Interval
 from bus.errors import ClosedError, TransportError
 from bus.failpoints import reach
+from bus.protocol.reasons import REASONS
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
@@ -72,6 +73,14 @@ class Worker:
         self._member = member
         self._clock = clock
         self._metrics = metrics
+        metrics.begin(
+            plan.group,
+            sorted(
+                {plan.view.registry.label(name) for name in (*plan.view.subscriptions, *plan.view.mail)} | {"other"}
+            ),
+            reasons=sorted(REASONS),
+            tiers=[tier.name for tier in plan.tiers],
+        )
         self.inbox = inbox
         self._shares = len(app.subscriptions) > 1
         """Whether there are several types, of which one could keep the others out."""

@@ -7,8 +7,9 @@ among their parents, are sealed with that level, and give no more authority than
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -17,6 +18,7 @@ from bus.payloads.payload_types import is_payload, payload_type
 from bus.protocol.envelope import Security
 from bus.protocol.envelope_rules import MAX_PARENTS
 from bus.protocol.sealing import Message
+from bus.telemetry import logs
 from bus.trust.admission import Admission
 from bus.trust.authority import Granted, narrowed
 from bus.trust.effective_labels import EffectiveLabels, comes_from_outside, joined, says_nothing
@@ -30,7 +32,7 @@ from bus.trust.labels import (
 )
 from producers.sealing.options import Draft
 
-__all__ = ["CURRENT_RUN", "RunLabels", "labelled", "labelled_first", "type_name"]
+__all__ = ["CURRENT_RUN", "RunLabels", "labelled", "labelled_first", "log_ids", "type_name"]
 
 _LIFTING: Final = "trust.lifted"
 _LEAST: Final = EffectiveLabels(level=LEVELS[-1])
@@ -39,15 +41,20 @@ _LEAST: Final = EffectiveLabels(level=LEVELS[-1])
 class RunLabels:
     """The labels of one run, which handles *message*."""
 
-    __slots__ = ("_admission", "_labels", "_read", "message", "over")
+    __slots__ = ("_admission", "_labels", "_read", "attempt", "message", "over")
 
-    def __init__(self, message: Message, admission: Admission) -> None:
+    def __init__(self, message: Message, admission: Admission, attempt: int = 1) -> None:
         self.message = message
+        self.attempt = attempt
         self.over = False
         """Whether the run has ended: what is published afterwards is not caused by its message."""
         self._admission = admission
         self._read: list[Message] = []
         self._labels: EffectiveLabels | None = None
+
+    def log_ids(self) -> Mapping[str, object]:
+        """Return what log lines say of the message that the run handles."""
+        return log_ids(self.message, self.attempt)
 
     @property
     def agent_id(self) -> str:
@@ -88,7 +95,18 @@ class RunLabels:
         self._labels = joined([self.current, EffectiveLabels(level=level, classification="public", path=(said,))])
 
 
-CURRENT_RUN: ContextVar[RunLabels | None] = ContextVar("sealbus_run", default=None)
+def log_ids(message: Message, attempt: int) -> dict[str, object]:
+    """Return what log lines say of *message*, which is being handled."""
+    return {
+        "message_id": message.message_id,
+        "conversation_id": message.metadata.conversation_id,
+        "type": message.message_type,
+        "sender": message.metadata.sender.id,
+        "attempt": attempt,
+    }
+
+
+CURRENT_RUN: Final = cast("ContextVar[RunLabels | None]", logs.RUN)
 """The run that the present task is in: what it publishes by a `Bus` is caused by its message."""
 
 

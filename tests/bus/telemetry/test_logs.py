@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bus.telemetry.logs import configure, get_logger
 
@@ -69,3 +72,36 @@ def test_foreign_text_is_cut_and_holds_no_secret(capsys: pytest.CaptureFixture[s
     assert "RuntimeError" in line
     assert len(line) < 10_000
     assert max(len(value) for name, value in msgspec.json.decode(line).items() if name != "exception") == 256
+
+
+HIDDEN = "Zq8-opensesame-71"
+NAMES = st.sampled_from(["password", "api_key", "db_password", "authorization", "client-secret", "token", "cookie"])
+PLAIN = st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.text(max_size=12))
+
+
+@st.composite
+def values_with_a_secret(draw: st.DrawFn) -> object:
+    """A value of a log line that has HIDDEN somewhere, under a name that says so."""
+    name = draw(NAMES)
+    held: object = draw(st.sampled_from([{name: HIDDEN}, f"{name}={HIDDEN}", f"{name}: {HIDDEN}"]))
+    for _ in range(draw(st.integers(0, 4))):
+        held = draw(
+            st.sampled_from([[held], (held,), {"inner": held, "beside": draw(PLAIN)}, {3: held}, RuntimeError(held)])
+        )
+    return held
+
+
+@given(value=values_with_a_secret(), beside=PLAIN)
+def test_redaction_comes_after_all_that_a_line_was_given(value: object, beside: object) -> None:
+    out = io.StringIO()
+    with contextlib.redirect_stderr(out):
+        for form in ("json", "console"):
+            configure("info", form)
+            get_logger("test").bind(bound=value).info("said", value=value, beside=beside)
+            get_logger("test").info("said", password=HIDDEN)
+            try:
+                raise ValueError(value)
+            except ValueError:
+                get_logger("test").error("failed", exc_info=True)
+    assert out.getvalue().count("said") == 4
+    assert HIDDEN not in out.getvalue()
