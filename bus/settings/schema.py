@@ -176,6 +176,7 @@ class AuditSettings(_Section, frozen=True):
         ),
     ]
     checkpoint_s: Duration
+    anchor: str
     keep_s: Pause
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from bus.transports.base import PartitionRange, Record, Transport
 
-__all__ = ["new_partition_starts", "scan"]
+__all__ = ["new_partition_starts", "partition_of", "scan"]
 
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 16 * 1_048_576
@@ -25,13 +25,25 @@ async def scan(
     Starts at *starts* (partition -> offset) where given. Raises TopicMissingError.
     """
     for partition, kept in sorted((await transport.admin.ranges(topic)).items()):
-        offset = max(kept.start, starts.get(partition, 0))
-        while offset < kept.end and (
-            records := await transport.read(topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES)
-        ):
-            for record in records:
-                yield record
-            offset = records[-1].offset + 1
+        async for record in _within(transport, topic, partition, max(kept.start, starts.get(partition, 0)), kept.end):
+            yield record
+
+
+async def partition_of(transport: Transport, topic: str, partition: int) -> AsyncIterator[Record]:
+    """Yield every record that one partition of *topic* holds now, oldest first. Raises TopicMissingError."""
+    kept = (await transport.admin.ranges(topic)).get(partition)
+    if kept is not None:
+        async for record in _within(transport, topic, partition, kept.start, kept.end):
+            yield record
+
+
+async def _within(transport: Transport, topic: str, partition: int, offset: int, end: int) -> AsyncIterator[Record]:
+    while offset < end and (
+        records := await transport.read(topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES)
+    ):
+        for record in records:
+            yield record
+        offset = records[-1].offset + 1
 
 
 def new_partition_starts(offsets: Mapping[int, int], ranges: Mapping[int, PartitionRange]) -> dict[int, int]:

@@ -23,6 +23,7 @@ from bus.telemetry.logs import get_logger
 from bus.topics.names import TopicName, own_topic, read_topic
 from bus.transports.base import PartitionRange, Record, Transport
 from bus.vocabulary.bus import AuditCheckpoint
+from consumers.audit.anchor import write_anchor
 from consumers.audit.metrics import AuditMetrics
 from consumers.audit.rows import AuditRow, chained, commitment_of, content_of, lost_row
 from consumers.audit.store import AuditHead, AuditStore, Entry, Erasure
@@ -51,6 +52,8 @@ class TrailSettings(msgspec.Struct, frozen=True, kw_only=True):
     holder: str
     max_message_bytes: int
     checkpoint_s: float
+    anchor: str = ""
+    """The file that checkpoints are appended to, too; empty: none."""
     keep_s: float
     """After so long content is erased; the rows stay. 0: never."""
 
@@ -226,8 +229,8 @@ class AuditTrail:
         return "low" if kind is None else kind.risk
 
     async def checkpoint(self) -> None:
-        """Append what has been written to `_audit`, signed where there is a key: a proof outside of the store."""
-        if self._publisher is None:
+        """Append what has been written to the anchor, and signed to `_audit`: proofs outside of the store."""
+        if self._publisher is None and not self._settings.anchor:
             return
         own = own_topic(self._settings.namespace, "_audit")
         for (topic, partition), head in (await self._store.heads()).items():
@@ -239,8 +242,11 @@ class AuditTrail:
                 chain_hash=f"sha256:{head.hash}",
                 through=max(0, head.next_offset - 1),
             )
-            sealed = self._publisher.sealer.seal(Draft(payload=payload, key=payload.partition), topic=own)
-            await self._publisher.send(sealed, timeout_s=_SEND_S)
+            if self._settings.anchor:
+                await asyncio.to_thread(write_anchor, self._settings.anchor, payload)
+            if self._publisher is not None:
+                sealed = self._publisher.sealer.seal(Draft(payload=payload, key=payload.partition), topic=own)
+                await self._publisher.send(sealed, timeout_s=_SEND_S)
             self._told[topic, partition] = head.rows
 
     async def forget_old(self) -> int:

@@ -7,18 +7,23 @@ the end; checkpoints in the log show it where somebody has changed rows and head
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from bus.errors import ContractError
+from bus.protocol import sealing
+from bus.transports.base import Record
 from bus.vocabulary.bus import AuditCheckpoint
 from consumers.audit.rows import CHAIN_BEGIN, LOST, AuditRow, commitment_of, hash_of_row
 from consumers.audit.store import AuditHead, AuditRecord
 
-__all__ = ["ChainFault", "ChainReport", "FaultKind", "verify_chain"]
+__all__ = ["ChainFault", "ChainReport", "FaultKind", "compare_with_log", "verify_chain"]
 
-FaultKind: TypeAlias = Literal["changed", "removed", "inserted", "content_changed", "content_removed", "cut", "forged"]
+FaultKind: TypeAlias = Literal[
+    "changed", "removed", "inserted", "content_changed", "content_removed", "cut", "forged", "not_the_log"
+]
 
 
 class ChainFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +49,7 @@ class ChainReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def verify_chain(
-    rows: AsyncIterator[AuditRecord], head: AuditHead, checkpoints: Mapping[int, AuditCheckpoint]
+    rows: AsyncIterator[AuditRecord], head: AuditHead, checkpoints: Mapping[int, Sequence[AuditCheckpoint]]
 ) -> ChainReport:
     """Compare the rows of one partition with their hashes, with *head*, and with *checkpoints* by their row count."""
     walk = _ChainWalk(head, checkpoints)
@@ -56,7 +61,7 @@ async def verify_chain(
 class _ChainWalk:
     """One pass over the rows of a partition."""
 
-    def __init__(self, head: AuditHead, checkpoints: Mapping[int, AuditCheckpoint]) -> None:
+    def __init__(self, head: AuditHead, checkpoints: Mapping[int, Sequence[AuditCheckpoint]]) -> None:
         self._head = head
         self._checkpoints = checkpoints
         self._faults: list[ChainFault] = []
@@ -97,14 +102,12 @@ class _ChainWalk:
             self._fault("content_removed", row.offset, "its content is gone, and no erasure says why")
 
     def _compare_checkpoint(self, row: AuditRow) -> None:
-        checkpoint = self._checkpoints.get(self._rows)
-        if checkpoint is None:
-            return
-        if checkpoint.chain_hash == f"sha256:{row.hash}":
-            self._proven = row.offset
-        else:
-            text = "a checkpoint in the log says otherwise: rows and hashes were both written anew"
+        told = self._checkpoints.get(self._rows, ())
+        if any(each.chain_hash != f"sha256:{row.hash}" for each in told):
+            text = "a checkpoint in the log or the anchor says otherwise: rows and hashes were both written anew"
             self._fault("forged", row.offset, text)
+        elif told:
+            self._proven = row.offset
 
     def ended(self) -> ChainReport:
         """Return what was found, after the last row."""
@@ -130,3 +133,45 @@ class _ChainWalk:
     def _fault(self, kind: FaultKind, offset: int, text: str) -> None:
         head = self._head
         self._faults.append(ChainFault(kind=kind, topic=head.topic, partition=head.partition, offset=offset, text=text))
+
+
+async def compare_with_log(
+    rows: AsyncIterator[AuditRecord], records: AsyncIterator[Record], head: AuditHead
+) -> list[ChainFault]:
+    """Compare the rows of one partition with the *records* that the log still has of it, in order of offsets.
+
+    A record without a row, another time of append, and another id or seal are faults. A row without a record is none:
+    retention has taken it.
+    """
+    faults: list[ChainFault] = []
+
+    def fault(offset: int, text: str) -> None:
+        faults.append(
+            ChainFault(kind="not_the_log", topic=head.topic, partition=head.partition, offset=offset, text=text)
+        )
+
+    row: AuditRecord | None = await anext(rows, None)
+    async for record in records:
+        if record.offset >= head.next_offset:
+            break
+        while row is not None and row.row.through < record.offset:
+            row = await anext(rows, None)
+        if row is None or row.row.offset > record.offset:
+            fault(record.offset, "the log has a record here, and the audit no row")
+        elif row.row.kind != LOST and (difference := _difference(row, record)):
+            fault(record.offset, f"the log's record here has another {difference}")
+    return faults
+
+
+def _difference(found: AuditRecord, record: Record) -> str:
+    if found.row.appended_ms != record.timestamp_ms:
+        return "time of append"
+    if found.content is None or not found.content.seal:
+        return ""
+    try:
+        message = sealing.parse(record.value or b"")
+    except ContractError:
+        return "form: it is no message"
+    if message.message_id != found.content.message_id:
+        return "message id"
+    return "" if message.seal == found.content.seal else "seal"

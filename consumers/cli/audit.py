@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -25,15 +25,16 @@ from bus.telemetry.metrics import Metrics
 from bus.telemetry.terminal import printable
 from bus.topics.names import own_topic
 from bus.transports.base import Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import partition_of, scan
 from bus.trust.opening import open_trust
 from bus.vocabulary.bus import AuditCheckpoint
+from consumers.audit.anchor import read_anchor
 from consumers.audit.databases import audit_url, open_database
 from consumers.audit.metrics import AuditMetrics
 from consumers.audit.queries import QUERIES, answer, described
-from consumers.audit.store import AuditStore, Erasure
+from consumers.audit.store import AuditHead, AuditStore, Erasure
 from consumers.audit.trail import AuditTrail, TrailSettings
-from consumers.audit.verification import ChainReport, verify_chain
+from consumers.audit.verification import ChainFault, ChainReport, compare_with_log, verify_chain
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
@@ -103,6 +104,7 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
                     holder=f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}",
                     max_message_bytes=settings.publish.max_message_bytes,
                     checkpoint_s=settings.audit.checkpoint_s,
+                    anchor=settings.audit.anchor,
                     keep_s=settings.audit.keep_s,
                 ),
                 registry=registry_of(app),
@@ -125,16 +127,19 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
 
 
 @audit.command()
+@click.option("--against-log", is_flag=True, help="Compare rows with the records that the log still has, too.")
 @with_session
-def verify(session: CommandSession) -> int:
+def verify(session: CommandSession, *, against_log: bool) -> int:
     """Check the chain of every partition: no row was changed, removed, inserted, moved or cut off.
 
     Rows are proven up to the last checkpoint in the log; what came after it rests on the database alone, and verify
-    says how much that is. Erased content is counted, and does not break the chain.
+    says how much that is. Erased content is counted, and does not break the chain. Checkpoints in the file audit.anchor
+    count, too.
 
     \b
     Examples:
       sealbus audit verify
+      sealbus audit verify --against-log
       sealbus audit verify --output json
 
     \b
@@ -150,6 +155,8 @@ def verify(session: CommandSession) -> int:
                 await verify_chain(store.rows(*place), head, checkpoints.get(f"{place[0]}/{place[1]}", {}))
                 for place, head in sorted(heads.items())
             ]
+            if against_log:
+                reports = await _compared(session, settings, store, reports, heads)
         if session.as_json:
             for report in reports:
                 print_json(msgspec.to_builtins(report))
@@ -333,10 +340,40 @@ def _publisher(transport: Transport, settings: Settings) -> Publisher | None:
     )
 
 
-async def _checkpoints(session: CommandSession, settings: Settings) -> Mapping[str, Mapping[int, AuditCheckpoint]]:
-    """Return by partition what signed checkpoints in the log count."""
+async def _compared(
+    session: CommandSession,
+    settings: Settings,
+    store: AuditStore,
+    reports: list[ChainReport],
+    heads: Mapping[tuple[str, int], AuditHead],
+) -> list[ChainReport]:
+    """Return *reports* with what differs from the log."""
+    found = []
+    async with session.open(settings) as transport:
+        topics = await transport.admin.topics()
+        for report in reports:
+            place = (report.topic, report.partition)
+            faults: list[ChainFault] = []
+            if report.topic in topics:
+                records = partition_of(transport, *place)
+                faults = await compare_with_log(store.rows(*place), records, heads[place])
+            found.append(msgspec.structs.replace(report, faults=(*report.faults, *faults)))
+    return found
+
+
+async def _checkpoints(
+    session: CommandSession, settings: Settings
+) -> Mapping[str, Mapping[int, Sequence[AuditCheckpoint]]]:
+    """Return by partition and count of rows what the anchor, and signed checkpoints in the log, say."""
     verifier = believed_keys(settings, SystemClock())
-    found: dict[str, dict[int, AuditCheckpoint]] = {}
+    found: dict[str, dict[int, list[AuditCheckpoint]]] = {}
+
+    def add(checkpoint: AuditCheckpoint) -> None:
+        found.setdefault(checkpoint.partition, {}).setdefault(checkpoint.rows, []).append(checkpoint)
+
+    if settings.audit.anchor:
+        for anchored in read_anchor(settings.audit.anchor):
+            add(anchored)
     topic = own_topic(settings.bus.namespace, "_audit")
     async with session.open(settings) as transport:
         if topic not in await transport.admin.topics():
@@ -344,7 +381,7 @@ async def _checkpoints(session: CommandSession, settings: Settings) -> Mapping[s
         async for record in scan(transport, topic):
             checkpoint = _checkpoint(record.value or b"", verifier)
             if checkpoint is not None:
-                found.setdefault(checkpoint.partition, {})[checkpoint.rows] = checkpoint
+                add(checkpoint)
     return found
 
 

@@ -183,6 +183,44 @@ def test_a_chain_that_is_written_anew_does_not_agree_with_the_signed_checkpoint(
     assert {fault["kind"] for fault in faults} == {"forged"}
 
 
+def test_the_anchor_knows_a_chain_that_was_written_anew_with_the_key(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_for_all(desk, monkeypatch, {"SEALBUS_AUDIT__ANCHOR": "anchor.ndjson"})
+    said(desk, "audit", "run", "--once")
+    assert all(not report["faults"] for report in objects(desk, "audit", "verify"))
+    (desk.path / "sealbus-audit.db").unlink()
+    # Database and log are another's: nothing but the anchor knows.
+    with sqlite3.connect(desk.path / "sealbus.db", isolation_level=None) as log:
+        log.execute(
+            "DELETE FROM records WHERE part IN (SELECT partitions.id FROM partitions JOIN topics ON topics.id = "
+            "topic_id WHERE name = 'agents._audit')"
+        )
+    said(desk, "audit", "run", "--once")
+    faults = [fault for report in objects(desk, "audit", "verify", code=1) for fault in report["faults"]]
+    assert {fault["kind"] for fault in faults} == {"forged"}
+    (desk.path / "anchor.ndjson").unlink()
+    assert "cannot be read" in desk.call("audit", "verify").stderr
+
+
+def test_rows_are_compared_with_what_the_log_still_has(desk: Any) -> None:
+    said(desk, "audit", "run", "--once")
+    assert all(not report["faults"] for report in objects(desk, "audit", "verify", "--against-log"))
+    place = (
+        "part = (SELECT part FROM records JOIN partitions ON part = partitions.id JOIN topics ON topic_id = topics.id "
+        "WHERE name = 'agents.desk.question' GROUP BY part ORDER BY count(*) DESC LIMIT 1)"
+    )
+    with sqlite3.connect(desk.path / "sealbus.db", isolation_level=None) as log:
+        other = f"SELECT value FROM records WHERE {place} AND off = 2"
+        log.execute(f"UPDATE records SET value = ({other}) WHERE {place} AND off = 1")
+        log.execute(f"UPDATE records SET ts = ts + 1 WHERE {place} AND off = 3")
+    assert all(not report["faults"] for report in objects(desk, "audit", "verify"))
+    faults = [fault for each in objects(desk, "audit", "verify", "--against-log", code=1) for fault in each["faults"]]
+    assert [(each["kind"], each["offset"]) for each in faults] == [("not_the_log", 1), ("not_the_log", 3)]
+    assert "message id" in faults[0]["text"]
+    assert "time of append" in faults[1]["text"]
+
+
 def test_what_is_erased_is_nowhere_and_the_chain_holds(desk: Any) -> None:
     said(desk, "audit", "run", "--once")
     assert ALICE.encode() in (desk.path / "sealbus-audit.db").read_bytes()
