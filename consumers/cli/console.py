@@ -112,6 +112,7 @@ def console(
             config = uvicorn.Config(
                 site,
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 server_header=False,
                 date_header=False,

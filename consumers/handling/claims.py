@@ -206,6 +206,14 @@ class InboxClient:
             return False
         return True
 
+    async def look(self) -> str:
+        """Ask the store for nothing; return why it did not answer, else ""."""
+        try:
+            await self._inbox.read("SELECT 1")
+        except InboxError as error:
+            return str(error) or "does not answer"
+        return ""
+
     async def release(self, hold: ActiveClaim) -> None:
         """Release the claim *hold* and roll its transaction back."""
         await self._release(hold)

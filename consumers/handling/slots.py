@@ -45,6 +45,7 @@ class HandlerSlot:
         "deadline_s",
         "delivery",
         "ending",
+        "overdue_s",
         "released",
         "seen_s",
         "task",
@@ -58,6 +59,8 @@ class HandlerSlot:
         self.delivery: Delivery | None = None
         self.deadline_s = math.inf
         self.cut: type[Exception] | None = None
+        self.overdue_s: float | None = None
+        """The deadline that the present handler has passed, where it has."""
         self.seen_s = -math.inf
         """When the last handler ended, on the monotonic clock."""
         self.ending = False
@@ -114,7 +117,7 @@ class HandlerSlot:
             self.deadline_s = math.inf
             self._guard.end(noted, delivery)
             if self.cut is not None:
-                self.cut = None
+                self.cut = self.overdue_s = None
                 if self.task is not None:
                     self.task.uncancel()
 
@@ -189,7 +192,8 @@ class HandlerSlots:
     def overruns(self, now_s: float) -> list[tuple[RunningHandler, float]]:
         """Return the handlers that run, with the seconds since their deadlines. Callable from any thread."""
         slots = [slot for slot in tuple(self._slots) if slot.in_handler]
-        return [(work, now_s - slot.deadline_s) for slot in slots if (work := _work_in(slot)) is not None]
+        ends = ((slot, slot.deadline_s if slot.overdue_s is None else slot.overdue_s) for slot in slots)
+        return [(work, now_s - end_s) for slot, end_s in ends if (work := _work_in(slot)) is not None]
 
     def wake_slots(self) -> None:
         """Wake or start slots for the ready lanes, unless some are waking already.
@@ -357,6 +361,8 @@ class Deadlines:
         now_s = self._clock.monotonic_s()
         for slot in self._slots:
             if slot.deadline_s <= now_s:
+                # From here on its deadline is the next look at it.
+                slot.overdue_s = slot.deadline_s if slot.overdue_s is None else slot.overdue_s
                 slot.deadline_s = now_s + _overrun(slot)
         waiting = [slot.deadline_s for slot in self._slots if slot.deadline_s < math.inf]
         if waiting:

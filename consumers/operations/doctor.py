@@ -202,6 +202,9 @@ def of_survey(survey: Survey) -> Iterator[CheckResult]:
             yield _fault(
                 "agents", f"{agent.agent_id} is unhealthy{heard}", "look at its log: it is stuck, cut off or dead"
             )
+        elif agent.unwell:
+            text = f"{agent.unwell} of {agent.unwell + agent.instances} workers of {agent.agent_id} say they are stuck"
+            yield _fault("agents", text, "its /healthz/live names the handler; end that worker: others go on")
     healthy = sum(agent.is_healthy for agent in survey.agents)
     yield _ok("agents", f"{healthy} healthy")
 

@@ -107,4 +107,6 @@ def _of_work(survey: Survey | None) -> Iterator[Metric]:
     oldest.add_metric([], 0.0 if oldest_ms is None else oldest_ms / 1000)
     for health in _HEALTH:
         agents.add_metric([health], sum(each.health == health for each in (() if survey is None else survey.agents)))
-    yield from (processes, overdue, approvals, oldest, agents)
+    unwell = GaugeMetricFamily("sealbus_agents_stuck_workers", "Workers that say they are stuck or cut off.")
+    unwell.add_metric([], 0 if survey is None else sum(each.unwell for each in survey.agents))
+    yield from (processes, overdue, approvals, oldest, agents, unwell)

@@ -36,6 +36,7 @@ _CARD_AGAIN_S: Final = 12 * 3_600.0
 _MOST_CAPABILITIES: Final = 50
 _APPEND_S: Final = 5.0
 _GOODBYE_S: Final = 1.0
+_LOOK_S: Final = 1.0
 """A worker that is told to end does not wait longer for a log that is away."""
 
 _log = get_logger("directory")
@@ -95,8 +96,13 @@ class Beacon:
             is_old = self._clock.monotonic_s() - carded_s >= _CARD_AGAIN_S
             if is_old and await self._send(AgentHandshake(agent_card=card_of(self._app)), "_directory"):
                 carded_s = self._clock.monotonic_s()
-            await self._send(self._heartbeat(), "_heartbeats")
-            await self._clock.sleep(beat_s * (1 + _SPREAD * (2 * self._randomness() - 1)))
+            told = self._heartbeat()
+            await self._send(told, "_heartbeats")
+            left_s = beat_s * (1 + _SPREAD * (2 * self._randomness() - 1))
+            while left_s > 0 and self._heartbeat().status == told.status:
+                # Getting stuck is told at once.
+                await self._clock.sleep(min(left_s, _LOOK_S))
+                left_s -= _LOOK_S
 
     def _heartbeat(self) -> AgentHeartbeat:
         progress = self._progress()

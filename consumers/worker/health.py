@@ -45,6 +45,8 @@ class WorkerSigns(msgspec.Struct, frozen=True, kw_only=True):
     """How long offsets could have been committed and were not."""
     log_error: str = ""
     """Why the log was not reached at the last attempt."""
+    inbox_error: str = ""
+    """Why the inbox did not answer."""
     running: tuple[StuckHandler, ...] = ()
 
 
@@ -95,6 +97,7 @@ def _ready(signs: WorkerSigns) -> Iterable[HealthCheck]:
         yield _check(signs, "started", False, "is stopping" if signs.is_stopping else "is starting")
         return
     yield _check(signs, "log", not signs.log_error, signs.log_error or "answers")
+    yield _check(signs, "inbox", not signs.inbox_error, signs.inbox_error or "answers")
     commits = signs.uncommitted_s <= COMMIT_READY_S
     yield _check(signs, "commit", commits, f"offsets wait for {signs.uncommitted_s:.1f} s")
     yield from (check for check in _live(signs) if check.check in ("poll", "handlers"))

@@ -39,7 +39,8 @@ class Lag(msgspec.Struct, frozen=True):
 async def measure(transport: Transport, partitions: Sequence[Partition], clock: Clock, group: str) -> list[Lag]:
     """Return the lag of *group* in each of *partitions*. Raises TransportError."""
     commits: Mapping[tuple[str, int], int] = {}
-    if any(_known(partition) is None for partition in partitions):
+    # Without a partition, too: whether the log answers is to be known.
+    if not partitions or any(_known(partition) is None for partition in partitions):
         commits = await transport.admin.committed(group)
     ranges: dict[str, dict[int, PartitionRange]] = {}
     lags = []
@@ -94,10 +95,15 @@ def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
         metrics.lag_seconds.labels(group, lag.topic, lag.partition).set(lag.seconds)
 
 
-async def watch(
-    transport: Transport, held: Callable[[], Sequence[Partition]], clock: Clock, metrics: Metrics, group: str
+async def watch(  # noqa: PLR0917
+    transport: Transport,
+    held: Callable[[], Sequence[Partition]],
+    clock: Clock,
+    metrics: Metrics,
+    group: str,
+    told: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Measure and publish the lag of the *held* partitions at intervals, for ever.
+    """Measure and publish the lag of the *held* partitions at intervals, for ever; tell each time why not, or "".
 
     Run it as a task of its own: reading the age partition by partition takes seconds, and nothing may wait for it. The
     first measurement is soon: retries in a tier count their wait from when they are seen.
@@ -105,7 +111,9 @@ async def watch(
     pause_s, was_known = _FIRST_S, True
     while True:
         await clock.sleep(pause_s)
-        is_known = await show(transport, held(), clock, metrics, group, is_news=was_known)
+        error = await show(transport, held(), clock, metrics, group, is_news=was_known)
+        told(error)
+        is_known = not error
         if is_known and not was_known:
             _log.info("worker.lag_known", group=group, hint="the log answers again")
         pause_s, was_known = _EVERY_S, is_known
@@ -119,12 +127,15 @@ async def show(
     group: str,
     *,
     is_news: bool = True,
-) -> bool:
-    """Measure and publish once; a log that does not answer leaves the gauges as they are, and is told if *is_news*."""
+) -> str:
+    """Measure and publish once; return why that failed, else "".
+
+    A log that does not answer leaves the gauges as they are, and is told if *is_news*.
+    """
     try:
         publish(await measure(transport, partitions, clock, group), metrics, group)
     except TransportError as error:
         if is_news:
             _log.warning("worker.lag_unknown", error=str(error))
-        return False
-    return True
+        return str(error) or type(error).__name__
+    return ""

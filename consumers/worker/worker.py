@@ -23,6 +23,7 @@ from bus.transports.base import Assignment, LogSubscription, Transport
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.declaration import Declaration
 from consumers.group_plan import GroupPlan
+from consumers.handling.claims import InboxClient
 from consumers.inbox.base import Inbox
 from consumers.state.assignments import names_of
 from consumers.worker import lag
@@ -40,6 +41,7 @@ _LITTLE_ROOM, _PLENTY, _PLENTY_S = 256, 256, 0.002
 _ENOUGH, _CATCH_UP_S = 64, 0.05
 _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
+_INBOX_LOOK_S, _INBOX_ANSWER_S = 5.0, 5.0
 _LAST_COMMIT_S, _PURGE_S, _LEFTOVERS_S = 3.0, 600.0, 1.0
 _CROWDED_S = 0.01
 """Seconds between looks at a type that crowds out others."""
@@ -89,8 +91,10 @@ class Worker:
         """When the log was asked last, on the monotonic clock."""
         self._committed_s = clock.monotonic_s()
         """When every offset that could be committed was."""
-        self._log_error = ""
-        """Why the log was not reached at the last attempt."""
+        self._inbox_error = ""
+        """Why the inbox did not answer."""
+        self._log_error = self._lag_error = ""
+        """Why the log was not reached at the last fetch, and when its ends were asked for."""
         self._is_stopping = False
         self._cut_beside: int | None = None
         """Handlers cut since stopping began because their partition went away meanwhile; None before."""
@@ -167,8 +171,11 @@ class Worker:
 
         Raises errors that no retry can repair: a lost log, an offset out of range, a dead background task.
         """
-        measuring = lag.watch(self._transport, self._partitions.all, self._clock, self._metrics, self._plan.group)
+        measuring = lag.watch(
+            self._transport, self._partitions.all, self._clock, self._metrics, self._plan.group, self._note_lag_error
+        )
         works = [self._keep(), measuring]
+        works += [] if self._claims is None else [self._watch_inbox(self._claims)]
         works += [] if self.sweeper is None else [self.sweeper.run()]
         works += [self.cancels.follow(self.slots)] if self._has_tasks else []
         beside = [asyncio.get_running_loop().create_task(work) for work in works]
@@ -259,7 +266,8 @@ class Worker:
             is_stopping=self._is_stopping,
             fetched_s_ago=fetched_s_ago,
             uncommitted_s=now_s - self._committed_s,
-            log_error=self._log_error,
+            log_error=self._log_error or self._lag_error,
+            inbox_error=self._inbox_error,
             running=tuple(
                 StuckHandler(
                     handler=work.handler, message_type=work.message_type, over_s=over_s if over_s > 0 else None
@@ -268,6 +276,23 @@ class Worker:
                 if over_s > 0 or fetched_s_ago > POLL_S
             ),
         )
+
+    async def _watch_inbox(self, claims: InboxClient) -> None:
+        """Note whether the inbox answers, for who asks for signs: without messages nothing else asks it."""
+        while True:
+            asking = asyncio.get_running_loop().create_task(claims.look())
+            try:
+                # A store that hangs is asked once, and not cancelled: its connection would be lost.
+                while not (await asyncio.wait([asking], timeout=_INBOX_ANSWER_S))[0]:
+                    self._inbox_error = f"has not answered for {_INBOX_ANSWER_S:.0f} s"
+            finally:
+                asking.cancel()
+            self._inbox_error = asking.result()
+            await self._clock.sleep(_INBOX_LOOK_S)
+
+    def _note_lag_error(self, error: str) -> None:
+        # A client that connects again by itself fetches nothing meanwhile, and raises nothing.
+        self._lag_error = error
 
     async def commit(self) -> None:
         """Commit every frontier that has moved; one commit at a time, never backwards."""

@@ -49,6 +49,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     """By healthy instance, the types and versions that it takes."""
     roles: tuple[str, ...] = ()
     active_tasks: int | None = None
+    unwell: int = 0
+    """Instances that were heard and say that they are stuck or cut off."""
 
     @property
     def is_healthy(self) -> bool:
@@ -107,11 +109,14 @@ class Presence:
             accepts=tuple(() if each.card is None else each.card.accepts for each in well),
             roles=() if card is None else card.roles,
             active_tasks=sum(each.active_tasks or 0 for each in well) if well else None,
+            unwell=sum(not each.is_well and self._is_heard(each, now_s) for each in present),
         )
 
     def _is_well(self, instance: Instance, now_s: float) -> bool:
-        heard_s = instance.heard_s
-        return heard_s is not None and now_s - heard_s <= self._healthy_s and instance.is_well
+        return instance.is_well and self._is_heard(instance, now_s)
+
+    def _is_heard(self, instance: Instance, now_s: float) -> bool:
+        return instance.heard_s is not None and now_s - instance.heard_s <= self._healthy_s
 
     def _instance(self, agent_id: str, session: str) -> Instance:
         return self._agents.setdefault(agent_id, {}).setdefault(session, Instance())

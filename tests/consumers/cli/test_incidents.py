@@ -1,0 +1,441 @@
+"""Faults made on purpose beside real workers, exporter, audit, console and Prometheus: within half a minute probes,
+alert, doctor and console tell the same story, and when the fault is mended they all say so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import started
+
+from tests.databases import Postgres
+
+RULES = Path(__file__).resolve().parents[3] / "deploy" / "prometheus" / "rules.yaml"
+STORY_S = 30.0
+"""Within so many seconds every surface tells of a fault."""
+
+AGENTS = """
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import msgspec
+from sealbus import App, Approval, Context, payload
+
+
+@payload("job.run", version="1.0.0")
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    label: str = ""
+
+
+@payload("ship.order", version="1.0.0")
+class Ship(msgspec.Struct, frozen=True, kw_only=True):
+    service: str
+
+
+app = App("worker@svc")
+
+
+@app.on(Job, timeout_s=2)
+async def run(job: Job, context: Context) -> None:
+    while job.label == "stick" and not Path("let-go").exists():
+        try:
+            await asyncio.sleep(0.2)
+        except asyncio.CancelledError:
+            pass
+
+
+@app.on(Ship, approval=Approval(by="human"))
+async def ship(order: Ship) -> None:
+    pass
+"""
+
+POLICY = """
+[[agents]]
+id = "worker@svc"
+owner = "ops"
+
+[[agents]]
+id = "shop@corp"
+owner = "ops"
+
+[[agents]]
+id = "audit@sealbus"
+owner = "ops"
+
+[[agents]]
+id = "lead@acme"
+kind = "human"
+owner = "lead"
+
+[[rules]]
+id = "everybody"
+effect = "allow"
+action = ["publish", "handle"]
+types = ["job.**", "ship.**", "error.reported", "status.update", "agent.*", "audit.*"]
+
+[[rules]]
+id = "approvers"
+effect = "allow"
+action = "approve"
+agents = "*@acme"
+types = "ship.**"
+"""
+
+SKEWED = """
+import time
+
+_time, _time_ns = time.time, time.time_ns
+time.time = lambda: _time() + 30
+time.time_ns = lambda: _time_ns() + 30_000_000_000
+"""
+
+CONFIG = """
+global: {{scrape_interval: 1s, evaluation_interval: 1s}}
+rule_files: [{rules}]
+scrape_configs:
+  - job_name: sealbus-worker
+    static_configs: [{{targets: ["127.0.0.1:{one}", "127.0.0.1:{two}"]}}]
+  - job_name: sealbus-exporter
+    static_configs: [{{targets: ["127.0.0.1:{exporter}"]}}]
+  - job_name: sealbus-audit
+    static_configs: [{{targets: ["127.0.0.1:{audit}"]}}]
+"""
+
+
+def free_ports(*names: str) -> dict[str, int]:
+    found = {}
+    held = [socket.socket() for _ in names]
+    for name, each in zip(names, held, strict=True):
+        each.bind(("127.0.0.1", 0))
+        found[name] = each.getsockname()[1]
+    for each in held:
+        each.close()
+    return found
+
+
+def got(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - of this test
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)
+
+
+class Site:
+    """Two workers, exporter, audit, console and Prometheus on one log, and all that they say."""
+
+    def __init__(self, folder: Any, url: str, inbox: str) -> None:
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.environment: dict[str, str] = {}
+        """For the commands that are called."""
+        self.ports = free_ports("one", "two", "exporter", "audit", "console", "prometheus")
+        self.common = ("--bus", url, "--config", "sealbus.toml")
+        (folder.path / "agents.py").write_text(AGENTS)
+        (folder.path / "policy.toml").write_text(POLICY)
+        settings = (
+            "[inbox]",
+            f'url = "{inbox}"',
+            "[audit]",
+            'url = "sqlite:///audit.db"',
+            "[trust]",
+            'keys = "keys/jwks.json"',
+            'key_file = "keys"',
+        )
+        (folder.path / "sealbus.toml").write_text("\n".join([*settings, "[policy]", 'file = "policy.toml"', ""]))
+        self.call("keys", "new", "worker@svc", "shop@corp", "lead@acme", "audit@sealbus", code=0)
+
+    def open(self) -> None:
+        self.call("topics", "apply", "agents:app", *self.common, code=0)
+        self.begin("one", "worker", "agents:app", "--metrics-port", str(self.ports["one"]))
+        self.begin("two", "worker", "agents:app", "--metrics-port", str(self.ports["two"]))
+        self.begin("exporter", "exporter", "--port", str(self.ports["exporter"]), "--every", "2s")
+        self.begin("audit", "audit", "run", "--app", "agents:app", "--metrics-port", str(self.ports["audit"]))
+        self.begin("console", "console", "--port", str(self.ports["console"]), "--read-only")
+        config = self.folder.path / "prometheus.yaml"
+        config.write_text(CONFIG.format(rules=RULES, **self.ports))
+        prometheus = shutil.which("prometheus")
+        if prometheus is None:
+            missing = "there is no prometheus: apt-get install prometheus"
+            pytest.fail(missing) if os.environ.get("REQUIRE_PROMETHEUS") else pytest.skip(missing)
+        with (self.folder.path / "prometheus.log").open("w") as log:
+            self.processes["prometheus"] = subprocess.Popen(
+                [
+                    prometheus,
+                    f"--config.file={config}",
+                    f"--storage.tsdb.path={self.folder.path / 'tsdb'}",
+                    f"--web.listen-address=127.0.0.1:{self.ports['prometheus']}",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+
+    def begin(self, name: str, *words: str, **environment: str) -> None:
+        with (self.folder.path / f"{name}.log").open("a") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "consumers.cli", *words, *self.common],
+                cwd=self.folder.path,
+                env=self.folder.environment() | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                text=True,
+            )
+
+    def end(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(20)
+
+    def close(self) -> None:
+        for name in list(self.processes):
+            self.processes[name].kill()
+            self.processes.pop(name).wait(20)
+
+    def call(self, *words: str, stdin: str = "", code: int | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "consumers.cli", *words]
+        options: dict[str, Any] = {
+            "cwd": self.folder.path,
+            "env": self.folder.environment() | self.environment,
+            "timeout": 90,
+        }
+        found = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, **options)
+        assert code is None or found.returncode == code, found.stdout + found.stderr
+        return found
+
+    def publish(self, kind: str, data: dict[str, Any], agent: str = "shop@corp") -> None:
+        words = ("publish", kind, "--app", "agents:app", "--agent", agent, *self.common)
+        self.call(*words, stdin=json.dumps(data), code=0)
+
+    def probes(self) -> dict[str, int]:
+        """What every probe of both workers answers."""
+        return {
+            f"{name} {probe}": got(f"http://127.0.0.1:{self.ports[name]}/healthz/{probe}")[0]
+            for name in ("one", "two")
+            for probe in ("live", "ready")
+        }
+
+    def alerts(self) -> set[str]:
+        query = urllib.parse.quote('ALERTS{alertstate="firing"}')
+        status, text = got(f"http://127.0.0.1:{self.ports['prometheus']}/api/v1/query?query={query}")
+        return {each["metric"]["alertname"] for each in json.loads(text)["data"]["result"]} if status == 200 else set()
+
+    def doctor(self) -> dict[str, str]:
+        """Area and text of every fault and hint."""
+        told = self.call("doctor", "--output", "json", *self.common)
+        return {
+            f"{each['state']} {each['area']}": each["text"]
+            for each in map(json.loads, told.stdout.splitlines())
+            if each["state"] != "ok"
+        }
+
+    def console(self) -> str:
+        return got(f"http://127.0.0.1:{self.ports['console']}/")[1]
+
+
+class Told:
+    """What has to be told of one fault, and when each surface said it."""
+
+    def __init__(self, site: Site, **wanted: Callable[[], bool]) -> None:
+        self.site, self.wanted, self.after_s = site, wanted, dict.fromkeys(wanted, -1.0)
+
+    def within(self, most_s: float = STORY_S) -> dict[str, float]:
+        begun_s = time.monotonic()
+        while missing := [name for name, after_s in self.after_s.items() if after_s < 0]:
+            for name in missing:
+                if self.wanted[name]():
+                    self.after_s[name] = round(time.monotonic() - begun_s, 1)
+            told_s = time.monotonic() - begun_s
+            assert told_s < most_s, self.report(missing)
+            time.sleep(0.3)
+        print(self.after_s)
+        return self.after_s
+
+    def report(self, missing: list[str]) -> str:
+        site = self.site
+        return f"{missing} silent: {site.probes()} {site.alerts()} {site.doctor()} {self.after_s}"
+
+
+@pytest.fixture
+def on_kafka(folder: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Any, Any]]:
+    cluster = started(tmp_path_factory.mktemp("kafka"))
+    postgres = Postgres(Path(tempfile.mkdtemp(prefix="sealbus-incidents-")))
+    site = Site(folder, f"kafka://{cluster.bootstrap}", asyncio.run(postgres.create_database()))
+    try:
+        yield site, cluster, postgres
+    finally:
+        site.close()
+        cluster.stop()
+        postgres.end()
+
+
+def tells(site: Site, area: str, part: str) -> dict[str, Callable[[], bool]]:
+    """Doctor and console name *area* with *part* in what they say."""
+
+    def doctor() -> bool:
+        return any(place.endswith(area) and part in text for place, text in site.doctor().items())
+
+    return {"doctor": doctor, "console": lambda: part in site.console()}
+
+
+def all_well(site: Site) -> dict[str, Callable[[], bool]]:
+    return {
+        "probes": lambda: set(site.probes().values()) == {200},
+        "alerts": lambda: not site.alerts(),
+        "doctor": lambda: not any(place.startswith("fault") for place in site.doctor()),
+        "console": lambda: "All is well" in site.console(),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_surface_tells_of_each_fault_and_of_its_end(on_kafka: tuple[Site, Any, Any]) -> None:
+    site, cluster, postgres = on_kafka
+    site.open()
+    site.folder.wait_until(lambda: set(site.probes().values()) == {200}, within_s=60)
+    site.publish("job.run", {"number": 1})
+    Told(site, **all_well(site)).within(90)
+
+    # A handler that never returns.
+    site.publish("job.run", {"number": 2, "label": "stick"})
+    Told(
+        site,
+        probes=lambda: sorted(site.probes().values()) == [200, 200, 503, 503],
+        alert=lambda: {"SealbusGroupStill", "SealbusAgentUnhealthy"} <= site.alerts(),
+        doctor=lambda: "1 of 2 workers of worker@svc say they are stuck" in site.doctor().get("fault agents", ""),
+        console=lambda: "say they are stuck" in site.console() and "settled nothing" in site.console(),
+    ).within()
+    stuck = [got(f"http://127.0.0.1:{site.ports[name]}/healthz/live")[1] for name in ("one", "two")]
+    assert any("agents.run (job.run)" in text for text in stuck), stuck
+    (site.folder.path / "let-go").touch()
+    Told(site, **all_well(site)).within(60)
+
+    # The broker.
+    cluster.nodes[0].kill()
+    Told(
+        site,
+        probes=lambda: (
+            {probe: status for probe, status in site.probes().items() if "ready" in probe}
+            == {"one ready": 503, "two ready": 503}
+        ),
+        live=lambda: all(status == 200 for probe, status in site.probes().items() if "live" in probe),
+        alert=lambda: {"SealbusBlind", "SealbusAuditBlind"} <= site.alerts(),
+        doctor=lambda: "fault log" in site.doctor(),
+        console=lambda: "✖ fault" in site.console() and "log" in site.console(),
+    ).within()
+    cluster.nodes[0].start()
+    Told(site, **all_well(site)).within(90)
+
+    # The inbox.
+    postgres.stop()
+    site.publish("job.run", {"number": 3})
+    Told(
+        site,
+        probes=lambda: 503 in [status for probe, status in site.probes().items() if "ready" in probe],
+        alert=lambda: "SealbusStoreDown" in site.alerts(),
+        doctor=lambda: "fault inbox" in site.doctor(),
+        console=lambda: "✖ fault" in site.console() and "inbox" in site.console(),
+    ).within()
+    postgres.start()
+    Told(site, **all_well(site)).within(90)
+
+    # A message that nobody signed.
+    (site.folder.path / "unsigned.toml").write_text("")
+    words = ("publish", "job.run", "--app", "agents:app", "--agent", "shop@corp", "--config", "unsigned.toml")
+    site.call(*words, *site.common[:2], stdin='{"number": 4}', code=0)
+    Told(site, alert=lambda: "SealbusForged" in site.alerts(), **tells(site, "letters", "signature_missing")).within()
+    site.call("dlq", "purge", "--yes", *site.common, code=0)
+    Told(site, **all_well(site)).within(60)
+
+    # A machine whose clock is wrong.
+    skewed = site.folder.path / "skewed"
+    skewed.mkdir()
+    (skewed / "sitecustomize.py").write_text(SKEWED)
+    wrong = {"PYTHONPATH": f"{skewed}{os.pathsep}{site.folder.environment()['PYTHONPATH']}"}
+    site.end("two")
+    site.begin("two", "worker", "agents:app", "--metrics-port", str(site.ports["two"]), **wrong)
+    site.end("console")
+    site.begin("console", "console", "--port", str(site.ports["console"]), "--read-only", **wrong)
+    site.environment = wrong
+    Told(site, alert=lambda: "SealbusClockSkew" in site.alerts(), **tells(site, "clock", "30 s ahead of")).within(60)
+    site.environment = {}
+    site.end("two")
+    site.begin("two", "worker", "agents:app", "--metrics-port", str(site.ports["two"]))
+    site.end("console")
+    site.begin("console", "console", "--port", str(site.ports["console"]), "--read-only")
+    Told(site, **all_well(site)).within(60)
+
+    # An approval that nobody gives.
+    site.publish("ship.order", {"service": "tea"})
+    waits = tells(site, "approvals", "wait for somebody's approval")
+    Told(site, alert=lambda: "SealbusApprovalOpen" in site.alerts(), **waits).within()
+
+
+@pytest.fixture
+def on_a_small_disk(folder: Any) -> Iterator[tuple[Site, Path]]:
+    disk = folder.path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this user may not mount a small disk")
+    site = Site(folder, f"sqlite:///{disk}/log.db", "auto")
+    try:
+        yield site, disk
+    finally:
+        site.close()
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_surface_tells_of_a_full_disk(on_a_small_disk: tuple[Site, Path]) -> None:
+    site, disk = on_a_small_disk
+    site.open()
+    site.folder.wait_until(lambda: set(site.probes().values()) == {200}, within_s=60)
+    site.publish("job.run", {"number": 1})
+    # A disk of 64 MB is always nearly full: that is a hint before it is a fault.
+    with (disk / "filling").open("wb") as filling, contextlib.suppress(OSError):
+        while True:
+            filling.write(b"x" * 65_536)
+            filling.flush()
+    words = ("publish", "job.run", "--app", "agents:app", "--agent", "shop@corp", *site.common)
+    refused = site.call(*words, stdin='{"number": 2}')
+    assert refused.returncode != 0
+    assert "no space left" in refused.stdout + refused.stderr, refused.stdout + refused.stderr
+    Told(
+        site,
+        probes=lambda: {"one ready": 503, "two ready": 503}.items() <= site.probes().items(),
+        alert=lambda: "SealbusDiskLow" in site.alerts(),
+        doctor=lambda: "fault disk" in site.doctor(),
+        console=lambda: "are free for the log in" in site.console() and "✖ fault" in site.console(),
+    ).within()
+    (disk / "filling").unlink()
+    Told(site, probes=lambda: set(site.probes().values()) == {200}).within(60)
+    site.publish("job.run", {"number": 3})
