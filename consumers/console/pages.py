@@ -228,7 +228,7 @@ async def letter(request: _Request) -> Response[str]:
         finding=finding,
         told=told,
         lines=_lines(masked(data), found.pointer.removeprefix("/data")),
-        headers=[(name, redacted(value.decode("utf-8", "backslashreplace"))) for name, value in record.headers],
+        headers=[pair for name, value in record.headers for pair in masked({name: _text_of_bytes(value)}).items()],
     )
 
 
@@ -251,6 +251,10 @@ class _Line(msgspec.Struct, frozen=True):
 
     text: str
     is_meant: bool
+
+
+def _text_of_bytes(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
 
 
 def _lines(value: Any, pointer: str, here: str = "", indent: int = 0, name: str = "") -> list[_Line]:

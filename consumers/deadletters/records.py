@@ -16,7 +16,7 @@ from bus.errors import NameRefusedError, Reject, text_of, trace_of
 from bus.protocol import canonical
 from bus.protocol.reasons import gate_of
 from bus.protocol.timestamps import format_ms
-from bus.redaction import cut, redacted
+from bus.redaction import cut, masked, redacted
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports.base import Headers, NewRecord, Record, check_topic_name
 
@@ -40,6 +40,8 @@ _MAX_DETAILS = 8_192
 _MAX_REJECT: Final = 240
 # A pointer names a sender's field, which may be as long as the record.
 _MAX_POINTER = 1_024
+_OURS: Final = ("sb-", "__dlq.")
+_MOST_READ: Final = 65_536
 _NEVER_MS: Final = 10**15
 _FIRST_REASON: Final = "__dlq.errors.topic"
 
@@ -150,8 +152,21 @@ def bury(
         dead_letter_topic(control.origin_topic),
         record.key,
         record.value,
-        kept + _reasons(control, failure, group, now_ms, details=details),
+        _without_secrets(kept) + _reasons(control, failure, group, now_ms, details=details),
     )
+
+
+def _without_secrets(headers: Headers) -> Headers:
+    """Return *headers* with values masked that look like secrets: more people read letters than messages."""
+    return tuple((name, value if name.startswith(_OURS) else _masked(name, value)) for name, value in headers)
+
+
+def _masked(name: str, value: bytes) -> bytes:
+    if masked({name: "x"}) != {name: "x"}:
+        return b"***"
+    # Latin-1 has a character for each byte; what is longer than the patterns look at is no known form of a secret.
+    text = value.decode("latin-1")
+    return value if redacted(text) == text[:_MOST_READ] else redacted(text).encode("latin-1")
 
 
 def stub(record: Record, letter: NewRecord, failure: Failure) -> NewRecord:

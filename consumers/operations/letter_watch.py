@@ -30,7 +30,7 @@ class OpenLetters(msgspec.Struct, frozen=True, kw_only=True):
     causes: tuple[tuple[Cause, int, int], ...]
     """Cause, how many letters, and when the first of them died; the most frequent first."""
     by_type: tuple[tuple[str, str, int], ...]
-    """Message type, reason, how many."""
+    """Message type of the topic, reason, how many."""
 
 
 class _KnownLetter(msgspec.Struct, frozen=True):
@@ -129,10 +129,16 @@ class LetterWatch:
         causes, first = Counter(kept.cause for kept in found), dict[Cause, int]()
         for kept in found:
             first[kept.cause] = min(first.get(kept.cause, kept.failed_ms), kept.failed_ms)
-        types = Counter((kept.cause.message_type, kept.cause.reason) for kept in found)
+        # The type of the topic a letter lies in: the one in its envelope is a stranger's text.
+        types = Counter((_type_of(kept.letter), kept.cause.reason) for kept in found)
         return OpenLetters(
             count=len(found),
             oldest_ms=min((kept.failed_ms for kept in found), default=None),
             causes=tuple((cause, count, first[cause]) for cause, count in causes.most_common(_MOST_CAUSES)),
             by_type=tuple((name, reason, count) for (name, reason), count in sorted(types.items())),
         )
+
+
+def _type_of(letter: DeadLetter) -> str:
+    name = read_topic(letter.record.topic)
+    return "" if name is None else name.message_type

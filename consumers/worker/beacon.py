@@ -62,6 +62,7 @@ class Beacon:
         *,
         clock: Clock,
         progress: Callable[[], WorkProgress],
+        learn: Callable[[int], None] = lambda _: None,
         randomness: Callable[[], float] = random.random,
     ) -> None:
         self._app = app
@@ -69,6 +70,8 @@ class Beacon:
         self._settings = settings
         self._clock = clock
         self._progress = progress
+        self._learn = learn
+        """Hears the log's time of a beat just now: an idle worker would not notice that its clock is wrong."""
         self._randomness = randomness
         self._session = uuid7(clock.now_ms(), os.urandom(10))
         origin = publisher.sealer.origin
@@ -115,13 +118,14 @@ class Beacon:
         key = record_key(self._app.agent_id, self._session).decode()
         try:
             sealed = self._publisher.sealer.seal(Draft(payload=payload, key=key), topic=topic, origin=self._origin)
-            await self._publisher.send(sealed, timeout_s=timeout_s)
+            receipt = await self._publisher.send(sealed, timeout_s=timeout_s)
         except (BusError, ContractError) as error:
             if not self._is_failing:
                 _log.warning("directory.not_told", agent=self._app.agent_id, error=str(error))
             self._is_failing = True
             return False
         self._is_failing = False
+        self._learn(receipt.timestamp_ms)
         return True
 
 

@@ -165,7 +165,9 @@ class Host:
             return WorkProgress(signs.fetched_s_ago, len(worker.slots.running()), is_stuck)
 
         publisher = publisher_of(self._app, self._transport, self._settings, clock=self._clock, metrics=self._metrics)
-        return Beacon(self._app, publisher, self._settings, clock=self._clock, progress=progress)
+        return Beacon(
+            self._app, publisher, self._settings, clock=self._clock, progress=progress, learn=worker.learn_time
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until *stop* is set. Raises what no retry can repair, after logging it."""

@@ -290,6 +290,10 @@ class Worker:
             self._inbox_error = asking.result()
             await self._clock.sleep(_INBOX_LOOK_S)
 
+    def learn_time(self, appended_ms: int) -> None:
+        """Note that the log has taken a record just now, at *appended_ms* of its clock."""
+        self._retry_clock.learn(appended_ms)
+
     def _note_lag_error(self, error: str) -> None:
         # A client that connects again by itself fetches nothing meanwhile, and raises nothing.
         self._lag_error = error

@@ -392,7 +392,7 @@ def test_every_surface_tells_of_each_fault_and_of_its_end(on_kafka: tuple[Site, 
 
     # An approval that nobody gives.
     site.publish("ship.order", {"service": "tea"})
-    waits = tells(site, "approvals", "wait for somebody's approval")
+    waits = tells(site, "approvals", "wait for somebody")
     Told(site, alert=lambda: "SealbusApprovalOpen" in site.alerts(), **waits).within()
 
 
