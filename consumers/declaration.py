@@ -137,6 +137,13 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
         return Registry([*(subscription.kind.cls for subscription in received), *self.types])
 
     @property
+    def topic_types(self) -> frozenset[str]:
+        """The message types whose topics its workers read or append to."""
+        names = {kind.name for kind in self.registry}
+        # Who decides is asked in a topic of its own, and who waits is told so in another.
+        return frozenset(names | {"approval.request", "status.update"} if "approval.decision" in self.mail else names)
+
+    @property
     def published(self) -> Sequence[PayloadType]:
         """The types that the agent sends: those given to the App, and those that handlers return."""
         return [payload_type(cls) for cls in self.types]

@@ -16,9 +16,12 @@ from threading import Lock
 from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
-__all__ = ["CounterCollector", "LocalCounter", "LocalHistogram", "LocalHistograms"]
+from bus.protocol.identifiers import is_traceparent
+
+__all__ = ["CounterCollector", "LocalCounter", "LocalHistogram", "LocalHistograms", "trace_of_parent"]
 
 # Whether this process exports `_created` series: a setting of prometheus_client without a public name.
 _SHOWS_CREATED = any(
@@ -67,18 +70,30 @@ class LocalCounter:
 class LocalHistogram:
     """The durations of one labelled series, in seconds."""
 
-    __slots__ = ("_bounds", "counts", "created_s", "total_s")
+    __slots__ = ("_bounds", "counts", "created_s", "exemplars", "total_s")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.counts = [0.0] * (len(bounds) + 1)
         self.total_s = 0.0
         self.created_s = time.time()
+        self.exemplars: dict[int, Exemplar] = {}
 
     def observe(self, seconds: float) -> None:
         """Add one duration."""
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.total_s += seconds
+
+    def mark(self, seconds: float, trace: dict[str, str]) -> None:
+        """Name the *trace* of a duration that was added: its bucket's newest exemplar (OpenMetrics)."""
+        self.exemplars[bisect_left(self._bounds, seconds)] = Exemplar(trace, seconds, time.time())
+
+
+def trace_of_parent(traceparent: str | None) -> dict[str, str] | None:
+    """Return the labels of an exemplar for a `traceparent` (W3C); None without one, or with one of another form."""
+    if traceparent is None or not is_traceparent(traceparent):
+        return None
+    return {"trace_id": traceparent.split("-")[1]}
 
 
 class LocalHistograms(Collector):
@@ -100,7 +115,11 @@ class LocalHistograms(Collector):
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         names = [floatToGoString(bound) for bound in (*self._bounds, float("inf"))]  # type: ignore[no-untyped-call]
         for values, timing in list(self._timings.items()):
-            buckets = list(zip(names, accumulate(timing.counts), strict=True))
+            known, counts = dict(timing.exemplars), accumulate(timing.counts)
+            buckets = [
+                (bound, count, known[at]) if at in known else (bound, count)
+                for at, (bound, count) in enumerate(zip(names, counts, strict=True))
+            ]
             family.add_metric(values, buckets, sum_value=timing.total_s)
             if _SHOWS_CREATED:
                 family.add_sample(

@@ -19,6 +19,7 @@ from bus.errors import ContractError, InboxError, RetryLater
 from bus.failpoints import reach
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
+from bus.telemetry.counters import trace_of_parent
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
 from consumers.approvals.approval import ApprovalGiven, Need
@@ -60,6 +61,8 @@ from producers.sealing.run_labels import CURRENT_RUN, RunLabels, log_ids
 __all__ = ["Executor"]
 
 _AGAIN_S: Final = 0.5
+_SLOW_S: Final = 0.25
+"""A run that took longer is named in the histogram by its trace."""
 _AFTER_DONE: Final = frozenset({"lifetime", "policy"})
 """The gates whose refusal is checked against the inbox: a done message is settled as done."""
 _STALE: Final = RetryInLane(STALE_S)
@@ -406,7 +409,11 @@ class Executor:
         self, delivery: Accepted, slot: HandlerSlot, hold: ActiveClaim | None, context: Context | None, started_s: float
     ) -> None:
         slot.seen_s = self._clock.monotonic_s()
-        self._meters[delivery.label].handler_seconds.observe(slot.seen_s - started_s)
+        took_s = slot.seen_s - started_s
+        timing = self._meters[delivery.label].handler_seconds
+        timing.observe(took_s)
+        if took_s > _SLOW_S and (trace := trace_of_parent(delivery.message.metadata.traceparent)) is not None:
+            timing.mark(took_s, trace)
         if hold is not None:
             hold.over = True
         if context is not None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Set
 
 from bus.clock import Clock
+from bus.telemetry.counters import trace_of_parent
 from bus.telemetry.metrics import Metrics
 from consumers.state.delivery import Delivery
 
@@ -98,7 +99,7 @@ class InFlight:
 
     def dead(self, delivery: Delivery, reason: str) -> None:
         """Settle *delivery*: its dead letter is durable."""
-        self._metrics.settled.labels(delivery.label, self._group, "dead", reason).inc()
+        self._metrics.settled.labels(delivery.label, self._group, "dead", reason).inc(exemplar=_trace_of(delivery))
         self._land(delivery)
 
     def held(self, delivery: Delivery) -> None:
@@ -108,7 +109,7 @@ class InFlight:
 
     def retried(self, delivery: Delivery, tier: str) -> None:
         """Settle *delivery*: its retry record is durable in *tier*."""
-        self._metrics.retried.labels(delivery.label, self._group, tier).inc()
+        self._metrics.retried.labels(delivery.label, self._group, tier).inc(exemplar=_trace_of(delivery))
         self._land(delivery)
 
     def drop(self, delivery: Delivery) -> None:
@@ -126,3 +127,7 @@ class InFlight:
         self.drop(delivery)
         if not delivery.partition.closed:
             delivery.partition.frontier.settle(delivery.record.offset)
+
+
+def _trace_of(delivery: Delivery) -> dict[str, str] | None:
+    return None if delivery.message is None else trace_of_parent(delivery.message.metadata.traceparent)

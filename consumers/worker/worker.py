@@ -133,12 +133,13 @@ class Worker:
         Raises TopicMissingError, UnreachableError, InboxError.
         """
         if create_topics:
-            names = {kind.name for kind in self.app.registry}
             own = [
                 *group_topics(self._settings, self._plan.group, has_mailbox=self.app.has_mailbox),
                 *namespace_topics(self._settings),
             ]
-            await create_missing(self._transport.admin, [*message_topics(self._settings, sorted(names)), *own])
+            await create_missing(
+                self._transport.admin, [*message_topics(self._settings, sorted(self.app.topic_types)), *own]
+            )
         if self.inbox is not None:
             await self.inbox.open()
         try:

@@ -31,6 +31,9 @@ class Stock(msgspec.Struct, frozen=True, kw_only=True):
     warehouse: str = "Hamburg"
 
 app = App("stock@svc")
+
+@app.on(Stock)
+async def count(stock: Stock) -> None: ...
 """
 
 
@@ -58,7 +61,11 @@ def main() -> None:
 def _call(folder: Path, words: list[str], given: str = "", **settings: str) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | settings
     command = [sys.executable, "-m", "consumers.cli", *words]
-    subprocess.run(command, cwd=folder, env=environment, input=given, text=True, check=True, capture_output=True)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, input=given, text=True, check=False, capture_output=True
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
 
 
 if __name__ == "__main__":

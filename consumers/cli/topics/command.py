@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
-from bus.errors import NotPermittedError
+from bus.clock import SystemClock
+from bus.errors import ConfigurationError, NotPermittedError
+from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic, reply_topic
 from bus.topics.specs import group_topics, message_topics, namespace_topics, reply_topics
 from bus.transports.base import Change, TopicSpec, Transport
@@ -21,6 +24,7 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, app_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.operations import drift
+from consumers.worker.host import trusting
 
 if TYPE_CHECKING:
     from bus.settings.schema import Settings
@@ -155,11 +159,19 @@ def wanted_topics(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
     """Return the topics that *app* needs; none without one."""
     if app is None:
         return ()
-    types = sorted({kind.name for kind in app.registry})
+    declared = app.declaration
+    # A policy may want approvals: they need a mailbox, and topics of their own. Without its keys it is read elsewhere.
+    if settings.policy.file:
+        keyless = msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, key_file=""))
+        try:
+            declared = trusting(declared, keyless, SystemClock())
+        except ConfigurationError as error:
+            click.echo(f"hint: what the policy needs is left out: {printable(str(error))}", err=True)
+    types = sorted({kind.name for kind in app.registry} | declared.topic_types)
     replies = reply_topics(settings, [reply_topic(settings.bus.namespace, app.agent_id)])
     return [
         *message_topics(settings, types),
-        *group_topics(settings, app.group, has_mailbox=app.declaration.has_mailbox),
+        *group_topics(settings, app.group, has_mailbox=declared.has_mailbox),
         *replies,
         *namespace_topics(settings),
     ]

@@ -245,6 +245,12 @@ class Site:
         status, text = got(f"http://127.0.0.1:{self.ports['prometheus']}/api/v1/query?query={query}")
         return {each["metric"]["alertname"] for each in json.loads(text)["data"]["result"]} if status == 200 else set()
 
+    def asked(self, query: str) -> float:
+        """The value of a PromQL expression with one."""
+        url = f"http://127.0.0.1:{self.ports['prometheus']}/api/v1/query?query={urllib.parse.quote(query)}"
+        found = json.loads(got(url)[1])["data"]["result"]
+        return float(found[0]["value"][1])
+
     def doctor(self) -> dict[str, str]:
         """Area and text of every fault and hint."""
         told = self.call("doctor", "--output", "json", *self.common)
@@ -394,6 +400,29 @@ def test_every_surface_tells_of_each_fault_and_of_its_end(on_kafka: tuple[Site, 
     site.publish("ship.order", {"service": "tea"})
     waits = tells(site, "approvals", "wait for somebody")
     Told(site, alert=lambda: "SealbusApprovalOpen" in site.alerts(), **waits).within()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_under_load_every_scrape_succeeds_and_nothing_fires(on_kafka: tuple[Site, Any, Any]) -> None:
+    """For WATCH_S seconds, 20 by default."""
+    site, _, _ = on_kafka
+    site.open()
+    Told(site, **all_well(site)).within(90)
+    jobs = site.folder.path / "load.ndjson"
+    jobs.write_text("".join(f'{{"number": {number}}}\n' for number in range(2_000)))
+    begun_s, rounds = time.monotonic(), 0
+    words = ("publish", "job.run", "--app", "agents:app", "--agent", "shop@corp", *site.common, "load.ndjson")
+    while time.monotonic() < begun_s + float(os.environ.get("WATCH_S", "20")):
+        site.call(*words, code=0)
+        rounds += 1
+        assert not site.alerts(), site.alerts()
+        time.sleep(1)
+    assert site.asked(f"min(min_over_time(up[{time.monotonic() - begun_s:.0f}s]))") == 1
+    handled = site.asked('sum(sealbus_settled_total{outcome="done"})')
+    print(f"{rounds * 2_000:,} published, {handled:,.0f} done by the last scrape")
+    assert handled > 0
+    Told(site, **all_well(site)).within()
 
 
 @pytest.fixture

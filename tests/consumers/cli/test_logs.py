@@ -3,12 +3,16 @@ no secret, whatever a handler or a sender says."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import urllib.request
 from typing import Any
 
+import msgspec
 import pytest
+
+from sealbus import connect, payload
 
 TALKING = """
 import logging
@@ -107,3 +111,51 @@ def test_every_series_of_a_group_is_there_before_its_first_message(folder: Any) 
         'sealbus_build_info{python="',
     ):
         assert (series % GROUP if "%" in series else series) in text, series
+
+
+SLOW = """
+import asyncio
+
+import msgspec
+
+from sealbus import App, Reject, payload
+
+
+@payload("job.run", version="1.0.0")
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+
+app = App("worker@svc")
+
+
+@app.on(Job)
+async def run(job: Job) -> None:
+    await asyncio.sleep(0.3)
+    if job.number:
+        raise Reject("no")
+"""
+
+
+def test_who_asks_for_openmetrics_is_told_the_trace_of_a_slow_run_and_of_a_death(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(SLOW)
+    folder.worker("--metrics-port", str(port := free_port()))
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+    async def publish() -> None:
+        made = msgspec.defstruct("Job", [("number", int)], frozen=True, kw_only=True)
+        kind: Any = payload("job.run", version="1.0.0")(made)
+        async with connect(f"sqlite:///{folder.path}/sealbus.db", agent="cli@svc") as bus:
+            await bus.publish(kind(number=1), traceparent=f"00-{trace}-00f067aa0ba902b7-01")
+
+    asyncio.run(publish())
+    folder.wait_until(lambda: bool(told(folder, "message.dead")))
+
+    def asked(accept: str) -> list[str]:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept})
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - of this test
+            return [line for line in answer.read().decode().splitlines() if trace in line]
+
+    found = asked("application/openmetrics-text; version=1.0.0")
+    assert {line.partition("{")[0] for line in found} == {"sealbus_settled_total", "sealbus_handler_seconds_bucket"}
+    assert asked("text/plain") == []

@@ -217,3 +217,49 @@ def test_changes_are_told_in_words(setting: str, found: str | None, wanted: str,
 
 def test_a_retention_that_is_no_round_number_is_told_too() -> None:
     assert kept(2**63 - 1) == f"{2**63 - 1}ms"
+
+
+APPROVED = """
+import msgspec
+from sealbus import App, Approval, payload
+
+@payload("ship.order", version="1.0.0")
+class Ship(msgspec.Struct, frozen=True, kw_only=True):
+    service: str
+
+app = App("deployer@svc")
+
+@app.on(Ship{approval})
+async def ship(order: Ship) -> None: ...
+"""
+RULES = """
+[[agents]]
+id = "deployer@svc"
+owner = "ops"
+
+[[rules]]
+id = "ships"
+effect = "need"
+action = "handle"
+types = "ship.**"
+require_approval = "human"
+approvers = "*@acme"
+"""
+
+
+@pytest.mark.parametrize("by", ["the handler", "the policy"])
+def test_an_app_whose_messages_wait_for_somebody_has_the_topics_in_which_they_are_asked(
+    folder: Any, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ', approval=Approval(by="human")' if by == "the handler" else ""
+    (folder.path / "agents.py").write_text(APPROVED.replace("{approval}", said))
+    (folder.path / "policy.toml").write_text(RULES)
+    if by == "the policy":
+        assert folder.call("keys", "new", "deployer@svc").exit_code == 0
+        monkeypatch.setenv("SEALBUS_TRUST__KEYS", "keys/jwks.json")
+        monkeypatch.setenv("SEALBUS_POLICY__FILE", "policy.toml")
+    made = folder.call("topics", "apply", "agents:app", "--output", "json")
+    assert made.exit_code == 0, made.stderr
+    names = {each["topic"] for each in folder.objects(made.stdout)}
+    assert {"agents.approval.request", "agents.approval.decision", "agents.status.update"} <= names
+    assert [name for name in names if name.startswith("agents._mail.")]
