@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Final
@@ -30,6 +32,7 @@ _START_S: Final = 30.0
 _END_S: Final = 40.0
 _COLOURS: Final = {"worker": "green", "audit": "yellow", "console": "cyan"}
 _MOST_LINE: Final = 1 << 20
+_PR_SET_PDEATHSIG: Final = 1
 
 
 @click.command()
@@ -93,10 +96,17 @@ async def _start(name: str, arguments: Sequence[str]) -> _Child:
         stderr=asyncio.subprocess.STDOUT,
         # Ctrl-C reaches this process alone, which ends the others in order.
         start_new_session=True,
+        preexec_fn=_follow_parent,
         limit=_MOST_LINE,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
     return name, process, asyncio.create_task(_tell(name, process))
+
+
+def _follow_parent() -> None:
+    """Have Linux send SIGTERM to this new process when its parent is killed: nobody else would."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def _tell(name: str, process: asyncio.subprocess.Process) -> None:

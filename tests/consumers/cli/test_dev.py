@@ -56,6 +56,14 @@ def test_worker_audit_and_console_run_and_ctrl_c_ends_all(folder: Any) -> None:
     assert not [line for line in developing.lines if "Traceback" in line]
 
 
+def test_its_death_ends_all(folder: Any) -> None:
+    developing = Developing(folder)
+    folder.wait_until(lambda: developing.said(r"http://[^ /]+/\n") is not None, within_s=40)
+    assert len(running(folder)) > 3
+    developing.process.send_signal(signal.SIGKILL)
+    folder.wait_until(lambda: running(folder) == [], within_s=30)
+
+
 def test_an_app_that_cannot_be_loaded_ends_it(folder: Any) -> None:
     (folder.path / "agents.py").write_text("import nothing_of_this_name\n")
     developing = Developing(folder)
