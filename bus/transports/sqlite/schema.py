@@ -6,6 +6,7 @@ of `bus.transports.sqlite` explains the tables.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -43,15 +44,22 @@ _TABLES = (
 
 
 def open_log(path: str, *, read_only: bool = False, shared_files: bool = False) -> sqlite3.Connection:
-    """Open the log at *path*, creating it if missing. Raises ConfigurationError, UnreachableError."""
+    """Open the log at *path*, creating it if missing. Raises ConfigurationError, UnreachableError.
+
+    One that this user cannot write, such as a copy, is opened for reading; a write to it fails.
+    """
     _check_place(path)
     keep_private(path, "log", shared=shared_files)
+    is_copy = path != MEMORY and Path(path).exists() and not os.access(path, os.W_OK)
+    place = _reading(path) if is_copy else path
     try:
-        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            place, uri=is_copy, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
     except sqlite3.Error as error:
         raise translated(error, path) from error
     try:
-        _prepare(connection, path, read_only=read_only)
+        _prepare(connection, path, read_only=read_only or is_copy)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         connection.close()
         raise translated(error, path) from error
@@ -59,6 +67,13 @@ def open_log(path: str, *, read_only: bool = False, shared_files: bool = False) 
         connection.close()
         raise
     return connection
+
+
+def _reading(path: str) -> str:
+    """Return the URI that opens *path* for reading: without a write-ahead log beside it nobody else writes it."""
+    beside = Path(f"{path}-wal")
+    is_still = not beside.exists() or not beside.stat().st_size
+    return f"{Path(path).absolute().as_uri()}?mode=ro{'&immutable=1' if is_still else ''}"
 
 
 def _check_place(path: str) -> None:

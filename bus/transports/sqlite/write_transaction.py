@@ -60,6 +60,8 @@ class LogFile:
         self.path = path
         self._shared_files = shared_files
         self.connection = open_log(path, shared_files=shared_files)
+        self._is_copy = bool(self.connection.execute("PRAGMA query_only").fetchone()[0])
+        """Whether nobody can write it: then topics are read, and a write fails."""
         self.topics: dict[str, Topic] = {}
         self.ports: tuple[int, ...] = ()
         self.touched: set[int] = set()
@@ -78,7 +80,10 @@ class LogFile:
         check_identity(self.path, self._identity)
         if self.was_full:
             self.was_full = not gives_room_back(self.connection, self.path)
-        begin_writing(self.connection, schema.BUSY_TIMEOUT_S)
+        if self._is_copy:
+            self.connection.execute("BEGIN")
+        else:
+            begin_writing(self.connection, schema.BUSY_TIMEOUT_S)
         generation = self.connection.execute("SELECT number FROM generation").fetchone()[0]
         if generation != self._generation:
             self._reload()
