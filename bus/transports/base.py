@@ -264,6 +264,12 @@ class Admin(Protocol):
     async def ranges(self, topic: str) -> Mapping[int, PartitionRange]:
         """Return the offsets of *topic* by partition. Raises TopicMissingError."""
 
+    async def held_up(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """Return how many records of *places* lie behind a transaction that another program has open.
+
+        Nobody reads them before it ends, and `ranges` ends before them. Partitions without one are left out.
+        """
+
     async def groups(self) -> Sequence[GroupInfo]:
         """Return every group that has members or committed offsets."""
 

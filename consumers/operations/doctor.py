@@ -175,6 +175,7 @@ async def check_clock(transport: Transport, survey: Survey, settings: Settings, 
 def of_survey(survey: Survey) -> Iterator[CheckResult]:
     """Judge what goes on: groups, letters, processes, approvals, agents."""
     yield from _of_groups(survey)
+    yield from _of_transactions(survey)
     letters = survey.letters
     if letters.count:
         cause, count, _ = letters.causes[0]
@@ -223,6 +224,16 @@ def _of_groups(survey: Survey) -> Iterator[CheckResult]:
             yield _fault("groups", text, cure)
         else:
             yield _ok("groups", f"{group.name}: {group.members} members, {group.lag:,} records wait")
+
+
+def _of_transactions(survey: Survey) -> Iterator[CheckResult]:
+    for held in survey.held_up:
+        text = (
+            f"{held.records:,} records of {held.topic}/{held.partition} lie behind a transaction that another program "
+            f"has open" + (f", for {held.for_s:.0f} s" if held.for_s else "")
+        )
+        cure = "end that program, or kafka-transactions.sh find-hanging and abort; nothing behind it is read until then"
+        yield (_fault if held.for_s > STILL_S else _hint)("log", text, cure)
 
 
 def _ok(area: str, text: str) -> CheckResult:

@@ -5,7 +5,7 @@ Every door (doctor, exporter, top) shows the same value, so they tell one story.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -26,6 +26,7 @@ from producers.directory.view import Directory
 
 __all__ = [
     "GroupState",
+    "HeldUp",
     "Survey",
     "Surveyor",
     "WorkState",
@@ -54,6 +55,16 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions whose next record is not kept any more: no worker reads on there."""
 
 
+class HeldUp(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition whose records lie behind a transaction that another program has left open."""
+
+    topic: str
+    partition: int
+    records: int
+    for_s: float
+    """For how long, as far as this surveyor has watched."""
+
+
 class WorkState(msgspec.Struct, frozen=True, kw_only=True):
     """What processes wait for. *error* says why it is not known."""
 
@@ -73,6 +84,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     letters: OpenLetters
     work: WorkState
     agents: tuple[AgentEntry, ...]
+    held_up: tuple[HeldUp, ...] = ()
 
 
 class Surveyor:
@@ -86,20 +98,37 @@ class Surveyor:
         self.letters = LetterWatch(transport, settings.bus.namespace)
         self._moves: dict[str, tuple[Mapping[tuple[str, int], int], float]] = {}
         """By group, what it had committed, and since when."""
+        self._held: dict[tuple[str, int, int], float] = {}
+        """By partition and its last readable offset, since when records lie behind a transaction."""
 
     async def take(self) -> Survey:
         """Look at everything. Raises BusError where the log cannot be read."""
+        infos = await self._transport.admin.groups()
+        ranges = await group_ranges(self._transport, infos, self._settings.bus.namespace)
         return Survey(
             taken_ms=self._clock.now_ms(),
-            groups=await self._groups(),
+            groups=self._groups(infos, ranges),
+            held_up=await self._held_up(ranges),
             letters=await self.letters.look(),
             work=await self._work(),
             agents=tuple(each for each in await self._directory.find(healthy=None) if each.health != "gone"),
         )
 
-    async def _groups(self) -> tuple[GroupState, ...]:
-        infos = await self._transport.admin.groups()
-        ranges = await group_ranges(self._transport, infos, self._settings.bus.namespace)
+    async def _held_up(self, ranges: Mapping[tuple[str, int], PartitionRange]) -> tuple[HeldUp, ...]:
+        counts = await self._transport.admin.held_up(ranges)
+        now_s = self._clock.monotonic_s()
+        # As long as it stands at the same offset it is the same transaction.
+        self._held = {
+            (*place, ranges[place].end): self._held.get((*place, ranges[place].end), now_s) for place in counts
+        }
+        return tuple(
+            HeldUp(topic=topic, partition=partition, records=counts[topic, partition], for_s=now_s - since_s)
+            for (topic, partition, _), since_s in sorted(self._held.items())
+        )
+
+    def _groups(
+        self, infos: Sequence[GroupInfo], ranges: Mapping[tuple[str, int], PartitionRange]
+    ) -> tuple[GroupState, ...]:
         states = [
             state_of_group(info, ranges, self._still_s(info))
             for info in infos

@@ -156,7 +156,9 @@ async def test_a_transaction_that_somebody_has_left_open_is_told(opened, topic, 
             while not (told := [entry for entry in entries if entry["event"] == "kafka.transaction_open"]):
                 assert list(await member.poll(timeout_s=0.2, max_records=9, max_bytes=MIB)) == []
     assert [entry["partitions"] for entry in told] == [[f"{topic}/0"]]
+    assert await transport.admin.held_up([(topic, 0)]) == {(topic, 0): 2}
     await asyncio.to_thread(producer.abort_transaction, 20)
+    assert await transport.admin.held_up([(topic, 0)]) == {}
     assert [record.value for record in await receive(member, 1)] == [b"behind it"]
 
 

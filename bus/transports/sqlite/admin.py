@@ -47,6 +47,9 @@ class SqliteAdmin:
         self._ready()
         return await self._reader.run(partial(_ranges, topic=topic))
 
+    async def held_up(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:  # noqa: ARG002
+        return {}
+
     async def groups(self) -> Sequence[GroupInfo]:
         self._ready()
         return await self._reader.run(partial(_groups, now_s=self._clock.monotonic_s()))

@@ -72,6 +72,10 @@ class KafkaAdmin:
         self._ready()
         return await self._link.ranges(topic)
 
+    async def held_up(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        self._ready()
+        return _placed(await self._link.held_up([TopicPartition(*place) for place in sorted(places)]))
+
     async def groups(self) -> Sequence[GroupInfo]:
         self._ready()
         listed = await self._link.administer("listing groups", lambda admin: admin.list_consumer_groups())

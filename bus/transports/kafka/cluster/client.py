@@ -39,7 +39,7 @@ _QUESTION_S = 15.0
 _CLOSE_S = 2.0
 _BOOTSTRAP_S = 6.0
 _EARLIEST, _LATEST = -2, -1
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _LARGEST, _IN_SYNC = "max.message.bytes", "min.insync.replicas"
 
 
@@ -126,6 +126,17 @@ class ClusterClient:
             return {place: PartitionRange(starts[place], ends[place]) for place in partitions}
 
         return await self.ask("reading offsets", question)
+
+    async def held_up(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return how many offsets of each partition lie behind the first open transaction, where there is one."""
+
+        async def question(client: AIOKafkaClient) -> dict[TopicPartition, int]:
+            leaders = await _leaders(client, partitions)
+            stable = await _offsets(client, leaders, _LATEST)
+            last = await _offsets(client, leaders, _LATEST, _READ_UNCOMMITTED)
+            return {place: last[place] - stable[place] for place in partitions if last[place] > stable[place]}
+
+        return await self.ask("reading offsets", question) if partitions else {}
 
     async def is_reachable(self) -> bool:
         """Tell whether a new client can reach the cluster, whatever the present client reports."""
@@ -301,7 +312,7 @@ async def _leaders(client: AIOKafkaClient, partitions: Sequence[TopicPartition])
 
 
 async def _offsets(
-    client: AIOKafkaClient, leaders: Mapping[TopicPartition, int], which: int
+    client: AIOKafkaClient, leaders: Mapping[TopicPartition, int], which: int, isolation: int = _READ_COMMITTED
 ) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for node in sorted(set(leaders.values())):
@@ -309,7 +320,7 @@ async def _offsets(
         for place, leader in leaders.items():
             if leader == node:
                 queries.setdefault(place.topic, []).append((place.partition, which))
-        answer = await client.send(node, OffsetRequest(-1, _READ_COMMITTED, list(queries.items())))
+        answer = await client.send(node, OffsetRequest(-1, isolation, list(queries.items())))
         for topic, items in answer.topics:
             for partition, code, *rest in items:
                 if code:
