@@ -16,7 +16,7 @@ from bus.protocol.timestamps import format_ms
 from consumers.audit.rows import LOST
 from consumers.audit.store import AuditRecord
 
-__all__ = ["QUERIES", "Question", "answer", "described", "final_states"]
+__all__ = ["QUERIES", "Question", "answer", "described", "facts_of", "final_states"]
 
 _ORIGINALS: Final = frozenset({"message", "reply", "mail"})
 _POLICY: Final = frozenset(

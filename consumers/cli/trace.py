@@ -12,8 +12,12 @@ import click
 import msgspec
 
 from bus.clock import SystemClock
+from bus.errors import BusError
 from bus.protocol.identifiers import is_text_id
+from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
+from consumers.audit.reading import read_audit
+from consumers.audit.timeline import with_audit
 from consumers.cli.blame import risk_in
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import OneOf
@@ -34,6 +38,7 @@ from consumers.lineage.timeline import Timeline, mermaid_of, timeline_of, tree_l
 __all__ = ["trace"]
 
 _OUTPUTS: Final = ("table", "json", "mermaid")
+_MOST: Final = 10_000
 
 
 @click.command()
@@ -44,7 +49,8 @@ _OUTPUTS: Final = ("table", "json", "mermaid")
 def trace(session: CommandSession, *, conversation: str, jwks: Path | None, target: str | None) -> int:
     """Show a conversation: its messages in the order of time, and the tree of causes.
 
-    Marks say what became of a message: dead letters, retries, redrives, and what does not hold. The conversation of a
+    Marks say what became of a message: dead letters, retries, redrives, and what does not hold. Messages that the log
+    does not have any more come from the audit, where there is one. The conversation of a
     message is in its metadata: `sealbus tail TYPE --output json`.
 
     \b
@@ -70,6 +76,7 @@ def trace(session: CommandSession, *, conversation: str, jwks: Path | None, targ
                     transport, namespace, conversation, told=lambda read: progress.show(0, read)
                 )
         timeline = timeline_of(copies, namespace=namespace, risk_of=risk_in(registry), verifier=verifier)
+        timeline = await _with_audit(settings, timeline, conversation)
         if not timeline.events:
             raise click.BadParameter(
                 f"there is no conversation {printable(conversation)} in namespace {namespace}",
@@ -79,6 +86,18 @@ def trace(session: CommandSession, *, conversation: str, jwks: Path | None, targ
         return 0
 
     return execute(body)
+
+
+async def _with_audit(settings: Settings, timeline: Timeline, conversation: str) -> Timeline:
+    """Return *timeline* with what only the audit has; the log's own where the audit does not answer."""
+    try:
+        async with read_audit(settings) as store:
+            return (
+                timeline if store is None else with_audit(timeline, await store.conversation(conversation, most=_MOST))
+            )
+    except BusError as error:
+        click.echo(f"hint: {printable(str(error))}; this is what the log has", err=True)
+        return timeline
 
 
 for _parameter in trace.params:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -21,14 +21,13 @@ from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Transport
 from bus.trust.opening import believed_keys
-from consumers.audit.databases import audit_url, open_database
+from consumers.audit.reading import read_audit
 from consumers.audit.store import AuditStore
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import LetterState, load_states
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, Result
 from consumers.deadletters.selection import Selection
-from consumers.inbox.open import is_missing_file
 from consumers.operations.doctor import CheckResult
 from consumers.operations.examination import examine_here, examine_log, log_fault, readable, worst_first
 from consumers.operations.letter_watch import ListedLetter
@@ -144,29 +143,9 @@ class Console:
         """Return the keys that are believed. Raises ConfigurationError."""
         return believed_keys(self.settings, self.clock)
 
-    @asynccontextmanager
-    async def audit(self) -> AsyncGenerator[AuditStore | None]:
-        """Yield the audit's store; None where there is none yet."""
-        try:
-            url = audit_url(self.settings)
-        except ConfigurationError:
-            url = ""
-        if not url or is_missing_file(url):
-            yield None
-            return
-        store = AuditStore(
-            open_database(url, shared_files=self.settings.bus.shared_files), namespace=self.settings.bus.namespace
-        )
-        try:
-            await store.open(create=False)
-        except ConfigurationError:
-            await store.close()
-            yield None
-            return
-        try:
-            yield store
-        finally:
-            await store.close()
+    def audit(self) -> AbstractAsyncContextManager[AuditStore | None]:
+        """Open the audit's store; None where there is none yet."""
+        return read_audit(self.settings)
 
     def start_redrive(self, selection: Selection, *, who: str, why: str, is_dry: bool) -> RedriveRun:
         """Begin to count what *selection* means, and unless *is_dry* to send it back."""

@@ -221,6 +221,21 @@ def test_rows_are_compared_with_what_the_log_still_has(desk: Any) -> None:
     assert "time of append" in faults[1]["text"]
 
 
+def test_a_conversation_that_the_log_has_lost_is_traced_from_the_audit(desk: Any) -> None:
+    said(desk, "audit", "run", "--once")
+    rows = objects(desk, "audit", "export")
+    ended = next(row["conversation"] for row in rows if row["type"] == "desk.result")
+    died = next(row["conversation"] for row in rows if row["kind"] == "dlq")
+    before = {name: objects(desk, "trace", name) for name in (ended, died)}
+    with sqlite3.connect(desk.path / "sealbus.db", isolation_level=None) as log:
+        log.execute("DELETE FROM records")
+    for name, events in before.items():
+        kept = objects(desk, "trace", name)
+        same = ("number", "message_id", "cause", "sender", "message_type", "place")
+        assert [[event[key] for key in same] for event in kept] == [[event[key] for key in same] for event in events]
+        assert all(event["marks"] == ["from the audit", *events[at]["marks"]] for at, event in enumerate(kept))
+
+
 def test_what_is_erased_is_nowhere_and_the_chain_holds(desk: Any) -> None:
     said(desk, "audit", "run", "--once")
     assert ALICE.encode() in (desk.path / "sealbus-audit.db").read_bytes()
