@@ -1,4 +1,4 @@
-"""`sealbus dlq list|show`: dead letters, their reasons, and what was done to them.
+"""`sealbus dlq list|causes|show|adapt`: dead letters, their reasons, and what was done to them.
 
 Owns the list and finding one letter; `redrive` and `purge` are modules of their own. `consumers.deadletters.letters`
 reads letters, `consumers.cli.dlq.letter_view` formats one.
@@ -20,10 +20,12 @@ from consumers.cli.dlq.near_misses import near_misses
 from consumers.cli.dlq.places import find_letter, parse_place
 from consumers.cli.dlq.purge import purge
 from consumers.cli.dlq.redrive import redrive
+from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import bars, print_json, print_table
 from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.cli.shell import VerbGroup
+from consumers.deadletters.adapter import adapter_of
 from consumers.deadletters.causes import Cause, cause_of
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letter_state import LetterState, State, Step, load_states, state_of, told_of
@@ -42,6 +44,7 @@ def dlq() -> None:
       sealbus dlq list
       sealbus dlq list --type research.request --reason schema_violation --since 2h
       sealbus dlq show agents.research.request.dlq/0/3
+      sealbus dlq adapt order.placed 0 3 --app agents:app
       sealbus dlq redrive --reason schema_violation --dry-run
       sealbus dlq purge --reason malformed
     """
@@ -184,6 +187,54 @@ def show(session: CommandSession, place: tuple[str, ...], raw: bool, target: str
             for line in as_text(*facts):
                 click.echo(line)
         return 0
+
+    return execute(body)
+
+
+@dlq.command()
+@click.argument("place", nargs=-1, required=True, metavar="TOPIC PARTITION OFFSET")
+@app_option
+@with_session
+def adapt(session: CommandSession, place: tuple[str, ...], target: str | None) -> int:
+    """Write an upcaster that would let a dead message pass, for you to review: names alike, values that convert.
+
+    For letters whose data the type of today refuses (schema_violation, unsupported_version). Give the type the version
+    that is named, with the function among its upcasters; then redrive the cause.
+
+    \b
+    Examples:
+      sealbus dlq adapt order.placed 0 3 --app agents:app >> upcasters.py
+      sealbus dlq adapt agents.order.placed.dlq/0/3 --app agents:app --output json
+
+    \b
+    Exit codes: 0 written, 1 with questions that it leaves open (they raise), 2 there is nothing to adapt.
+    """
+    name, partition, offset = parse_place(place)
+    app = app_of(target)
+    settings = session.settings(app)
+
+    async def body(_: object) -> int:
+        async with session.open(settings) as transport:
+            record = await find_letter(transport, settings, name, partition, offset)
+        message = read_dead_letter(record).message
+        kind = None if message is None else registry_of(app).get(message.message_type)
+        if message is None or kind is None:
+            raise click.BadParameter("its type is not known here: name your app with --app MODULE:APP")
+        data = msgspec.json.decode(message.data)
+        major = int(message.metadata.schema_version.partition(".")[0])
+        made = adapter_of(kind, data, major) if isinstance(data, dict) else None
+        if made is None:
+            raise click.BadParameter("its data, or its class, has no fields that could be compared")
+        if session.as_json:
+            print_json(msgspec.to_builtins(made))
+        else:
+            click.echo(made.source, nl=False)
+        click.echo(
+            f'hint: @payload("{kind.name}", version="{made.next_version}", upcasters={{{major}: {made.name}}}), '
+            "then `sealbus dlq redrive --cause N --wait`",
+            err=True,
+        )
+        return FAILED if made.open_questions else 0
 
     return execute(body)
 
