@@ -210,8 +210,8 @@ class InboxClient:
         """Ask the store for nothing; return why it did not answer, else ""."""
         try:
             await self._inbox.read("SELECT 1")
-        except InboxError as error:
-            return str(error) or "does not answer"
+        except Exception as error:  # noqa: BLE001 - whatever it was, it did not answer; who needs it meets the error itself
+            return str(error) or type(error).__name__
         return ""
 
     async def release(self, hold: ActiveClaim) -> None:
