@@ -178,6 +178,7 @@ class AuditSettings(_Section, frozen=True):
     checkpoint_s: Duration
     anchor: str
     keep_s: Pause
+    keep_sensitive_s: Pause
 
 
 class KafkaSettings(_Section, frozen=True):

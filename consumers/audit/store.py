@@ -90,6 +90,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str = ""
     message_id: str = ""
     containing: str = ""
+    classifications: tuple[str, ...] = ()
 
 
 class AuditStore:
@@ -316,6 +317,11 @@ def _conditions(what: Erasure) -> tuple[list[str], list[Any]]:
             # An answer to somebody has them as its recipient.
             also = f" OR c.recipient = ${len(arguments)}" if name == "sender" else ""
             conditions.append(f"(c.{column} = ${len(arguments)}{also})")
+    if what.classifications:
+        first = len(arguments) + 1
+        arguments += what.classifications
+        places = ", ".join(f"${number}" for number in range(first, len(arguments) + 1))
+        conditions.append(f"c.classification IN ({places})")
     if what.containing:
         # As JSON writes it: the facts are JSON.
         arguments.append(msgspec.json.encode(what.containing)[1:-1].decode())

@@ -7,6 +7,7 @@ inserts the rows. A record is one row, whatever is killed (design part two 18).
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -39,6 +40,7 @@ _LOOK_S: Final = 0.5
 """A partition at whose end the trail stands is looked at again after so long."""
 _AGAIN_S: Final = 2.0
 _KEEPING_S: Final = 3_600.0
+_SENSITIVE: Final = ("confidential", "restricted")
 _KEY_BYTES: Final = 32
 _SEND_S: Final = 10.0
 
@@ -56,6 +58,8 @@ class TrailSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The file that checkpoints are appended to, too; empty: none."""
     keep_s: float
     """After so long content is erased; the rows stay. 0: never."""
+    keep_sensitive_s: float = 0.0
+    """The same for confidential and restricted content. 0: as `keep_s`."""
 
 
 class AuditTrail:
@@ -99,11 +103,14 @@ class AuditTrail:
 
     async def run(self, *, until_caught_up: bool = False, told: Callable[[int, int], object] = lambda *_: None) -> None:
         """Follow the log until cancelled, or to its present end; *told* hears of rows written and records behind."""
-        checkpoint_s = keeping_s = self._clock.monotonic_s()
+        checkpoint_s, keeping_s = self._clock.monotonic_s(), -math.inf
         try:
             while True:
                 try:
                     count = await self._round(told)
+                    if self._clock.monotonic_s() - keeping_s >= _KEEPING_S:
+                        await self.forget_old()
+                        keeping_s = self._clock.monotonic_s()
                 except BusError as error:
                     self._metrics.up.set(0)
                     _log.warning("audit.waits", error=str(error))
@@ -113,15 +120,12 @@ class AuditTrail:
                     continue
                 self._metrics.up.set(1)
                 self._metrics.behind.set(max(0, self.behind))
+                now_s = self._clock.monotonic_s()
                 if until_caught_up and not count:
                     return
-                now_s = self._clock.monotonic_s()
                 if now_s - checkpoint_s >= self._settings.checkpoint_s:
                     checkpoint_s = now_s
                     await self.checkpoint()
-                if self._settings.keep_s and now_s - keeping_s >= _KEEPING_S:
-                    keeping_s = now_s
-                    await self.forget_old()
                 if not count:
                     await self._clock.sleep(_LOOK_S)
         finally:
@@ -250,9 +254,16 @@ class AuditTrail:
             self._told[topic, partition] = head.rows
 
     async def forget_old(self) -> int:
-        """Erase the content of rows that are older than `keep_s`."""
-        before_ms = await self._store.now_ms() - int(self._settings.keep_s * 1000)
-        return await self._store.erase(Erasure(), who="retention", why="audit.keep_s", before_ms=before_ms)
+        """Erase the content of rows that are older than `keep_s`, or `keep_sensitive_s`; return of how many."""
+        now_ms, count = await self._store.now_ms(), 0
+        for name, keep_s, what in (
+            ("keep_s", self._settings.keep_s, Erasure()),
+            ("keep_sensitive_s", self._settings.keep_sensitive_s, Erasure(classifications=_SENSITIVE)),
+        ):
+            if keep_s:
+                before_ms = now_ms - int(keep_s * 1000)
+                count += await self._store.erase(what, who="retention", why=f"audit.{name}", before_ms=before_ms)
+        return count
 
 
 def _next(heads: Mapping[tuple[str, int], AuditHead], place: tuple[str, int]) -> int:

@@ -106,6 +106,7 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
                     checkpoint_s=settings.audit.checkpoint_s,
                     anchor=settings.audit.anchor,
                     keep_s=settings.audit.keep_s,
+                    keep_sensitive_s=settings.audit.keep_sensitive_s,
                 ),
                 registry=registry_of(app),
                 verifier=believed_keys(settings, clock),

@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
+from bus.protocol.envelope import Security
+from sealbus import connect, payload
 from tests.databases import Postgres, postgres_server
 
 ALICE = "alice@example.org"
@@ -234,6 +237,28 @@ def test_a_conversation_that_the_log_has_lost_is_traced_from_the_audit(desk: Any
         same = ("number", "message_id", "cause", "sender", "message_type", "place")
         assert [[event[key] for key in same] for event in kept] == [[event[key] for key in same] for event in events]
         assert all(event["marks"] == ["from the audit", *events[at]["marks"]] for at, event in enumerate(kept))
+
+
+def test_sensitive_content_is_kept_for_less_long(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_for_all(folder, monkeypatch, {"SEALBUS_AUDIT__KEEP_SENSITIVE_S": "1s"})
+
+    async def publish() -> None:
+        made = msgspec.defstruct("Job", [("text", str)], frozen=True, kw_only=True)
+        kind: Any = payload("job.run", version="1.0.0")(made)
+        async with connect(f"sqlite:///{folder.path}/sealbus.db", agent="cli@svc") as bus:
+            for name in ("internal", "restricted"):
+                await bus.publish(kind(text=name), security=Security(data_classification=name))
+
+    asyncio.run(publish())
+    said(folder, "audit", "run", "--once")
+    time.sleep(1.1)
+    said(folder, "audit", "run", "--once")
+    rows = [row for row in objects(folder, "audit", "export") if row["kind"] == "message"]
+    assert sorted((row.get("erased", False), row["facts"].get("payload")) for row in rows) == [
+        (False, {"text": "internal"}),
+        (True, None),
+    ]
+    assert all(not report["faults"] for report in objects(folder, "audit", "verify"))
 
 
 def test_what_is_erased_is_nowhere_and_the_chain_holds(desk: Any) -> None:
