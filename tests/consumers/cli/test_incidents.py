@@ -319,6 +319,7 @@ def all_well(site: Site) -> dict[str, Callable[[], bool]]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_every_surface_tells_of_each_fault_and_of_its_end(on_kafka: tuple[Site, Any, Any]) -> None:
     site, cluster, postgres = on_kafka
@@ -403,6 +404,7 @@ def test_every_surface_tells_of_each_fault_and_of_its_end(on_kafka: tuple[Site, 
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(1_200)
 def test_under_load_every_scrape_succeeds_and_nothing_fires(on_kafka: tuple[Site, Any, Any]) -> None:
     """For WATCH_S seconds, 20 by default."""
@@ -443,6 +445,7 @@ def on_a_small_disk(folder: Any) -> Iterator[tuple[Site, Path]]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_every_surface_tells_of_a_full_disk(on_a_small_disk: tuple[Site, Path]) -> None:
     site, disk = on_a_small_disk
