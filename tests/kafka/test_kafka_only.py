@@ -158,7 +158,10 @@ async def test_a_transaction_that_somebody_has_left_open_is_told(opened, topic, 
     assert [entry["partitions"] for entry in told] == [[f"{topic}/0"]]
     assert await transport.admin.held_up([(topic, 0)]) == {(topic, 0): 2}
     await asyncio.to_thread(producer.abort_transaction, 20)
-    assert await transport.admin.held_up([(topic, 0)]) == {}
+    async with asyncio.timeout(20):
+        # The broker answers before the mark of the end is written.
+        while await transport.admin.held_up([(topic, 0)]):
+            await asyncio.sleep(0.05)
     assert [record.value for record in await receive(member, 1)] == [b"behind it"]
 
 
