@@ -15,12 +15,20 @@ import msgspec
 from bus.errors import ConfigurationError
 from bus.vocabulary.bus import AuditCheckpoint
 
-__all__ = ["read_anchor", "write_anchor"]
+__all__ = ["check_anchor", "read_anchor", "write_anchor"]
+
+
+def check_anchor(path: str) -> None:
+    """Raise ConfigurationError where the file cannot be appended to; it is created where it is missing."""
+    _append(path, b"")
 
 
 def write_anchor(path: str, checkpoint: AuditCheckpoint) -> None:
     """Append *checkpoint* durably. Raises ConfigurationError where the file cannot be written."""
-    line = msgspec.json.encode(checkpoint) + b"\n"
+    _append(path, msgspec.json.encode(checkpoint) + b"\n")
+
+
+def _append(path: str, line: bytes) -> None:
     try:
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
         try:

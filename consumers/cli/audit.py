@@ -28,7 +28,7 @@ from bus.transports.base import Transport
 from bus.transports.read_all import partition_of, scan
 from bus.trust.opening import open_trust
 from bus.vocabulary.bus import AuditCheckpoint
-from consumers.audit.anchor import read_anchor
+from consumers.audit.anchor import check_anchor, read_anchor
 from consumers.audit.databases import audit_url, open_database
 from consumers.audit.metrics import AuditMetrics
 from consumers.audit.queries import QUERIES, answer, described
@@ -93,6 +93,8 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
     app = app_of(target)
     settings, clock = session.settings(app), SystemClock()
     metrics = AuditMetrics()
+    if settings.audit.anchor:
+        check_anchor(settings.audit.anchor)
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport, _opened(settings, create=True) as store:

@@ -204,6 +204,9 @@ def test_the_anchor_knows_a_chain_that_was_written_anew_with_the_key(
     assert {fault["kind"] for fault in faults} == {"forged"}
     (desk.path / "anchor.ndjson").unlink()
     assert "cannot be read" in desk.call("audit", "verify").stderr
+    set_for_all(desk, monkeypatch, {"SEALBUS_AUDIT__ANCHOR": "nowhere/anchor.ndjson"})
+    wrong = desk.call("audit", "run", "--once")
+    assert (wrong.exit_code, "cannot be written" in wrong.stderr) == (78, True)
 
 
 def test_rows_are_compared_with_what_the_log_still_has(desk: Any) -> None:
