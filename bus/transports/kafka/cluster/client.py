@@ -132,8 +132,9 @@ class ClusterClient:
 
         async def question(client: AIOKafkaClient) -> dict[TopicPartition, int]:
             leaders = await _leaders(client, partitions)
-            stable = await _offsets(client, leaders, _LATEST)
+            # In this order: what is appended between the two answers lies behind no transaction.
             last = await _offsets(client, leaders, _LATEST, _READ_UNCOMMITTED)
+            stable = await _offsets(client, leaders, _LATEST)
             return {place: last[place] - stable[place] for place in partitions if last[place] > stable[place]}
 
         return await self.ask("reading offsets", question) if partitions else {}
