@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
-__all__ = ["cut", "masked", "redacted"]
+__all__ = ["MAX_LENGTH", "cut", "masked", "masked_member", "names_secret", "redacted"]
 
 _MASK: Final = "***"
 _NAMES: Final = (
@@ -54,13 +54,13 @@ _PATTERNS: Final = (
         _MASK,
     ),
 )
-_MAX_LENGTH: Final = 65_536
+MAX_LENGTH: Final = 65_536
 """No displayed text is longer: anything beyond is dropped unread."""
 
 
 def redacted(text: str) -> str:
     """Return at most 64 Ki characters of *text*, with everything that looks like a secret masked."""
-    text = text[:_MAX_LENGTH]
+    text = text[:MAX_LENGTH]
     for pattern, mask in _PATTERNS:
         text = pattern.sub(mask, text)
     return text
@@ -81,6 +81,11 @@ def masked(value: Any) -> Any:
     return _masked(value, 0)
 
 
+def masked_member(name: str, value: Any) -> Any:
+    """Return the value of one member as `masked` shows it: `***` where *name* says that it is a secret."""
+    return _MASK if _is_secret(name, value) else _masked(value, 1)
+
+
 def _masked(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return cut(redacted(value), _MOST_TEXT)
@@ -91,18 +96,21 @@ def _masked(value: Any, depth: int) -> Any:
     if isinstance(value, dict):
         pairs = list(value.items())[:_MOST_ITEMS]
         return {
-            cut(key, _MOST_TEXT): "***" if _is_secret(key[:_MOST_TEXT], each) else _masked(each, depth + 1)
-            for key, each in pairs
+            cut(key, _MOST_TEXT): _MASK if _is_secret(key, each) else _masked(each, depth + 1) for key, each in pairs
         }
     return value
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    is_count = isinstance(value, int | float) and name.endswith("tokens")
-    return _names_secret(name) and not is_count
+    is_count = isinstance(value, int | float) and name[:_MOST_TEXT].endswith("tokens")
+    return names_secret(name) and not is_count
+
+
+def names_secret(name: str) -> bool:
+    """Return whether a member of this *name* holds a secret, whatever it says."""
+    return _names_secret(name[:_MOST_TEXT])
 
 
 @lru_cache(maxsize=4096)
 def _names_secret(name: str) -> bool:
-    """Return whether a member of this *name* holds a secret, whatever it says."""
     return redacted(f"{name}=x") != f"{name}=x"

@@ -19,7 +19,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from bus.errors import trace_of
-from bus.redaction import cut, masked, redacted
+from bus.redaction import cut, masked_member, redacted
 from bus.telemetry.terminal import printable
 
 __all__ = [
@@ -135,7 +135,7 @@ def _harmless(name: str, value: Any) -> Any:
         return value
     if not isinstance(value, str | int | float):
         value = _plain(value)
-    (shown,) = masked({name: value}).values()
+    shown = masked_member(name, value)
     return cut(shown, _MAX_VALUE) if isinstance(shown, str) else shown
 
 

@@ -18,7 +18,7 @@ from bus.errors import BusError, ConfigurationError, TopicMissingError
 from bus.payloads.payload_types import Registry
 from bus.protocol.identifiers import is_message_id
 from bus.protocol.timestamps import format_ms
-from bus.redaction import masked, redacted
+from bus.redaction import cut, masked, masked_member, redacted
 from bus.topics.names import message_topic, read_topic
 from bus.transports.base import Record
 from bus.vocabulary import BUILT_IN
@@ -228,7 +228,7 @@ async def letter(request: _Request) -> Response[str]:
         finding=finding,
         told=told,
         lines=_lines(masked(data), found.pointer.removeprefix("/data")),
-        headers=[pair for name, value in record.headers for pair in masked({name: _text_of_bytes(value)}).items()],
+        headers=[(cut(name, 1_000), masked_member(name, _text_of_bytes(value))) for name, value in record.headers],
     )
 
 

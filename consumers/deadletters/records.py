@@ -16,7 +16,7 @@ from bus.errors import NameRefusedError, Reject, text_of, trace_of
 from bus.protocol import canonical
 from bus.protocol.reasons import gate_of
 from bus.protocol.timestamps import format_ms
-from bus.redaction import cut, masked, redacted
+from bus.redaction import MAX_LENGTH, cut, names_secret, redacted
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports.base import Headers, NewRecord, Record, check_topic_name
 
@@ -41,7 +41,6 @@ _MAX_REJECT: Final = 240
 # A pointer names a sender's field, which may be as long as the record.
 _MAX_POINTER = 1_024
 _OURS: Final = ("sb-", "__dlq.")
-_MOST_READ: Final = 65_536
 _NEVER_MS: Final = 10**15
 _FIRST_REASON: Final = "__dlq.errors.topic"
 
@@ -162,11 +161,11 @@ def _without_secrets(headers: Headers) -> Headers:
 
 
 def _masked(name: str, value: bytes) -> bytes:
-    if masked({name: "x"}) != {name: "x"}:
+    if names_secret(name):
         return b"***"
     # Latin-1 has a character for each byte; what is longer than the patterns look at is no known form of a secret.
     text = value.decode("latin-1")
-    return value if redacted(text) == text[:_MOST_READ] else redacted(text).encode("latin-1")
+    return value if redacted(text) == text[:MAX_LENGTH] else redacted(text).encode("latin-1")
 
 
 def stub(record: Record, letter: NewRecord, failure: Failure) -> NewRecord:
