@@ -55,13 +55,14 @@ def open_trust(
     return Trust(signer, verifier, NO_POLICY if policy is None else policy)
 
 
+def keyless(settings: Settings) -> Settings:
+    """Return *settings* for who reads and judges, and signs nothing: without a private key."""
+    return msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, key_file=""))
+
+
 def believed_keys(settings: Settings, clock: Clock) -> Verifier | None:
     """Return the keys of *settings*, None without any; private keys are not looked at. Raises ConfigurationError."""
-    keys_alone = msgspec.structs.replace(
-        settings,
-        trust=msgspec.structs.replace(settings.trust, key_file=""),
-        policy=msgspec.structs.replace(settings.policy, file=""),
-    )
+    keys_alone = msgspec.structs.replace(keyless(settings), policy=msgspec.structs.replace(settings.policy, file=""))
     return open_trust(keys_alone, "", clock=clock).verifier
 
 

@@ -12,13 +12,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import click
-import msgspec
 
 from bus.clock import SystemClock
 from bus.nearest import nearest
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
-from bus.trust.opening import open_trust
+from bus.trust.opening import keyless, open_trust
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import DURATION
@@ -186,7 +185,7 @@ def serve(session: CommandSession) -> int:
 @asynccontextmanager
 async def _opened(session: CommandSession, settings: Settings) -> AsyncGenerator[Directory]:
     clock = SystemClock()
-    trust = open_trust(_without_key(settings), "", clock=clock)
+    trust = open_trust(keyless(settings), "", clock=clock)
     async with session.open(settings) as transport:
         directory = Directory(
             transport,
@@ -200,10 +199,6 @@ async def _opened(session: CommandSession, settings: Settings) -> AsyncGenerator
             yield directory
         finally:
             await directory.close()
-
-
-def _without_key(settings: Settings) -> Settings:
-    return msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, key_file=""))
 
 
 def _described(entry: AgentEntry) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from bus.clock import Clock
 from bus.errors import BusError, ConfigurationError
 from bus.settings.schema import Settings
 from bus.transports.base import Transport
-from bus.trust.opening import open_trust
+from bus.trust.opening import keyless, open_trust
 from bus.trust.policy import NO_POLICY
 from consumers.inbox.open import inbox_url, is_missing_file, log_file, open_inbox
 from consumers.operations.survey import Survey
@@ -103,9 +103,7 @@ def _disk(name: str, folder: Path) -> CheckResult:
 def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> Iterator[CheckResult]:
     """Judge keys and policy, as the workers of *agents* would open them."""
     for agent in agents or ("",):
-        chosen = settings
-        if not agent:
-            chosen = msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, key_file=""))
+        chosen = settings if agent else keyless(settings)
         try:
             trust = open_trust(chosen, agent, clock=clock)
         except ConfigurationError as error:

@@ -16,7 +16,7 @@ from bus.errors import BusError, TopicMissingError
 from bus.settings.schema import Settings
 from bus.topics.names import read_topic
 from bus.transports.base import GroupInfo, PartitionRange, Transport
-from bus.trust.opening import open_trust
+from bus.trust.opening import keyless, open_trust
 from consumers.approvals.state import APPROVAL_SAGA
 from consumers.inbox.open import inbox_url, is_missing_file, open_inbox
 from consumers.operations.letter_watch import LetterWatch, OpenLetters
@@ -219,8 +219,7 @@ def state_of_group(
 @asynccontextmanager
 async def opened_surveyor(transport: Transport, settings: Settings, clock: Clock) -> AsyncGenerator[Surveyor]:
     """Yield what surveys the namespace of *settings*. Raises ConfigurationError for keys or policy that are wrong."""
-    keyless = msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, key_file=""))
-    trust = open_trust(keyless, "", clock=clock)
+    trust = open_trust(keyless(settings), "", clock=clock)
     directory = Directory(
         transport,
         namespace=settings.bus.namespace,

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from bus.clock import SystemClock
 from bus.errors import ConfigurationError, NotPermittedError
@@ -24,7 +23,6 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, app_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.operations import drift
-from consumers.worker.host import trusting
 
 if TYPE_CHECKING:
     from bus.settings.schema import Settings
@@ -162,15 +160,16 @@ def wanted_topics(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
     declared = app.declaration
     # A policy may want approvals: they need a mailbox, and topics of their own. Without its keys it is read elsewhere.
     if settings.policy.file:
-        keyless = msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, key_file=""))
+        from bus.trust.opening import keyless
+        from consumers.worker.host import trusting
+
         try:
-            declared = trusting(declared, keyless, SystemClock())
+            declared = trusting(declared, keyless(settings), SystemClock())
         except ConfigurationError as error:
             click.echo(f"hint: what the policy needs is left out: {printable(str(error))}", err=True)
-    types = sorted({kind.name for kind in app.registry} | declared.topic_types)
     replies = reply_topics(settings, [reply_topic(settings.bus.namespace, app.agent_id)])
     return [
-        *message_topics(settings, types),
+        *message_topics(settings, sorted(declared.topic_types)),
         *group_topics(settings, app.group, has_mailbox=declared.has_mailbox),
         *replies,
         *namespace_topics(settings),
