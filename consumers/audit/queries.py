@@ -15,10 +15,10 @@ from bus.payloads.payload_types import Registry
 from bus.protocol.timestamps import format_ms
 from consumers.audit.rows import LOST
 from consumers.audit.store import AuditRecord
+from consumers.lineage.log_search import ORIGINALS
 
 __all__ = ["QUERIES", "Question", "answer", "described", "facts_of", "final_states"]
 
-_ORIGINALS: Final = frozenset({"message", "reply", "mail"})
 _POLICY: Final = frozenset(
     {"unauthorized", "untrusted_instruction", "approval_invalid", "approval_rejected", "approval_timeout"}
 )
@@ -34,7 +34,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def _is_original(found: AuditRecord) -> bool:
-    return found.row.kind in _ORIGINALS
+    return found.row.kind in ORIGINALS
 
 
 def _is_begin(found: AuditRecord, facts: Mapping[str, Any], registry: Registry) -> bool:  # noqa: ARG001 - the table's form

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from consumers.audit.rows import AuditContent, AuditRow
+from consumers.lineage.log_search import ORIGINALS
 
 __all__ = ["EVENTS", "ProtocolCounter"]
 
@@ -47,7 +48,6 @@ _BY_REASON: Final = {
     "unsupported_version": "unsupported_version",
 }
 _CLAIMS: Final = ("claim.", "decision.", "review.", "task.result")
-_ORIGINALS: Final = frozenset({"message", "reply", "mail"})
 
 
 class ProtocolCounter:
@@ -65,7 +65,7 @@ class ProtocolCounter:
         """Yield the names of what *row* counts as."""
         if row.kind == "dlq" and row.reason in _BY_REASON:
             yield _BY_REASON[row.reason]
-        if row.kind not in _ORIGINALS or content is None or not content.message_id:
+        if row.kind not in ORIGINALS or content is None or not content.message_id:
             return
         yield "received"
         yield from self._of_ids(row, content)

@@ -8,12 +8,12 @@ import msgspec
 
 from consumers.audit.queries import facts_of
 from consumers.audit.store import AuditRecord
+from consumers.lineage.log_search import ORIGINALS
 from consumers.lineage.timeline import Timeline, TimelineEvent
 
 __all__ = ["with_audit"]
 
 _FROM = "from the audit"
-_ORIGINALS = frozenset({"message", "reply", "mail"})
 
 
 def with_audit(timeline: Timeline, rows: Sequence[AuditRecord]) -> Timeline:
@@ -39,7 +39,7 @@ def with_audit(timeline: Timeline, rows: Sequence[AuditRecord]) -> Timeline:
 
 
 def _event(copies: Sequence[AuditRecord]) -> TimelineEvent:
-    first = min(copies, key=lambda found: found.row.kind not in _ORIGINALS)
+    first = min(copies, key=lambda found: found.row.kind not in ORIGINALS)
     content = first.content
     assert content is not None  # noqa: S101 - others were left out
     row = first.row

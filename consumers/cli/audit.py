@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -29,9 +28,10 @@ from bus.transports.read_all import partition_of, scan
 from bus.trust.opening import open_trust
 from bus.vocabulary.bus import AuditCheckpoint
 from consumers.audit.anchor import check_anchor, read_anchor
-from consumers.audit.databases import audit_url, open_database
+from consumers.audit.databases import audit_url
 from consumers.audit.metrics import AuditMetrics
 from consumers.audit.queries import QUERIES, answer, described
+from consumers.audit.reading import opened_audit
 from consumers.audit.store import AuditHead, AuditStore, Erasure
 from consumers.audit.trail import AuditTrail, TrailSettings
 from consumers.audit.verification import ChainFault, ChainReport, compare_with_log, verify_chain
@@ -42,7 +42,6 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_of, app_option, believed_keys, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
-from consumers.inbox.open import is_missing_file, log_file
 from consumers.worker.metrics_server import MetricsServer
 from producers.connection import make_publisher
 from producers.publisher import Publisher
@@ -97,7 +96,7 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
         check_anchor(settings.audit.anchor)
 
     async def body(_: object) -> int:
-        async with session.open(settings) as transport, _opened(settings, create=True) as store:
+        async with session.open(settings) as transport, opened_audit(settings, create=True) as store:
             trail = AuditTrail(
                 transport,
                 store,
@@ -151,7 +150,7 @@ def verify(session: CommandSession, *, against_log: bool) -> int:
     settings = session.settings()
 
     async def body(_: object) -> int:
-        async with _opened(settings, create=False) as store:
+        async with opened_audit(settings, create=False) as store:
             checkpoints = await _checkpoints(session, settings)
             heads = await store.heads()
             reports = [
@@ -194,7 +193,7 @@ def query(session: CommandSession, *, name: str, conversation: str, target: str 
     settings = session.settings(app)
 
     async def body(_: object) -> int:
-        async with _opened(settings, create=False) as store:
+        async with opened_audit(settings, create=False) as store:
             rows = await store.conversation(conversation, most=_MOST_ROWS)
         if not rows:
             raise click.BadParameter(f"the audit has no conversation {printable(conversation)}")
@@ -234,7 +233,7 @@ def export(session: CommandSession, *, conversation: str | None, limit: int) -> 
     settings = session.settings()
 
     async def body(_: object) -> int:
-        async with _opened(settings, create=False) as store:
+        async with opened_audit(settings, create=False) as store:
             found = (
                 await store.all(since_ms=0, most=limit)
                 if conversation is None
@@ -275,7 +274,7 @@ def erase(
     settings = session.settings()
 
     async def body(_: object) -> int:
-        async with session.open(settings) as transport, _opened(settings, create=False) as store:
+        async with session.open(settings) as transport, opened_audit(settings, create=False) as store:
             if not yes:
                 click.confirm("Erase this content for ever?", abort=True, err=True)
             await prepare_journal(transport, settings)
@@ -293,19 +292,6 @@ def erase(
         return 0
 
     return execute(body)
-
-
-@asynccontextmanager
-async def _opened(settings: Settings, *, create: bool) -> AsyncGenerator[AuditStore]:
-    url = audit_url(settings)
-    if not create and is_missing_file(url):
-        raise ConfigurationError(f"there is no audit at {log_file(url)}: `sealbus audit run` writes it")
-    store = AuditStore(open_database(url, shared_files=settings.bus.shared_files), namespace=settings.bus.namespace)
-    try:
-        await store.open(create=create)
-        yield store
-    finally:
-        await store.close()
 
 
 def _shown(settings: Settings) -> str:

@@ -50,8 +50,8 @@ def trace(session: CommandSession, *, conversation: str, jwks: Path | None, targ
     """Show a conversation: its messages in the order of time, and the tree of causes.
 
     Marks say what became of a message: dead letters, retries, redrives, and what does not hold. Messages that the log
-    does not have any more come from the audit, where there is one. The conversation of a
-    message is in its metadata: `sealbus tail TYPE --output json`.
+    does not have any more come from the audit, where there is one. The conversation of a message is in its metadata:
+    `sealbus tail TYPE --output json`.
 
     \b
     Examples:
@@ -92,9 +92,8 @@ async def _with_audit(settings: Settings, timeline: Timeline, conversation: str)
     """Return *timeline* with what only the audit has; the log's own where the audit does not answer."""
     try:
         async with read_audit(settings) as store:
-            return (
-                timeline if store is None else with_audit(timeline, await store.conversation(conversation, most=_MOST))
-            )
+            rows = [] if store is None else await store.conversation(conversation, most=_MOST)
+            return with_audit(timeline, rows)
     except BusError as error:
         click.echo(f"hint: {printable(str(error))}; this is what the log has", err=True)
         return timeline

@@ -95,12 +95,13 @@ def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
         metrics.lag_seconds.labels(group, lag.topic, lag.partition).set(lag.seconds)
 
 
-async def watch(  # noqa: PLR0917
+async def watch(
     transport: Transport,
     held: Callable[[], Sequence[Partition]],
     clock: Clock,
     metrics: Metrics,
     group: str,
+    *,
     told: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Measure and publish the lag of the *held* partitions at intervals, for ever; tell each time why not, or "".

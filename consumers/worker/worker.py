@@ -173,7 +173,12 @@ class Worker:
         Raises errors that no retry can repair: a lost log, an offset out of range, a dead background task.
         """
         measuring = lag.watch(
-            self._transport, self._partitions.all, self._clock, self._metrics, self._plan.group, self._note_lag_error
+            self._transport,
+            self._partitions.all,
+            self._clock,
+            self._metrics,
+            self._plan.group,
+            told=self._note_lag_error,
         )
         works = [self._keep(), measuring]
         works += [] if self._claims is None else [self._watch_inbox(self._claims)]
