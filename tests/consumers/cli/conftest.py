@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -60,6 +61,19 @@ class Folder:
             "PYTHONPATH": str(ROOT)
         }
 
+    def apart(self, *arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        """In a process of its own, until it has ended."""
+        return subprocess.run(
+            [sys.executable, "-m", "consumers.cli", *arguments],
+            cwd=self.path,
+            env=self.environment() | environment,
+            input=stdin,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=90,
+        )
+
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """In a process of its own."""
         streams: dict[str, Any] = {
@@ -90,6 +104,13 @@ class Folder:
         """A file of *count* payloads."""
         (self.path / "jobs.ndjson").write_text("".join(f'{{"number":{number}}}\n' for number in range(count)))
         return "jobs.ndjson"
+
+    @staticmethod
+    def free_port() -> int:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port: int = sock.getsockname()[1]
+            return port
 
     @staticmethod
     def wait_until(holds: Callable[[], bool], within_s: float = 20.0) -> None:

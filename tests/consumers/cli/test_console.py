@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,9 +111,8 @@ def shop(folder: Any) -> Any:
 
 def call(folder: Any, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """In a process of its own: the browser's driver has an event loop in this one."""
-    command = [sys.executable, "-m", "consumers.cli", *arguments]
-    options: dict[str, Any] = {"cwd": folder.path, "env": folder.environment(), "timeout": 60}
-    return subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, **options)
+    found: subprocess.CompletedProcess[str] = folder.apart(*arguments, stdin=stdin)
+    return found
 
 
 def publish(folder: Any, kind: str, rows: list[dict[str, Any]], sender: str) -> None:

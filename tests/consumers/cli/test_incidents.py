@@ -7,9 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,8 +23,8 @@ import pytest
 from clusters import started
 
 from tests.databases import Postgres
+from tests.prometheus import Prometheus
 
-RULES = Path(__file__).resolve().parents[3] / "deploy" / "prometheus" / "rules.yaml"
 STORY_S = 30.0
 """Within so many seconds every surface tells of a fault."""
 
@@ -108,29 +106,6 @@ time.time = lambda: _time() + 30
 time.time_ns = lambda: _time_ns() + 30_000_000_000
 """
 
-CONFIG = """
-global: {{scrape_interval: 1s, evaluation_interval: 1s}}
-rule_files: [{rules}]
-scrape_configs:
-  - job_name: sealbus-worker
-    static_configs: [{{targets: ["127.0.0.1:{one}", "127.0.0.1:{two}"]}}]
-  - job_name: sealbus-exporter
-    static_configs: [{{targets: ["127.0.0.1:{exporter}"]}}]
-  - job_name: sealbus-audit
-    static_configs: [{{targets: ["127.0.0.1:{audit}"]}}]
-"""
-
-
-def free_ports(*names: str) -> dict[str, int]:
-    found = {}
-    held = [socket.socket() for _ in names]
-    for name, each in zip(names, held, strict=True):
-        each.bind(("127.0.0.1", 0))
-        found[name] = each.getsockname()[1]
-    for each in held:
-        each.close()
-    return found
-
 
 def got(url: str) -> tuple[int, str]:
     try:
@@ -150,7 +125,8 @@ class Site:
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.environment: dict[str, str] = {}
         """For the commands that are called."""
-        self.ports = free_ports("one", "two", "exporter", "audit", "console", "prometheus")
+        self.ports = {name: folder.free_port() for name in ("one", "two", "exporter", "audit", "console")}
+        self.prometheus: Prometheus | None = None
         self.common = ("--bus", url, "--config", "sealbus.toml")
         (folder.path / "agents.py").write_text(AGENTS)
         (folder.path / "policy.toml").write_text(POLICY)
@@ -173,23 +149,12 @@ class Site:
         self.begin("exporter", "exporter", "--port", str(self.ports["exporter"]), "--every", "2s")
         self.begin("audit", "audit", "run", "--app", "agents:app", "--metrics-port", str(self.ports["audit"]))
         self.begin("console", "console", "--port", str(self.ports["console"]), "--read-only")
-        config = self.folder.path / "prometheus.yaml"
-        config.write_text(CONFIG.format(rules=RULES, **self.ports))
-        prometheus = shutil.which("prometheus")
-        if prometheus is None:
-            missing = "there is no prometheus: apt-get install prometheus"
-            pytest.fail(missing) if os.environ.get("REQUIRE_PROMETHEUS") else pytest.skip(missing)
-        with (self.folder.path / "prometheus.log").open("w") as log:
-            self.processes["prometheus"] = subprocess.Popen(
-                [
-                    prometheus,
-                    f"--config.file={config}",
-                    f"--storage.tsdb.path={self.folder.path / 'tsdb'}",
-                    f"--web.listen-address=127.0.0.1:{self.ports['prometheus']}",
-                ],
-                stdout=log,
-                stderr=log,
-            )
+        jobs = {
+            "sealbus-worker": [self.ports["one"], self.ports["two"]],
+            "sealbus-exporter": [self.ports["exporter"]],
+            "sealbus-audit": [self.ports["audit"]],
+        }
+        self.prometheus = Prometheus(self.folder.path, self.folder.free_port(), jobs)
 
     def begin(self, name: str, *words: str, **environment: str) -> None:
         with (self.folder.path / f"{name}.log").open("a") as log:
@@ -213,18 +178,14 @@ class Site:
             process.wait(20)
 
     def close(self) -> None:
+        if self.prometheus is not None:
+            self.prometheus.close()
         for name in list(self.processes):
             self.processes[name].kill()
             self.processes.pop(name).wait(20)
 
     def call(self, *words: str, stdin: str = "", code: int | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "consumers.cli", *words]
-        options: dict[str, Any] = {
-            "cwd": self.folder.path,
-            "env": self.folder.environment() | self.environment,
-            "timeout": 90,
-        }
-        found = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, **options)
+        found: subprocess.CompletedProcess[str] = self.folder.apart(*words, stdin=stdin, **self.environment)
         assert code is None or found.returncode == code, found.stdout + found.stderr
         return found
 
@@ -241,15 +202,10 @@ class Site:
         }
 
     def alerts(self) -> set[str]:
-        query = urllib.parse.quote('ALERTS{alertstate="firing"}')
-        status, text = got(f"http://127.0.0.1:{self.ports['prometheus']}/api/v1/query?query={query}")
-        return {each["metric"]["alertname"] for each in json.loads(text)["data"]["result"]} if status == 200 else set()
+        return set() if self.prometheus is None else self.prometheus.firing()
 
-    def asked(self, query: str) -> float:
-        """The value of a PromQL expression with one."""
-        url = f"http://127.0.0.1:{self.ports['prometheus']}/api/v1/query?query={urllib.parse.quote(query)}"
-        found = json.loads(got(url)[1])["data"]["result"]
-        return float(found[0]["value"][1])
+    def asked(self, expression: str) -> float:
+        return 0.0 if self.prometheus is None else self.prometheus.value(expression)
 
     def doctor(self) -> dict[str, str]:
         """Area and text of every fault and hint."""

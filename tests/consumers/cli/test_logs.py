@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import urllib.request
 from typing import Any
 
@@ -42,13 +41,6 @@ def run(job: Job) -> None:
 
 
 GROUP = "worker-svc-ed7e5b97"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def lines(folder: Any) -> list[dict[str, Any]]:
@@ -100,7 +92,7 @@ def test_without_debug_a_handled_message_has_no_line(talking: Any) -> None:
 
 
 def test_every_series_of_a_group_is_there_before_its_first_message(folder: Any) -> None:
-    folder.worker("--metrics-port", str(port := free_port()))
+    folder.worker("--metrics-port", str(port := folder.free_port()))
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
     for series in (
         'sealbus_settled_total{group="%s",outcome="dead",reason="rejected",type="job.run"} 0.0',
@@ -139,7 +131,7 @@ async def run(job: Job) -> None:
 
 def test_who_asks_for_openmetrics_is_told_the_trace_of_a_slow_run_and_of_a_death(folder: Any) -> None:
     (folder.path / "agents.py").write_text(SLOW)
-    folder.worker("--metrics-port", str(port := free_port()))
+    folder.worker("--metrics-port", str(port := folder.free_port()))
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 
     async def publish() -> None:

@@ -6,10 +6,8 @@ import asyncio
 import html
 import json
 import re
-import socket
 import sqlite3
 import subprocess
-import sys
 import urllib.request
 from functools import partial
 from typing import Any
@@ -66,13 +64,6 @@ async def run(job: Job, context: Context) -> None:
 """
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
 def read(url: str, path: str = "/metrics") -> str:
     with urllib.request.urlopen(url + path, timeout=10) as answer:  # noqa: S310 - of this test
         text: str = answer.read().decode()
@@ -81,10 +72,8 @@ def read(url: str, path: str = "/metrics") -> str:
 
 def call(folder: Any, *words: str, stdin: str = "", **environment: str) -> str:
     """What a command says, on both streams."""
-    command = [sys.executable, "-m", "consumers.cli", *words]
-    options: dict[str, Any] = {"cwd": folder.path, "env": folder.environment() | environment, "timeout": 60}
-    found = subprocess.run(command, input=stdin, text=True, capture_output=True, check=False, **options)
-    return found.stdout + found.stderr
+    found = folder.apart(*words, stdin=stdin, **environment)
+    return str(found.stdout + found.stderr)
 
 
 def told(text: str) -> set[str]:
@@ -97,7 +86,7 @@ def told(text: str) -> set[str]:
 @pytest.mark.timeout(180)
 def test_no_surface_shows_a_secret(folder: Any) -> None:
     (folder.path / "agents.py").write_text(AGENTS)
-    ports = {name: free_port() for name in ("worker", "exporter", "audit", "console")}
+    ports = {name: folder.free_port() for name in ("worker", "exporter", "audit", "console")}
     folder.worker("--metrics-port", str(ports["worker"]), "--log-level", "debug")
     logs = {}
     for name, words in {
@@ -189,7 +178,7 @@ def crawled(url: str, most: int = 200) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_a_password_in_the_settings_is_shown_nowhere(folder: Any) -> None:
-    url = f"postgresql://me:{SECRETS['url']}@127.0.0.1:{free_port()}/db"
+    url = f"postgresql://me:{SECRETS['url']}@127.0.0.1:{folder.free_port()}/db"
     settings = {"SEALBUS_INBOX__URL": url, "SEALBUS_AUDIT__URL": url, "SEALBUS_KAFKA__PASSWORD": SECRETS["password"]}
     words = [["doctor"], ["doctor", "agents:app"], ["config"], ["audit", "verify"], ["processes", "list"]]
     words += [["worker", "agents:app", "--log-level", "debug"], ["audit", "run", "--once"]]
@@ -202,7 +191,7 @@ def test_a_password_in_the_settings_is_shown_nowhere(folder: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_names_of_strangers_and_conversations_make_no_series(folder: Any) -> None:
-    ports = {name: free_port() for name in ("worker", "exporter", "audit")}
+    ports = {name: folder.free_port() for name in ("worker", "exporter", "audit")}
     folder.worker("--metrics-port", str(ports["worker"]))
     folder.start("exporter", "--port", str(ports["exporter"]), "--every", "1s", stderr=subprocess.DEVNULL)
     folder.start("audit", "run", "--metrics-port", str(ports["audit"]), stderr=subprocess.DEVNULL)
