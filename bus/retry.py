@@ -12,7 +12,18 @@ import msgspec
 
 from bus.protocol.envelope import BackoffKind, RetryPolicy
 
-__all__ = ["Retry", "asked_by"]
+__all__ = ["PROGRAM_ERRORS", "Retry", "asked_by"]
+
+PROGRAM_ERRORS: Final = (
+    TypeError,
+    NameError,
+    AttributeError,
+    ImportError,
+    SyntaxError,
+    AssertionError,
+    NotImplementedError,
+)
+"""Errors that the same code raises again: a run that ended by one is repeated once, in case another version runs it."""
 
 _BACKOFFS: Final = get_args(BackoffKind)
 
@@ -28,14 +39,22 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     At most *attempts* runs (1: no repetition). The wait before a repetition is *base_s* seconds ("constant"), grows by
     *base_s* each time ("linear"), or doubles each time ("exponential"), up to *cap_s* seconds; a fifth of it is random.
 
+    Exceptions that are among *never* are not repeated: the message is dead at once, `rejected`. With *only*, no others
+    than these are, beside those of the bus and a timeout. Errors of the program (TypeError, NameError and the like:
+    `PROGRAM_ERRORS`) are repeated once, unless *only* names them: the same code fails again.
+
+        @app.on(Order, retry=Retry(only=(ConnectionError, TimeoutError)))
+
     The retry of a message can only make that of its handler shorter: fewer runs, and shorter waits. It has at most 100
-    attempts. Raises TypeError and ValueError, which name the argument.
+    attempts, and neither *only* nor *never*. Raises TypeError and ValueError, which name the argument.
     """
 
     attempts: int = 5
     backoff: BackoffKind = "exponential"
     base_s: float = 0.2
     cap_s: float = 300.0
+    only: tuple[type[Exception], ...] = ()
+    never: tuple[type[Exception], ...] = ()
 
     def __post_init__(self) -> None:
         if self.attempts.__class__ is not int:
@@ -49,11 +68,21 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
                 raise TypeError(_found(name, seconds, "seconds, such as 0.5"))
             if not 0 <= seconds <= math.inf:
                 raise ValueError(_found(name, seconds, "seconds, 0 or more"))
+        for name, classes in (("only", self.only), ("never", self.never)):
+            if not isinstance(classes, tuple) or not all(
+                isinstance(each, type) and issubclass(each, Exception) for each in classes
+            ):
+                raise TypeError(_found(name, classes, "a tuple of exception classes, such as (ConnectionError,)"))
         if self.cap_s < self.base_s:
             raise ValueError(_found("cap_s", self.cap_s, f"at least base_s, which is {self.base_s:g}"))
 
     def policy(self) -> RetryPolicy:
-        """Return the form in which a message carries it; the rules of the envelope judge its ranges."""
+        """Return the form in which a message carries it; the rules of the envelope judge its ranges.
+
+        Raises ValueError for classes of exceptions, which a message cannot carry.
+        """
+        if self.only or self.never:
+            raise ValueError("only and never belong to a handler's retry: a message carries attempts and waits alone")
         most_s = 2**53 / 1000 - 1
         return RetryPolicy(
             backoff=self.backoff,

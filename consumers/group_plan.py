@@ -23,6 +23,7 @@ from bus.trust.policy import Policy
 from consumers.declaration import Declaration, Subscription
 from consumers.inbox.open import has_inbox
 from consumers.resilience.retry import Retry, Tier
+from consumers.state.delivery import Accepted, Delivery
 
 __all__ = ["GroupPlan", "GroupView", "leftover_tiers", "make_plan"]
 
@@ -63,6 +64,14 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...]
     view: GroupView
     app_version: str = "1.0.0"
+
+    def subscription_of(self, delivery: Delivery) -> Subscription | None:
+        """Return what handles *delivery* here, also where a gate has refused it; None where nothing does."""
+        if isinstance(delivery, Accepted):
+            return delivery.subscription
+        origin = read_topic(delivery.control.origin_topic)
+        known = self.view.mail if origin is not None and origin.kind == "mail" else self.view.subscriptions
+        return None if delivery.message is None else known.get(delivery.message.message_type)
 
     def timeout_of(self, subscription: Subscription) -> float:
         """Return the seconds that a run of *subscription* may take; inf: as long as its message lives."""

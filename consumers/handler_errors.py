@@ -1,13 +1,29 @@
-"""Handler errors: endings of a handler that are no decision of its own, and a lifespan that could not be opened.
+"""Handler errors: endings of a handler that are no decision of its own, and what decides where several errors come.
 
-A handler was cut, overran its deadline, or raised something that is no Exception.
+A handler was cut, overran its deadline, or raised something that is no Exception. Errors that come together, in a
+group, are decided by one order (`decision_in`).
 """
 
 from __future__ import annotations
 
-from bus.errors import BusError, Reject
+from collections.abc import Iterator
+from typing import Final
 
-__all__ = ["HandlerCutError", "HandlerGoneError", "HandlerTimeoutError", "LifespanError", "TaskCancelled"]
+from bus.errors import BusError, ContractError, DependencyDown, HandlerError, Reject, RetryLater
+from producers.outcomes import PublishRejected
+
+__all__ = [
+    "GaveUpError",
+    "HandlerCutError",
+    "HandlerGoneError",
+    "HandlerTimeoutError",
+    "LifespanError",
+    "TaskCancelled",
+    "breach_of",
+    "decision_in",
+    "is_decision",
+    "leaves_of",
+]
 
 
 class LifespanError(BusError):
@@ -25,6 +41,10 @@ class HandlerCutError(Exception):
     """The handler was cancelled because its partition or the worker goes away."""
 
 
+class GaveUpError(Exception):
+    """The partition was given away while a request was being repeated: its next owner settles the message."""
+
+
 class TaskCancelled(Reject):
     """The requester has cancelled the task that the handler works on."""
 
@@ -34,3 +54,61 @@ class TaskCancelled(Reject):
 
 class HandlerTimeoutError(Exception):
     """The handler overran its deadline and was cancelled."""
+
+
+def decision_in(error: Exception) -> Exception:
+    """Return the error that decides about the message of a run which *error* has ended.
+
+    A group, also a nested one, decides as its most decisive member would alone: the partition has gone, TaskCancelled,
+    Reject, the bus's own errors (refused for good before retriable), DependencyDown, RetryLater, any other. A group of
+    several others is returned as it is.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = [leaf for leaf in leaves_of(error) if isinstance(leaf, Exception)]
+    if not leaves:
+        return error
+    decisive = min(leaves, key=_rank)
+    return decisive if len(leaves) == 1 or _rank(decisive) < _ANY_OTHER else error
+
+
+def is_decision(error: Exception) -> bool:
+    """Tell whether *error* says what becomes of the message, as errors of the handler's own program do not."""
+    return _rank(error) < _ANY_OTHER
+
+
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors in *error*, a group at any depth, in their order; *error* itself where it is none."""
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for each in error.exceptions:
+        yield from leaves_of(each)
+
+
+def breach_of(error: BaseException) -> ContractError | None:
+    """Return the ContractError behind *error*: a payload or option that receivers refuse; None for a log failure."""
+    cause = error.__cause__ if isinstance(error, PublishRejected) else error
+    return cause if isinstance(cause, ContractError) else None
+
+
+_ANY_OTHER: Final = 7
+
+
+def _rank(error: Exception) -> int:
+    """Return the place of *error* in the order of decisions: a smaller one decides."""
+    match error:
+        case HandlerCutError() | GaveUpError():
+            return 0
+        case TaskCancelled():
+            return 1
+        case Reject():
+            return 2
+        case DependencyDown():
+            return 5
+        case RetryLater():
+            return 6
+        case BusError() if not isinstance(error, HandlerError):
+            return 3 if breach_of(error) is not None else 4
+        case _:
+            return _ANY_OTHER

@@ -80,18 +80,22 @@ class PublishSettings(_Section, frozen=True):
     timeout_s: Timeout
     max_message_bytes: Annotated[int, Meta(ge=1024, le=_MIB)]
     buffer_bytes: Annotated[int, Meta(ge=1024, le=2**40)]
+    cancel_grace_s: Annotated[float, Meta(ge=0, le=DAY_S, extra=DURATION)]
 
 
 class WorkerSettings(_Section, frozen=True):
     """A worker's load limits and time limits."""
 
     concurrency: Annotated[int, Meta(ge=1, le=10_000)]
+    max_waiting: Annotated[int, Meta(ge=1, le=1_000_000)]
     max_in_flight: Annotated[int, Meta(ge=1, le=1_000_000)]
     max_in_flight_bytes: Annotated[int, Meta(ge=1024, le=2**40)]
     timeout_s: Duration
     drain_timeout_s: Annotated[float, Meta(ge=0, le=7 * DAY_S, extra=DURATION)]
     commit_interval_s: Annotated[float, Meta(ge=0.01, le=DAY_S, extra=DURATION)]
     max_hops: Annotated[int, Meta(ge=0, le=10_000)]
+    early_s: Duration
+    max_early: Annotated[int, Meta(ge=1, le=1_000_000)]
     state_dir: Annotated[str, Meta(min_length=1, extra={"expected": "auto, off or a directory"})]
 
 

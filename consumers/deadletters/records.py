@@ -6,6 +6,7 @@ Owns their headers: what is added, kept byte for byte, and stripped. Appending t
 
 from __future__ import annotations
 
+import hashlib
 import traceback
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from bus.redaction import MAX_LENGTH, cut, names_secret, redacted
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports.base import Headers, NewRecord, Record, check_topic_name
 
-__all__ = ["CONTROL_HEADERS", "Control", "Failure", "bury", "is_origin", "read_control", "reappend", "stub"]
+__all__ = ["CONTROL_HEADERS", "Control", "Failure", "bury", "end_id", "is_origin", "read_control", "reappend", "stub"]
 
 CONTROL_HEADERS: Final = frozenset(
     (
@@ -140,18 +141,28 @@ def reappend(record: Record, control: Control, topic: str, partition: int | None
 
 
 def bury(
-    record: Record, control: Control, failure: Failure, *, group: str, now_ms: int, honoured: bool, details: bool
+    record: Record,
+    control: Control,
+    failure: Failure,
+    *,
+    group: str,
+    now_ms: int,
+    honoured: bool,
+    details: bool,
+    seal: str | None = None,
 ) -> NewRecord:
     """Return the dead letter of *record*.
 
-    *honoured*: it came from a retry or redrive topic, whose control headers are not the sender's.
+    *honoured*: it came from a retry or redrive topic, whose control headers are not the sender's. *seal* is that of its
+    message, None where there is none.
     """
     kept = _own_headers(record) if honoured else record.headers
+    identity = end_id(seal or canonical.digest(record.value or b""), group, control.redrive_count)
     return NewRecord(
         dead_letter_topic(control.origin_topic),
         record.key,
         record.value,
-        _without_secrets(kept) + _reasons(control, failure, group, now_ms, details=details),
+        _without_secrets(kept) + _reasons(control, failure, group, now_ms, identity, details=details),
     )
 
 
@@ -179,7 +190,15 @@ def stub(record: Record, letter: NewRecord, failure: Failure) -> NewRecord:
     return NewRecord(letter.topic, None, value, (*added, ("sb-dlq-stub", b"1")))
 
 
-def _reasons(control: Control, failure: Failure, group: str, now_ms: int, *, details: bool) -> Headers:
+def end_id(seal: str, group: str, redrive_count: int, what: str = "letter") -> str:
+    """Return the id of the end of a message in *group*: each repeat of the same end has the same one.
+
+    *seal* is that of the message, or the hash of a record that is none; *what* tells its letter from its report.
+    """
+    return hashlib.sha256(canonical.encode([what, seal, group, str(redrive_count)])).hexdigest()[:32]
+
+
+def _reasons(control: Control, failure: Failure, group: str, now_ms: int, identity: str, *, details: bool) -> Headers:
     headers: Headers = (
         (_FIRST_REASON, control.origin_topic.encode()),
         ("__dlq.errors.partition", b"%d" % control.origin_partition),
@@ -187,6 +206,7 @@ def _reasons(control: Control, failure: Failure, group: str, now_ms: int, *, det
         ("__dlq.errors.group", group.encode()),
         ("__dlq.errors.delivery.count", b"%d" % max(1, control.attempt)),
         ("__dlq.errors.message", failure.reason.encode()),
+        ("sb-dlq-id", identity.encode()),
         ("sb-dlq-reason", failure.reason.encode()),
         ("sb-dlq-gate", gate_of(failure.reason).encode()),
         ("sb-dlq-error", _describe(failure, details=details)),

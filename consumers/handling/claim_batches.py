@@ -6,12 +6,12 @@ After a claim or a store failure a slot takes the lane again (`consumers.handlin
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from bus.clock import Clock
 from bus.failpoints import reach
+from bus.own_context import OwnContext
 from consumers.handling.claims import ActiveClaim, ClaimRequest, InboxClient, ResultRequest
 from consumers.handling.exclusive import ExclusiveGate
 from consumers.inbox.base import Key
@@ -37,7 +37,9 @@ class ClaimBatcher:
         exclusive: ExclusiveGate,
         clock: Clock,
         wake: Callable[[], None],
+        own: OwnContext,
     ) -> None:
+        self._own = own
         self._claims = claims
         self._lanes = lanes
         self._dispositions = dispositions
@@ -55,7 +57,7 @@ class ClaimBatcher:
         self._lanes.ask()
         self._asks.append(asked)
         if len(self._asks) == 1:
-            asyncio.get_running_loop().call_soon(self._send_asks)
+            self._own.call_soon(self._send_asks)
 
     def finish(self, hold: ActiveClaim, lane: Lane[Delivery], delivery: Accepted) -> None:
         """Store that *delivery*, the head of *lane*, is done without outputs; the next delivery then runs."""
@@ -65,7 +67,7 @@ class ClaimBatcher:
         self._lanes.settle()
         self._ends.append(ResultRequest(hold.key, hold.token, hold.identity, lane=lane, delivery=delivery, hold=hold))
         if len(self._ends) == 1:
-            asyncio.get_running_loop().call_soon(self._send_ends)
+            self._own.call_soon(self._send_ends)
 
     # All requests of one turn of the loop become one question to the store.
 
@@ -108,18 +110,18 @@ class ClaimBatcher:
         self._dispositions.succeeded(delivery)
         following = self._lanes.finish(lane)
         if following is not None:
-            self._lanes.release(lane, following.priority)
+            self._lanes.release(lane, following.priority, deep=following.is_deep)
 
     def _wake_soon(self) -> None:
         # Some stores answer a batch one by one: wake once per turn of the loop.
         if not self._waking:
             self._waking = True
-            asyncio.get_running_loop().call_soon(self._wake_now)
+            self._own.call_soon(self._wake_now)
 
     def _wake_now(self) -> None:
         self._waking = False
         self._wake()
 
     def _again(self, lane: Lane[Delivery]) -> None:
-        self._lanes.release(lane, lane.head.priority)
+        self._lanes.release(lane, lane.head.priority, deep=lane.head.is_deep)
         self._wake()

@@ -23,7 +23,20 @@ from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
-from consumers.inbox.base import AlreadyDone, Ask, Claim, Claimed, Conflict, End, Inbox, KeepsCrashing, Key, Transaction
+from consumers.declaration import Subscription
+from consumers.inbox.base import (
+    AlreadyDead,
+    AlreadyDone,
+    Ask,
+    Claim,
+    Claimed,
+    Conflict,
+    End,
+    Inbox,
+    KeepsCrashing,
+    Key,
+    Transaction,
+)
 from consumers.settling.durable_append import GaveUpError
 from consumers.state.delivery import Accepted, Delivery
 from consumers.state.lanes import Lane
@@ -77,9 +90,8 @@ class InboxClient:
         """Claims that were requested and abandoned before the store answered."""
         self._said = Interval(clock)
 
-    def key_of(self, delivery: Accepted) -> Key | None:
-        """Return the inbox key of *delivery*; None where the inbox keeps nothing about it."""
-        message, subscription = delivery.message, delivery.subscription
+    def key_of(self, message: Message, subscription: Subscription) -> Key | None:
+        """Return the inbox key of *message*, handled by *subscription*; None where the inbox keeps nothing about it."""
         if subscription.dedup == "off":
             return None
         by_id = subscription.dedup == "always"
@@ -116,7 +128,7 @@ class InboxClient:
         self._inbox.claim_soon(asks, told)
 
     async def claim(
-        self, key: Key, delivery: Accepted, *, alone: bool = False, after: InboxError | None = None
+        self, key: Key, delivery: Delivery, *, alone: bool = False, after: InboxError | None = None
     ) -> Claim:
         """Claim *delivery*, asking until the store answers; *alone*: no other handler runs in this process.
 
@@ -125,6 +137,7 @@ class InboxClient:
         Raises GaveUpError when its partition has gone meanwhile, InboxError where the store's error is permanent.
         """
         message, keep_until_ms = delivery.message, delivery.expires_ms + self._keep_ms
+        assert message is not None  # noqa: S101 - its key was made of it
         content_hash, reopen = _content_hash(message), delivery.control.redrive_count
 
         async def ask() -> Claim:
@@ -143,13 +156,13 @@ class InboxClient:
             self._unconfirmed.append(Ask(key, content_hash, keep_until_ms, reopen, message_id=message.message_id))
             raise
 
-    async def done_before(self, delivery: Accepted) -> AlreadyDone | None:
-        """Look up whether the inbox knows this message, by id and content, as done. Raises GaveUpError."""
-        if (key := self.key_of(delivery)) is None:
-            return None
-        content_hash = _content_hash(delivery.message)
+    async def ended_before(self, key: Key, delivery: Delivery) -> AlreadyDone | AlreadyDead | None:
+        """Look up whether this message, by id and content, has ended under *key*. Raises GaveUpError."""
+        message = delivery.message
+        assert message is not None  # noqa: S101 - its key was made of it
+        content_hash = _content_hash(message)
         found = await self._answer(delivery.partition, lambda: self._inbox.find_done(key, content_hash), None)
-        return found if found is not None and found.message_id == delivery.message.message_id else None
+        return found if found is not None and found.message_id == message.message_id else None
 
     def count_answer(self, claim: Claim) -> Claim:
         """Count the answer *claim* in the metrics, and return it."""
@@ -167,7 +180,7 @@ class InboxClient:
         self._inbox.finish_soon(ends, told)
 
     async def finish(
-        self, hold: ActiveClaim, outputs: Sequence[NewRecord], delivery: Accepted, *, after: InboxError | None = None
+        self, hold: ActiveClaim, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None
     ) -> bool:
         """Store the result of *hold*, and commit its transaction where it has one.
 
@@ -214,6 +227,13 @@ class InboxClient:
             return str(error) or type(error).__name__
         return ""
 
+    async def undo(self, hold: ActiveClaim) -> None:
+        """Roll the transaction of *hold* back, and keep the claim: the run has failed, and its end is to be stored."""
+        if hold.transaction is not None:
+            with contextlib.suppress(InboxError):
+                await hold.transaction.rollback()
+            hold.transaction = None
+
     async def release(self, hold: ActiveClaim) -> None:
         """Release the claim *hold* and roll its transaction back."""
         await self._release(hold)
@@ -240,7 +260,7 @@ class InboxClient:
             self._unreleased.append((hold.key, hold.token))
             _log.warning("inbox.release_failed", error=str(error))
 
-    async def _is_done(self, hold: ActiveClaim, delivery: Accepted) -> bool:
+    async def _is_done(self, hold: ActiveClaim, delivery: Delivery) -> bool:
         """Return whether the result of *hold* is stored although its commit seemed to fail.
 
         Then only the answer was lost, and the run must not count as failed.
@@ -248,7 +268,7 @@ class InboxClient:
         assert hold.transaction is not None  # noqa: S101 - it was to be committed
         await hold.transaction.rollback()
         # Until it is released this process counts as running the message, and gets no other claim on it.
-        if not isinstance(await self.claim(hold.key, delivery), AlreadyDone):
+        if not isinstance(await self.claim(hold.key, delivery), AlreadyDone | AlreadyDead):
             return False
         await self._release(hold)
         return True
@@ -351,6 +371,7 @@ async def _given(hold: ActiveClaim, begun: Transaction) -> Transaction | None:
 _NAMES: dict[type[Claim], str] = {
     Claimed: "new",
     AlreadyDone: "duplicate",
+    AlreadyDead: "duplicate",
     Conflict: "conflict",
     KeepsCrashing: "crash_loop",
 }

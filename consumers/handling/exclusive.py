@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 __all__ = ["ExclusiveGate"]
 
@@ -25,6 +25,8 @@ class ExclusiveGate:
         self.inside = 0
         self.closed = False
         """A handler runs alone, or waits to."""
+        self.opened: Callable[[], object] = _nothing
+        """Called when others may enter again."""
         self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -66,7 +68,12 @@ class ExclusiveGate:
         self.closed = False
         self._turn.release()
         self._changed.set()
+        self.opened()
 
     async def _change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
+
+
+def _nothing() -> None:
+    """Do nothing: nobody waits to enter."""

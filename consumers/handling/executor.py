@@ -12,32 +12,44 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from structlog.contextvars import bound_contextvars
 
 from bus.clock import Clock
 from bus.errors import ContractError, InboxError, RetryLater
 from bus.failpoints import reach
+from bus.own_context import OwnContext
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.telemetry.counters import trace_of_parent
+from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
+from bus.vocabulary.bus import WaitDue
 from consumers.approvals.approval import ApprovalGiven, Need
 from consumers.approvals.desk import ApprovalDesk, Proceed
 from consumers.context import Context
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.group_plan import GroupPlan
-from consumers.handler_errors import HandlerCutError
+from consumers.handler_errors import GaveUpError, HandlerCutError, decision_in
 from consumers.handling.claim_batches import STALE_S, ClaimBatcher
 from consumers.handling.claims import ActiveClaim, ClaimRequest, InboxClient, ResultRequest
 from consumers.handling.exclusive import ExclusiveGate
 from consumers.handling.run_policies import EXPIRED_S, RunPolicy
 from consumers.handling.slots import HandlerSlot
-from consumers.inbox.base import Ask, Claimed, End, Suspect, Transaction
+from consumers.inbox.base import (
+    AlreadyDead,
+    AlreadyDone,
+    Ask,
+    Claimed,
+    ClaimedElsewhere,
+    End,
+    Suspect,
+    Transaction,
+)
 from consumers.receiving.verification import RecordVerifier
 from consumers.sagas.steps import CALL_S, StepRunner, StepTaken
 from consumers.settling.dispositions import Dispositions, blamed, refused
-from consumers.settling.durable_append import GaveUpError
 from consumers.settling.outcome import (
     AWAIT_INBOX,
     DONE,
@@ -63,9 +75,12 @@ __all__ = ["Executor"]
 _AGAIN_S: Final = 0.5
 _SLOW_S: Final = 0.25
 """A run that took longer is named in the histogram by its trace."""
-_AFTER_DONE: Final = frozenset({"lifetime", "policy"})
-"""The gates whose refusal is checked against the inbox: a done message is settled as done."""
+_UNPROVEN: Final = frozenset({"size", "parse", "integrity", "recipient", "audience", "authenticity"})
+"""The gates that say who a message is from: what one of them refuses has no row, for it could be anybody's."""
+_LIFETIME: Final = "lifetime"
 _STALE: Final = RetryInLane(STALE_S)
+
+_log = get_logger("handler")
 
 
 class Executor:
@@ -86,11 +101,13 @@ class Executor:
         claims: InboxClient | None,
         batches: ClaimBatcher | None,
         guard: CrashGuard,
+        own: OwnContext,
         clock: Clock,
         metrics: Metrics,
         steps: StepRunner | None = None,
         desk: ApprovalDesk | None = None,
     ) -> None:
+        self._own = own
         self._steps = steps
         self._desk = desk
         self._plan = plan
@@ -114,32 +131,38 @@ class Executor:
     async def run_lane(self, lane: Lane[Delivery], slot: HandlerSlot) -> None:
         """Settle the head of *lane*, and those behind it while no other lane is ready."""
         while True:
-            delivery = slot.delivery = lane.head
-            wait_s = None
-            try:
-                outcome = self._instead(delivery)
-                if outcome is None:
-                    outcome = await self._run_or_ask(lane, delivery, slot)
-                elif isinstance(outcome, Dead):
-                    outcome = await self._unless_done(delivery, outcome)
-                if outcome is AWAIT_INBOX:
-                    return
-                self._learn(delivery, outcome)
-                if outcome is DONE:
-                    self._dispositions.succeeded(delivery)
-                else:
-                    wait_s = await self._dispositions.settle(delivery, outcome)
-            except GaveUpError:
-                self._learn(delivery, DROPPED)
-                self._dispositions.drop(delivery)
-            if wait_s is not None and self._wait(lane, delivery, wait_s):
+            slot.delivery = lane.head
+            # Whatever code of users does for one message, from its policies to its report, begins in the worker's own
+            # context, and nothing of it is left in what runs next.
+            if not await self._own.drive(self._settle_head(lane, lane.head, slot)):
                 return
             following = self._lanes.finish(lane)
             if following is None:
                 return
-            if self._lanes.ready or self._lanes.back or slot.released:
-                self._lanes.release(lane, following.priority)
+            if self._lanes.ready or self._lanes.back or slot.released or following.is_deep is not lane.flow.deep:
+                self._lanes.release(lane, following.priority, deep=following.is_deep)
                 return
+
+    async def _settle_head(self, lane: Lane[Delivery], delivery: Delivery, slot: HandlerSlot) -> bool:
+        """Bring *delivery*, the head of *lane*, to its end; return False where the lane waits with it."""
+        wait_s = None
+        try:
+            outcome = self._instead(delivery)
+            if outcome is None:
+                outcome = await self._run_or_ask(lane, delivery, slot)
+            elif isinstance(outcome, Dead):
+                outcome = await self._concluded(delivery, outcome, slot)
+            if outcome is AWAIT_INBOX:
+                return False
+            self._learn(delivery, outcome)
+            if outcome is DONE:
+                self._dispositions.succeeded(delivery)
+            else:
+                wait_s = await self._dispositions.settle(delivery, outcome)
+        except GaveUpError:
+            self._learn(delivery, DROPPED)
+            self._dispositions.drop(delivery)
+        return wait_s is None or not self._wait(lane, delivery, wait_s)
 
     # Before a run.
 
@@ -174,16 +197,64 @@ class Executor:
             return PassOn(delivery.requeue)
         return refused(delivery.error)
 
-    async def _unless_done(self, delivery: Delivery, outcome: Dead) -> Outcome:
-        """Return *outcome*, unless the inbox knows the message as done.
+    async def _concluded(self, delivery: Delivery, dead: Dead, slot: HandlerSlot) -> Outcome:
+        """Return *dead*, the verdict about a message that does not run, stored where the inbox keeps its row.
 
-        Clocks and policies may have changed since it was done, and its outputs may not have left.
+        A policy, a cancellation or the code may speak otherwise the next time: what was told once stands. Where the
+        inbox knows the message as done or dead, that counts: clocks and policies may have changed since, and its
+        outputs may not have left.
         """
+        claims, gate = self._claims, gate_of(dead.failure.reason)
+        if claims is None or gate in _UNPROVEN or delivery.message is None:
+            return dead
+        subscription = self._plan.subscription_of(delivery)
+        if subscription is None or (key := claims.key_of(delivery.message, subscription)) is None:
+            return dead
         whole = delivery if isinstance(delivery, Accepted) else getattr(delivery, "otherwise", None)
-        if self._claims is None or whole is None or gate_of(outcome.failure.reason) not in _AFTER_DONE:
-            return outcome
-        done = await self._claims.done_before(whole)
-        return outcome if done is None else self._dispositions.outcome_of_claim(whole, self._claims.count_answer(done))
+        if gate == _LIFETIME:
+            # It stays too late: no row is needed for that.
+            if whole is None or (ended := await claims.ended_before(key, whole)) is None:
+                return dead
+            return self._dispositions.outcome_of_claim(whole, claims.count_answer(ended))
+        # Alone: where its runs have ended processes, this is none.
+        claim = await claims.claim(key, delivery, alone=True)
+        if isinstance(claim, Claimed):
+            return await self._end(ActiveClaim(key, claim.token), delivery, slot, dead)
+        # Another message that has its key says nothing about this one: it passes every gate first.
+        counts = isinstance(claim, ClaimedElsewhere) or (
+            isinstance(claim, AlreadyDone | AlreadyDead) and claim.message_id == delivery.message.message_id
+        )
+        return self._dispositions.outcome_of_claim(whole, claim) if counts and whole is not None else dead
+
+    async def _end(self, hold: ActiveClaim, delivery: Delivery, slot: HandlerSlot, dead: Dead) -> Outcome:
+        """Store *dead* as the end of *delivery* in its row, before anybody is told."""
+        assert self._claims is not None  # noqa: S101 - it gave the claim
+        try:
+            await self._claims.undo(hold)
+            records = await self._dispositions.end_of(delivery, dead)
+            if not await self._store(hold, records, delivery, slot):
+                return _STALE
+        except GaveUpError:
+            await self._release(hold)
+            return DROPPED
+        except InboxError as error:
+            _log.error("inbox.end_not_stored", error=str(error), message_id=_id_of(delivery))
+            return dead
+        return msgspec.structs.replace(dead, records=records)
+
+    async def _failed(
+        self, hold: ActiveClaim | None, delivery: Accepted, slot: HandlerSlot, error: Exception
+    ) -> Outcome:
+        """Return what becomes of *delivery*, whose run *error* has ended; a death is stored in the row of *hold*."""
+        decisive = decision_in(error)
+        if isinstance(decisive, HandlerCutError | GaveUpError):
+            await self._release(hold)
+            return DROPPED
+        outcome = self._outcome_of_failure(delivery, blamed(decisive))
+        if hold is not None and isinstance(outcome, Dead):
+            return await self._end(hold, delivery, slot, outcome)
+        await self._release(hold)
+        return outcome
 
     # Who runs it.
 
@@ -196,12 +267,15 @@ class Executor:
             if not isinstance(answered, ActiveClaim):
                 return answered
             claim = answered
-        elif self._claims is not None and self._batches is not None and (key := self._claims.key_of(delivery)):
+        elif (
+            self._claims is not None
+            and self._batches is not None
+            and (key := self._claims.key_of(delivery.message, delivery.subscription))
+        ):
             self._batches.ask(key, lane, delivery)
             return AWAIT_INBOX
         elif self._guard.tolls and self._guard.is_suspect(delivery):
-            async with self._exclusive.alone():
-                return await self._run(lane, delivery, slot, None)
+            return await self._run_alone(lane, delivery, slot, None)
         if self._exclusive.closed:
             await self._exclusive.enter(alone=False)
         else:
@@ -211,6 +285,25 @@ class Executor:
             return await self._run(lane, delivery, slot, claim)
         finally:
             self._exclusive.leave(alone=False)
+
+    async def _run_alone(
+        self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot, key: ClaimRequest | None
+    ) -> Outcome:
+        """Run *delivery* while no other handler runs in this process, after its claim by *key* where it has one."""
+        await self._exclusive.enter(alone=True)
+        slot.alone = True
+        try:
+            hold = None
+            if key is not None and self._claims is not None:
+                claim = await self._claims.claim(key.key, delivery, alone=True)
+                if not isinstance(claim, Claimed):
+                    return self._dispositions.outcome_of_claim(delivery, claim)
+                hold = ActiveClaim(key.key, claim.token, key.identity)
+            return await self._run(lane, delivery, slot, hold)
+        finally:
+            # It is not alone any more where it has waited for others.
+            alone, slot.alone = slot.alone, False
+            self._exclusive.leave(alone=alone)
 
     async def _answer(
         self, lane: Lane[Delivery], delivery: Accepted, asked: Ask | End, slot: HandlerSlot
@@ -237,10 +330,7 @@ class Executor:
         if isinstance(claim, Claimed):
             return ActiveClaim(asked.key, claim.token, asked.identity)
         if isinstance(claim, Suspect):
-            async with self._exclusive.alone():
-                claim = await claims.claim(asked.key, delivery, alone=True)
-                if isinstance(claim, Claimed):
-                    return await self._run(lane, delivery, slot, ActiveClaim(asked.key, claim.token, asked.identity))
+            return await self._run_alone(lane, delivery, slot, asked)
         return self._dispositions.outcome_of_claim(delivery, claim)
 
     # The run.
@@ -265,16 +355,22 @@ class Executor:
             return await self._take_step(delivery, slot, hold)
         agreed: Proceed | None = None
         if self._desk is not None and (need := self._desk.need_of(delivery)) is not None:
-            verdict = await self._ask_desk(self._desk, delivery, need, hold)
+            verdict = await self._ask_desk(self._desk, delivery, need, slot, hold)
             if not isinstance(verdict, Proceed):
                 return verdict
             agreed = verdict
-        deadline_s = started_s + min(self._plan.timeout_of(subscription), remaining_s)
+        # It is cut at the end of its life. The tolerance of clocks is no time to work in, but for one that comes late.
+        timeout_s, left_s = self._plan.timeout_of(subscription), delivery.ends_s - started_s
+        ends_s, deadline_s = (
+            started_s + min(timeout_s, left_s),
+            started_s + min(timeout_s, left_s if left_s > 0 else remaining_s),
+        )
         run = RunLabels(delivery.message, self._publisher.sealer.admission, delivery.control.attempt + 1)
+        run.place = slot
         given = None if agreed is None else agreed.given
         context = None
         if subscription.takes_context:
-            context = self._context(delivery, slot, deadline_s, hold, run=run, approval=given)
+            context = self._context(delivery, slot, ends_s, hold, run=run, approval=given)
         arguments = (delivery.payload,) if context is None else (delivery.payload, context)
         outputs: Sequence[NewRecord] = ()
         try:
@@ -298,12 +394,8 @@ class Executor:
                 return _STALE
             if keeps_steps:
                 await self._forget_steps(hold)
-        except (HandlerCutError, GaveUpError):
-            await self._release(hold)
-            return DROPPED
         except Exception as error:  # noqa: BLE001 - any error of a handler is a decision about its message
-            await self._release(hold)
-            return self._outcome_of_failure(delivery, blamed(error))
+            return await self._failed(hold, delivery, slot, error)
         return Done(outputs) if outputs else DONE
 
     async def _take_step(self, delivery: Accepted, slot: HandlerSlot, hold: ActiveClaim | None) -> Outcome:
@@ -319,25 +411,26 @@ class Executor:
         try:
             with bound_contextvars(**log_ids(delivery.message, delivery.control.attempt + 1)):
                 taken = await steps.take(delivery, run, partial(_begun_anew, claims, hold, delivery))
+            if isinstance(taken, Dead):
+                return await self._end(hold, delivery, slot, taken)
             if not isinstance(taken, StepTaken):
+                if isinstance(taken, Done) and not isinstance(delivery.payload, WaitDue):
+                    # Passed over for good. A nudge that came too early comes again, and finds no row.
+                    return taken if await self._store(hold, (), delivery, slot) else _STALE
                 await self._release(hold)
                 return taken
             await self._dispositions.check(taken.outputs)
             if not await self._store(hold, taken.outputs, delivery, slot):
                 return _STALE
             reach("stepped")
-        except (HandlerCutError, GaveUpError):
-            await self._release(hold)
-            return DROPPED
         except Exception as error:  # noqa: BLE001 - any error of a step is a decision about its event
-            await self._release(hold)
-            return self._outcome_of_failure(delivery, blamed(error))
+            return await self._failed(hold, delivery, slot, error)
         finally:
             self._has_run(delivery, slot, hold, None, started_s)
         return Done(taken.outputs) if taken.outputs else DONE
 
     async def _ask_desk(
-        self, desk: ApprovalDesk, delivery: Accepted, need: Need, hold: ActiveClaim | None
+        self, desk: ApprovalDesk, delivery: Accepted, need: Need, slot: HandlerSlot, hold: ActiveClaim | None
     ) -> Proceed | Outcome:
         """Ask whether *delivery*, which needs an approval, may run now; it is held where nobody has decided."""
         claims = self._claims
@@ -351,17 +444,15 @@ class Executor:
                 if not await claims.release_with(hold):
                     return _STALE
                 reach("stepped")
+            elif isinstance(verdict, Dead):
+                return await self._end(hold, delivery, slot, verdict)
             elif not isinstance(verdict, Proceed):
                 await self._release(hold)
             elif need.once and not await desk.begun(verdict):
                 await self._release(hold)
                 return _STALE
-        except GaveUpError:
-            await self._release(hold)
-            return DROPPED
         except Exception as error:  # noqa: BLE001 - any error is a decision about the message
-            await self._release(hold)
-            return self._outcome_of_failure(delivery, blamed(error))
+            return await self._failed(hold, delivery, slot, error)
         return verdict
 
     async def _consume(
@@ -471,7 +562,7 @@ class Executor:
         self,
         hold: ActiveClaim,
         outputs: Sequence[NewRecord],
-        delivery: Accepted,
+        delivery: Delivery,
         slot: HandlerSlot,
         after: InboxError | None = None,
     ) -> bool:
@@ -522,6 +613,10 @@ def _is_cancelled(slot: HandlerSlot, message: Message) -> bool:
     """
     delivery = slot.delivery
     return isinstance(delivery, Accepted) and delivery.message is message and delivery.cancelled
+
+
+def _id_of(delivery: Delivery) -> str | None:
+    return None if delivery.message is None else delivery.message.message_id
 
 
 def _late() -> Dead:

@@ -1,7 +1,9 @@
-"""Slots for handlers: a fixed number of coroutines take ready lanes, without a task or timer per message.
+"""Slots for handlers: a bounded number of coroutines take ready lanes, without a task or timer per message.
 
-Owns bounded concurrency, waking as few slots as there is work for, handler deadlines, and cutting a handler. What
-running a lane means is the `drive` that it is given (`consumers.handling.executor`).
+Owns bounded concurrency, waking as few slots as there is work for, handler deadlines, and cutting a handler. A run that
+waits for an answer is not at work: it gives its place to another and takes one again before it goes on. So many may
+wait that the answers, and the deeper calls that they depend on, always find a place. What running a lane means is the
+`drive` that it is given (`consumers.handling.executor`).
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final, NamedTuple
 
 from bus.clock import Clock, Timer
+from bus.own_context import OwnContext
 from bus.telemetry.logs import get_logger
 from consumers.crashes.crash_guard import CrashGuard
-from consumers.handler_errors import HandlerGoneError, HandlerTimeoutError
+from consumers.handler_errors import HandlerGoneError, HandlerTimeoutError, decision_in, is_decision
+from consumers.handling.exclusive import ExclusiveGate
 from consumers.state.delivery import Accepted, Delivery
 from consumers.state.lanes import Lane, Lanes
 
@@ -24,6 +29,8 @@ __all__ = ["HandlerSlot", "HandlerSlots", "RunningHandler"]
 # Per unit of concurrency one handler runs; up to three more coroutines wait for their outcomes to be durable.
 _MOST_PER_SLOT = 4
 _SLICE_S = 0.01
+_WAITING: Final = 1_000
+"""The runs that may wait for answers at once, where no setting says it."""
 
 
 class RunningHandler(NamedTuple):
@@ -39,22 +46,34 @@ class HandlerSlot:
 
     __slots__ = (
         "_guard",
-        "_on_release",
+        "_pool",
         "_watch",
+        "alone",
         "cut",
         "deadline_s",
         "delivery",
         "ending",
         "overdue_s",
         "released",
+        "resuming",
         "seen_s",
         "task",
+        "waits",
+        "working",
     )
 
-    def __init__(self, watch: Callable[[float], None], on_release: Callable[[], None], guard: CrashGuard) -> None:
+    def __init__(self, watch: Callable[[float], None], pool: HandlerSlots, guard: CrashGuard) -> None:
         self._watch = watch
         self._guard = guard
-        self._on_release = on_release
+        self._pool = pool
+        self.alone = False
+        """Its run has the process for itself (`consumers.handling.exclusive`)."""
+        self.waits = 0
+        """The answers that its run waits for at present."""
+        self.working = True
+        """False while its run waits: another may run instead."""
+        self.resuming: asyncio.Future[None] | None = None
+        """Set when its run, which has its answer, may go on."""
         self.task: asyncio.Task[None] | None = None
         self.delivery: Delivery | None = None
         self.deadline_s = math.inf
@@ -110,16 +129,22 @@ class HandlerSlot:
         except BaseException as error:
             # The handler exits the process, or compiled code panics (PyO3's PanicException is no Exception): the slot
             # must survive for the next message.
-            raise HandlerGoneError(f"it raised {type(error).__name__}") from error
+            raise _gone(error) from error
         finally:
             # No await lies between the handler's end and here, or it absorbs every cancellation: a late cut cannot hit
             # the settling.
-            self.deadline_s = math.inf
-            self._guard.end(noted, delivery)
-            if self.cut is not None:
-                self.cut = self.overdue_s = None
-                if self.task is not None:
-                    self.task.uncancel()
+            self._ended(noted, delivery)
+
+    def _ended(self, noted: Any, delivery: Delivery) -> None:
+        self.deadline_s = math.inf
+        if not self.working:
+            self._pool.resume_now(self)
+        self.waits = 0
+        self._guard.end(noted, delivery)
+        if self.cut is not None:
+            self.cut = self.overdue_s = None
+            if self.task is not None:
+                self.task.uncancel()
 
     async def _absorb_late_cancel(self) -> None:
         """Absorb a cancellation that the handler requested and did not wait for.
@@ -137,7 +162,25 @@ class HandlerSlot:
         """Free the concurrency of this slot: its handler has ended, its outcome is being made durable."""
         if not self.released:
             self.released = True
-            self._on_release()
+            self._pool.slot_released()
+
+    def begin_wait(self) -> None:
+        """Note that the run waits for one more answer; it counts as waiting as long as it waits for any."""
+        self.waits += 1
+        if self.working:
+            self._pool.pause(self)
+
+    async def end_wait(self) -> None:
+        """Note that one answer has come, and wait until the run may go on."""
+        self.waits -= 1
+        if not self.waits and not self.working:
+            await self._pool.resume(self)
+
+    def abandon_wait(self) -> None:
+        """Note that the run no longer waits for an answer, and goes on at once: it was cancelled there."""
+        self.waits -= 1
+        if not self.waits and not self.working:
+            self._pool.resume_now(self)
 
     def interrupt(self, reason: type[Exception]) -> None:
         """Cancel the handler that runs in this slot, once; *reason* is the error that `call` raises."""
@@ -147,7 +190,10 @@ class HandlerSlot:
 
 
 class HandlerSlots:
-    """Drives the lanes of one worker with at most *concurrency* handlers at a time."""
+    """Drives the lanes of one worker with at most *concurrency* handlers at work at a time.
+
+    Beyond *max_waiting* runs that wait for answers only lanes are taken whose head others wait for.
+    """
 
     def __init__(
         self,
@@ -157,7 +203,19 @@ class HandlerSlots:
         concurrency: int,
         clock: Clock,
         guard: CrashGuard | None = None,
+        max_waiting: int = _WAITING,
+        max_waiting_bytes: float = math.inf,
+        exclusive: ExclusiveGate | None = None,
+        own: OwnContext | None = None,
     ) -> None:
+        self._own = own or OwnContext()
+        self._exclusive = exclusive or ExclusiveGate()
+        self._exclusive.opened = self._grant
+        self._max_waiting = max_waiting
+        self._max_waiting_bytes = max_waiting_bytes
+        self._paused: set[HandlerSlot] = set()
+        self._waiting_bytes = 0
+        self._resuming: deque[HandlerSlot] = deque()
         self._lanes = lanes
         self._drive = drive
         self._concurrency = concurrency
@@ -177,8 +235,31 @@ class HandlerSlots:
 
     @property
     def full(self) -> bool:
-        """Whether *concurrency* handlers run."""
-        return self._busy - self._released >= self._concurrency
+        """Whether no ready lane may begin: *concurrency* handlers are at work, or too many runs wait for answers."""
+        return self._taken >= self._concurrency or (self.holds_back and not self._lanes.ready_deep)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether fewer handlers are at work than may be."""
+        return self._taken < self._concurrency
+
+    @property
+    def waiting(self) -> int:
+        """The number of runs that wait for answers."""
+        return len(self._paused)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether so many runs wait that no further message may begin, but those that others wait for."""
+        return len(self._paused) >= self._max_waiting or self._waiting_bytes >= self._max_waiting_bytes
+
+    @property
+    def _taken(self) -> int:
+        return self._busy - self._released - len(self._paused)
+
+    def waiting_deliveries(self) -> list[Delivery]:
+        """Return the deliveries whose runs wait for answers."""
+        return [slot.delivery for slot in self._paused if slot.delivery is not None]
 
     def running(self) -> list[HandlerSlot]:
         """Return the slots that drive a lane."""
@@ -204,9 +285,10 @@ class HandlerSlots:
         back = len(self._lanes.back)
         if self._waking or self._closed or not (back or self._lanes.ready):
             return
-        taken = self._busy - self._released
+        taken = self._taken
+        ready = self._lanes.ready_deep if self.holds_back else self._lanes.ready
         # A slot is reserved for each lane that waits for the inbox.
-        fresh = 0 if self._stopping else min(self._lanes.ready, self._concurrency - taken - back - self._lanes.away)
+        fresh = 0 if self._stopping else min(ready, self._concurrency - taken - back - self._lanes.away)
         for _ in range(min(back + max(0, fresh), self._concurrency - taken, max(1, taken))):
             if not self._wake():
                 return
@@ -218,12 +300,12 @@ class HandlerSlots:
                 self._waking += 1
                 waiter.set_result(None)
                 return True
-        if len(self._slots) >= self._concurrency * _MOST_PER_SLOT:
+        if len(self._slots) - len(self._paused) >= self._concurrency * _MOST_PER_SLOT:
             return False
         self._waking += 1
-        slot = HandlerSlot(self._deadlines.watch, self._slot_released, self._guard)
+        slot = HandlerSlot(self._deadlines.watch, self, self._guard)
         self._slots.add(slot)
-        slot.task = asyncio.get_running_loop().create_task(self._run(slot))
+        slot.task = self._own.begin(self._run(slot))
         slot.task.add_done_callback(lambda task: self._ended(slot, task))
         return True
 
@@ -286,6 +368,8 @@ class HandlerSlots:
                 if slot.released:
                     slot.released = False
                     self._released -= 1
+                if self._resuming:
+                    self._grant()
                 if not self._busy and self._is_quiet():
                     self._quiet.set()
             if slot.seen_s - started_s > _SLICE_S:
@@ -294,16 +378,62 @@ class HandlerSlots:
                 started_s = self._clock.monotonic_s()
 
     def _take(self) -> Lane[Delivery] | None:
-        lanes, free = self._lanes, self._concurrency - self._busy + self._released
+        lanes, free = self._lanes, self._concurrency - self._taken
         if free <= 0:
             return None
         if lanes.back:
             return lanes.take_back()
-        return None if self._stopping or free <= lanes.away else lanes.take()
+        return None if self._stopping or free <= lanes.away else lanes.take(only_deep=self.holds_back)
 
-    def _slot_released(self) -> None:
+    def slot_released(self) -> None:
+        """Note that the handler of a slot has ended, and only its outcome keeps it."""
         self._released += 1
+        self._grant()
         self.wake_slots()
+
+    # Runs that wait for answers.
+
+    def pause(self, slot: HandlerSlot) -> None:
+        """Give the place of *slot*, whose run waits, to another."""
+        slot.working = False
+        self._paused.add(slot)
+        self._waiting_bytes += slot.delivery.size if slot.delivery is not None else 0
+        # What it waits for may have to run in this process: who was alone is not any more.
+        self._exclusive.leave(alone=slot.alone)
+        slot.alone = False
+        self._grant()
+        self.changed()
+
+    async def resume(self, slot: HandlerSlot) -> None:
+        """Wait until *slot*, whose run has its answer, has a place again: before every lane that is not begun."""
+        may_go_on = slot.resuming
+        if may_go_on is None:
+            may_go_on = slot.resuming = asyncio.get_running_loop().create_future()
+            self._resuming.append(slot)
+            self._grant()
+        if not may_go_on.done():
+            # Tasks of one run may wait here together; one that is cancelled leaves the others to it.
+            await asyncio.wait((may_go_on,))
+
+    def resume_now(self, slot: HandlerSlot) -> None:
+        """Have *slot* go on at once, beyond the limit if need be: its run ends, or was cancelled where it waited."""
+        self._go_on(slot)
+
+    def _grant(self) -> None:
+        while self._resuming and self._taken < self._concurrency and not self._exclusive.closed:
+            slot = self._resuming.popleft()
+            if slot.resuming is not None:
+                self._go_on(slot)
+
+    def _go_on(self, slot: HandlerSlot) -> None:
+        slot.working = True
+        self._exclusive.inside += 1
+        self._paused.discard(slot)
+        self._waiting_bytes -= slot.delivery.size if slot.delivery is not None else 0
+        if slot.resuming is not None:
+            if not slot.resuming.done():
+                slot.resuming.set_result(None)
+            slot.resuming = None
 
     async def _rest(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -384,6 +514,15 @@ def _overrun(slot: HandlerSlot) -> float:
             "for it",
         )
     return _AGAIN_S
+
+
+def _gone(error: BaseException) -> Exception:
+    """Return the error that decides where a handler ended by *error*, which is no Exception."""
+    if isinstance(error, BaseExceptionGroup) and (said := error.subgroup(Exception)) is not None:
+        decision = decision_in(said)
+        if is_decision(decision):
+            return decision
+    return HandlerGoneError(f"it raised {type(error).__name__}")
 
 
 def _work_in(slot: HandlerSlot) -> RunningHandler | None:

@@ -5,9 +5,9 @@ The decision about a claim is in `consumers.inbox.claim_rules`, when to claim in
 without a result never counts as done.
 
     absent --claim--> claimed --finish--> done (the result: the sealed bytes of everything the handler sent)
-                        |  ^
+                        |  ^                or dead (its dead letter, and the report to its requester)
                release  v  | claim, with a higher token
-                       free
+                       free <--claim of a redrive-- dead
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = [
     "Claimed",
     "Conflict",
     "KeepsCrashing",
+    "AlreadyDead",
     "AlreadyDone",
     "Dialect",
     "End",
@@ -87,6 +88,13 @@ class AlreadyDone(msgspec.Struct, frozen=True):
     """The id of the message that was done; other messages under its key get the same answer."""
 
 
+class AlreadyDead(msgspec.Struct, frozen=True):
+    """It has died before: send the same *outputs* again, its dead letter first; run nothing."""
+
+    outputs: tuple[NewRecord, ...]
+    message_id: str = ""
+
+
 class ClaimedElsewhere(msgspec.Struct, frozen=True):
     """A live worker has the claim; ask again after *wait_s* seconds."""
 
@@ -106,7 +114,7 @@ class KeepsCrashing(msgspec.Struct, frozen=True):
     deaths: int
 
 
-Claim: TypeAlias = Claimed | Suspect | AlreadyDone | ClaimedElsewhere | Conflict | KeepsCrashing
+Claim: TypeAlias = Claimed | Suspect | AlreadyDone | AlreadyDead | ClaimedElsewhere | Conflict | KeepsCrashing
 
 
 class Ask(msgspec.Struct, eq=False, gc=False):
@@ -196,13 +204,14 @@ class Inbox(Protocol):
 
         The row may be deleted after *keep_until_ms*.
 
-        *reopen*: how often an operator has redriven the message; deaths before the last redrive no longer count. Every
+        *reopen*: how often an operator has redriven the message; deaths before the last redrive no longer count, and a
+        message that had died by then runs again. Every
         claim is ended by an answer of `finish`, or by `release`, even one that raises: until then this process counts
         as running it.
         """
 
-    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | None:
-        """Return what was done under *key* with that content; None where nothing was. Claims nothing."""
+    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | AlreadyDead | None:
+        """Return how the message under *key* with that content ended; None where it has not. Claims nothing."""
 
     async def finish(
         self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None

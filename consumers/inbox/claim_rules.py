@@ -17,8 +17,17 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from consumers.inbox.base import AlreadyDone, Claim, Claimed, ClaimedElsewhere, Conflict, KeepsCrashing, Suspect
-from consumers.inbox.row_encoding import decode_outputs
+from consumers.inbox.base import (
+    AlreadyDead,
+    AlreadyDone,
+    Claim,
+    Claimed,
+    ClaimedElsewhere,
+    Conflict,
+    KeepsCrashing,
+    Suspect,
+)
+from consumers.inbox.row_encoding import decode_outputs, is_death
 
 __all__ = [
     "CLOSED",
@@ -73,7 +82,7 @@ class Row(msgspec.Struct, frozen=True):
     alone: bool = False
     """The run that holds the claim is alone in its process."""
     reopened: int = 0
-    """How often an operator had redriven it when deaths were last forgiven."""
+    """How often an operator had redriven it when deaths were last forgiven, or when it was last reopened."""
     outputs: bytes = b""
     message_id: str = ""
     """The id of the message that was claimed last."""
@@ -109,17 +118,24 @@ def decide(row: Row | None, asker: Claimant, holder_rest_s: float | None) -> Dec
     if row.content_hash != asker.content_hash:
         return Decision(None, Conflict(row.content_hash))
     if row.state == "done":
-        return Decision(None, AlreadyDone(decode_outputs(row.outputs), row.message_id))
+        ended = _ended(row)
+        if isinstance(ended, AlreadyDone) or asker.reopen <= row.reopened:
+            return Decision(None, ended)
+        # An operator has sent its dead letter back: only that takes back what its requester was told.
+        row = msgspec.structs.replace(_freed(row), outputs=b"", reopened=asker.reopen)
     if asker.running:
         return Decision(None, ClaimedElsewhere(WAIT_S))
     return _reclaimed(row, asker, holder_rest_s)
 
 
-def found_done(row: Row | None, content_hash: str) -> AlreadyDone | None:
-    """Return what *row* records as done with that content, or None."""
-    if row is None or row.state != "done" or row.content_hash != content_hash:
-        return None
-    return AlreadyDone(decode_outputs(row.outputs), row.message_id)
+def found_done(row: Row | None, content_hash: str) -> AlreadyDone | AlreadyDead | None:
+    """Return how *row* says that the message with that content ended, or None."""
+    return None if row is None or row.state != "done" or row.content_hash != content_hash else _ended(row)
+
+
+def _ended(row: Row) -> AlreadyDone | AlreadyDead:
+    outputs = decode_outputs(row.outputs)
+    return (AlreadyDead if is_death(outputs) else AlreadyDone)(outputs, row.message_id)
 
 
 def finished(row: Row | None, *, owner: int, token: int, outputs: bytes) -> Row | None:

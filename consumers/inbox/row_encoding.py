@@ -1,6 +1,7 @@
 """Row encoding: the bytes in which stores keep a handler's outputs, and the text and digest of a key.
 
-Owns both encodings; version 1 stays readable.
+Owns both encodings; version 1 stays readable. A row whose outputs begin with a dead letter is that of a dead message:
+code that knows of no dead rows sends the same bytes again, too.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from hashlib import sha256
 
 import msgspec
 
+from bus.topics.names import read_topic
 from bus.transports.base import NewRecord
 from consumers.inbox.base import Key
 
-__all__ = ["decode_outputs", "encode_outputs", "key_digest", "key_text"]
+__all__ = ["decode_outputs", "encode_outputs", "is_death", "key_digest", "key_text"]
 
 _VERSION = 1
 _encoder = msgspec.msgpack.Encoder()
@@ -35,6 +37,12 @@ def encode_outputs(outputs: Sequence[NewRecord]) -> bytes:
 def decode_outputs(data: bytes) -> tuple[NewRecord, ...]:
     """Return the records that `encode_outputs` was given."""
     return tuple(NewRecord(*fields) for fields in _decoder.decode(data)[1]) if data else ()
+
+
+def is_death(outputs: Sequence[NewRecord]) -> bool:
+    """Tell whether *outputs* are the end of a message that has died: its dead letter first."""
+    name = read_topic(outputs[0].topic) if outputs else None
+    return name is not None and name.kind == "dlq"
 
 
 def key_text(key: Key) -> str:

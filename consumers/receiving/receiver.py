@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from bus.clock import Clock
 from bus.failpoints import reach
+from bus.own_context import OwnContext
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Record
 from consumers.crashes.crash_guard import Judge
-from consumers.receiving.verification import RecordVerifier
+from consumers.receiving.awaited import descends_from, is_awaited
+from consumers.receiving.verification import RecordVerifier, place_of
 from consumers.resilience.retry import Tier
 from consumers.resilience.retry_clock import RetryClock
 from consumers.state.assignments import Partitions
@@ -35,6 +37,8 @@ _SLICE_S = 0.01
 _GLANCE_RECORDS, _GLANCE_BYTES = 8, 16_384
 _SLOW_S = 0.25
 _BACKWARDS_MS = 500
+_WAITING_SPANS = 16
+"""So many times the usual span of a partition is taken while runs wait for answers."""
 
 _log = get_logger("worker")
 
@@ -72,7 +76,11 @@ class Receiver:
         clock: Clock,
         retry_clock: RetryClock,
         judge: Judge | None = None,
+        own: OwnContext | None = None,
     ) -> None:
+        self._own = own or OwnContext()
+        self.met_deep: Callable[[], object] = _nothing
+        """Called for each delivery that a run waits for."""
         self._partitions = partitions
         self._verification = verification
         self._judge = judge or verification.judge
@@ -120,7 +128,7 @@ class Receiver:
             if partition.tier is not None and (wait_s := self._wait_s(record, partition, partition.tier, now_s)) > 0:
                 self._partitions.defer(partition, record.offset, wait_s)
                 fetch.passed_over.add(partition)
-            elif partition.frontier.span >= partition.most_open:
+            elif partition.frontier.span >= partition.most_open and not self._may_pass_waiting(partition):
                 self._partitions.pause_full(partition, record.offset)
                 fetch.passed_over.add(partition)
             elif fetch.left_bytes <= 0:
@@ -135,6 +143,10 @@ class Receiver:
                 ):
                     return count
         return len(records)
+
+    def _may_pass_waiting(self, partition: Partition) -> bool:
+        """Return whether more is taken of *partition*, whose span is full, for runs that wait may wait for it."""
+        return partition.frontier.span < _WAITING_SPANS * partition.most_open and any(self._in_flight.waiting())
 
     def _has_taken_long(self, record: Record, partition: Partition, fetch: _Fetch) -> bool:
         """Return whether other coroutines should have a turn; log *record* where it alone took too long."""
@@ -166,7 +178,8 @@ class Receiver:
         return wait_s
 
     def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float, fetch: _Fetch) -> None:
-        delivery = self._judge(record, partition, now_ms)
+        # A type's own code, a check and a policy run here: nothing of one record's is seen by the next one's.
+        delivery = self._own.call(self._judge, record, partition, now_ms)
         if delivery is None or (partition.tier is not None and _is_copy(delivery, fetch.retries)):
             partition.frontier.settle(record.offset)
             meter = self._meters[self._verification.label(partition) if delivery is None else delivery.label]
@@ -176,8 +189,19 @@ class Receiver:
         self._meters[delivery.label].received.count += 1
         fetch.left_bytes -= delivery.size
         self._in_flight.take(delivery, now_ms, now_s)
-        self._lanes.add(delivery.key, delivery, delivery.priority, delivery.label)
+        if is_awaited(delivery):
+            delivery.awaited = True
+            self.met_deep()
+            before = self._lanes.head_of(delivery.key)
+            if before is not None and descends_from(delivery, before):
+                # It is part of the run that has its key, and would wait for it for ever.
+                delivery.key = place_of(record)
+        self._lanes.add(delivery.key, delivery, delivery.priority, delivery.label, deep=delivery.is_deep)
         reach("taken")
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _is_copy(delivery: Delivery, retries: dict[Hashable, bytes | None]) -> bool:

@@ -37,7 +37,7 @@ from consumers.resilience.retry_clock import RetryClock
 from consumers.state.delivery import Accepted, Delivery, Refused
 from consumers.state.partition import Partition
 
-__all__ = ["RecordVerifier"]
+__all__ = ["RecordVerifier", "place_of"]
 
 NUDGE: Final = "wait.due"
 MAILBOX: Final = "_mail"
@@ -234,7 +234,7 @@ class RecordVerifier:
             partition=partition,
             control=control,
             # All that comes by mail in one conversation lies in one lane.
-            key=_place_of(record)
+            key=place_of(record)
             if subscription.order == "none"
             else (MAILBOX if mail else message.message_type, record.key),
             size=size_of(record) + _decoded_bytes(kind, message.value),
@@ -376,7 +376,7 @@ def _refused(
         record=record,
         partition=partition,
         control=control,
-        key=_place_of(record),
+        key=place_of(record),
         size=size_of(record),
         # Another worker of the group may know the type.
         requeue=partition.tier if error.reason == "unknown_type" else None,
@@ -397,7 +397,7 @@ def _comes_by_mail(control: Control) -> bool:
     return name is not None and name.kind == "mail"
 
 
-def _place_of(record: Record) -> tuple[int, int, str]:
+def place_of(record: Record) -> tuple[int, int, str]:
     """Return the key of a lane of its own: a record without order waits for no other."""
     return record.partition, record.offset, record.topic
 

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from bus.backoff import Backoff
-from bus.errors import Reject, RetryLater, text_of
+from bus.errors import BusError, Reject, RetryLater, text_of
 from bus.protocol.envelope import RetryPolicy
-from bus.retry import Retry, asked_by
+from bus.retry import PROGRAM_ERRORS, Retry, asked_by
+from consumers.handler_errors import HandlerGoneError, HandlerTimeoutError, leaves_of
 
-__all__ = ["Decision", "Die", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide"]
+__all__ = ["Decision", "Die", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide", "next_tier"]
 
 LANE_LIMIT_S = 2.0
 _JITTER = 0.2
+_RUNS_OF_A_PROGRAM_ERROR: Final = 2
+_ALWAYS: Final = (BusError, HandlerTimeoutError, HandlerGoneError)
+"""What `Retry(only=...)` does not speak of: it names a handler's own exceptions."""
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -75,8 +79,13 @@ def decide(
     """
     if isinstance(error, Reject):
         return Die("rejected", text_of(error))
+    if (why := _never(error, policy)) is not None:
+        return Die("rejected", why)
     policies = (policy,) if asked is None else (policy, asked_by(asked))
-    if attempt >= min(each.attempts for each in policies):
+    most = min(each.attempts for each in policies)
+    if not policy.only and all(isinstance(leaf, PROGRAM_ERRORS) for leaf in leaves_of(error)):
+        most = min(most, _RUNS_OF_A_PROGRAM_ERROR)
+    if attempt >= most:
         return Die("retries_exhausted", f"gave up after {attempt} attempts")
     delay_s = min(_delay(each, attempt) for each in policies) * (1 - _JITTER * randomness)
     if isinstance(error, RetryLater) and error.after_s is not None:
@@ -95,6 +104,17 @@ def decide(
     return WaitInTier(tier, delay_s, attempt)
 
 
+def _never(error: BaseException, policy: Retry) -> str | None:
+    """Say why *policy* lets a run that ended by *error* not be repeated; None: it may be."""
+    leaves = list(leaves_of(error))
+    for leaf in leaves:
+        if isinstance(leaf, policy.never):
+            return f"{type(leaf).__name__} is never retried"
+    if policy.only and not any(isinstance(leaf, (*policy.only, *_ALWAYS)) for leaf in leaves):
+        return f"{type(leaves[0]).__name__} is not among what is retried"
+    return None
+
+
 def choose_tier(tiers: Sequence[Tier], delay_s: float) -> Tier:
     """Return the smallest tier not shorter than *delay_s*; the largest where all are shorter (the message hops)."""
     return min(
@@ -102,6 +122,19 @@ def choose_tier(tiers: Sequence[Tier], delay_s: float) -> Tier:
         key=lambda tier: tier.delay_s,
         default=max(tiers, key=lambda tier: tier.delay_s),
     )
+
+
+def next_tier(tiers: Sequence[Tier], last: Tier | None, remaining_s: float) -> Tier | None:
+    """Return the tier for a message that waits without an attempt: each time a longer one than the *last*.
+
+    None where it would outlive its message there, which has *remaining_s* seconds left.
+    """
+    longer = [tier for tier in tiers if last is None or tier.delay_s > last.delay_s]
+    chosen = min(longer, key=lambda tier: tier.delay_s, default=last)
+    if chosen is None or chosen.delay_s < remaining_s:
+        return chosen
+    within = [tier for tier in tiers if tier.delay_s < remaining_s]
+    return max(within, key=lambda tier: tier.delay_s, default=None)
 
 
 def _delay(policy: Retry, attempt: int) -> float:

@@ -34,8 +34,8 @@ from bus.topics.names import message_topic, retry_topic
 from bus.transports.base import Admin, NewRecord
 from consumers.deadletters.records import Control, Failure, reappend
 from consumers.group_plan import GroupPlan
-from consumers.handler_errors import HandlerTimeoutError
-from consumers.inbox.base import AlreadyDone, Claim, ClaimedElsewhere, Conflict, KeepsCrashing
+from consumers.handler_errors import HandlerTimeoutError, breach_of
+from consumers.inbox.base import AlreadyDead, AlreadyDone, Claim, ClaimedElsewhere, Conflict, KeepsCrashing
 from consumers.receiving.verification import RecordVerifier
 from consumers.resilience.retry import LANE_LIMIT_S, Decision, Die, Tier, WaitInLane, WaitInTier, decide
 from consumers.settling.durable_append import DurableAppender
@@ -129,9 +129,9 @@ class Dispositions:
                 await self._move(delivery, tier, control)
             case PassOn(tier=tier):
                 await self._move(delivery, tier, delivery.control, await self._next_partition(delivery, tier))
-            case Dead(failure=failure, control=control):
+            case Dead(failure=failure, control=control, records=records):
                 delivery.control = control or delivery.control
-                await self._bury(delivery, failure)
+                await self._bury(delivery, failure, records)
             case Dropped():
                 self.drop(delivery)
             case AwaitInbox():
@@ -153,6 +153,17 @@ class Dispositions:
         """Raise ContractError where the log would never accept one of *outputs*."""
         await self._appender.check(outputs)
 
+    async def end_of(self, delivery: Delivery, dead: Dead) -> Sequence[NewRecord]:
+        """Return the dead letter of *delivery* and the report to its requester, to be stored before they are sent.
+
+        Raises GaveUpError.
+        """
+        delivery.control = dead.control or delivery.control
+        letter = self._appender.letter_of(delivery, dead.failure)
+        letter = await self._appender.storable(delivery, dead.failure, letter)
+        report = await self._report_of(delivery, dead.failure)
+        return (letter,) if report is None else (letter, report)
+
     # Decisions.
 
     def outcome_of_claim(self, delivery: Accepted, answer: Claim) -> Outcome:
@@ -171,6 +182,14 @@ class Dispositions:
                     return Done(answers, ran=False)
                 except (ContractError, SigningError) as error:
                     return self.outcome_of_failure(delivery, error)
+            case AlreadyDead(outputs=outputs, message_id=first):
+                if first == delivery.message.message_id:
+                    return Dead(_failure_of(outputs[0]), records=outputs)
+                if delivery.message.metadata.other_version:
+                    # Its other version has died, and its requester was told.
+                    return Done(ran=False)
+                reason = _failure_of(outputs[0]).reason
+                return refusal(reason, f"{first}, which has its idempotency key, has died", "/routing/idempotency_key")
             case ClaimedElsewhere(wait_s=wait_s):
                 return wait_outside(delivery, wait_s)
             case Conflict(content_hash=first):
@@ -226,7 +245,7 @@ class Dispositions:
         return self._waiting() >= self._most_waiting
 
     def _decide(self, delivery: Accepted, error: Exception, attempt: int) -> Decision:
-        if _breaks_contract(error) is not None:
+        if breach_of(error) is not None:
             # A payload or option that receivers refuse stays refused, however often the handler runs.
             return Die("rejected", "what it sends or asks for is refused")
         subscription = delivery.subscription
@@ -296,10 +315,18 @@ class Dispositions:
         self._in_flight.retried(delivery, tier.name)
         reach("settled")
 
-    async def _bury(self, delivery: Delivery, failure: Failure) -> None:
-        await self._appender.bury(delivery, failure)
+    async def _bury(self, delivery: Delivery, failure: Failure, stored: Sequence[NewRecord] = ()) -> None:
+        letter = stored[0] if stored else self._appender.letter_of(delivery, failure)
+        await self._appender.bury(delivery, failure, letter)
         reach("buried")
-        undecided = await self._report(delivery, failure)
+        report = await self._report_of(delivery, failure) if not stored else stored[1] if stored[1:] else None
+        undecided: Sequence[NewRecord] = ()
+        if report is not None:
+            try:
+                undecided = await self._appender.send([report], delivery.partition)
+                reach("reported")
+            except RecordTooLargeError as error:
+                _tell_refused(delivery, error)
         if undecided:
             self._late.add(delivery, undecided, lambda: self._died(delivery, failure))
         else:
@@ -309,28 +336,34 @@ class Dispositions:
         self._in_flight.dead(delivery, failure.reason)
         reach("settled")
 
-    async def _report(self, delivery: Delivery, failure: Failure) -> Sequence[NewRecord]:
-        """Report the death to the requester, or to whoever watches its task; return what to send again in a moment.
+    async def _report_of(self, delivery: Delivery, failure: Failure) -> NewRecord | None:
+        """Return the report of the death to the requester, or to whoever watches its task.
 
-        There is no report where the message names neither, or must not have one.
+        There is none where the message names neither, or must not have one.
         """
         message = delivery.message
         if message is None or not wants_report(message, failure.reason):
-            return ()
+            return None
         if message.routing.reply_to is None and not await self._is_watched():
-            return ()
+            return None
+        make = partial(
+            report_of,
+            self._publisher,
+            message,
+            failure,
+            self._plan.agent_id,
+            group=self._plan.group,
+            redrive_count=delivery.control.redrive_count,
+        )
         try:
-            make = partial(report_of, self._publisher, message, failure, self._plan.agent_id)
             # Once the message has expired, no requester waits for the report.
             sealed = await self._appender.seal(
                 make, delivery.partition, within_s=self._verification.remaining_s(delivery)
             )
-            undecided = await self._appender.send([sealed.record], delivery.partition)
-            reach("reported")
-        except (PublishRejected, RecordTooLargeError) as error:
-            _log.warning("message.report_refused", message_id=message.message_id, error=str(error))
-            return ()
-        return undecided
+        except PublishRejected as error:
+            _tell_refused(delivery, error)
+            return None
+        return sealed.record
 
     async def _is_watched(self) -> bool:
         """Whether anybody has the topic of error reports; asked again after half a minute."""
@@ -398,7 +431,7 @@ def wait_outside(delivery: Delivery, wait_s: float) -> RetryInLane | MoveToTier:
 
 def blamed(error: Exception) -> Exception:
     """Return *error*, or SettingMissing where only a signer is missing: the message waits, no sender is to blame."""
-    breach = _breaks_contract(error)
+    breach = breach_of(error)
     missing = breach is not None and breach.reason == "signature_missing"
     return SettingMissing("signer", breach.text) if missing and breach is not None else error
 
@@ -417,12 +450,18 @@ def _tell_handled(delivery: Delivery, group: str, clock: Clock) -> None:
     )
 
 
-def _breaks_contract(error: BaseException) -> ContractError | None:
-    """Return the ContractError behind *error*: a payload or option that receivers refuse; None for a log failure."""
-    cause = error.__cause__ if isinstance(error, PublishRejected) else error
-    return cause if isinstance(cause, ContractError) else None
+def _tell_refused(delivery: Delivery, error: Exception) -> None:
+    message_id = None if delivery.message is None else delivery.message.message_id
+    _log.warning("message.report_refused", message_id=message_id, error=str(error))
+
+
+def _failure_of(letter: NewRecord) -> Failure:
+    """Return why the message died whose stored dead letter this is."""
+    headers = dict(letter.headers)
+    reason, error = headers.get("sb-dlq-reason", b""), headers.get("sb-dlq-error", b"")
+    return Failure(reason=reason.decode("ascii", "replace"), error=error.decode("utf-8", "replace").partition(":")[0])
 
 
 def _pointer_of(error: BaseException) -> str:
-    breach = _breaks_contract(error)
+    breach = breach_of(error)
     return breach.pointer if breach is not None else ""

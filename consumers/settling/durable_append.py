@@ -20,6 +20,7 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports.base import Appended, NewRecord
 from consumers.deadletters.records import Failure, bury, stub
+from consumers.handler_errors import GaveUpError
 from consumers.resilience.retry_clock import RetryClock
 from consumers.state.delivery import Delivery
 from consumers.state.partition import Partition
@@ -38,10 +39,6 @@ NO_REPLY = (TopicMissingError, NotPermittedError)
 """The errors that mean a reply topic does not exist, or that this worker may not write to it."""
 
 _log = get_logger("settlement")
-
-
-class GaveUpError(Exception):
-    """The partition was given away while a request was being repeated: its next owner settles the message."""
 
 
 class DurableAppender:
@@ -131,19 +128,28 @@ class DurableAppender:
                     _log.error("settlement.not_signed", error=str(error), again_in_s=patience.pause_s)
                 await patience.wait()
 
-    async def bury(self, delivery: Delivery, failure: Failure) -> None:
-        """Append the dead letter of *delivery*, or its stub. Raises GaveUpError."""
-        partition = delivery.partition
-        control = delivery.control
-        letter = bury(
+    def letter_of(self, delivery: Delivery, failure: Failure) -> NewRecord:
+        """Return the dead letter of *delivery*."""
+        return bury(
             delivery.record,
-            control,
+            delivery.control,
             failure,
             group=self._group,
             now_ms=self._clock.now_ms(),
-            honoured=partition.own,
+            honoured=delivery.partition.own,
             details=self._details,
+            seal=None if delivery.message is None else delivery.message.seal,
         )
+
+    async def storable(self, delivery: Delivery, failure: Failure, letter: NewRecord) -> NewRecord:
+        """Return *letter*, or the stub of it where its topic would never accept it."""
+        (fault,) = await self._publisher.transport.refusals([letter])
+        return letter if fault is None else stub(delivery.record, letter, failure)
+
+    async def bury(self, delivery: Delivery, failure: Failure, letter: NewRecord) -> None:
+        """Append *letter*, the dead letter of *delivery*, or its stub. Raises GaveUpError."""
+        partition = delivery.partition
+        control = delivery.control
         _log.warning(
             "message.dead",
             reason=failure.reason,

@@ -65,10 +65,14 @@ class PassOn(msgspec.Struct, frozen=True):
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """Append a dead letter and report to the requester; *control* counts a used attempt, None none."""
+    """Append a dead letter and report to the requester; *control* counts a used attempt, None none.
+
+    *records* are both of them, where they are stored as the end of the message: whoever repeats it sends the same.
+    """
 
     failure: Failure
     control: Control | None = None
+    records: Sequence[NewRecord] = ()
 
 
 class AwaitInbox(msgspec.Struct, frozen=True):

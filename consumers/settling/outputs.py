@@ -27,7 +27,7 @@ from bus.topics.names import read_topic
 from bus.transports.base import NewRecord
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.error_codes import lookup
-from consumers.deadletters.records import Failure
+from consumers.deadletters.records import Failure, end_id
 from consumers.settling.return_contracts import check_answers
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
@@ -127,10 +127,13 @@ def wants_report(message: Message | None, reason: str) -> bool:
     return message.routing.reply_to is not None or message.metadata.task_id is not None
 
 
-def report_of(publisher: Publisher, message: Message, failure: Failure, agent_id: str) -> SealedRecord:
+def report_of(
+    publisher: Publisher, message: Message, failure: Failure, agent_id: str, *, group: str, redrive_count: int = 0
+) -> SealedRecord:
     """Seal the `error.reported` for the requester of *message*, or for whoever watches its task.
 
-    Without a requester it goes to the topic of the type, addressed to nobody. Raises PublishRejected.
+    Without a requester it goes to the topic of the type, addressed to nobody. Its id is that of the end of *message* in
+    *group*: a repeat is known as one. Raises PublishRejected.
     """
     now_ms, origin, metadata = publisher.clock.now_ms(), publisher.sealer.origin, message.metadata
     code = lookup(failure.reason)
@@ -148,7 +151,9 @@ def report_of(publisher: Publisher, message: Message, failure: Failure, agent_id
     # The report lives as long as any message, also by a requester's clock that is ahead. It may go one hop further than
     # its cause, which may have died of the hop limit.
     ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
-    draft = Draft(payload=report, to=requester, max_hops=origin.max_hops, ttl_s=ttl_s)
+    entropy = bytes.fromhex(end_id(message.seal, group, redrive_count, "report"))
+    identity = uuid7(parse_ms(metadata.timestamp) or 0, entropy[:10])
+    draft = Draft(payload=report, to=requester, max_hops=origin.max_hops, ttl_s=ttl_s, message_id=identity)
     is_provable = message.verification.signature is not None or not publisher.sealer.proves
     if is_provable and _bears_another(message, now_ms, origin.max_hops):
         return publisher.sealer.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)

@@ -47,6 +47,13 @@ class Delivery(msgspec.Struct, kw_only=True):
     sealed_ms: int = 0
     expires_ms: int = 0
     """When it was sealed, and when its lifetime ends, extensions included; both 0 where nothing was parsed."""
+    awaited: bool = False
+    """A run that is under way waits for its answer: it is part of that run."""
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether it may go on while first messages are held back: others wait for it, or it leaves the worker."""
+        return self.awaited or self.requeue is not None
 
 
 class Accepted(Delivery, kw_only=True):

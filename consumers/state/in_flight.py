@@ -25,10 +25,12 @@ class InFlight:
         self._clock = clock
         self._metrics = metrics
         self._meters = metrics.meters(group)
-        self._max_count = max_count
+        self.max_count = max_count
         self._max_bytes = max_bytes
         self._deliveries: dict[int, Delivery] = {}
         self._bytes = 0
+        self.waiting: Callable[[], Iterable[Delivery]] = tuple
+        """Returns the deliveries whose runs wait for answers: up to a limit of their own they take no room."""
         self.landed = asyncio.Event()
         """Set whenever a delivery is settled or dropped; the waiter clears it."""
 
@@ -38,7 +40,17 @@ class InFlight:
     @property
     def is_half_full(self) -> bool:
         """Whether one type may have taken so much room that others should come first."""
-        return 2 * len(self._deliveries) >= self._max_count or 2 * self._bytes >= self._max_bytes
+        if 2 * len(self._deliveries) < self.max_count and 2 * self._bytes < self._max_bytes:
+            return False
+        count, size = self._left()
+        return 2 * count <= self.max_count or 2 * size <= self._max_bytes
+
+    def _left(self) -> tuple[int, int]:
+        """Return the room that is left, in records and bytes; runs that wait for answers take none."""
+        count, size = self.max_count - len(self._deliveries), self._max_bytes - self._bytes
+        for delivery in self.waiting():
+            count, size = count + 1, size + delivery.size
+        return count, size
 
     def room(
         self, waiting: Set[str] = frozenset(), held_up: Callable[[], Iterable[Delivery]] = tuple
@@ -48,7 +60,9 @@ class InFlight:
         At a bound, deliveries of the types in *waiting* do not count: they must not keep out types that wait for
         nothing. Then those *held_up* behind a retry of their key do not count either, up to once the whole room.
         """
-        count, size = self._max_count - len(self._deliveries), self._max_bytes - self._bytes
+        count, size = self.max_count - len(self._deliveries), self._max_bytes - self._bytes
+        if count <= 0 or size <= 0:
+            count, size = self._left()
         if waiting and (count <= 0 or size <= 0):
             excused = [
                 delivery.size for delivery in self._deliveries.values() if delivery.partition.expected_type in waiting
@@ -56,7 +70,7 @@ class InFlight:
             count, size = count + len(excused), size + sum(excused)
         if count <= 0 or size <= 0:
             excused = [delivery.size for delivery in held_up() if delivery.partition.expected_type not in waiting]
-            count, size = count + min(len(excused), self._max_count), size + min(sum(excused), self._max_bytes)
+            count, size = count + min(len(excused), self.max_count), size + min(sum(excused), self._max_bytes)
         return (count, size) if count > 0 and size > 0 else (0, 0)
 
     def crowding(self, before: Set[str], held_up: Iterable[Delivery]) -> set[str]:
@@ -65,14 +79,14 @@ class InFlight:
         A type crowds it with half of the room, and one of *before* as long as it has three quarters of that. Deliveries
         *held_up* behind a retry of their key take no room.
         """
-        waiting = {id(delivery) for delivery in held_up}
+        waiting = {id(delivery) for delivery in (*held_up, *self.waiting())}
         counts: dict[str, int] = {}
         sizes: dict[str, int] = {}
         for delivery in self._deliveries.values():
             if (kind := delivery.partition.expected_type) is not None and id(delivery) not in waiting:
                 counts[kind] = counts.get(kind, 0) + 1
                 sizes[kind] = sizes.get(kind, 0) + delivery.size
-        most_count, most_bytes = self._max_count // 2, self._max_bytes // 2
+        most_count, most_bytes = self.max_count // 2, self._max_bytes // 2
 
         def crowds(kind: str) -> bool:
             share = 0.75 if kind in before else 1.0

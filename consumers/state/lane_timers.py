@@ -48,5 +48,5 @@ class LaneTimers:
 
     def _end(self, lane: Lane[Delivery]) -> None:
         del self._timers[lane]
-        self._lanes.release(lane, lane.head.priority)
+        self._lanes.release(lane, lane.head.priority, deep=lane.head.is_deep)
         self._wake()

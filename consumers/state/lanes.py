@@ -6,7 +6,9 @@ is cheap.
 
 The choice: the flows (message types) take turns, each priority is worth one turn, so that a flood of one type
 delays no other. Within a flow the higher priority goes first. A lane that has waited for 32 turns goes before all that
-came so much later with one priority more: a sender's priority must not keep others waiting for ever.
+came so much later with one priority more: a sender's priority must not keep others waiting for ever. Heads that others
+wait for (deep ones) have flows of their own, with four turns for each turn of another: what is begun is ended before
+more is begun, and no sender starves the others by what it says of its message. They go on while others are held back.
 
     ready --take--> taken --ask--> away --answered--> back --take_back--> taken
                     taken --settle--> settling --settled--> taken --put_back--> back
@@ -25,6 +27,8 @@ __all__ = ["Lane", "Lanes"]
 
 T = TypeVar("T")
 _PRIORITIES = 10
+_TURN = 4
+"""Units of a turn; a deep flow's turn takes one."""
 _STEP = 32
 """Turns that one priority is worth within a flow."""
 
@@ -32,9 +36,13 @@ _STEP = 32
 class _Flow:
     """The ready lanes of one message type, by priority."""
 
-    __slots__ = ("levels", "ready", "turn", "waiting")
+    __slots__ = ("deep", "levels", "ready", "turn", "twin", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, twin: _Flow | None = None) -> None:
+        self.deep = twin is not None
+        """Whether its heads are those that others wait for."""
+        self.twin = twin
+        """The flow of the other heads of its type."""
         self.waiting: list[deque[Lane[Any]]] = [deque() for _ in range(_PRIORITIES)]
         self.levels: list[int] = []
         """The priorities that have ready lanes."""
@@ -66,7 +74,7 @@ class Lane(msgspec.Struct, Generic[T], eq=False, gc=False):
 class Lanes(Generic[T]):
     """All lanes of a worker. A taken lane is not ready again until `release` or `finish`."""
 
-    __slots__ = ("_active", "_flows", "_lanes", "_now", "_taken", "away", "back", "ready", "settling")
+    __slots__ = ("_active", "_flows", "_lanes", "_now", "_taken", "away", "back", "ready", "ready_deep", "settling")
 
     def __init__(self) -> None:
         self._lanes: dict[Hashable, Lane[T]] = {}
@@ -78,6 +86,8 @@ class Lanes(Generic[T]):
         self._taken = 0
         self.ready = 0
         """The number of lanes whose head may run now, without those in `back`."""
+        self.ready_deep = 0
+        """The number among them whose head others wait for."""
         self.away = 0
         """The number of lanes that wait for a claim: a slot is reserved for each."""
         self.back: deque[Lane[T]] = deque()
@@ -88,10 +98,15 @@ class Lanes(Generic[T]):
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def add(self, key: Hashable, delivery: T, priority: int, flow: str = "") -> None:
+    def head_of(self, key: Hashable) -> T | None:
+        """Return the head of the lane of *key*; None where there is no lane."""
+        lane = self._lanes.get(key)
+        return None if lane is None else lane.head
+
+    def add(self, key: Hashable, delivery: T, priority: int, flow: str = "", *, deep: bool = False) -> None:
         """Queue *delivery* of *flow* behind its key.
 
-        A new lane is ready at once, ordered by its head's *priority* (9 first).
+        A new lane is ready at once, ordered by its head's *priority* (9 first); *deep*: others wait for it.
         """
         lane = self._lanes.get(key)
         if lane is None:
@@ -99,30 +114,47 @@ class Lanes(Generic[T]):
             if own is None:
                 own = self._flows[flow] = _Flow()
             lane = self._lanes[key] = Lane(key, delivery, own)
-            self.release(lane, priority)
+            self.release(lane, priority, deep=deep)
         elif lane.behind is None:
             lane.behind = deque((delivery,))
         else:
             lane.behind.append(delivery)
 
-    def take(self) -> Lane[T] | None:
-        """Take the ready lane whose turn it is; None where no lane is ready."""
-        if not self.ready:
+    def take(self, *, only_deep: bool = False) -> Lane[T] | None:
+        """Take the ready lane whose turn it is; None where no lane is ready. *only_deep*: where others wait for it."""
+        active = [flow for flow in self._active if flow.deep] if only_deep else self._active
+        if not active:
             return None
-        self.ready -= 1
-        active = self._active
         flow = active[0] if len(active) == 1 else min(active, key=_turn)
-        level = flow.level()
+        lane = self._taken_from(flow, flow.level())
+        self._now = flow.turn
+        flow.turn += 1 if flow.deep else _TURN
+        self._taken += 1
+        return lane
+
+    def take_newest(self) -> Lane[T] | None:
+        """Take the ready lane that has waited shortest among those that nobody waits for; None: there is none."""
+        last = [
+            (flow.waiting[level][-1].since, flow, level)
+            for flow in self._active
+            if not flow.deep
+            for level in flow.levels
+        ]
+        if not last:
+            return None
+        _, flow, level = max(last, key=_since)
+        return self._taken_from(flow, level, newest=True)
+
+    def _taken_from(self, flow: _Flow, level: int, *, newest: bool = False) -> Lane[T]:
         queue = flow.waiting[level]
-        lane: Lane[T] = queue.popleft()
+        lane: Lane[T] = queue.pop() if newest else queue.popleft()
         if not queue:
             flow.levels.remove(level)
+        self.ready -= 1
+        self.ready_deep -= flow.deep
         flow.ready -= 1
         if not flow.ready:
-            active.remove(flow)
-        self._now = flow.turn
-        flow.turn += 1
-        self._taken += 1
+            self._active.remove(flow)
         return lane
 
     def ask(self) -> None:
@@ -161,10 +193,13 @@ class Lanes(Generic[T]):
         del self._lanes[lane.key]
         return None
 
-    def release(self, lane: Lane[T], priority: int) -> None:
+    def release(self, lane: Lane[T], priority: int, *, deep: bool = False) -> None:
         """Make a taken lane ready again: its head has waited long enough, or other lanes go first."""
         self.ready += 1
         flow = lane.flow
+        if flow.deep is not deep:
+            flow = lane.flow = _twin_of(flow)
+        self.ready_deep += deep
         queue = flow.waiting[priority]
         if not queue:
             flow.levels.append(priority)
@@ -178,4 +213,15 @@ class Lanes(Generic[T]):
 
 
 def _turn(flow: _Flow) -> int:
-    return flow.turn - flow.level()
+    return flow.turn - _TURN * flow.level()
+
+
+def _since(found: tuple[int, _Flow, int]) -> int:
+    return found[0]
+
+
+def _twin_of(flow: _Flow) -> _Flow:
+    """Return the flow of the same type for deep heads, or from it that of the others."""
+    if flow.twin is None:
+        flow.twin = _Flow(flow)
+    return flow.twin

@@ -82,7 +82,8 @@ class CancelWatch:
     def cancels(self, message: Message) -> Cancellation | None:
         """Return the cancellation of the task of *message*, where its sender may cancel it."""
         task_id = message.metadata.task_id
-        found = None if task_id is None else self._known.get(task_id)
+        # A requester that has left cancels its one message, which may have a task of many.
+        found = self._known.get(message.message_id) or (None if task_id is None else self._known.get(task_id))
         if found is None or message.message_type == "task.cancel":
             return None
         chain = message.verification.proof_chain or ()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bus.clock import Clock
+from bus.own_context import OwnContext
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import mailbox_topic
@@ -23,6 +24,7 @@ from consumers.handling.claim_batches import ClaimBatcher
 from consumers.handling.claims import InboxClient
 from consumers.handling.exclusive import ExclusiveGate
 from consumers.handling.executor import Executor
+from consumers.handling.overflow import Overflow
 from consumers.handling.run_policies import BrakePolicy, BreakerPolicy, CrashPolicy, LifetimePolicy
 from consumers.handling.slots import HandlerSlots
 from consumers.inbox.base import Inbox
@@ -71,6 +73,7 @@ class Parts(NamedTuple):
     steps: StepRunner | None
     sweeper: WaitSweeper | None
     cancels: CancelWatch
+    overflow: Overflow
 
 
 def assemble(
@@ -97,6 +100,8 @@ def assemble(
     in_flight = InFlight(
         group, clock, metrics, max_count=settings.worker.max_in_flight, max_bytes=settings.worker.max_in_flight_bytes
     )
+    # Of the worker itself, before anything of users has run in it.
+    own = OwnContext()
     retry_clock = RetryClock(clock, own=transport.features.own_clock)
     verification = RecordVerifier(plan.view, clock, retry_clock, plan.tiers, DeprecationWatch(metrics))
     judge = guard.judging(verification.judge)
@@ -110,6 +115,7 @@ def assemble(
         clock=clock,
         retry_clock=retry_clock,
         judge=judge,
+        own=own,
     )
     dependencies = CircuitBreakers(group, clock, metrics, partitions.let_wait)
     brake_rule = BrakeRule(
@@ -162,7 +168,9 @@ def assemble(
     batches = (
         None
         if claims is None
-        else ClaimBatcher(claims, lanes, dispositions=dispositions, exclusive=exclusive, clock=clock, wake=wake)
+        else ClaimBatcher(
+            claims, lanes, dispositions=dispositions, exclusive=exclusive, clock=clock, wake=wake, own=own
+        )
     )
     watch = CancelWatch(transport, plan.namespace, verifier=app.verifier, policy=app.policy, clock=clock)
     # Asked in this order before each run; the breaker last, see `BreakerPolicy`.
@@ -186,12 +194,26 @@ def assemble(
         claims=claims,
         batches=batches,
         guard=guard,
+        own=own,
         clock=clock,
         metrics=metrics,
         steps=steps,
         desk=desk,
     )
-    slots = HandlerSlots(lanes, executor.run_lane, concurrency=settings.worker.concurrency, clock=clock, guard=guard)
+    slots = HandlerSlots(
+        lanes,
+        executor.run_lane,
+        concurrency=settings.worker.concurrency,
+        max_waiting=settings.worker.max_waiting,
+        max_waiting_bytes=settings.worker.max_in_flight_bytes,
+        clock=clock,
+        guard=guard,
+        exclusive=exclusive,
+        own=own,
+    )
+    in_flight.waiting = slots.waiting_deliveries
+    overflow = Overflow(slots, lanes, in_flight, partitions=partitions, tiers=plan.tiers, verification=verification)
+    receiver.met_deep = overflow.met_deep
     return Parts(
         partitions,
         receiver,
@@ -207,6 +229,7 @@ def assemble(
         steps,
         sweeper,
         watch,
+        overflow,
     )
 
 

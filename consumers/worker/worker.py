@@ -125,6 +125,7 @@ class Worker:
             self.steps,
             self.sweeper,
             self.cancels,
+            self.overflow,
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
@@ -183,7 +184,7 @@ class Worker:
         works = [self._keep(), measuring]
         works += [] if self._claims is None else [self._watch_inbox(self._claims)]
         works += [] if self.sweeper is None else [self.sweeper.run()]
-        works += [self.cancels.follow(self.slots)] if self._has_tasks else []
+        works += [self.cancels.follow(self.slots)]
         beside = [asyncio.get_running_loop().create_task(work) for work in works]
         try:
             while not stop.is_set():
@@ -205,12 +206,6 @@ class Worker:
                 task.cancel()
             await asyncio.wait(beside)
 
-    @property
-    def _has_tasks(self) -> bool:
-        """Whether anything it handles belongs to tasks, which may be cancelled."""
-        kinds = (subscription.kind for subscription in self.app.subscriptions.values())
-        return self.app.has_mailbox or any("task_id" in kind.terms.needs for kind in kinds)
-
     async def cycle(self, timeout_s: float) -> int:
         """Fetch once, waiting up to *timeout_s*, and queue the records in lanes; return how many came."""
         if self.slots.failure is not None:
@@ -220,6 +215,8 @@ class Worker:
         if self._shares and (self.in_flight.is_half_full or self._partitions.crowding):
             self._partitions.let_others(self.in_flight.crowding(self._partitions.crowding, self._waiting.held_up()))
             timeout_s = min(timeout_s, _CROWDED_S if self._partitions.crowding else timeout_s)
+        if self.overflow.is_needed:
+            self.overflow.relieve()
         count, size = self.in_flight.room(self._partitions.waiting, self._waiting.held_up)
         # With plenty to do, room for a few records is not worth a fetch. The pause is real time: a test's clock stands
         # still.

@@ -14,6 +14,7 @@ from functools import partial
 
 from bus.clock import Clock, Timer
 from bus.errors import AppendUnknownError, ClosedError, ConfigurationError, DeadlineError, TransportError, text_of
+from bus.own_context import OwnContext
 from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
 from producers.appending.byte_budget import ByteBudget
 
@@ -58,6 +59,7 @@ class Batcher:
         self._timer: Timer | None = None
         self._timer_due_s = 0.0
         self._closed = False
+        self._own = OwnContext()
 
     async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
         """Append in order; return one outcome per record, at the latest after *timeout_s*.
@@ -114,14 +116,14 @@ class Batcher:
     def _depart_soon(self) -> None:
         # Depart on the loop's next turn: records published in this turn join the same append.
         self._departing = True
-        asyncio.get_running_loop().call_soon(self._depart)
+        self._own.call_soon(self._depart)
 
     def _depart(self) -> None:
         self._departing = False
         most = self._transport.features.appends_in_flight
         while self._pending and len(self._flights) - len(self._late) < most:
             if items := self._take():
-                flight = asyncio.get_running_loop().create_task(self._append(items))
+                flight = self._own.begin(self._append(items))
                 self._flights[flight] = items, self._answers
                 flight.add_done_callback(self._landed)
         if self._pending and most > 1 and self._looking is None:

@@ -12,6 +12,7 @@ from functools import partial
 
 from bus.clock import Clock
 from bus.errors import ClosedError, DeadlineError, TopicMissingError
+from bus.own_context import OwnContext
 from bus.settings.schema import Settings
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.topics.specs import creates_topics, message_topics
@@ -36,6 +37,7 @@ class TopicCreation:
         self._questions: dict[frozenset[str], asyncio.Task[None]] = {}
         self._asking = asyncio.Lock()
         self._closed = False
+        self._own = OwnContext()
 
     async def prepare(self, topics: Iterable[str], *, timeout_s: float | None = None) -> None:
         """Create those of *topics* that are missing, if the settings want that (`topics.create`).
@@ -71,7 +73,7 @@ class TopicCreation:
             await asyncio.wait(questions)
 
     def _begin(self, topics: frozenset[str]) -> asyncio.Task[None]:
-        question = self._questions[topics] = asyncio.get_running_loop().create_task(self._ask(topics))
+        question = self._questions[topics] = self._own.begin(self._ask(topics))
         question.add_done_callback(lambda _: self._questions.pop(topics))
         # All callers that waited for it may be gone when it fails.
         question.add_done_callback(lambda task: task.cancelled() or task.exception())

@@ -15,6 +15,7 @@ import msgspec
 from bus import gates
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, ContractError, TopicMissingError
+from bus.own_context import OwnContext
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import payload_type
 from bus.protocol import sealing
@@ -76,6 +77,7 @@ class Directory:
         self._cards = own_topic(namespace, "_directory")
         self._beats = own_topic(namespace, "_heartbeats")
         self._offsets: dict[tuple[str, int], int] = {}
+        self._own = OwnContext()
         self._opening: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self.refused = 0
@@ -141,10 +143,10 @@ class Directory:
     async def ready(self) -> None:
         """Read both topics to their present end, once. Raises BusError where they cannot be read."""
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
-            self._opening = asyncio.get_running_loop().create_task(self._open())
+            self._opening = self._own.begin(self._open())
         await asyncio.shield(self._opening)
         if self._following is None:
-            self._following = asyncio.get_running_loop().create_task(self._follow())
+            self._following = self._own.begin(self._follow())
 
     async def close(self) -> None:
         """Stop following."""

@@ -146,6 +146,10 @@ class PendingRequests:
         if len(self._ended) > _ENDED_KEPT:
             self._ended.popitem(last=False)
 
+    def sent(self) -> list[Message]:
+        """Return the requests that wait only for their answers."""
+        return [waiter.message for waiter in self._waiters.values() if waiter.message is not None and waiter.sent]
+
     def end_all(self) -> None:
         """End every waiter."""
         if self._timer is not None:

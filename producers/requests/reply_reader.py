@@ -17,6 +17,7 @@ from bus.backoff import Backoff
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, ContractError, TopicMissingError, text_of
 from bus.gates import Admit
+from bus.own_context import OwnContext
 from bus.payloads.payload_types import PayloadType, Risk, payload_type
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -165,6 +166,7 @@ class ReplyReader:
         self._kinds = {_REPORT.name: _REPORT}
         self._offsets: dict[int, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._own = OwnContext()
 
     def accept_type(self, kind: PayloadType) -> None:
         """Expect answers of *kind*."""
@@ -174,7 +176,7 @@ class ReplyReader:
         """Follow every partition from its offset; partitions added later are read from their start."""
         for partition, offset in offsets.items():
             self._begin(partition, offset)
-        self._tasks.append(asyncio.get_running_loop().create_task(self._watch()))
+        self._tasks.append(self._own.begin(self._watch()))
 
     async def close(self) -> None:
         """Stop reading."""
@@ -194,7 +196,7 @@ class ReplyReader:
 
     def _begin(self, partition: int, offset: int) -> None:
         self._offsets[partition] = offset
-        self._tasks.append(asyncio.get_running_loop().create_task(self._follow(partition)))
+        self._tasks.append(self._own.begin(self._follow(partition)))
 
     async def _follow(self, partition: int) -> None:
         pauses_s = _BACKOFF.delays_s()
@@ -226,7 +228,8 @@ class ReplyReader:
             wait_s=_WAIT_S,
         )
         for record in records:
-            self._take(record)
+            # A type's own code and a policy run here, one answer's apart from the next one's.
+            self._own.call(self._take, record)
             self._offsets[partition] = record.offset + 1
         if records:
             # A flood of answers must not starve the other tasks.

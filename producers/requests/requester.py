@@ -7,6 +7,7 @@ Owns the reply topic and session of one agent instance, sending a request and aw
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Sequence
 from typing import Any, TypeVar, Unpack
@@ -14,18 +15,21 @@ from typing import Any, TypeVar, Unpack
 import msgspec
 
 from bus.errors import BusError, ClosedError, ContractError, DeadlineError, NotPermittedError, TopicMissingError
+from bus.own_context import OwnContext
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol.identifiers import uuid7
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.protocol.timestamps import parse_ms
+from bus.telemetry.logs import get_logger
 from bus.topics.names import reply_topic
 from bus.topics.specs import reply_topics
 from bus.transports.base import Outcome, Transport
 from bus.trust.admission import Admission, Party
 from bus.trust.policy import NO_POLICY, Policy
 from bus.vocabulary.error import ErrorReported
+from bus.vocabulary.task import TaskCancel
 from producers.middleware import PublishMiddleware, around
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt, RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.publisher import Publisher
@@ -43,6 +47,10 @@ _Reply = TypeVar("_Reply", bound=Payload)
 _OWN_OPTIONS = ("ttl_s", "reply_to", "delay_s", "at")
 _ENTROPY_BYTES = 10
 _MAX_SAID = 300
+_CANCEL_S = 1.0
+"""Seconds that a closing bus gives to the cancellations of what it has asked."""
+
+_log = get_logger("requests")
 
 
 class Requester:
@@ -96,6 +104,8 @@ class Requester:
             clock=self._clock,
             metrics=publisher.metrics,
         )
+        self._own = OwnContext()
+        self._cancelling: set[asyncio.Task[None]] = set()
         self._opening: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Future[Receipt]] = set()
         """Publishes inside middleware."""
@@ -116,8 +126,9 @@ class Requester:
 
         *run* is the run of a handler that asks: its message is the cause. *reader* is the run that takes the answer
         in, by default the same. *grace_s*: how much longer than the request lives its answer is awaited. Several
-        addressees are asked in turn (`producers.requests.in_turn`). Raises PublishRejected, PublishUnknown (if no
-        answer came either), RequestTimedOut, RequestFailed, UnexpectedReply, ClosedError.
+        addressees are asked in turn (`producers.requests.in_turn`). A caller that is cancelled has its request
+        cancelled, too: nobody works for nobody. Raises PublishRejected, PublishUnknown (if no answer came either),
+        RequestTimedOut, RequestFailed, UnexpectedReply, ClosedError.
         """
         if (several := addressees_of(options)) is not None:
 
@@ -131,19 +142,66 @@ class Requester:
         deadline_s = self._clock.monotonic_s() + timeout_s + grace_s
         waiter = self.waiting.open(asked, deadline_s, run.message.message_id if run is not None else None)
         waiter.grace_s = grace_s
+        draft, reader = draft_of(payload, options), reader or run
         try:
-            await self._open(waiter)
-            draft = draft_of(payload, options)
-            if self._middleware:
-                answer, request = await self._answer_through(draft, waiter, run, timeout_s)
+            if reader is None:
+                answer, request = await self._asked(draft, waiter, run, timeout_s)
             else:
-                sealed = self._seal(draft, waiter, run)
-                answer, request = await self._answer(sealed, waiter, timeout_s), sealed.message
-            if (reader := reader or run) is not None:
+                async with reader.waiting():
+                    answer, request = await self._asked(draft, waiter, run, timeout_s)
                 reader.take_in(answer.message)
             return _opened(answer, request, reply, asked)
+        except asyncio.CancelledError:
+            if waiter.message is not None and waiter.answer is None:
+                self.cancel_soon(waiter.message)
+            raise
         finally:
             self.waiting.close(waiter)
+
+    async def _asked(
+        self, draft: Draft, waiter: Waiter, run: RunLabels | None, timeout_s: float
+    ) -> tuple[Answer, Message]:
+        """Send *draft* and wait for its answer; return it with the request as it was sealed."""
+        await self._open(waiter)
+        if self._middleware:
+            return await self._answer_through(draft, waiter, run, timeout_s)
+        sealed = self._seal(draft, waiter, run)
+        return await self._answer(sealed, waiter, timeout_s), sealed.message
+
+    def cancel_soon(self, request: Message, reason_code: str = "NOT_NEEDED") -> None:
+        """Tell whoever works on *request* that nobody waits for it any more, without waiting oneself."""
+        to = request.metadata.recipient
+        key = TaskKey(
+            message_type=request.message_type,
+            message_id=request.message_id,
+            conversation_id=request.metadata.conversation_id,
+            seal=request.seal,
+            addressee=None if to is None else to.id,
+            expires_ms=parse_ms(request.routing.expires_at) or 0,
+        )
+        task = self._own.begin(self._cancel_quietly(key, reason_code))
+        self._cancelling.add(task)
+        task.add_done_callback(self._cancelling.discard)
+
+    async def _cancel_quietly(self, key: TaskKey, reason_code: str) -> None:
+        try:
+            await self.cancel(key, reason_code, grace_s=self._publisher.settings.publish.cancel_grace_s)
+        except BusError as error:
+            _log.debug("request.not_cancelled", message_id=key.message_id, error=str(error))
+
+    async def cancel(
+        self, key: TaskKey, reason_code: str, *, grace_s: float, explanation: str | None = None
+    ) -> Receipt:
+        """Send the `task.cancel` of the request that *key* names. Raises PublishRejected, PublishUnknown."""
+        payload = TaskCancel(reason_code=reason_code, explanation=explanation, grace_s=math.ceil(grace_s))
+        draft = Draft(
+            payload=payload,
+            # Whoever has the message learns of it, whichever agent that is.
+            task_id=key.message_id,
+            conversation_id=key.conversation_id,
+        )
+        sealed = self._publisher.sealer.seal(draft, both_versions=False)
+        return await self._publisher.send(sealed, timeout_s=_CANCEL_S)
 
     async def submit(self, draft: Draft) -> SubmittedTask[Any]:
         """Send *draft* and return a handle, which another process of this agent can reopen.
@@ -170,7 +228,9 @@ class Requester:
     def reopen(self, key: TaskKey) -> SubmittedTask[Any]:
         """Return the handle of the task that *key* names."""
         view = msgspec.structs.replace(self._view, session_id=None)
-        return SubmittedTask(key, transport=self._transport, view=view, topic=self.topic, clock=self._clock)
+        return SubmittedTask(
+            key, transport=self._transport, view=view, topic=self.topic, clock=self._clock, cancel=self.cancel
+        )
 
     async def _make_topic(self) -> None:
         try:
@@ -192,7 +252,11 @@ class Requester:
     async def close(self) -> None:
         """Stop reading answers; waiting callers get a ClosedError."""
         self._closed = True
+        for request in self.waiting.sent():
+            self.cancel_soon(request)
         self.waiting.end_all()
+        if self._cancelling:
+            await asyncio.wait(self._cancelling, timeout=_CANCEL_S)
         for sending in tuple(self._sending):
             sending.cancel()
         try:
@@ -218,7 +282,7 @@ class Requester:
     async def _open(self, waiter: Waiter) -> None:
         """Start reading the reply topic from its present end, before any request leaves: no answer can be missed."""
         if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._start())
+            self._opening = self._own.begin(self._start())
             self._opening.add_done_callback(self._ended)
         opening = self._opening
         if not opening.done():

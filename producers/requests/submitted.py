@@ -7,8 +7,8 @@ to the agent and to no instance of it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from producers.outcomes import RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.requests.in_turn import GRACE_S
 from producers.requests.pending import PendingRequest
 from producers.requests.reply_reader import ReplyFilter, open_reply, verify_reply
+from producers.sealing.run_labels import CURRENT_RUN
 
 __all__ = ["SubmittedTask", "TaskEvent", "TaskKey"]
 
@@ -36,6 +37,14 @@ PROGRESS: Final = ("task.accepted", "status.update", "task.clarification")
 """What may be said about a task before its answer."""
 _PAUSE_S: Final = 0.25
 _MOST_SAID: Final = 300
+
+
+class Cancel(Protocol):
+    """Sends the `task.cancel` of a request."""
+
+    def __call__(
+        self, key: TaskKey, reason_code: str, /, *, grace_s: float, explanation: str | None = None
+    ) -> Awaitable[Any]: ...
 
 
 class TaskKey(msgspec.Struct, frozen=True, kw_only=True, rename={"message_type": "t", "message_id": "i"}):
@@ -78,8 +87,11 @@ class SubmittedTask(Generic[_Reply]):
     answer = await task.result(TaskResult)          # bus.task(task.id) reopens it elsewhere
     """
 
-    def __init__(self, key: TaskKey, *, transport: Transport, view: ReplyFilter, topic: str, clock: Clock) -> None:
+    def __init__(
+        self, key: TaskKey, *, transport: Transport, view: ReplyFilter, topic: str, clock: Clock, cancel: Cancel
+    ) -> None:
         self.key = key
+        self._cancel = cancel
         self._transport = transport
         self._view = view
         self._topic = topic
@@ -113,7 +125,13 @@ class SubmittedTask(Generic[_Reply]):
             if not found:
                 if self._clock.now_ms() > self.key.expires_ms + GRACE_S * 1000:
                     return
-                await self._clock.sleep(_PAUSE_S)
+                run = CURRENT_RUN.get()
+                if run is None:
+                    await self._clock.sleep(_PAUSE_S)
+                    continue
+                # A handler that waits for a task is not at work.
+                async with run.waiting():
+                    await self._clock.sleep(_PAUSE_S)
 
     async def result(self, reply: type[_Reply]) -> _Reply:
         """Wait for the answer, a *reply*.
@@ -137,6 +155,16 @@ class SubmittedTask(Generic[_Reply]):
             raise UnexpectedReply(await self._request(), event.message, payload_type(reply).name)
         text = f"{self.key.message_type} {self.key.message_id} was not answered in its time"
         raise RequestTimedOut(text, await self._request())
+
+    async def cancel(
+        self, reason_code: str = "NOT_NEEDED", *, explanation: str | None = None, grace_s: float = 30
+    ) -> None:
+        """Tell whoever works on the task that its result is not wanted any more.
+
+        What waits dies with `rejected`. What runs sees `context.cancelled`, and is cut *grace_s* seconds after its
+        worker has heard of it. Effects that are done stay. Raises PublishRejected, PublishUnknown.
+        """
+        await self._cancel(self.key, reason_code, grace_s=grace_s, explanation=explanation)
 
     async def _news(self, known: dict[str, PayloadType]) -> Sequence[TaskEvent]:
         found = []

@@ -7,9 +7,11 @@ among their parents, are sealed with that level, and give no more authority than
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -38,19 +40,54 @@ _LIFTING: Final = "trust.lifted"
 _LEAST: Final = EffectiveLabels(level=LEVELS[-1])
 
 
+class RunPlace(Protocol):
+    """The place of a run among those at work, which it gives to another while it waits for an answer."""
+
+    def begin_wait(self) -> None:
+        """Note that the run waits for one more answer."""
+
+    async def end_wait(self) -> None:
+        """Note that one answer has come, and wait until the run may go on."""
+
+    def abandon_wait(self) -> None:
+        """Note that the run no longer waits for an answer, and goes on at once."""
+
+
 class RunLabels:
     """The labels of one run, which handles *message*."""
 
-    __slots__ = ("_admission", "_labels", "_read", "attempt", "message", "over")
+    __slots__ = ("_admission", "_labels", "_read", "attempt", "message", "over", "place")
 
     def __init__(self, message: Message, admission: Admission, attempt: int = 1) -> None:
         self.message = message
         self.attempt = attempt
         self.over = False
         """Whether the run has ended: what is published afterwards is not caused by its message."""
+        self.place: RunPlace | None = None
         self._admission = admission
         self._read: list[Message] = []
         self._labels: EffectiveLabels | None = None
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncGenerator[None]:
+        """Wait for an answer in the body of the `async with`: the run is not at work meanwhile."""
+        place = self.place
+        if place is None or self.over:
+            yield
+            return
+        place.begin_wait()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.over:
+                place.abandon_wait()
+            raise
+        except BaseException:
+            if not self.over:
+                await place.end_wait()
+            raise
+        if not self.over:
+            await place.end_wait()
 
     def log_ids(self) -> Mapping[str, object]:
         """Return what log lines say of the message that the run handles."""

@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from bus.own_context import OwnContext
+
 __all__ = ["Background"]
 
 
@@ -20,11 +22,12 @@ class Background:
         self._name = name
         self._live = live
         self._task: asyncio.Task[None] | None = None
+        self._own = OwnContext()
 
     def start(self) -> None:
         """Start the task unless it runs already."""
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._live(), name=self._name)
+            self._task = self._own.begin(self._live(), self._name)
 
     async def stop(self) -> None:
         """Cancel the task and wait for its end."""

@@ -22,6 +22,7 @@ from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import claim_rules
 from consumers.inbox.base import (
+    AlreadyDead,
     AlreadyDone,
     Claim,
     Claimed,
@@ -152,7 +153,7 @@ class PostgresInbox:
     async def sync(self) -> None:
         """Do nothing: every commit is durable."""
 
-    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | None:
+    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | AlreadyDead | None:
         async with self._connection() as connection:
             return claim_rules.found_done(
                 await statements.seen_row(connection, key_digest(key_text(key))), content_hash

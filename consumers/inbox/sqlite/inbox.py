@@ -17,7 +17,19 @@ from bus.errors import ConfigurationError, InboxError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.inbox import claim_rules
-from consumers.inbox.base import AlreadyDone, Ask, Claim, Claimed, Dialect, End, Key, SomeAsk, SomeEnd, Transaction
+from consumers.inbox.base import (
+    AlreadyDead,
+    AlreadyDone,
+    Ask,
+    Claim,
+    Claimed,
+    Dialect,
+    End,
+    Key,
+    SomeAsk,
+    SomeEnd,
+    Transaction,
+)
 from consumers.inbox.claim_rules import Claimant
 from consumers.inbox.lease import Lease
 from consumers.inbox.row_encoding import encode_outputs, key_text
@@ -102,7 +114,7 @@ class SqliteInbox:
                 self._give_back(text, future.result())
             raise
 
-    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | None:
+    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | AlreadyDead | None:
         text = key_text(key)
         return await self._run(lambda batch: claim_rules.found_done(batch.rows.get(text), content_hash), text)
 

@@ -87,6 +87,7 @@ def test_what_the_bus_did_not_add_is_not_read_from_the_senders_headers() -> None
 
 def test_the_headers_are_those_of_the_contract() -> None:
     assert dict(buried(record()).headers) == {
+        "sb-dlq-id": b"c0e8c2c1b01a2cc2e289d55a21590bb4",
         "__dlq.errors.topic": b"agents.a.b",
         "__dlq.errors.partition": b"3",
         "__dlq.errors.offset": b"42",

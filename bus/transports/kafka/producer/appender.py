@@ -15,6 +15,7 @@ from operator import attrgetter
 from bus.backoff import Backoff
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, TopicMissingError
+from bus.own_context import OwnContext
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord, Outcome, Told
 from bus.transports.kafka.cluster.client import ClusterClient
@@ -47,6 +48,7 @@ class Appender:
         self._pumping: dict[PartitionSender, asyncio.Task[None]] = {}
         self._calls: set[AppendCall] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._own = OwnContext()
         self._refreshing: set[str] = set()
         self._turns = itertools.count()
         self._preparing = asyncio.Lock()
@@ -167,7 +169,7 @@ class Appender:
 
     def _pump(self, lane: PartitionSender) -> None:
         if lane not in self._pumping and not self._closed:
-            task = self._pumping[lane] = asyncio.get_running_loop().create_task(lane.pump())
+            task = self._pumping[lane] = self._own.begin(lane.pump())
             task.add_done_callback(partial(self._pump_ended, lane))
 
     def _pump_ended(self, lane: PartitionSender, task: asyncio.Task[None]) -> None:
@@ -194,7 +196,7 @@ class Appender:
             self._refreshing.discard(name)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._own.begin(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -17,6 +17,7 @@ from aiokafka import errors
 
 from bus.backoff import Backoff
 from bus.errors import BusError
+from bus.own_context import OwnContext
 from bus.telemetry.logs import get_logger
 from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.errors import said
@@ -43,6 +44,7 @@ class ProducerSupervisor:
         self._producer: Producer | None = None
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._own = OwnContext()
         self._pauses_s = _BACKOFF.delays_s()
         self._not_before_s = 0.0
         self.fault = ""
@@ -139,6 +141,6 @@ class ProducerSupervisor:
             _log.warning("kafka.not_written", topic=topic, partitions=partitions, why=why)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._own.begin(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
