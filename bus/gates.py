@@ -1,9 +1,11 @@
 """The gates: every check that a record passes before its handler, in one table that one function walks. Pure.
 
 Each gate is one function that gets everything as arguments; it refuses by raising ContractError with reason and
-pointer. `judge` walks the table and returns `Passed`, `Failed` or `NotAddressed`. Workers, reply readers, `verify` and
-dead-letter diagnosis all use it and differ only in their `Checks`. What a verdict leads to is decided in `consumers`,
-where the gates `inbox` and `handler` are stages of the worker.
+pointer. An entry of the table says at which stage it stands, and what its verdict depends on. `judge` walks the table
+and returns `Passed`, `Failed` or `NotAddressed`. Workers, reply readers, `verify` and dead-letter diagnosis all use it
+and differ only in their `Checks`; nobody calls a gate past the table. Records that the compiled code has cast walk it,
+too (`passes_cast`), and only what holds for all of their layout is not asked again. What a verdict leads to is decided
+in `consumers`, where the gates `inbox` and `handler` are stages of the worker.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ from bus.trust.policy import Policy
 __all__ = [
     "Admit",
     "Case",
+    "Cast",
     "Checks",
     "EXPIRY_TOLERANCE_MS",
     "Failed",
     "GATES",
+    "Gate",
     "MAX_HOPS",
     "MAX_TTL_MS",
     "MOST_HEADERS",
@@ -53,7 +57,9 @@ __all__ = [
     "known_type",
     "lifetime_gate",
     "parse_gate",
+    "passes_cast",
     "policy_gate",
+    "prove",
     "schema_gate",
     "size_gate",
 ]
@@ -298,6 +304,13 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
 
 
+class Cast(msgspec.Struct, frozen=True):
+    """The times of a record that was cast in a known layout, in ms: when it was sealed, and when it expires."""
+
+    sealed_ms: int
+    expires_ms: int
+
+
 class Case(msgspec.Struct, kw_only=True):
     """One record before the gates, and what the gates find out about it."""
 
@@ -316,6 +329,8 @@ class Case(msgspec.Struct, kw_only=True):
     """On which way it came: topic, reply, mailbox, retry, redrive, hold or replay."""
     message: Message = cast("Message", None)
     """None until the gate `parse` has passed."""
+    cast: Cast | None = None
+    """What compiled code has read of it, in place of the gates `parse` and `integrity`; None: nothing."""
     kind: PayloadType | None = None
     payload: object | None = None
     needs: object = None
@@ -346,10 +361,16 @@ class NotAddressed(msgspec.Struct, frozen=True):
 Verdict: TypeAlias = Passed | Failed | NotAddressed
 
 
-def judge(case: Case, checks: Checks, *, first: str = "size", last: str = "policy") -> Verdict:
-    """Walk the gates from *first* to *last*. A walk that starts later uses what *case* already holds."""
+def judge(
+    case: Case, checks: Checks, *, stage: Stage | None = None, first: str | None = None, until: str | None = None
+) -> Verdict:
+    """Walk the gates of one *stage*, of all by default, from *first* on and *until* another, which is not asked.
+
+    What stands between two walks of one record is in neither only where their ends say so: the second begins where the
+    first ends. A walk that starts later uses what *case* already holds.
+    """
     try:
-        for passes in _between(first, last):
+        for passes in _between(stage, first, until):
             if not passes(case, checks):
                 return NotAddressed(case.message)
     except ContractError as error:
@@ -357,6 +378,26 @@ def judge(case: Case, checks: Checks, *, first: str = "size", last: str = "polic
         error.__cause__ = error.__context__ = None
         return Failed(error.with_traceback(None), case.message or None)
     return Passed(case.message, case.kind, case.payload)
+
+
+def prove(message: Message, risk: Risk, verifier: Verifier | None, *, append_ms: int | None = None) -> None:
+    """Raise ContractError unless *message*, which was parsed, is what its sender sealed, as *risk* asks for.
+
+    *append_ms* is the append time of its record, None where it is unknown.
+    """
+    checks = Checks(max_message_bytes=len(message.value), risk_of=lambda _: risk, verifier=verifier)
+    case = Case(record=msgspec.structs.replace(_NOWHERE, timestamp_ms=append_ms or 0), message=message)
+    verdict = judge(case, checks, first="integrity", until="schema")
+    if isinstance(verdict, Failed):
+        raise verdict.error
+
+
+def passes_cast(case: Case, checks: Checks) -> bool:
+    """Tell whether a record that was cast in a known layout passes every gate that its layout does not answer for.
+
+    It may raise any error of a policy or of a type's own code. The full walk then says which gate it was.
+    """
+    return all(passes(case, checks) for passes in _between(None, None, None, only_record=True))
 
 
 def _size(case: Case, checks: Checks) -> bool:
@@ -390,6 +431,9 @@ def _audience(case: Case, checks: Checks) -> bool:
 
 
 def _authenticity(case: Case, checks: Checks) -> bool:
+    if case.cast is not None and case.message.verification.signature is None:
+        # It was let in without one before, and the cast has judged the form of its chain.
+        return True
     if checks.risk_of is not None:
         append_ms = case.record.timestamp_ms or None
         authenticity_gate(case.message, checks.risk_of(case.message), checks.verifier, append_ms=append_ms)
@@ -397,7 +441,11 @@ def _authenticity(case: Case, checks: Checks) -> bool:
 
 
 def _schema(case: Case, checks: Checks) -> bool:
-    if checks.kind_of is not None:
+    kind = case.kind
+    if case.cast is not None and kind is not None:
+        payload = case.message.payload
+        case.payload = kind.open(case.message) if payload is None or kind.is_judged_each else payload
+    elif checks.kind_of is not None:
         case.kind = kind = checks.kind_of(case.message)
         if kind is not None:
             case.payload = kind.open(case.message)
@@ -405,6 +453,14 @@ def _schema(case: Case, checks: Checks) -> bool:
 
 
 def _lifetime(case: Case, checks: Checks) -> bool:
+    if case.cast is not None and case.now_ms is not None:
+        return is_in_time(
+            case.cast.sealed_ms,
+            case.cast.expires_ms,
+            now_ms=case.now_ms,
+            append_ms=case.append_ms,
+            max_ttl_ms=checks.max_ttl_ms,
+        )
     if case.now_ms is not None:
         lifetime_gate(
             case.message,
@@ -425,21 +481,62 @@ def _policy(case: Case, checks: Checks) -> bool:
     return True
 
 
-GATES: Final[tuple[tuple[str, Callable[[Case, Checks], bool]], ...]] = (
-    ("size", _size),
-    ("parse", _parse),
-    ("integrity", _integrity),
-    ("recipient", _recipient),
-    ("audience", _audience),
-    ("authenticity", _authenticity),
-    ("schema", _schema),
-    ("lifetime", _lifetime),
-    ("policy", _policy),
+Check: TypeAlias = Callable[[Case, Checks], bool]
+Stage: TypeAlias = Literal["before_inbox", "after_inbox"]
+"""What the inbox knows as done is not judged again by the gates after it."""
+Varies: TypeAlias = Literal["layout", "cast", "record"]
+"""On what a verdict depends: on what all records of a layout have in common; on the bytes, as the cast of the compiled
+code judges them, too; on anything of the one record. A gate that says nothing depends on the record.
+"""
+
+
+class Gate(tuple[str, Check]):
+    """An entry of the table: the name of a gate and its check, with its stage and what its verdict depends on."""
+
+    stage: Stage
+    varies: Varies
+
+    def __new__(cls, name: str, check: Check, stage: Stage, varies: Varies = "record") -> Gate:
+        gate = super().__new__(cls, (name, check))
+        gate.stage, gate.varies = stage, varies
+        return gate
+
+
+GATES: Final[tuple[tuple[str, Check], ...]] = (
+    Gate("size", _size, "before_inbox"),
+    Gate("parse", _parse, "before_inbox", "cast"),
+    Gate("integrity", _integrity, "before_inbox", "cast"),
+    Gate("recipient", _recipient, "before_inbox", "layout"),
+    Gate("audience", _audience, "before_inbox"),
+    Gate("authenticity", _authenticity, "before_inbox"),
+    Gate("schema", _schema, "before_inbox"),
+    Gate("lifetime", _lifetime, "after_inbox"),
+    Gate("policy", _policy, "after_inbox"),
 )
 """The gates in the order in which a record passes them. A gate returns False if the record is for another agent."""
+_NOWHERE: Final = Record(topic="", partition=0, offset=0, timestamp_ms=0, key=None, value=None)
 
 
 @functools.cache
-def _between(first: str, last: str) -> tuple[Callable[[Case, Checks], bool], ...]:
+def _between(
+    stage: Stage | None, first: str | None, until: str | None, *, only_record: bool = False
+) -> tuple[Check, ...]:
     names = [name for name, _ in GATES]
-    return tuple(passes for _, passes in GATES[names.index(first) : names.index(last) + 1])
+    begin = 0 if first is None else names.index(first)
+    end = len(GATES) if until is None else names.index(until)
+    return tuple(
+        entry[1]
+        for entry in GATES[begin:end]
+        if (stage is None or _stage_of(entry) == stage)
+        and not (only_record and getattr(entry, "varies", "record") != "record")
+    )
+
+
+def _stage_of(entry: tuple[str, Check]) -> Stage:
+    """Return the stage of *entry*: its own, else that of the gate before it."""
+    before: Stage = "before_inbox"
+    for each in GATES:
+        before = getattr(each, "stage", before)
+        if each is entry:
+            break
+    return before

@@ -1,41 +1,241 @@
 """The closed set of gates and reasons (PROTOCOL.md section 7), used in dead letters, logs, metric labels and `verify`.
 
-Owns only the names; `bus.gates` implements the gates.
+Owns their names and what follows from each reason: its class, its HTTP status and A2A code, what would have passed, and
+what cures it. `bus.gates` implements the gates.
 """
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["GATES", "REASONS", "gate_of"]
+__all__ = ["GATES", "REASONS", "REASON_TABLE", "Meaning", "Reason", "gate_of"]
 
-GATES: Final = MappingProxyType(
+
+class Meaning(NamedTuple):
+    """What a reason is to who asked: never to be retried as it is."""
+
+    error_class: str
+    http_status: int
+    a2a: int | str
+    """A JSON-RPC error code where a call is refused; a task state where a task ends of it."""
+
+
+class Reason(NamedTuple):
+    """One reason for which a record is refused."""
+
+    name: str
+    meaning: Meaning
+    expected: str
+    """What would have passed."""
+    cure: str
+    """What to do; `{place}`, `{message}`, `{type}` and `{conversation}` are those of the dead letter."""
+
+
+_REDRIVE: Final = "sealbus dlq redrive {place} --why ..."
+_SENDER: Final = "mend the sender and let it send anew: these bytes stay refused"
+
+_FORM: Final = Meaning("error.semantic", 400, -32600)
+_DATA: Final = Meaning("error.semantic", 422, -32602)
+_LARGE: Final = Meaning("error.semantic", 413, -32602)
+_UNKNOWN: Final = Meaning("error.semantic.unknown_task", 405, -32601)
+_VERSION: Final = Meaning("error.semantic.unsupported_version", 400, -32009)
+_TRANSITION: Final = Meaning("error.semantic.invalid_transition", 409, -32004)
+_REFUSED: Final = Meaning("error.semantic", 409, "FAILED")
+_UNPROVEN: Final = Meaning("error.authz", 401, -32600)
+_FORBIDDEN: Final = Meaning("error.authz", 403, "REJECTED")
+_UNDECIDED: Final = Meaning("error.timeout", 403, "REJECTED")
+_LATE: Final = Meaning("error.timeout", 504, "FAILED")
+_EXHAUSTED: Final = Meaning("error.transient", 503, "FAILED")
+_CRASHED: Final = Meaning("error.internal", 500, "FAILED")
+
+REASON_TABLE: Final = MappingProxyType(
     {
-        "size": ("oversized",),
-        "parse": ("malformed", "unsupported_protocol"),
-        "integrity": ("hash_mismatch", "seal_mismatch"),
-        "recipient": (),
-        "audience": ("wrong_audience", "type_mismatch", "key_mismatch"),
-        "authenticity": (
-            "signature_missing",
-            "signature_invalid",
-            "key_unknown",
-            "key_revoked",
-            "key_expired",
-            "sender_mismatch",
-            "proof_invalid",
+        "size": (
+            Reason(
+                "oversized",
+                _LARGE,
+                "a record of at most publish.max_message_bytes",
+                "put what is large under a Ref; " + _SENDER,
+            ),
         ),
-        "schema": ("unknown_type", "unsupported_version", "schema_violation", "semantic_violation", "critical_field"),
-        "lifetime": ("ttl_too_long", "expired", "too_many_hops", "clock_skew"),
-        "policy": ("unauthorized", "untrusted_instruction"),
-        "approval": ("approval_invalid", "approval_rejected", "approval_timeout"),
-        "inbox": ("idempotency_conflict", "crash_loop"),
-        "process": ("invalid_transition", "conversation_closed"),
-        "handler": ("rejected", "retries_exhausted"),
+        "parse": (
+            Reason("malformed", _FORM, "an envelope in canonical JSON (PROTOCOL.md 1)", _SENDER),
+            Reason("unsupported_protocol", _FORM, "an envelope of sealbus/1", _SENDER),
+        ),
+        "integrity": (
+            Reason(
+                "hash_mismatch",
+                _UNPROVEN,
+                "the bytes that were sealed",
+                "find who writes to this topic (docs/strangers.md)",
+            ),
+            Reason(
+                "seal_mismatch",
+                _UNPROVEN,
+                "the bytes that were sealed",
+                "find who writes to this topic (docs/strangers.md)",
+            ),
+        ),
+        "recipient": (),
+        "audience": (
+            Reason("wrong_audience", _REFUSED, "a message of this namespace", "correct bus.namespace of the sender"),
+            Reason(
+                "type_mismatch",
+                _REFUSED,
+                "a message of the type of its topic",
+                "find who writes to this topic (docs/strangers.md)",
+            ),
+            Reason(
+                "key_mismatch",
+                _REFUSED,
+                "a record with the key that is sealed",
+                "find who writes to this topic (docs/strangers.md)",
+            ),
+        ),
+        "authenticity": (
+            Reason(
+                "signature_missing",
+                _UNPROVEN,
+                "a signed message",
+                "give the sender a key: sealbus keys new AGENT, trust.key_file",
+            ),
+            Reason("signature_invalid", _UNPROVEN, "a signature over this statement", "find who writes in this name"),
+            Reason(
+                "key_unknown",
+                _UNPROVEN,
+                "a key that is in trust.keys",
+                "add the sender's public key to trust.keys, then " + _REDRIVE,
+            ),
+            Reason(
+                "key_revoked",
+                _UNPROVEN,
+                "a key that was not revoked",
+                "give the sender a new key, and let it send anew",
+            ),
+            Reason(
+                "key_expired",
+                _UNPROVEN,
+                "a key that was valid when it signed",
+                "give the sender a new key, and let it send anew",
+            ),
+            Reason(
+                "sender_mismatch",
+                _UNPROVEN,
+                "a key of the agent that is named as sender",
+                "give the sender a key of its own",
+            ),
+            Reason(
+                "proof_invalid",
+                _UNPROVEN,
+                "a chain in which every link holds",
+                "sealbus blame {message} names the link that does not",
+            ),
+        ),
+        "schema": (
+            Reason(
+                "unknown_type",
+                _UNKNOWN,
+                "a type that the worker handles",
+                "deploy a worker that knows it, then " + _REDRIVE,
+            ),
+            Reason(
+                "unsupported_version",
+                _VERSION,
+                "a version that the worker reads",
+                "upgrade the worker first, then " + _REDRIVE,
+            ),
+            Reason(
+                "schema_violation",
+                _DATA,
+                "data as the type says",
+                "sealbus types show {type}; where the type was wrong: " + _REDRIVE,
+            ),
+            Reason(
+                "semantic_violation", _DATA, "data that its checks accept", "mend sender or check, then " + _REDRIVE
+            ),
+            Reason(
+                "critical_field",
+                _VERSION,
+                "a critical field that is understood",
+                "upgrade the worker, then " + _REDRIVE,
+            ),
+        ),
+        "lifetime": (
+            Reason("ttl_too_long", _REFUSED, "a lifetime within publish.max_ttl_s", _SENDER),
+            Reason("expired", _LATE, "handling before it expired", "sealbus dlq redrive {place} --extend 1h --why ..."),
+            Reason(
+                "too_many_hops",
+                _REFUSED,
+                "fewer causes behind it",
+                "look for agents that answer each other: sealbus trace {conversation}",
+            ),
+            Reason(
+                "clock_skew",
+                _REFUSED,
+                "clocks that agree",
+                "sealbus doctor; set the sender's clock, and let it send anew",
+            ),
+        ),
+        "policy": (
+            Reason(
+                "unauthorized",
+                _FORBIDDEN,
+                "a rule that allows it",
+                "sealbus policy explain; change policy.file, then " + _REDRIVE,
+            ),
+            Reason(
+                "untrusted_instruction",
+                _FORBIDDEN,
+                "an instruction that is trusted enough",
+                "sealbus trust --help; let it be approved",
+            ),
+        ),
+        "approval": (
+            Reason(
+                "approval_invalid",
+                _FORBIDDEN,
+                "a decision that fits the action",
+                "send it anew, and let it be decided again",
+            ),
+            Reason("approval_rejected", _FORBIDDEN, "an approval", "ask again with a new message, or " + _REDRIVE),
+            Reason("approval_timeout", _UNDECIDED, "a decision in time", _REDRIVE + " asks again"),
+        ),
+        "inbox": (
+            Reason(
+                "idempotency_conflict",
+                _REFUSED,
+                "the same content under the same key",
+                "give other content another idempotency key",
+            ),
+            Reason("crash_loop", _CRASHED, "a run that does not end the worker", "mend the handler, then " + _REDRIVE),
+        ),
+        "process": (
+            Reason(
+                "invalid_transition",
+                _TRANSITION,
+                "an event that its process waits for",
+                "sealbus processes list shows what it waits for",
+            ),
+            Reason(
+                "conversation_closed", _TRANSITION, "an event before the process finished", "nothing: it came too late"
+            ),
+        ),
+        "handler": (
+            Reason("rejected", _REFUSED, "data that the handler accepts", "mend what it names, then " + _REDRIVE),
+            Reason(
+                "retries_exhausted",
+                _EXHAUSTED,
+                "a run without an error",
+                "mend the handler or what it calls, then " + _REDRIVE,
+            ),
+        ),
     }
 )
 """Gate -> the reasons it can fail with, in the order in which a record passes the gates."""
+
+GATES: Final = MappingProxyType({gate: tuple(each.name for each in found) for gate, found in REASON_TABLE.items()})
+"""Gate -> the names of its reasons."""
 
 REASONS: Final = frozenset(reason for reasons in GATES.values() for reason in reasons)
 

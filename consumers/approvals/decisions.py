@@ -54,7 +54,7 @@ def check_decider(
     """
     decider = message.metadata.sender.id or ""
     # Keys may have been revoked since it was judged first.
-    gates.authenticity_gate(message, "high", verifier)
+    gates.prove(message, "high", verifier)
     named = signer_named(message.verification.signature or "")
     if named is None or named[0] == HS256:
         raise _invalid("an approver signs with a key of its own", "/verification/signature")

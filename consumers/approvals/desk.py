@@ -46,9 +46,10 @@ from consumers.approvals.state import (
 from consumers.deadletters.records import reappend
 from consumers.inbox.base import Transaction
 from consumers.inbox.row_encoding import decode_outputs, encode_outputs
+from consumers.resilience.retry import Tier
 from consumers.sagas.process import Hold, Process, Wait, process_id, timer_id
 from consumers.sagas.store import NewWait, ProcessChange, ProcessStore
-from consumers.settling.dispositions import refusal, refused
+from consumers.settling.dispositions import refusal, refused, wait_in_tiers
 from consumers.settling.outcome import Done, Outcome, Withheld
 from consumers.state.delivery import Accepted
 from producers.publisher import Publisher
@@ -93,7 +94,9 @@ class ApprovalDesk:
         verifier: Verifier | None,
         keep_ms: int,
         clock: Clock,
+        tiers: Sequence[Tier],
     ) -> None:
+        self._tiers = tiers
         self._store = store
         self._namespace = namespace
         self._group = group
@@ -141,7 +144,9 @@ class ApprovalDesk:
                 if not too_many:
                     return Withheld(outputs)
                 await transaction.rollback()
-                return refusal("approval_rejected", too_many)
+                _log.info("approval.waits_for_its_turn", message_id=message.message_id, detail=too_many)
+                # Its turn comes when another is decided: nothing has been said about this one.
+                return wait_in_tiers(delivery, self._tiers, (delivery.expires_ms - self._clock.now_ms()) / 1000)
             await transaction.rollback()
 
     async def consume(self, transaction: Transaction, proceed: Proceed) -> bool:

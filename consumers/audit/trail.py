@@ -222,7 +222,7 @@ class AuditTrail:
             return "entry", "", None
         expected = name.message_type if name.kind == "message" else msgspec.UNSET
         case = gates.Case(record=record, expected_type=expected, append_ms=record.timestamp_ms)
-        match gates.judge(case, self._checks, last="schema"):
+        match gates.judge(case, self._checks, stage="before_inbox"):
             case gates.Passed(message=message) | gates.NotAddressed(message=message):
                 return "holds", "", message
             case gates.Failed(error=error, message=found):

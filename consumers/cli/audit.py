@@ -380,10 +380,9 @@ def _checkpoint(value: bytes, verifier: Verifier | None) -> AuditCheckpoint | No
         return None
     try:
         message = sealing.parse(value)
-        sealing.check_integrity(message)
         if message.message_type != "audit.checkpoint" or message.metadata.sender.id != _AGENT:
             return None
-        gates.authenticity_gate(message, "high", verifier)
+        gates.prove(message, "high", verifier)
         return msgspec.json.decode(message.data, type=AuditCheckpoint)
     except (ContractError, msgspec.DecodeError):
         return None

@@ -177,7 +177,7 @@ class _Explainer:
             risk_of=lambda found: raised_risk(self._registry.get(found.message_type), self._settings.trust.high_risk),
             verifier=self._trusted.verifier,
         )
-        verdict = gates.judge(case, checks, first="integrity", last="authenticity")
+        verdict = gates.judge(case, checks, first="integrity", until="schema")
         if isinstance(verdict, gates.Failed):
             raise verdict.error
         return copy.message

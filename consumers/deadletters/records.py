@@ -35,6 +35,8 @@ CONTROL_HEADERS: Final = frozenset(
         "sb-extend-until",
         "sb-redrive-count",
         "sb-redrive-order",
+        "sb-early-since",
+        "sb-early-count",
     )
 )
 _MAX_DETAILS = 8_192
@@ -63,6 +65,10 @@ class Control(msgspec.Struct, frozen=True):
     redrive_count: int = 0
     order: bytes = b""
     """The sealed `redrive.ordered` that *extend_until_ms* rests on."""
+    early_since_ms: int = 0
+    """When it was first looked at before its process had come; 0: never."""
+    early_count: int = 0
+    """How often it was put back for that."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +107,8 @@ def read_control(record: Record) -> Control:
         extend_until_ms=_number(headers, "sb-extend-until", 0),
         redrive_count=_number(headers, "sb-redrive-count", 0),
         order=headers.get("sb-redrive-order", b""),
+        early_since_ms=_number(headers, "sb-early-since", 0),
+        early_count=_number(headers, "sb-early-count", 0),
     )
 
 
@@ -135,6 +143,11 @@ def reappend(record: Record, control: Control, topic: str, partition: int | None
         control_headers += (("sb-extend-until", b"%d" % control.extend_until_ms),)
     if control.order:
         control_headers += (("sb-redrive-order", control.order),)
+    if control.early_count:
+        control_headers += (
+            ("sb-early-since", b"%d" % control.early_since_ms),
+            ("sb-early-count", b"%d" % control.early_count),
+        )
     if control.redrive_count:
         control_headers += (("sb-redrive-count", b"%d" % control.redrive_count),)
     return NewRecord(topic, record.key, record.value, _own_headers(record) + control_headers, partition)

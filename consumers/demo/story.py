@@ -277,9 +277,8 @@ def _event(record: Record) -> Event | None:
     except ContractError:
         return None
     try:
-        gates.integrity_gate(message)
         kind = BUILT_IN.get(message.message_type)
-        gates.authenticity_gate(message, kind.risk if kind else "medium", None)
+        gates.prove(message, kind.risk if kind else "medium", None)
     except ContractError:
         return Event(message, record, False)
     return Event(message, record, True)

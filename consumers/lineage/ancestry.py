@@ -19,7 +19,7 @@ import msgspec
 from bus import gates
 from bus.errors import ContractError
 from bus.payloads.payload_types import Risk
-from bus.protocol import canonical, sealing
+from bus.protocol import canonical
 from bus.protocol.envelope import Statement
 from bus.protocol.envelope_rules import MAX_LINKS
 from bus.protocol.proof_chain import encode_statement, find_fault
@@ -156,12 +156,21 @@ def judge_copy(
     expected = name.message_type if name is not None and copy.kind == "message" else message.message_type
     risk = risk_of(message.message_type)
     try:
-        sealing.check_integrity(message)
         key = copy.record.key if copy.kind in ORIGINALS else message.key
-        gates.audience_gate(message, namespace, expected, key)
+        case = gates.Case(record=copy.record, expected_type=expected, key=key, message=message)
+        checks = gates.Checks(
+            max_message_bytes=len(message.value),
+            namespace=namespace,
+            # Without keys no signature can be judged; the chain is, below.
+            risk_of=None if verifier is None else lambda _: risk,
+            verifier=verifier,
+        )
+        verdict = gates.judge(case, checks, first="integrity", until="schema")
+        if isinstance(verdict, gates.Failed):
+            return verdict.error
         if verifier is not None:
-            gates.authenticity_gate(message, risk, verifier, append_ms=copy.record.timestamp_ms)
-        elif message.verification.proof_chain is not None:
+            return None
+        if message.verification.proof_chain is not None:
             fault = find_fault(message.statement, message.verification, message.metadata)
             if fault is not None:
                 raise ContractError(fault, "/verification/proof_chain", "proof_invalid")

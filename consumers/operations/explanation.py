@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from bus.protocol.reasons import REASON_TABLE
 from bus.protocol.timestamps import format_ms
 from bus.topics.names import read_topic
 from consumers.deadletters.causes import cause_of
@@ -21,52 +22,8 @@ from consumers.lineage.log_search import ORIGINALS, StoredCopy
 
 __all__ = ["CURES", "Explanation", "explain"]
 
-_REDRIVE: Final = "sealbus dlq redrive {place} --why ..."
-_SENDER: Final = "mend the sender and let it send anew: these bytes stay refused"
 CURES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "oversized": ("a record of at most publish.max_message_bytes", "put what is large under a Ref; " + _SENDER),
-        "malformed": ("an envelope in canonical JSON (PROTOCOL.md 1)", _SENDER),
-        "unsupported_protocol": ("an envelope of sealbus/1", _SENDER),
-        "hash_mismatch": ("the bytes that were sealed", "find who writes to this topic (docs/strangers.md)"),
-        "seal_mismatch": ("the bytes that were sealed", "find who writes to this topic (docs/strangers.md)"),
-        "wrong_audience": ("a message of this namespace", "correct bus.namespace of the sender"),
-        "type_mismatch": ("a message of the type of its topic", "find who writes to this topic (docs/strangers.md)"),
-        "key_mismatch": ("a record with the key that is sealed", "find who writes to this topic (docs/strangers.md)"),
-        "signature_missing": ("a signed message", "give the sender a key: sealbus keys new AGENT, trust.key_file"),
-        "signature_invalid": ("a signature over this statement", "find who writes in this name"),
-        "key_unknown": ("a key that is in trust.keys", "add the sender's public key to trust.keys, then " + _REDRIVE),
-        "key_revoked": ("a key that was not revoked", "give the sender a new key, and let it send anew"),
-        "key_expired": ("a key that was valid when it signed", "give the sender a new key, and let it send anew"),
-        "sender_mismatch": ("a key of the agent that is named as sender", "give the sender a key of its own"),
-        "proof_invalid": ("a chain in which every link holds", "sealbus blame {message} names the link that does not"),
-        "unknown_type": ("a type that the worker handles", "deploy a worker that knows it, then " + _REDRIVE),
-        "unsupported_version": ("a version that the worker reads", "upgrade the worker first, then " + _REDRIVE),
-        "schema_violation": (
-            "data as the type says",
-            "sealbus types show {type}; where the type was wrong: " + _REDRIVE,
-        ),
-        "semantic_violation": ("data that its checks accept", "mend sender or check, then " + _REDRIVE),
-        "critical_field": ("a critical field that is understood", "upgrade the worker, then " + _REDRIVE),
-        "ttl_too_long": ("a lifetime within publish.max_ttl_s", _SENDER),
-        "expired": ("handling before it expired", "sealbus dlq redrive {place} --extend 1h --why ..."),
-        "too_many_hops": (
-            "fewer causes behind it",
-            "look for agents that answer each other: sealbus trace {conversation}",
-        ),
-        "clock_skew": ("clocks that agree", "sealbus doctor; set the sender's clock, and let it send anew"),
-        "unauthorized": ("a rule that allows it", "sealbus policy explain; change policy.file, then " + _REDRIVE),
-        "untrusted_instruction": ("an instruction that is trusted enough", "sealbus trust --help; let it be approved"),
-        "approval_invalid": ("a decision that fits the action", "send it anew, and let it be decided again"),
-        "approval_rejected": ("an approval", "ask again with a new message, or " + _REDRIVE),
-        "approval_timeout": ("a decision in time", _REDRIVE + " asks again"),
-        "idempotency_conflict": ("the same content under the same key", "give other content another idempotency key"),
-        "crash_loop": ("a run that does not end the worker", "mend the handler, then " + _REDRIVE),
-        "invalid_transition": ("an event that its process waits for", "sealbus processes list shows what it waits for"),
-        "conversation_closed": ("an event before the process finished", "nothing: it came too late"),
-        "rejected": ("data that the handler accepts", "mend what it names, then " + _REDRIVE),
-        "retries_exhausted": ("a run without an error", "mend the handler or what it calls, then " + _REDRIVE),
-    }
+    {each.name: (each.expected, each.cure) for reasons in REASON_TABLE.values() for each in reasons}
 )
 """By reason, what would have passed, and what cures it."""
 

@@ -46,7 +46,7 @@ def _is_ordered(control: Control, message: Message, kind: PayloadType, view: Gro
         kind_of=lambda found: order_kind if found.message_type == order_kind.name else None,
     )
     record = msgspec.structs.replace(_EMPTY, value=control.order)
-    verdict = gates.judge(gates.Case(record=record, expected_type=order_kind.name), checks, last="schema")
+    verdict = gates.judge(gates.Case(record=record, expected_type=order_kind.name), checks, stage="before_inbox")
     if not isinstance(verdict, gates.Passed) or not isinstance(verdict.payload, RedriveOrdered):
         return False
     order = verdict.payload

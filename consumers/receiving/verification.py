@@ -102,7 +102,8 @@ class RecordVerifier:
         return raised_risk(kind, self._view.high_risk)
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> object:
-        if self._view.admission.is_open and says_nothing(message):
+        if self._view.admission.is_open and (how == GLANCE or says_nothing(message)):
+            # What a message says for itself is the same in all of its layout.
             return None
         if message.message_type == NUDGE and how == "mailbox":
             # It says only that a row of this group's own store is to be looked at.
@@ -122,67 +123,50 @@ class RecordVerifier:
             return self._layouts.cast(value), None
         return self._signed_layouts.cast(signed[0]), signed[1]
 
-    def _prove(self, message: Message, record: Record, signature: str | None, kind: PayloadType) -> Message:
-        """Return *message*, which was parsed without its *signature*, as it is in *record*. Raises ContractError."""
-        if signature is None:
-            return message
-        verification = msgspec.structs.replace(message.verification, signature=signature)
-        message = msgspec.structs.replace(message, value=record.value, verification=verification)
-        risk, append_ms = raised_risk(kind, self._view.high_risk), record.timestamp_ms or None
-        gates.authenticity_gate(message, risk, self._view.verifier, append_ms=append_ms)
-        return message
-
-    def _is_let_in(self, message: Message, kind: PayloadType, payload: object) -> bool:
-        """Tell whether the gate `policy` lets in a message with a known layout; it may raise any error."""
-        view = self._view
-        if not view.admission.is_open and self._admit(message, kind, payload, GLANCE) is not None:
-            return False
-        return view.policy.refusal(message, view.group) is None
-
     def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """Return the delivery of a record with a known layout; None where every gate has to be asked."""
-        view, value, key = self._view, record.value, record.key
-        if (
-            value is None
-            or len(value) > view.max_message_bytes
-            or partition.own
-            or len(record.headers) > gates.MOST_HEADERS
-        ):
-            return None
-        header_size = header_bytes(record.headers)
-        if header_size > gates.MOST_HEADER_BYTES:
+        value, key = record.value, record.key
+        if value is None or partition.own or len(value) > self._view.max_message_bytes:
             return None
         cast, signature = self._cast(value)
         if cast is None:
             return None
-        # Recipient, namespace, version and hops are the layout's, and authenticity where it is not signed; the rest is
-        # each record's own.
         message, passed = cast.message, cast.known
         kind = passed.kind
-        if partition.expected_type != kind.name or key != cast.key:
-            return None
-        if not gates.is_in_time(
-            cast.sealed_ms, cast.expires_ms, now_ms=now_ms, append_ms=record.timestamp_ms, max_ttl_ms=view.max_ttl_ms
-        ):
-            return None
-        payload = message.payload
+        if signature is not None:
+            # It was parsed without, and is not proven yet.
+            verification = msgspec.structs.replace(message.verification, signature=signature)
+            message = msgspec.structs.replace(message, value=value, verification=verification)
+        case = gates.Case(
+            record=record,
+            expected_type=partition.expected_type,
+            key=key,
+            now_ms=now_ms,
+            append_ms=record.timestamp_ms,
+            how=GLANCE,
+            message=message,
+            cast=gates.Cast(cast.sealed_ms, cast.expires_ms),
+            kind=kind,
+        )
         try:
-            message = self._prove(message, record, signature, kind)
-            if payload is None or kind.is_judged_each:
-                payload = kind.open(message)
-            if not self._is_let_in(message, kind, payload):
+            if not gates.passes_cast(case, self._checks) or case.needs is not None:
                 return None
         except KeyboardInterrupt:
             raise
         # A policy and a type's own code, in `open`, may raise any error: the full walk names the gate.
         except BaseException:  # noqa: BLE001
             return None
+        payload, header_size = case.payload, header_bytes(record.headers)
         subscription, priority = passed.subscription, message.routing.priority
         return Accepted(
             record=record,
             partition=partition,
             key=(kind.name, key) if subscription.order != "none" else (record.partition, record.offset, record.topic),
-            size=len(value) + len(key) + header_size + HEADER_BYTES * len(record.headers) + _decoded_bytes(kind, value),
+            size=len(value)
+            + len(key or b"")
+            + header_size
+            + HEADER_BYTES * len(record.headers)
+            + _decoded_bytes(kind, value),
             priority=5 if priority is None else priority,
             control=Control(record.topic, record.partition, record.offset),
             message=message,
@@ -207,7 +191,7 @@ class RecordVerifier:
             key=record.key,
             how=way,
         )
-        verdict = gates.judge(case, self._checks, last="schema")
+        verdict = gates.judge(case, self._checks, stage="before_inbox")
         if self._is_left_to_other_version(case.message, verdict):
             return None
         if isinstance(verdict, gates.Failed):
@@ -249,7 +233,7 @@ class RecordVerifier:
         # These gates come last: a message that the inbox knows as done is settled as done, although they refuse it.
         case.now_ms, case.extend_until_ms = now_ms, control.extend_until_ms
         case.append_ms = self._append_ms(accepted)
-        verdict = gates.judge(case, self._checks, first="lifetime")
+        verdict = gates.judge(case, self._checks, stage="after_inbox")
         if isinstance(verdict, gates.Failed):
             return _refused(case, partition, control, verdict.error, registry=view.registry, otherwise=accepted)
         accepted.needs = case.needs
@@ -286,7 +270,7 @@ class RecordVerifier:
         """Read the payload of *delivery*, which passed every gate, again: a run may have changed it."""
         delivery.message = msgspec.structs.replace(delivery.message, payload=None)
         try:
-            _, delivery.payload = gates.schema_gate(delivery.message, self._view.registry)
+            delivery.payload = delivery.subscription.kind.open(delivery.message)
         except ContractError as error:
             error.__cause__ = error.__context__ = None
             delivery.unreadable = error.with_traceback(None)
@@ -297,14 +281,16 @@ class RecordVerifier:
 
     def check_lifetime(self, delivery: Accepted, now_ms: int) -> None:
         """Run the lifetime gate once more. Raises ContractError."""
-        gates.lifetime_gate(
-            delivery.message,
+        case = gates.Case(
+            record=delivery.record,
+            message=delivery.message,
             now_ms=now_ms,
             append_ms=self._append_ms(delivery),
-            max_hops=self._view.max_hops,
-            max_ttl_ms=self._view.max_ttl_ms,
             extend_until_ms=delivery.control.extend_until_ms,
         )
+        verdict = gates.judge(case, self._checks, first="lifetime", until="policy")
+        if isinstance(verdict, gates.Failed):
+            raise verdict.error
 
     def remaining_s(self, delivery: Delivery) -> float:
         """Return the rest of the lifetime of *delivery* in seconds."""

@@ -29,11 +29,12 @@ from bus.vocabulary.task import TaskCancel
 from consumers.inbox.base import Transaction
 from consumers.resilience.retry import Tier
 from consumers.sagas.context import AskFailure, SagaContext, StepDone, labels_for
+from consumers.sagas.early_events import EarlyEvents
 from consumers.sagas.process import Memory, Process, Wait, pack, process_id, unpack
 from consumers.sagas.rules import EventRule, SagaRules
 from consumers.sagas.store import ProcessChange, ProcessStore
-from consumers.settling.dispositions import refusal, refused
-from consumers.settling.outcome import Dead, Done, MoveToTier, Outcome, RetryInLane
+from consumers.settling.dispositions import refusal, refused, wait_in_tiers
+from consumers.settling.outcome import Dead, Done, Outcome
 from consumers.settling.outputs import seal_outputs
 from consumers.state.delivery import Accepted
 from producers.publisher import Publisher
@@ -43,8 +44,6 @@ __all__ = ["CALL_S", "StepRunner", "StepTaken"]
 CALL_S: Final = 5.0
 """Seconds that a method of a saga may take."""
 _MOST_AT_ONCE: Final = 1_000
-_EARLY_S: Final = 1.0
-_LAST_S: Final = 1.2
 _DECISION: Final = "approval.decision"
 _REFUSALS: Final = frozenset({"rejected", "unauthorized", "untrusted_instruction", "approval_rejected"})
 
@@ -78,7 +77,11 @@ class StepTaken(msgspec.Struct, frozen=True):
 
 
 class _Early(Exception):  # noqa: N818 - a verdict
-    """The event may become legal later."""
+    """The event may become legal later, when its process has come or moved on."""
+
+
+class _Newer(Exception):  # noqa: N818 - a verdict
+    """Only newer code than this can take the step: another worker of the group may have it."""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,9 +129,11 @@ class StepRunner:
         keep_ms: int,
         clock: Clock,
         metrics: Metrics,
+        early: EarlyEvents,
         built_in: Mapping[str, BuiltIn] = MappingProxyType({}),
     ) -> None:
         self.store = store
+        self._early = early
         self._built_in = built_in
         self._sagas: Mapping[str, SagaRules] = {rules.name: rules for rules in sagas}
         self._by_type: dict[str, list[SagaRules]] = {}
@@ -157,7 +162,10 @@ class StepRunner:
             try:
                 events = await self._events_of(delivery)
             except _Early:
-                return self._early(delivery)
+                return self._early.outcome_of(delivery)
+            except _Newer:
+                self._counted.labels(self._group, "other", "early").inc()
+                return wait_in_tiers(delivery, self._tiers, self._left_s(delivery))
             except ContractError as error:
                 return refused(error.with_traceback(None))
             if not isinstance(events, Sequence):
@@ -215,7 +223,7 @@ class StepRunner:
                 continue
             rules = self._sagas.get(process.saga)
             if rules is None:
-                raise _Early
+                raise _Newer
             waits = await self.store.waits_of(process.id)
             asked = tuple(wait.addressee for wait in waits if wait.seal is not None and wait.addressee is not None)
             events.append(
@@ -314,7 +322,7 @@ class StepRunner:
         rules = self._sagas.get(process.saga)
         if rules is None:
             # Another worker of the group may know it, during a rolling upgrade.
-            raise _Early
+            raise _Newer
         return [self._due(rules, process, wait)] if is_nudge else self._replied(rules, process, wait, delivery)
 
     def _replied(
@@ -483,7 +491,7 @@ class StepRunner:
     def _unpacked(self, rules: SagaRules, process: Process) -> tuple[Memory, Any]:
         found = unpack(rules, process)
         if found is None:
-            raise _Early
+            raise _Newer
         return found
 
     def _kind_of(self, name: str) -> PayloadType | None:
@@ -491,15 +499,8 @@ class StepRunner:
 
     # Without a step.
 
-    def _early(self, delivery: Accepted) -> Outcome:
-        """Send *delivery* to the smallest tier without an attempt, or wait in the lane where its life is short."""
-        self._counted.labels(self._group, "other", "early").inc()
-        left_s = (delivery.expires_ms - self._clock.now_ms()) / 1000
-        if self._tiers and left_s > self._tiers[0].delay_s + _LAST_S:
-            return MoveToTier(self._tiers[0], delivery.control)
-        if left_s > _LAST_S:
-            return RetryInLane(min(_EARLY_S, left_s - _LAST_S / 2))
-        return refusal("invalid_transition", "its process has not come before it expires")
+    def _left_s(self, delivery: Accepted) -> float:
+        return (delivery.expires_ms - self._clock.now_ms()) / 1000
 
     def _late(self, message: Message) -> Outcome:
         self._counted.labels(self._group, "other", "late").inc()

@@ -37,7 +37,7 @@ from consumers.group_plan import GroupPlan
 from consumers.handler_errors import HandlerTimeoutError, breach_of
 from consumers.inbox.base import AlreadyDead, AlreadyDone, Claim, ClaimedElsewhere, Conflict, KeepsCrashing
 from consumers.receiving.verification import RecordVerifier
-from consumers.resilience.retry import LANE_LIMIT_S, Decision, Die, Tier, WaitInLane, WaitInTier, decide
+from consumers.resilience.retry import LANE_LIMIT_S, Decision, Die, Tier, WaitInLane, WaitInTier, decide, next_tier
 from consumers.settling.durable_append import DurableAppender
 from consumers.settling.late_answers import LateAnswers
 from consumers.settling.outcome import (
@@ -57,13 +57,15 @@ from consumers.state.in_flight import InFlight
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 
-__all__ = ["Dispositions", "blamed", "refused", "wait_outside"]
+__all__ = ["Dispositions", "blamed", "refused", "wait_in_tiers", "wait_outside"]
 
 _SAME_TRACE_S: Final = 60.0
 _MOST_PLACES: Final = 1_000
 _TRACES, _TRACES_EVERY_S = 20, 10.0
 
 _ASKED_AGAIN_S = 30.0
+_SOON_S: Final = 1.0
+_LAST_S: Final = 1.2
 _log = get_logger("handler")
 
 
@@ -125,9 +127,10 @@ class Dispositions:
                     delivery.control = control
                     self._metrics.retried.labels(delivery.label, self._plan.group, "lane").inc()
                 return delay_s
-            case MoveToTier(tier=tier, control=control):
-                await self._move(delivery, tier, control)
+            case MoveToTier(tier=tier, control=control, climbs=climbs):
+                await self._move(delivery, self._longer(delivery, tier) if climbs else tier, control)
             case PassOn(tier=tier):
+                tier = self._longer(delivery, tier)
                 await self._move(delivery, tier, delivery.control, await self._next_partition(delivery, tier))
             case Dead(failure=failure, control=control, records=records):
                 delivery.control = control or delivery.control
@@ -137,6 +140,11 @@ class Dispositions:
             case AwaitInbox():
                 raise AssertionError("a lane that waits for the inbox is not settled")
         return None
+
+    def _longer(self, delivery: Delivery, tier: Tier) -> Tier:
+        """Return the tier after that of *delivery*, so that what waits without an attempt turns ever more rarely."""
+        remaining_s = self._verification.remaining_s(delivery)
+        return next_tier(self._plan.tiers, delivery.partition.tier, remaining_s) or tier
 
     def succeeded(self, delivery: Delivery) -> None:
         """Settle *delivery* as done, without outputs."""
@@ -237,7 +245,7 @@ class Dispositions:
         tiers = self._plan.tiers
         may_move = self._is_crowded() and tiers and delivery.subscription.order != "key_strict"
         if may_move and delivery.partition.tier is None and self._verification.remaining_s(delivery) > tiers[0].delay_s:
-            return MoveToTier(tiers[0], delivery.control)
+            return MoveToTier(tiers[0], delivery.control, climbs=True)
         return wait_outside(delivery, wait_s)
 
     def _is_crowded(self) -> bool:
@@ -426,7 +434,13 @@ def wait_outside(delivery: Delivery, wait_s: float) -> RetryInLane | MoveToTier:
     In a tier it must not block the partition's head.
     """
     tier = delivery.partition.tier
-    return RetryInLane(wait_s) if tier is None else MoveToTier(tier, delivery.control)
+    return RetryInLane(wait_s) if tier is None else MoveToTier(tier, delivery.control, climbs=True)
+
+
+def wait_in_tiers(delivery: Delivery, tiers: Sequence[Tier], remaining_s: float) -> RetryInLane | MoveToTier:
+    """Wait without using an attempt, in a tier where that is shorter than what is left of the message's life."""
+    tier = next_tier(tiers, delivery.partition.tier, remaining_s - _LAST_S)
+    return RetryInLane(_SOON_S) if tier is None else MoveToTier(tier, delivery.control, climbs=True)
 
 
 def blamed(error: Exception) -> Exception:

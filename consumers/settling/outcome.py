@@ -52,10 +52,14 @@ class RetryInLane(msgspec.Struct, frozen=True):
 
 
 class MoveToTier(msgspec.Struct, frozen=True):
-    """Append the record to *tier*, with *control* as its control headers."""
+    """Append the record to *tier*, with *control* as its control headers.
+
+    *climbs*: it waits without an attempt, and each time longer: from a tier it goes to the next longer one.
+    """
 
     tier: Tier
     control: Control
+    climbs: bool = False
 
 
 class PassOn(msgspec.Struct, frozen=True):

@@ -34,6 +34,7 @@ from consumers.receiving.verification import RecordVerifier
 from consumers.resilience.circuit_breaker import CircuitBreakers
 from consumers.resilience.failure_brake import BrakeRule, FailureBrake
 from consumers.resilience.retry_clock import RetryClock
+from consumers.sagas.early_events import EarlyEvents
 from consumers.sagas.steps import StepRunner
 from consumers.sagas.store import ProcessStore
 from consumers.sagas.sweeper import WaitSweeper
@@ -262,6 +263,7 @@ def _processes(
         verifier=app.verifier,
         keep_ms=keep_ms,
         clock=clock,
+        tiers=plan.tiers,
     )
     steps = StepRunner(
         app.sagas,
@@ -275,6 +277,14 @@ def _processes(
         keep_ms=keep_ms,
         clock=clock,
         metrics=metrics,
+        early=EarlyEvents(
+            tiers=plan.tiers,
+            bound_s=settings.worker.early_s,
+            most=settings.worker.max_early,
+            group=group,
+            clock=clock,
+            metrics=metrics,
+        ),
         built_in={APPROVAL_SAGA: desk},
     )
     sweeper = WaitSweeper(

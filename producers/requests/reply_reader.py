@@ -80,7 +80,7 @@ def open_reply(record: Record, view: ReplyFilter, kinds: Mapping[str, PayloadTyp
         verifier=view.verifier,
     )
     # A reply topic carries any type.
-    verdict = gates.judge(gates.Case(record=record, key=record.key), checks, last="audience")
+    verdict = gates.judge(gates.Case(record=record, key=record.key), checks, until="authenticity")
     _pass(verdict)
     return verdict.message if isinstance(verdict, gates.Passed) else None
 
@@ -103,7 +103,7 @@ def verify_reply(message: Message, asked: PendingRequest, record: Record, view: 
         group=REPLY_GROUP,
     )
     case = gates.Case(record=record, now_ms=now_ms, append_ms=record.timestamp_ms, message=message, how="reply")
-    _pass(gates.judge(case, checks, first="authenticity", last="authenticity"))
+    _pass(gates.judge(case, checks, first="authenticity", until="schema"))
     if asked.addressee not in (None, message.metadata.sender.id):
         raise ContractError(
             f"{asked.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
