@@ -59,6 +59,7 @@ from bus.trust.trusted_keys import TrustedKeys  # noqa: E402
 from bus.trust.untrusted import Untrusted  # noqa: E402
 from consumers.app import App  # noqa: E402
 from consumers.approvals.approval import Approval  # noqa: E402
+from consumers.blocking_context import BlockingContext  # noqa: E402
 from consumers.context import Context  # noqa: E402
 from consumers.handlers import Handlers  # noqa: E402
 from consumers.handling.tracing import traced_handlers  # noqa: E402
@@ -98,6 +99,7 @@ __all__ = [
     "Approval",
     "AskFailure",
     "Authority",
+    "BlockingContext",
     "Bus",
     "BusError",
     "ClosedError",

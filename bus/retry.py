@@ -10,6 +10,7 @@ from typing import Final, get_args
 
 import msgspec
 
+from bus.errors import WrongLoopError
 from bus.protocol.envelope import BackoffKind, RetryPolicy
 
 __all__ = ["PROGRAM_ERRORS", "Retry", "asked_by"]
@@ -22,6 +23,7 @@ PROGRAM_ERRORS: Final = (
     SyntaxError,
     AssertionError,
     NotImplementedError,
+    WrongLoopError,
 )
 """Errors that the same code raises again: a run that ended by one is repeated once, in case another version runs it."""
 

@@ -8,7 +8,7 @@ Owns collecting outputs that leave with the outcome (`send`), sending at once (`
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 from bus.clock import Clock
 from bus.errors import ContractError, DeadlineError, SettingMissing
@@ -42,6 +42,9 @@ class _Queued:
 
 
 _QUEUED = _Queued()
+_LARGE: Final = 65_536
+_PLAIN: Final = frozenset({"key", "to", "priority", "ttl_s", "idempotency_key", "task_id", "correlation_id", "delay_s"})
+"""Options that say nothing of trust or authority: the payload's own form is all that can be wrong with such a send."""
 
 
 class Context:
@@ -154,9 +157,28 @@ class Context:
                 "the run has ended, and what is queued now would never leave: wait in the handler for the tasks it "
                 "begins"
             )
-        data = encode_payload(payload)
-        self.outputs.append(Output(draft_of(payload, options), data))
+        data, draft = encode_payload(payload), draft_of(payload, options)
+        if len(data) > _LARGE or not _PLAIN.issuperset(options):
+            # Here the handler can still mend it; later its whole run would count for nothing.
+            self.check(payload, **options)
+        self.outputs.append(Output(draft, data))
         return _QUEUED
+
+    def check(self, payload: Payload, **options: Unpack[Options]) -> None:
+        """Raise ContractError, with pointer and reason, where the bus would refuse to send *payload*, which is not sent.
+
+            try:
+                context.check(answer)
+            except ContractError as error:
+                answer = shorten(answer, error.pointer)
+
+        It is sealed as `send` would seal it, with all that this run has read so far: form, size, schema and authority
+        are judged. What a handler returns is judged so, too, before anything of the run is settled.
+        """
+        try:
+            self._publisher.sealer.seal(draft_of(payload, options), cause=self.message, run=self.run)
+        except PublishRejected as error:
+            raise (error.__cause__ if isinstance(error.__cause__, ContractError) else error) from None
 
     async def send_now(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
         """Publish *payload* at once, for example to report progress, even if this run fails later.

@@ -76,6 +76,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     dedup: Dedup = "key"
     blocking: bool = False
     """Whether the handler is an ordinary function, run in a thread."""
+    must_answer: bool = False
+    """Whether the handler says that it always returns something to send: None is a fault then."""
     provide: Mapping[str, Any] = _NOTHING
     """Further arguments by name: values, functions that make them, and lifespans."""
     middleware: tuple[Middleware, ...] = ()

@@ -13,6 +13,7 @@ from bus.errors import BusError, ContractError, DependencyDown, HandlerError, Re
 from producers.outcomes import PublishRejected
 
 __all__ = [
+    "AnswerMissingError",
     "GaveUpError",
     "HandlerCutError",
     "HandlerGoneError",
@@ -50,6 +51,13 @@ class TaskCancelled(Reject):
 
     def __init__(self, text: str = "CANCELLED") -> None:
         super().__init__(text)
+
+
+class AnswerMissingError(ContractError):
+    """The handler says that it returns an answer, and has returned None."""
+
+    def __init__(self) -> None:
+        super().__init__("its handler returned no answer, and declares one", "/data", "schema_violation")
 
 
 class HandlerTimeoutError(Exception):

@@ -19,11 +19,12 @@ from bus.errors import ConfigurationError
 from bus.nearest import nearest
 from bus.payloads.no_payload import could_be_marked, is_base, is_typed_dict
 from bus.payloads.payload_types import PayloadType, is_payload
+from consumers.blocking_context import BlockingContext
 from consumers.context import Context
 from consumers.handling.composition import name_of
 from producers.sealing.options import Draft
 
-__all__ = ["check_handler", "returned_types"]
+__all__ = ["check_handler", "must_answer", "returned_types"]
 
 _UNRESOLVED: Final = object()
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -56,7 +57,7 @@ def check_handler(
         )
     _check_payload(function, name, kind, taken[0])
     if len(taken) == 2:  # noqa: PLR2004 - payload and context
-        _check_context(function, name, kind, taken[1])
+        _check_context(function, name, kind, taken[1], blocking=blocking)
     _check_returned(function, name)
     return len(taken) == 2  # noqa: PLR2004 - payload and context
 
@@ -64,6 +65,12 @@ def check_handler(
 def returned_types(function: Callable[..., Any]) -> list[type[Any]]:
     """Return the payload classes that the annotation of *function* says it returns."""
     return [cls for cls in _flatten(_hint(function, _signed(function).return_annotation)) if _is_payload(cls)]
+
+
+def must_answer(function: Callable[..., Any]) -> bool:
+    """Tell whether the annotation of *function* says that it always returns something to send."""
+    returned = _flatten(_hint(function, _signed(function).return_annotation))
+    return bool(returned) and all(isinstance(cls, type) and (is_base(cls) or _is_payload(cls)) for cls in returned)
 
 
 def _check_form(function: Callable[..., Any], name: str, *, blocking: bool) -> None:
@@ -105,7 +112,7 @@ def _check_payload(function: Callable[..., Any], name: str, kind: PayloadType, p
     if parameter.annotation is Parameter.empty:
         raise ConfigurationError(f"{name}: annotate its payload: write `{parameter.name}: {kind.cls.__name__}`")
     hint = _hint(function, parameter.annotation)
-    if hint is Context:
+    if hint in (Context, BlockingContext):
         raise ConfigurationError(
             f"{name}: the payload comes first, then the context: write `({_example(kind)}, context: Context)`"
         )
@@ -116,14 +123,17 @@ def _check_payload(function: Callable[..., Any], name: str, kind: PayloadType, p
         )
 
 
-def _check_context(function: Callable[..., Any], name: str, kind: PayloadType, parameter: Parameter) -> None:
+def _check_context(
+    function: Callable[..., Any], name: str, kind: PayloadType, parameter: Parameter, *, blocking: bool
+) -> None:
+    wanted = "BlockingContext" if blocking else "Context"
     if parameter.annotation is Parameter.empty:
-        raise ConfigurationError(f"{name}: annotate its context: write `{parameter.name}: Context`")
+        raise ConfigurationError(f"{name}: annotate its context: write `{parameter.name}: {wanted}`")
     hint = _hint(function, parameter.annotation)
-    if not _accepts(hint, Context):
+    if not _accepts(hint, Context) and not (blocking and _accepts(hint, BlockingContext)):
         raise ConfigurationError(
             f"{name}: its second argument is the context, and {parameter.name!r} is annotated as {_told(hint)}: write "
-            f"`({_example(kind)}, context: Context)`; give further arguments with provide={{{parameter.name!r}: ...}}"
+            f"`({_example(kind)}, context: {wanted})`; give further arguments with provide={{{parameter.name!r}: ...}}"
         )
 
 

@@ -18,9 +18,10 @@ from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import payload_type
 from bus.trust.labels import INSTRUCTING, LEVELS, rank_of_level
 from consumers.approvals.approval import Approval
+from consumers.blocking_context import BlockingContext
 from consumers.context import Context
 from consumers.declaration import Dedup, Lifespan, Middleware, Order, SemanticCheck, Subscription
-from consumers.handler_signature import check_handler
+from consumers.handler_signature import check_handler, must_answer
 from consumers.handling.composition import name_of
 from consumers.receiving.subscription_checks import checks_of, requirements_of
 from consumers.resilience.retry import Retry
@@ -67,8 +68,8 @@ class _OnBlocking(Protocol[_Payload]):
     def __call__(self, function: Callable[[_Payload], _Result], /) -> Callable[[_Payload], _Result]: ...
     @overload
     def __call__(
-        self, function: Callable[[_Payload, Context], _Result], /
-    ) -> Callable[[_Payload, Context], _Result]: ...
+        self, function: Callable[[_Payload, BlockingContext], _Result], /
+    ) -> Callable[[_Payload, BlockingContext], _Result]: ...
 
 
 class _OnProvided(Protocol[_Payload]):
@@ -279,8 +280,8 @@ class Handlers:
         *dedup*: what the inbox remembers: messages with an idempotency key and all of high risk ("key"), all by their
         ids ("always"), nothing ("off").
 
-        *blocking*: an ordinary function, each call in a thread of its own; it may `context.send`, and cannot be cut
-        short.
+        *blocking*: an ordinary function, each call in a thread of its own; it takes a `BlockingContext`, and cannot be
+        cut short.
 
         *provide*: further arguments by name. A lifespan gives what it yields; a function, called before each run with
         nothing or with the context, gives what it returns (or yields, and goes on when the run is over); anything else
@@ -337,6 +338,7 @@ class Handlers:
                 order=order,
                 dedup=dedup,
                 blocking=blocking,
+                must_answer=must_answer(function),
                 provide=MappingProxyType(dict(provide or {})),
                 checks=checked,
                 requires=required,

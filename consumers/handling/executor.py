@@ -31,7 +31,7 @@ from consumers.approvals.desk import ApprovalDesk, Proceed
 from consumers.context import Context
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.group_plan import GroupPlan
-from consumers.handler_errors import GaveUpError, HandlerCutError, decision_in
+from consumers.handler_errors import AnswerMissingError, GaveUpError, HandlerCutError, decision_in
 from consumers.handling.claim_batches import STALE_S, ClaimBatcher
 from consumers.handling.claims import ActiveClaim, ClaimRequest, InboxClient, ResultRequest
 from consumers.handling.exclusive import ExclusiveGate
@@ -382,6 +382,8 @@ class Executor:
                 CURRENT_RUN.reset(present)
                 self._has_run(delivery, slot, hold, context, started_s)
             reach("handled")
+            if returned is None and subscription.must_answer:
+                raise AnswerMissingError
             drafts = context.outputs if context is not None else ()
             if drafts or returned is not None:
                 outputs = await self._seal(delivery.message, drafts, returned, hold, run)

@@ -1,7 +1,7 @@
 """Blocking handlers: ordinary functions, each call in a thread of its own.
 
-A thread cannot be cancelled. A cut or timed-out handler keeps its slot and its key until it ends, and its message is
-not settled before. The threads are daemons: one that hangs does not keep the process alive.
+Each gets a context of its own, whose calls are carried to the worker's loop. A thread cannot be cancelled. A cut or
+timed-out handler keeps its slot and its key until it ends, and its message is not settled before. The threads are daemons: one that hangs does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ import asyncio
 import contextvars
 import functools
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
+
+from consumers.blocking_context import BlockingContext
+from consumers.context import Context
 
 __all__ = ["in_thread"]
 
@@ -23,7 +26,8 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     async def handler(*arguments: Any, **named: Any) -> Any:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Any] = loop.create_future()
-        call = functools.partial(contextvars.copy_context().run, function, *arguments, **named)
+        carried = [BlockingContext(each, loop) if isinstance(each, Context) else each for each in arguments]
+        call = functools.partial(contextvars.copy_context().run, function, *carried, **named)
         threading.Thread(
             target=_call, args=(call, loop, ended), name=f"handler-{function.__name__}", daemon=True
         ).start()
@@ -32,6 +36,8 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
             await asyncio.wait((ended,))
             return ended.result()
         except asyncio.CancelledError:
+            # What the thread waits for on this loop ends now; the thread itself cannot be cancelled.
+            _close(carried)
             # Nothing awaits the result after this; retrieve it, or asyncio reports it as never retrieved.
             ended.add_done_callback(lambda done: done.cancelled() or done.exception())
             await _ended(ended)
@@ -39,9 +45,16 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         finally:
             # The traceback of an exception from the call holds this frame and `_call`'s: each would keep the other and
             # the message alive.
-            del ended, call
+            _close(carried)
+            del ended, call, carried
 
     return handler
+
+
+def _close(arguments: Iterable[Any]) -> None:
+    for each in arguments:
+        if isinstance(each, BlockingContext):
+            each.close()
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:

@@ -28,6 +28,7 @@ from bus.transports.base import NewRecord
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.error_codes import lookup
 from consumers.deadletters.records import Failure, end_id
+from consumers.handler_errors import AnswerMissingError, breach_of
 from consumers.settling.return_contracts import check_answers
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
@@ -164,11 +165,18 @@ def report_of(
 def _said(failure: Failure) -> str:
     """Return what the handler wrote to the requester: the text of its Reject, without secrets; else an empty text.
 
+    What the bus refuses of its outputs is told by reason and pointer.
+
     The text of any other exception was written for the handler's own people, and may quote their data.
     """
-    if not isinstance(failure.exception, Reject):
+    error = failure.exception
+    if error is not None and failure.reason == "rejected" and (breach := breach_of(error)) is not None:
+        # Its place and kind, and nothing of what the handler wanted to say.
+        said = breach.text if isinstance(breach, AnswerMissingError) else f"{breach.reason} at {breach.pointer or '/'}"
+        return cut(f"what its handler sends is refused: {said}", _MOST_SAID)
+    if not isinstance(error, Reject):
         return ""
-    text = text_of(failure.exception)[: 4 * _MOST_SAID]
+    text = text_of(error)[: 4 * _MOST_SAID]
     return cut(text if text.isprintable() else repr(text)[1:-1], _MOST_SAID)
 
 
