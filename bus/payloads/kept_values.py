@@ -19,12 +19,13 @@ from msgspec import inspect
 from bus.errors import ContractError, text_of
 from bus.payloads.described_types import walk
 from bus.payloads.no_payload import is_model, is_typed_dict
+from bus.protocol.canonical_numbers import SAFE_INTEGER
 from bus.protocol.validation_errors import translate
 
 if TYPE_CHECKING:
     from bus.payloads.pydantic_models import ModelPart
 
-__all__ = ["KeptType", "is_plain", "kept_type", "plain_of"]
+__all__ = ["KeptType", "is_plain", "kept_type", "plain_from", "plain_of"]
 
 _KEYS: Final = (
     inspect.AnyType,
@@ -121,6 +122,14 @@ def plain_of(value: Any) -> Any:
     Raises ContractError. Its cause is a TypeError where something in it is of a class that JSON does not have.
     """
     return _ANYTHING.plain(value)
+
+
+def plain_from(text: bytes) -> Any:
+    """Return what canonical JSON *text* holds. A whole number that is too large for an int was a float.
+
+    Raises msgspec.DecodeError.
+    """
+    return _with_floats(msgspec.json.decode(text))
 
 
 def is_plain(value: Any) -> bool:
@@ -220,6 +229,15 @@ def _model_part(kind: Any) -> ModelPart:
     from bus.payloads.pydantic_models import ModelPart
 
     return ModelPart(kind)
+
+
+def _with_floats(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {key: _with_floats(below) for key, below in plain.items()}
+    if isinstance(plain, list):
+        return [_with_floats(item) for item in plain]
+    is_float = isinstance(plain, int) and not -SAFE_INTEGER <= plain <= SAFE_INTEGER
+    return float(plain) if is_float else plain
 
 
 def _without_base(error: ContractError) -> ContractError:

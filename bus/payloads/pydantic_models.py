@@ -106,6 +106,7 @@ class ModelPart:
 
     def read(self, plain: Any) -> Any:
         """Return what *plain* was made of. Raises what msgspec raises, and ContractError."""
+        _check_open(plain, "")
         if self._is_whole:
             return self._reader.read(msgspec.json.encode(plain))
         return self._reader.read(msgspec.json.encode({"value": plain})).value
