@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from bus.errors import ContractError
-from bus.payloads.kept_values import KeptType, is_plain, kept_type, plain_of
+from bus.payloads.kept_values import KeptType, is_plain, kept_type, plain_from, plain_of
 from bus.protocol import canonical
 from bus.telemetry.logs import get_logger
 from bus.trust.effective_labels import EffectiveLabels
@@ -204,7 +204,7 @@ class RememberedSteps:
             _log.warning("steps.called_again", step=identity, detail=known.unkept)
             return _NOTHING
         try:
-            found = kept.read(msgspec.json.decode(known.result)[0])
+            found = kept.read(plain_from(known.result)[0])
         except (ContractError, msgspec.DecodeError, LookupError, TypeError) as error:
             # Written by other code, or damaged.
             _log.warning("steps.unreadable", step=identity, detail=str(error))
@@ -222,7 +222,7 @@ class RememberedSteps:
             return await self._give(identity, result, _too_large(data))
         try:
             # The first run gets what a later one would.
-            again = kept.read(msgspec.json.decode(data)[0])
+            again = kept.read(plain_from(data)[0])
         except ContractError as error:
             if is_plain(result):
                 # What should have become of it is a mistake of the function, as if it had raised.
