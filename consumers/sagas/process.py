@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from bus.errors import ContractError, RetryLater, text_of
+from bus.payloads.kept_values import plain_from
 from bus.protocol import canonical
 from consumers.sagas.rules import SagaRules
 
@@ -141,7 +142,7 @@ def unpack(rules: SagaRules, process: Process) -> tuple[Memory, Any] | None:
     if _parts(process.shape) > _parts(rules.version):
         return None
     try:
-        memory = msgspec.json.decode(process.state or b"{}", type=Memory)
+        memory = msgspec.convert(plain_from(process.state or b"{}"), Memory)
         data: dict[str, Any] = memory.data
         shape = process.shape
         while shape != rules.version and (following := rules.upcasts.get(shape)) is not None:
