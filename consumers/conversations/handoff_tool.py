@@ -14,10 +14,8 @@ import msgspec
 
 from bus.errors import ConfigurationError, ContractError, Reject
 from bus.payloads.class_forms import Payload
-from bus.payloads.kept_values import plain_of
+from bus.payloads.kept_values import kept_type, plain_of
 from bus.payloads.payload_types import payload_type
-from bus.protocol import canonical
-from bus.protocol.envelope import DATA_DEPTH
 from consumers.context import Context
 
 __all__ = ["HandoffTool"]
@@ -38,6 +36,12 @@ class HandoffTool(Generic[_Reply]):
         self.to = to
         self._request = payload_type(request)
         self._reply = payload_type(reply).cls
+        try:
+            kept_type(self._request.cls)
+        except ContractError as error:
+            # A class further down, perhaps: the worker sees it when it starts.
+            if not isinstance(error.__cause__, NameError):
+                raise ConfigurationError(f"the tool {name!r}: {error}") from error
         self._description = description or (request.__doc__ or "").strip().partition("\n")[0] or f"ask {to}"
         self._timeout_s = timeout_s
 
@@ -57,7 +61,7 @@ class HandoffTool(Generic[_Reply]):
         """
         try:
             # Arguments of a model are checked like any stranger's.
-            payload = self._request.decode(canonical.encode(plain_of(dict(arguments)), depth=DATA_DEPTH))
+            payload = kept_type(self._request.cls).read(plain_of(dict(arguments)))
         except ContractError as error:
             raise Reject(f"the tool {self.name} was called with wrong arguments: {error}") from error
         return await context.request(payload, self._reply, to=self.to, timeout_s=self._timeout_s)
