@@ -7,7 +7,7 @@ Owns collecting outputs that leave with the outcome (`send`), sending at once (`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, TypeVar, Unpack
 
 from bus.clock import Clock
@@ -224,9 +224,9 @@ class Context:
     async def steps(
         self,
         name: str,
-        functions: Sequence[Callable[..., Any]],
+        functions: Iterable[Callable[..., Any]],
         *,
-        keys: Sequence[object] | None = None,
+        keys: Iterable[object] | None = None,
         limit: int = 4,
         type: Any = None,  # noqa: A002 - the word for it
     ) -> list[Any]:

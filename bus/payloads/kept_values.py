@@ -77,7 +77,7 @@ class KeptType:
     def plain(self, value: Any) -> Any:
         """Return *value* as what JSON has; keys are text. Raises ContractError."""
         try:
-            return _texted(_plain(value) if self._whole is None else self._whole.plain(value))
+            return _texted(_plain(value if self._whole is None else self._whole.plain(value)))
         except ContractError:
             raise
         except Exception as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from types import CodeType
 from typing import Any, Final, Protocol
@@ -93,9 +93,9 @@ class RememberedSteps:
     async def steps(
         self,
         name: str,
-        functions: Sequence[Callable[..., Any]],
+        functions: Iterable[Callable[..., Any]],
         *,
-        keys: Sequence[object] | None,
+        keys: Iterable[object] | None,
         limit: int,
         kind: Any,
     ) -> list[Any]:
@@ -105,9 +105,10 @@ class RememberedSteps:
         """
         if limit < 1:
             raise ContractError(f"{limit} is not more than 0", "limit")
-        if keys is not None and len(keys) != len(functions):
-            raise ContractError(f"{len(keys)} keys for {len(functions)} functions: give one for each", "keys")
-        given = [None] * len(functions) if keys is None else keys
+        functions = [*functions]
+        given = [None] * len(functions) if keys is None else [*keys]
+        if len(given) != len(functions):
+            raise ContractError(f"{len(given)} keys for {len(functions)} functions: give one for each", "keys")
         identities = [
             self._identify(name, function, key=key, give="keys=[...], one for each function,")
             for function, key in zip(functions, given, strict=True)

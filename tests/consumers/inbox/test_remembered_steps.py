@@ -140,6 +140,15 @@ async def test_keys_say_which_functions_are_the_same() -> None:
     assert sorted(CALLS) == ["a", "b"]
 
 
+async def test_functions_and_keys_may_come_from_generators() -> None:
+    calls = (functools.partial(think, text) for text in "ab")
+    assert await run(Rows()).steps("a", calls, keys=(text for text in "ab"), limit=4, kind=Plan) == [
+        Plan(text="a"),
+        Plan(text="b"),
+    ]
+    assert await steps(run(Rows())) == []
+
+
 async def test_there_is_a_key_for_each_function() -> None:
     with pytest.raises(ContractError, match="1 keys for 2 functions"):
         await steps(run(Rows()), functools.partial(think, "a"), functools.partial(think, "b"), keys=["a"])
