@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from bus.errors import ContractError
+from bus.errors import ContractError, text_of
 from bus.payloads.kept_values import KeptType, is_plain, kept_type, plain_from, plain_of
 from bus.protocol import canonical
 from bus.telemetry.logs import get_logger
@@ -140,7 +140,7 @@ class RememberedSteps:
         except ContractError as error:
             if isinstance(error.__cause__, TypeError):
                 raise ContractError(f"a checkpoint {error.text}", "value") from error
-            _log.warning("steps.not_kept", step="checkpoint", detail=str(error))
+            _log.warning("steps.not_kept", step="checkpoint", detail=text_of(error))
             return
         if len(data) > MOST_BYTES:
             _log.warning("steps.not_kept", step="checkpoint", detail=_too_large(data))
@@ -206,9 +206,8 @@ class RememberedSteps:
             return _NOTHING
         try:
             found = kept.read(plain_from(known.result)[0])
-        except (ContractError, msgspec.DecodeError, LookupError, TypeError) as error:
-            # Written by other code, or damaged.
-            _log.warning("steps.unreadable", step=identity, detail=str(error))
+        except Exception as error:  # noqa: BLE001 - written by other code, or damaged
+            _log.warning("steps.unreadable", step=identity, detail=text_of(error))
             return _NOTHING
         self._run.read_at(EffectiveLabels(level=known.level, classification=known.classification))
         return found
@@ -218,7 +217,7 @@ class RememberedSteps:
         try:
             data = canonical.encode([kept.plain(result)])
         except ContractError as error:
-            return await self._give(identity, result, str(error))
+            return await self._give(identity, result, text_of(error))
         if len(data) > MOST_BYTES:
             return await self._give(identity, result, _too_large(data))
         try:
@@ -284,8 +283,8 @@ def _unpacked(name: str, data: bytes) -> _Kept | None:
     """Return what is kept in *data*; None, which counts as nothing, where it cannot be read."""
     try:
         return msgspec.msgpack.decode(data, type=_Kept)
-    except msgspec.DecodeError as error:
-        _log.warning("steps.unreadable", step=name, detail=str(error))
+    except (ValueError, RecursionError) as error:
+        _log.warning("steps.unreadable", step=name, detail=text_of(error))
         return None
 
 

@@ -370,7 +370,22 @@ async def test_a_type_that_cannot_be_kept_is_refused_before_the_call() -> None:
     assert CALLS == []
 
 
-@pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x93\x01\x02\x03", msgspec.msgpack.encode(["", b"{", "x", "y"])])
+def row(result: bytes) -> bytes:
+    return msgspec.msgpack.encode(["", result, "user_request", "internal"])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"\xc1",
+        b"\x93\x01\x02\x03",
+        b"\x91" * 100_000,
+        *map(
+            row, [b"", b"{", b"[]", b"{}", b"1", b"[" * 100_000 + b"]" * 100_000, b"[1" + b"0" * 400 + b"]", b"[\xff]"]
+        ),
+    ],
+)
 async def test_an_unreadable_result_counts_as_none(damage: bytes) -> None:
     rows = Rows()
     await step(run(rows), think, "a")
