@@ -7,7 +7,7 @@ Owns collecting outputs that leave with the outcome (`send`), sending at once (`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Final, TypeVar, Unpack
 
 from bus.clock import Clock
@@ -227,35 +227,56 @@ class Context:
 
             plan = await context.step("plan", call_model, prompt)
 
-        The result is kept beside the inbox's row, by *name* and the arguments: a later run of this message gets it
-        back, with the level that the run had. Other arguments, or another *key*, call the function again. *type*: the
-        class of the result, which is JSON of at most 256 KiB; without one it comes back as dicts and lists, also the
-        first time. An ordinary function runs in a thread. What raises is not kept.
+        The result is kept beside the inbox's row, under *name*, the function's qualified name and the arguments, by
+        parameter and by value: a later run of this message gets it back, with the level that the run had. *key* stands
+        for function and arguments. A lambda, a closure, a method of an object and an argument without a JSON form need
+        one. An ordinary function runs in a thread. What raises is not kept. Who asks for a step that is being called
+        waits for its result, and calls again where that fails.
 
-        Raises ContractError for what has no JSON form, and as `transaction` where there is no inbox or no key.
+        *type*: the class of the result, of any form that payloads have, and what is made of them; without one it comes
+        back as dicts and lists, also the first time. What cannot be kept (more than 256 KiB, or what JSON does not
+        have) is returned as it is, with a warning in the log, and a later run calls again.
+
+        Raises ContractError before the call: for what cannot be told from other calls, and for a *type* that cannot be
+        kept. Raises ValueError for plain data that are not of *type*, and as `transaction` where there is no inbox or
+        no key.
         """
         return await self._remembering().step(name, function, arguments, named, key=key, kind=type)
 
     async def steps(
         self,
         name: str,
-        functions: Sequence[Callable[..., Any]],
+        functions: Iterable[Callable[..., Any]],
         *,
+        keys: Iterable[object] | None = None,
         limit: int = 4,
         type: Any = None,  # noqa: A002 - the word for it
     ) -> list[Any]:
         """Return the results of *functions*, each a `step`, with at most *limit* of them at work at once.
 
-        notes = await context.steps("search", [partial(search, query) for query in plan["queries"]], limit=4)
+            notes = await context.steps("search", [partial(search, query) for query in plan["queries"]], limit=4)
+
+        Their order does not matter to a later run. Two that are the same are called once. *keys*: what each function is
+        known by, where its name and its arguments do not say it.
+
+        All are called and kept, also where one fails. Then the error is raised; several are raised as an
+        ExceptionGroup.
         """
-        return await self._remembering().steps(name, functions, limit=limit, kind=type)
+        return await self._remembering().steps(name, functions, keys=keys, limit=limit, kind=type)
 
     async def checkpoint(self, value: Any) -> None:
-        """Keep *value* for a later run of this message, which `resumed` gives it to."""
+        """Keep *value* for a later run of this message, which `resumed` gives it to.
+
+        What is larger than 256 KiB, or holds what JSON does not have, is not kept: a warning says so, and the
+        checkpoint before it stays. Raises ContractError for what is of a class that has no form in JSON.
+        """
         await self._remembering().checkpoint(value)
 
     async def resumed(self, type: Any = None) -> Any:  # noqa: A002 - the word for it
-        """Return the last `checkpoint` of an earlier run of this message by this version of the app, or None."""
+        """Return the last `checkpoint` of an earlier run of this message by this version of the app, or None.
+
+        *type* is that of the value, as in `step`. One that cannot be read as it counts as none.
+        """
         return await self._remembering().resumed(type)
 
     def is_older(self, seen: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, Ty
 
 import msgspec
 
-from bus.errors import ConfigurationError
+from bus.errors import ConfigurationError, ContractError
 from bus.nearest import nearest
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import payload_type
@@ -143,6 +143,10 @@ class Handlers:
                 f"add takes a Saga class, not {getattr(saga, '__name__', type(saga).__name__)}: write "
                 "`class Buying(Saga[BuyingState], version='1.0.0')` with @starts, and app.add(Buying)"
             )
+        try:
+            _ = saga.rules.kept_state
+        except ContractError as error:
+            raise ConfigurationError(f"{saga.__name__}: {error}") from error
         for known in self.sagas:
             if known.rules.name == saga.rules.name:
                 raise ConfigurationError(f"there is a saga named {saga.rules.name!r} already: {known.__name__}")

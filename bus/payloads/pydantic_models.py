@@ -25,7 +25,7 @@ from bus.payloads.pydantic_shadows import make_shadow
 from bus.payloads.reading import Reader
 from bus.protocol.canonical import escape_pointer_token
 
-__all__ = ["ModelForm"]
+__all__ = ["ModelForm", "ModelPart"]
 
 _VERSION: Final = tuple(int(part) for part in pydantic.VERSION.split(".")[:2])
 # Data have the alias; older versions have no choice of the name unless the model says so.
@@ -79,6 +79,37 @@ class ModelForm:
         if self._is_open:
             _check_open(values, "")
         return _spelt(written, values)
+
+
+class ModelPart:
+    """A model as a part of what is no model, or another *kind* that pydantic alone can read, such as a union of models.
+
+    Raises TypeError for what no payload could hold.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._is_whole = isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
+        self._is_whole = self._is_whole and not issubclass(kind, pydantic.RootModel)
+        try:
+            cls = kind if self._is_whole else pydantic.create_model("Kept", value=(kind, ...))
+            self._form = ModelForm(cls, cls.__qualname__)
+            self._reader = self._form.reader(self._form.describe())
+        except (TypeError, pydantic.PydanticUserError) as error:
+            raise TypeError(str(error).partition("\n")[0].removeprefix("Kept.value: ")) from None
+
+    def plain(self, value: Any) -> Any:
+        """Return *value* as what JSON has. Raises what pydantic raises, and ContractError."""
+        if self._is_whole:
+            return self._form.plain(value)
+        written: Any = self._form.plain(self._form.cls.model_construct(value=value))
+        return written["value"]
+
+    def read(self, plain: Any) -> Any:
+        """Return what *plain* was made of. Raises what msgspec raises, and ContractError."""
+        _check_open(plain, "")
+        if self._is_whole:
+            return self._reader.read(msgspec.json.encode(plain))
+        return self._reader.read(msgspec.json.encode({"value": plain})).value
 
 
 class _ModelReader:

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from bus.payloads.class_forms import Payload
+from bus.payloads.kept_values import plain_from
 from bus.payloads.payload_types import payload_type
 from bus.vocabulary.handoff import HandoffAccepted, HandoffCompleted, HandoffRejected, HandoffRequest
 from consumers.sagas.context import SagaContext
@@ -76,7 +77,7 @@ class Handoff(Saga[HandoffState], abstract=True):
         """Keep *promised* where it is of the type that the contract names."""
         kind = payload_type(promised)
         if kind.name == self.state.expected:
-            self.state.promised = msgspec.json.decode(kind.encode(promised))
+            self.state.promised = plain_from(kind.encode(promised))
 
     @progress("handoff", HandoffAccepted)
     async def accepted(self, _: HandoffAccepted, context: SagaContext) -> None:

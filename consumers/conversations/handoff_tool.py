@@ -12,8 +12,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from bus.errors import ConfigurationError, Reject, text_of
+from bus.errors import ConfigurationError, ContractError, Reject
 from bus.payloads.class_forms import Payload
+from bus.payloads.kept_values import kept_type, plain_of
 from bus.payloads.payload_types import payload_type
 from consumers.context import Context
 
@@ -33,8 +34,14 @@ class HandoffTool(Generic[_Reply]):
             raise ConfigurationError(f"{name!r} is no name of a tool: 1 to 64 of a-z, A-Z, 0-9, _ and -")
         self.name = name
         self.to = to
-        self._request = payload_type(request).cls
+        self._request = payload_type(request)
         self._reply = payload_type(reply).cls
+        try:
+            kept_type(self._request.cls)
+        except ContractError as error:
+            # A class further down, perhaps: the worker sees it when it starts.
+            if not isinstance(error.__cause__, NameError):
+                raise ConfigurationError(f"the tool {name!r}: {error}") from error
         self._description = description or (request.__doc__ or "").strip().partition("\n")[0] or f"ask {to}"
         self._timeout_s = timeout_s
 
@@ -44,7 +51,7 @@ class HandoffTool(Generic[_Reply]):
         return {
             "name": self.name,
             "description": self._description,
-            "input_schema": msgspec.json.schema(self._request),
+            "input_schema": msgspec.json.schema(self._request.described),
         }
 
     async def call(self, arguments: Mapping[str, Any], context: Context) -> _Reply:
@@ -54,7 +61,7 @@ class HandoffTool(Generic[_Reply]):
         """
         try:
             # Arguments of a model are checked like any stranger's.
-            payload = msgspec.convert(arguments, self._request)
-        except msgspec.ValidationError as error:
-            raise Reject(f"the tool {self.name} was called with wrong arguments: {text_of(error)}") from error
+            payload = kept_type(self._request.cls).read(plain_of(dict(arguments)))
+        except ContractError as error:
+            raise Reject(f"the tool {self.name} was called with wrong arguments: {error}") from error
         return await context.request(payload, self._reply, to=self.to, timeout_s=self._timeout_s)

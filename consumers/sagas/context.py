@@ -14,6 +14,7 @@ import msgspec
 
 from bus.errors import ContractError
 from bus.payloads.class_forms import Payload
+from bus.payloads.kept_values import plain_from
 from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
 from bus.protocol import canonical
 from bus.protocol.envelope import Agent, Authority, Performative, Security
@@ -337,7 +338,7 @@ def _kept_ask(
     return KeptAsk(
         message_type=kind.name,
         version=kind.version,
-        data=msgspec.json.decode(encode_payload(payload)),
+        data=plain_from(encode_payload(payload)),
         to=others,
         share_s=share_s,
         options=kept,

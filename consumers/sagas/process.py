@@ -10,7 +10,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from bus.errors import RetryLater, text_of
+from bus.errors import ContractError, RetryLater, text_of
+from bus.payloads.kept_values import plain_from
 from bus.protocol import canonical
 from consumers.sagas.rules import SagaRules
 
@@ -141,14 +142,14 @@ def unpack(rules: SagaRules, process: Process) -> tuple[Memory, Any] | None:
     if _parts(process.shape) > _parts(rules.version):
         return None
     try:
-        memory = msgspec.json.decode(process.state or b"{}", type=Memory)
+        memory = msgspec.convert(plain_from(process.state or b"{}"), Memory)
         data: dict[str, Any] = memory.data
         shape = process.shape
         while shape != rules.version and (following := rules.upcasts.get(shape)) is not None:
             shape, method = following
             data = getattr(rules.cls, method)(dict(data))
-        return memory, msgspec.convert(data, rules.state)
-    except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
+        return memory, rules.kept_state.read(data)
+    except (ContractError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise RetryLater(f"the state of {rules.name} {process.key!r:.80} cannot be read: {text_of(error)}") from error
 
 

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, g
 
 import msgspec
 
-from bus.errors import ConfigurationError
+from bus.errors import ConfigurationError, ContractError, text_of
+from bus.payloads.kept_values import KeptType, kept_type
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol.identifiers import is_pointer, is_schema_version, is_text_id
 
@@ -94,6 +95,11 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
     phases: Mapping[str, tuple[str, ...]]
     """Phase -> the phases that may follow; empty where the state has no phase."""
     max_steps: int
+
+    @property
+    def kept_state(self) -> KeptType:
+        """How its states are kept. Raises ContractError where an annotation names nothing yet."""
+        return kept_type(self.state)
 
     def answer_to(self, name: str, message_type: str) -> AnswerRule | None:
         """Return the rule for an answer of *message_type* to the ask *name*; `*` stands for every name."""
@@ -444,10 +450,27 @@ def _state_of(cls: type[Any]) -> type[Any]:
 
 
 def _checked_state(cls: type[Any], state: type[Any]) -> type[Any]:
+    """Return *state*. Raises ConfigurationError where no process could begin with it, or go on from what was kept."""
     try:
-        state()
-    except TypeError as error:
+        first = state()
+    except Exception as error:
+        # A model's own code may raise anything.
         raise ConfigurationError(
-            f"{cls.__name__}: a process begins with {state.__name__}(), so every field needs a default ({error})"
+            f"{cls.__name__}: a process begins with {state.__name__}(), so every field needs a default "
+            f"({text_of(error)})"
         ) from error
+    try:
+        kept = kept_type(state)
+        plain = kept.plain(first)
+        kept.read(plain)
+    except ContractError as error:
+        if isinstance(error.__cause__, NameError):
+            # A class further down, perhaps: App.add sees it.
+            return state
+        raise ConfigurationError(f"{cls.__name__}: {state.__name__}() cannot be kept: {error}") from error
+    if not isinstance(plain, dict):
+        raise ConfigurationError(
+            f"{cls.__name__}: the state {state.__name__} is no object with fields: write a Struct, a dataclass, a "
+            "TypedDict or a Pydantic model"
+        )
     return state

@@ -457,7 +457,7 @@ class StepRunner:
             context.pass_on(delivery.payload, event.cancels)
         sealed = [*done.sealed, *seal_outputs(self._publisher, message, (), returned, self._registry, run=labels)]
         memory = Memory(
-            data=_plain(state),
+            data=_plain(rules, state),
             asks=done.asks,
             rounds=done.rounds,
             parties=tuple(done.parties),
@@ -543,8 +543,16 @@ def _key_at(message: Message, pointer: str) -> str:
     return str(value)
 
 
-def _plain(state: Any) -> dict[str, Any]:
-    plain = msgspec.to_builtins(state)
-    if not isinstance(plain, dict):
-        raise ContractError(f"the state is a {type(state).__name__}: it is a Struct, a dataclass or a dict", "/data")
+def _plain(rules: SagaRules, state: Any) -> dict[str, Any]:
+    """Return *state* as it is kept. Raises ContractError for what no later step could read."""
+    try:
+        plain = rules.kept_state.plain(state)
+        if not isinstance(plain, dict):
+            raise ContractError(f"it is a {type(state).__name__}")
+        rules.kept_state.read(plain)
+    except ContractError as error:
+        raise ContractError(
+            f"the state of {rules.name} is no {rules.state.__name__} that can be kept: {error.text}",
+            f"/state{error.pointer}",
+        ) from error
     return plain
