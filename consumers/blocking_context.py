@@ -41,7 +41,7 @@ class _Carrier:
 
     def call(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of the coroutine that *begin* makes, which runs on the loop."""
-        if asyncio._get_running_loop() is not None:
+        if is_in_loop():
             raise WrongLoopError(
                 "a blocking context waits for its answer, and would stop this event loop: in coroutines take a Context "
                 "and await its methods"
@@ -84,15 +84,15 @@ class BlockingTransaction:
 
     def execute(self, statement: str, *arguments: Any) -> None:
         """Run one statement. Raises InboxError, or the database's own error about the statement."""
-        self._carrier.call(lambda: self._transaction.execute(statement, *arguments))  # type: ignore[arg-type]
+        self._carrier.call(lambda: self._transaction.execute(statement, *arguments))
 
     def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
-        return self._carrier.call(lambda: self._transaction.fetch(statement, *arguments))  # type: ignore[arg-type]
+        return self._carrier.call(lambda: self._transaction.fetch(statement, *arguments))
 
     def fetchrow(self, statement: str, *arguments: Any) -> tuple[Any, ...] | None:
         """Run one statement and return its first row, or None."""
-        return self._carrier.call(lambda: self._transaction.fetchrow(statement, *arguments))  # type: ignore[arg-type]
+        return self._carrier.call(lambda: self._transaction.fetchrow(statement, *arguments))
 
 
 class BlockingContext:
@@ -199,6 +199,15 @@ class BlockingContext:
     def close(self) -> None:
         """End what waits: the run is over, or cut."""
         self._carrier.close()
+
+
+def is_in_loop() -> bool:
+    """Tell whether the present thread runs an event loop now."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _over() -> DeadlineError:

@@ -7,11 +7,13 @@ Owns collecting outputs that leave with the outcome (`send`), sending at once (`
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, Final, ParamSpec, TypeVar, Unpack
 
 from bus.clock import Clock
-from bus.errors import ContractError, DeadlineError, SettingMissing
+from bus.errors import ContractError, DeadlineError, SettingMissing, WrongLoopError
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import encode_payload
 from bus.protocol.sealing import Message
@@ -29,6 +31,8 @@ from producers.sealing.run_labels import RunLabels
 __all__ = ["Context"]
 
 _Reply = TypeVar("_Reply", bound=Payload)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _Queued:
@@ -39,6 +43,19 @@ class _Queued:
     def __await__(self) -> Generator[None, None, None]:
         return
         yield
+
+
+def _on_its_loop(method: Callable[P, T]) -> Callable[P, T]:
+    """Refuse a call from another thread or loop at once: its coroutine would wait there for what happens here."""
+
+    @functools.wraps(method)
+    def called(*arguments: P.args, **named: P.kwargs) -> T:
+        context = arguments[0]
+        assert isinstance(context, Context)  # noqa: S101 - it is a method of it
+        context.check_loop(method.__name__)
+        return method(*arguments, **named)
+
+    return called
 
 
 _QUEUED = _Queued()
@@ -62,6 +79,7 @@ class Context:
         "_deadline_s",
         "_has_inbox",
         "_is_cancelled",
+        "_loop",
         "_publisher",
         "_requests",
         "_step_store",
@@ -92,6 +110,7 @@ class Context:
         step_store: Callable[[], StepStore] | None = None,
         version: str = "1.0.0",
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         self.remembered: RememberedSteps | None = None
         """What this run and earlier ones have paid for; None until it is asked for."""
         self._is_cancelled = is_cancelled
@@ -115,6 +134,18 @@ class Context:
         self._has_inbox = has_inbox
         self.run = RunLabels(message, publisher.sealer.admission) if run is None else run
         """What this run has taken in."""
+
+    def check_loop(self, name: str) -> None:
+        """Raise WrongLoopError where the method *name* is called outside the worker's event loop."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is not self._loop:
+            raise WrongLoopError(
+                f"context.{name} belongs to the worker's event loop and was called outside it: a blocking handler takes a "
+                "`BlockingContext`, whose methods are plain calls; a coroutine is awaited in the handler itself"
+            )
 
     @property
     def remaining_s(self) -> float:
@@ -165,7 +196,7 @@ class Context:
         return _QUEUED
 
     def check(self, payload: Payload, **options: Unpack[Options]) -> None:
-        """Raise ContractError, with pointer and reason, where the bus would refuse to send *payload*, which is not sent.
+        """Raise ContractError, with pointer and reason, where the bus would refuse to send *payload*; send nothing.
 
             try:
                 context.check(answer)
@@ -180,6 +211,7 @@ class Context:
         except PublishRejected as error:
             raise (error.__cause__ if isinstance(error.__cause__, ContractError) else error) from None
 
+    @_on_its_loop
     async def send_now(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
         """Publish *payload* at once, for example to report progress, even if this run fails later.
 
@@ -188,6 +220,7 @@ class Context:
         sealed = self._publisher.sealer.seal(draft_of(payload, options), cause=self.message, run=self.run)
         return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
 
+    @_on_its_loop
     async def request(
         self,
         payload: Payload,
@@ -214,6 +247,7 @@ class Context:
             raise PublishRejected(f"not sent: {error}", error)
         return await self._requests.ask(payload, reply, timeout_s=timeout_s, run=self.run, **options)
 
+    @_on_its_loop
     async def step(
         self,
         name: str,
@@ -243,6 +277,7 @@ class Context:
         """
         return await self._remembering().step(name, function, arguments, named, key=key, kind=type)
 
+    @_on_its_loop
     async def steps(
         self,
         name: str,
@@ -264,6 +299,7 @@ class Context:
         """
         return await self._remembering().steps(name, functions, keys=keys, limit=limit, kind=type)
 
+    @_on_its_loop
     async def checkpoint(self, value: Any) -> None:
         """Keep *value* for a later run of this message, which `resumed` gives it to.
 
@@ -272,6 +308,7 @@ class Context:
         """
         await self._remembering().checkpoint(value)
 
+    @_on_its_loop
     async def resumed(self, type: Any = None) -> Any:  # noqa: A002 - the word for it
         """Return the last `checkpoint` of an earlier run of this message by this version of the app, or None.
 
@@ -301,6 +338,7 @@ class Context:
             f"{lacks} the message has no idempotency key (dedup='always' needs none)", "/routing/idempotency_key"
         )
 
+    @_on_its_loop
     async def transaction(self) -> Transaction:
         """Return the inbox's own transaction, the same one each time.
 

@@ -84,8 +84,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """What is put around the handler, outermost first."""
     checks: tuple[SemanticCheck, ...] = ()
     """What a message must pass besides its type's rules."""
-    instructions_from: str = "user_request"
-    """The least trusted level from which a directive message is handled."""
+    instructions_from: str | None = None
+    """The least trusted level from which the handler takes directives; None: "user_request", and it did not say so."""
     requires: tuple[str, ...] = ()
     """Optional fields of data, as pointers, that this handler cannot do without."""
     approval: Any = None

@@ -136,6 +136,7 @@ def leftover_tiers(topics: Iterable[str], plan: GroupPlan) -> dict[str, Tier]:
 
 def _make_view(app: Declaration, settings: Settings, clock: Clock, note: Callable[[Denial], None]) -> GroupView:
     party = Party(agent_id=app.agent_id, namespace=settings.bus.namespace, group=app.group)
+    high_risk = (*settings.trust.high_risk, *(GRAVE if app.verifier is not None else ()))
     return GroupView(
         namespace=settings.bus.namespace,
         group=app.group,
@@ -145,12 +146,14 @@ def _make_view(app: Declaration, settings: Settings, clock: Clock, note: Callabl
         subscriptions=app.subscriptions,
         policy=app.policy,
         verifier=app.verifier,
-        admission=Admission(party, verifier=app.verifier, policy=app.policy, now_ms=clock.now_ms, note=note),
+        admission=Admission(
+            party, verifier=app.verifier, policy=app.policy, now_ms=clock.now_ms, note=note, high_risk=high_risk
+        ),
         max_message_bytes=settings.publish.max_message_bytes,
         max_hops=settings.worker.max_hops,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
         has_inbox=has_inbox(app, settings),
         mail=app.mail,
-        high_risk=(*settings.trust.high_risk, *(GRAVE if app.verifier is not None else ())),
+        high_risk=high_risk,
         inbox_keep_ms=round(settings.inbox.keep_s * 1000),
     )

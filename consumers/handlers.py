@@ -15,7 +15,8 @@ import msgspec
 from bus.errors import ConfigurationError, ContractError
 from bus.nearest import nearest
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import payload_type
+from bus.payloads.directives import always_informs, said_by_type
+from bus.payloads.payload_types import PayloadType, payload_type
 from bus.trust.labels import INSTRUCTING, LEVELS, rank_of_level
 from consumers.approvals.approval import Approval
 from consumers.blocking_context import BlockingContext
@@ -44,7 +45,7 @@ class _Options(TypedDict, total=False):
     dedup: Dedup
     checks: Sequence[SemanticCheck]
     requires: Sequence[str]
-    instructions_from: str
+    instructions_from: str | None
     approval: Approval | None
 
 
@@ -266,7 +267,7 @@ class Handlers:
         provide: Mapping[str, Any] | None = None,
         checks: Sequence[SemanticCheck] = (),
         requires: Sequence[str] = (),
-        instructions_from: str = INSTRUCTING,
+        instructions_from: str | None = None,
         approval: Approval | None = None,
     ) -> Any:
         """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
@@ -299,7 +300,8 @@ class Handlers:
 
         *instructions_from*: the least trusted level from which a message may ask for something, by default
         "user_request": what a tool's text or a model has brought about dies with `untrusted_instruction`. A stricter
-        one is given here, a milder one by a rule of the policy.
+        one is given here, a milder one by a rule of the policy. Where it is given, every message asks for something,
+        unless its type says otherwise; a type that only informs takes none.
 
         *approval*: who has to agree before it runs. No lane waits: the message is held meanwhile, its sender is told.
 
@@ -328,7 +330,7 @@ class Handlers:
             if not timeout_s > 0:
                 raise ConfigurationError(f"timeout_s {timeout_s} is not more than 0")
 
-        check_threshold(instructions_from)
+        check_threshold(instructions_from, kind)
         _check_approval(approval, order)
         checked, required = checks_of(checks), requirements_of(kind, requires)
 
@@ -354,14 +356,22 @@ class Handlers:
         return register
 
 
-def check_threshold(level: str) -> None:
-    """Raise ConfigurationError for a level from which no handler may take instructions by itself."""
+def check_threshold(level: str | None, kind: PayloadType) -> None:
+    """Raise ConfigurationError for a level from which no handler of *kind* may take instructions by itself."""
+    if level is None:
+        return
     if level not in LEVELS:
         raise ConfigurationError(f"instructions_from {level!r} is none of {', '.join(LEVELS)}{nearest(level, LEVELS)}")
     if rank_of_level(level) > rank_of_level(INSTRUCTING):
         raise ConfigurationError(
             f"instructions_from {level!r} is less trusted than {INSTRUCTING}: a rule of the policy that names type and "
             "group may say so (instructions_from), a handler may not"
+        )
+    if always_informs(kind.terms):
+        raise ConfigurationError(
+            f"{kind.name} says performative={said_by_type(kind.terms)!r}: it only informs, at every level, and "
+            f"instructions_from={level!r} would guard nothing. Write @payload(..., performative='request') where the "
+            "handler acts on it, or leave instructions_from out"
         )
 
 

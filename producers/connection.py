@@ -178,6 +178,7 @@ class Bus:
             answer = await task.result(TaskResult)
 
         *ttl_s* is how long it may take. The answer stays in this agent's reply topic for as long as any message lives.
+        In a handler it is caused by the handled message, as of `publish`, and what the handle tells is read by the run.
         Raises as `publish`.
         """
         self._check_loop()

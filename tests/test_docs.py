@@ -48,6 +48,29 @@ def test_a_page_runs(page: Path) -> None:
         del sys.modules[module.__name__]
 
 
+EXAMPLES = [
+    *((page.name, code) for page in (*PAGES, DOCS.parent / "README.md") for _, code in blocks(page)),
+    *(
+        (path.parent.name, path.read_text("utf-8"))
+        for path in DOCS.parent.glob("consumers/scaffold/templates/*/agent.py.tmpl")
+    ),
+]
+
+
+def test_every_type_of_a_page_and_of_a_template_says_whether_it_asks_or_informs() -> None:
+    silent = [
+        f"{name}: {ast.unparse(call)}"
+        for name, code in EXAMPLES
+        for call in ast.walk(ast.parse(code))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == "payload"
+        and not any(keyword.arg == "performative" for keyword in call.keywords)
+    ]
+    assert len(EXAMPLES) > len(PAGES)
+    assert silent == []
+
+
 def test_every_page_is_listed() -> None:
     index = (DOCS / "index.md").read_text("utf-8")
     assert [page.name for page in PAGES if page.name != "index.md" and f"({page.name})" not in index] == []

@@ -4,7 +4,8 @@ Owns the table of changes (seed 000 section 4.3, with seed 001's review of new e
 
     a new optional field, a deprecation                    minor
     a new value of an enumeration, another risk, side      review: minor, once somebody has looked at the readers
-    effect or resource, a field that is critical no more   or at the policies
+    effect or resource, a first performative, a field      or at the policies
+    that is critical no more
     a new required field, a field that is gone, renamed,
     of another type, required or optional now              major
     another limit, default, rule, need or performative     major
@@ -81,6 +82,9 @@ def _terms(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[SchemaCha
         if before == after:
             continue
         bump: Bump = _TERMS.get(name, "major")
+        if name == "performative" and before is None:
+            # Every reader takes what its publishers wrote until now: none.
+            bump = "review"
         if name == _FEWER_IS_MINOR and set(after or ()) < set(before or ()):
             bump = "minor"
         if name == _MORE_IS_MINOR and set(after or ()) > set(before or ()):

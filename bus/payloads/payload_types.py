@@ -24,6 +24,7 @@ from bus.payloads.costly_types import find_costly
 from bus.payloads.decoded_size import MOST_COMPARISONS, MOST_DECODED_BYTES, Weight, weight_of
 from bus.payloads.deprecations import Deprecation, deprecations_of
 from bus.payloads.described_types import default_of, fields_of
+from bus.payloads.directives import check_acting
 from bus.payloads.dual_write import Also
 from bus.payloads.encoding import Encoder
 from bus.payloads.envelope_terms import (
@@ -423,7 +424,8 @@ def payload(
 
     What it says of its envelopes, which publishers write and receivers check:
 
-    - *performative*: the speech act, such as "request"; a message that says another one is refused.
+    - *performative*: the speech act; a message that says another one is refused. Write "request" for what asks its
+      reader to act, "inform" for what only tells. A type without one is guarded by less (`bus.payloads.directives`).
     - *needs*: envelope members that must be there, such as `("idempotency_key", "task_id")`.
     - *ttl_s*: the lifetime in seconds where the publisher gives none; never above the namespace's largest.
     - *same_as*: fields that repeat the envelope and must agree with it: `{"/task_id": "/metadata/task_id"}`.
@@ -433,7 +435,7 @@ def payload(
 
     What it says for policies: *side_effect* is what a message asks its receiver to change ("none", "read", "write",
     "external", "irreversible"; None is unknown), *resource* the pointer to the name of what is touched, such as
-    "/repository".
+    "/repository". A type that only informs asks for no change: with "inform" and "write" it is refused.
 
     *also*: an older version that publishers send as well, while readers move (`bus.payloads.dual_write.Also`).
 
@@ -467,6 +469,7 @@ def payload(
         critical=critical,
     )
     check_side_effect(name, side_effect)
+    check_acting(name, terms, side_effect)
     if resource and _RESOURCE.match(resource) is None:
         raise ContractError(f"@payload({name!r}): resource={resource!r} is no pointer into data, such as '/repository'")
 

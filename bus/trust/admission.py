@@ -7,13 +7,14 @@ again each time, by the policy of now. Pure but for the policy's file, which is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Literal
 
 import msgspec
 
 from bus.errors import ContractError
-from bus.payloads.payload_types import PayloadType
+from bus.payloads.directives import DirectiveFacts, declared_facts, is_directive
+from bus.payloads.payload_types import PayloadType, raised_risk
 from bus.protocol.envelope import Statement
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier, signer_named
@@ -29,19 +30,18 @@ from bus.trust.effective_labels import (
     says_nothing,
 )
 from bus.trust.facts import Request
-from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, rank_of_classification
+from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, rank_of_classification, rank_of_level
 from bus.trust.policy import NO_POLICY, Policy, rules_source
 from bus.trust.policy_rules import PolicyRules
 from bus.trust.signature_algorithms import HS256
 
-__all__ = ["Admission", "DIRECTIVE", "Denial", "GLANCE", "Party", "is_directive"]
-
-DIRECTIVE: Final = frozenset({"request", "query", "propose", "accept", "cancel", "subscribe", "call_for_proposal"})
-"""Performatives that ask their reader to do something."""
+__all__ = ["Admission", "Denial", "GLANCE", "Party", "is_stricter"]
 
 GLANCE: Final = "glance"
 """The fast way: what it refuses is judged once more, and noted then."""
 
+_ANSWERING: Final = frozenset({"reply", "mailbox"})
+"""The ways on which something that waits is answered."""
 _OPEN: Final = LabelRules()
 _NO_MATCH: Final = "no-match"
 _INTERPRETER: Final = "interpreter"
@@ -95,7 +95,7 @@ class _Judged(msgspec.Struct, frozen=True):
 class Admission:
     """Decides what is let in, and what may go out, for one party.
 
-    *note* is told of each denial.
+    *note* is told of each denial. *high_risk* are the types whose risk the settings raise.
     """
 
     def __init__(
@@ -106,8 +106,10 @@ class Admission:
         policy: Policy = NO_POLICY,
         now_ms: Callable[[], int],
         note: Callable[[Denial], None] = lambda _: None,
+        high_risk: Collection[str] = (),
     ) -> None:
         self._party = party
+        self._high_risk = high_risk
         self._verifier = verifier
         self._may_sign = getattr(verifier, "may_sign", None)
         # A policy of the program's own has no rules: the gate asks it besides.
@@ -156,26 +158,30 @@ class Admission:
         payload: object,
         *,
         how: str = "topic",
-        instructions_from: str = INSTRUCTING,
+        instructions_from: str | None = None,
         may_hold: bool = False,
     ) -> NeedsApproval | None:
         """Let *message* in, or raise ContractError (`unauthorized`, `untrusted_instruction`).
 
-        *payload* is the upcast payload, *instructions_from* the handler's threshold. *may_hold*: a message that needs
-        an approval is let in with what it needs, also from below the threshold: it is held for somebody to decide.
+        *payload* is the upcast payload, *instructions_from* the threshold that the handler was declared with, if any.
+        *may_hold*: a message that needs an approval is let in with what it needs, also from below the threshold: it is
+        held for somebody to decide.
         """
+        # What says nothing has a user's level: only a stricter threshold has to be asked.
         plain = says_nothing(message)
-        if plain and self.is_open:
+        suffices = plain and not is_stricter(instructions_from)
+        if suffices and self.is_open:
             return None
         rules = self._rules()
         self._check_signer(message, rules)
-        if plain and rules is None and instructions_from == INSTRUCTING and begins_plainly(message):
+        if suffices and rules is None and begins_plainly(message):
             return None
         if not plain:
             self._check_chain(message, rules)
-        labels, threshold = effective_labels(message, self._label_rules(rules)), instructions_from
+        labels = effective_labels(message, self._label_rules(rules))
+        threshold = INSTRUCTING if instructions_from is None else instructions_from
         if rules is not None:
-            if self._is_stale() and (kind is None or kind.risk == "high"):
+            if self._is_stale() and (kind is None or raised_risk(kind, self._high_risk) == "high"):
                 raise _refused("the policy has been unreadable for too long: high risk is refused")
             judged = _Judged(message, kind, payload, labels, rules, how)
             reading = self._request("handle", self._party.agent_id, judged)
@@ -185,7 +191,9 @@ class Admission:
             if threshold == INSTRUCTING:
                 # A stricter one of the handler stands, whatever a rule names.
                 threshold = instruction_level(rules, reading)
-        if is_directive(kind, message) and labels.is_below(threshold):
+        if labels.is_below(threshold) and is_directive(
+            self._directive_facts(message, kind, payload, how=how, has_threshold=instructions_from is not None)
+        ):
             self._deny(
                 message,
                 "instructions-from",
@@ -393,6 +401,27 @@ class Admission:
             if not isinstance(decide(judged.rules, self._request("publish", sender, judged)), Allow):
                 raise _refused(f"an interpreter sends it on behalf of {sender}, who may not publish it")
 
+    def _directive_facts(
+        self, message: Message, kind: PayloadType | None, payload: object, *, how: str, has_threshold: bool
+    ) -> DirectiveFacts:
+        declared = (
+            DirectiveFacts(has_threshold=has_threshold)
+            if kind is None
+            else declared_facts(
+                kind.terms,
+                payload,
+                side_effect=kind.side_effect,
+                risk=raised_risk(kind, self._high_risk),
+                has_threshold=has_threshold,
+            )
+        )
+        return msgspec.structs.replace(
+            declared,
+            message_says=message.metadata.performative,
+            has_reply_to=message.routing.reply_to is not None,
+            is_answer=how in _ANSWERING,
+        )
+
     def _require(self, request: Request, judged: _Judged) -> None:
         decision: Decision = decide(judged.rules, request)
         if isinstance(decision, Allow):
@@ -528,17 +557,9 @@ class Admission:
         )
 
 
-def is_directive(kind: PayloadType | None, message: Message) -> bool:
-    """Tell whether *message* asks its reader to do something: by performative, or by needing an idempotency key.
-
-    A sender does not talk a type that needs a key out of it: only a type with a performative of its own is held to it.
-    """
-    spoken = message.metadata.performative
-    words = () if kind is None else kind.terms.words
-    if words:
-        # A sealed one is among them: the gate `schema` has compared it.
-        return spoken in DIRECTIVE if spoken is not None else any(word in DIRECTIVE for word in words)
-    return spoken in DIRECTIVE or (kind is not None and "idempotency_key" in kind.terms.needs)
+def is_stricter(instructions_from: str | None) -> bool:
+    """Tell whether a handler's threshold asks for more than the level that a user's first message has."""
+    return instructions_from is not None and rank_of_level(instructions_from) < rank_of_level(INSTRUCTING)
 
 
 def _is_decision(message: Message) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -34,15 +34,19 @@ FINDING_CODES: Final = (
     "unknown-name",
     "ambiguous-agent",
     "nobody-approves",
+    "no-threshold",
 )
+"""The last is about an app: the command adds it."""
 
 
 class PolicyFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding about the rule, or the row of the table, called *place*."""
+    """One finding about the rule, the row of the table, or the type called *place*."""
 
     code: str
     place: str
     text: str
+    level: Literal["warning", "note"] = "warning"
+    """A note fails nothing."""
 
 
 def check_policy(rules: PolicyRules, *, types: Collection[str] = ()) -> list[PolicyFinding]:

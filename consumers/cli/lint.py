@@ -54,7 +54,7 @@ def lint(
     Looked for: free-form status, errors without code, raw API responses, generic types, approvals without reason,
     hashes nobody checks, verification off, hard-coded recipients, forty flat fields, prose as protocol, context
     dumping, no rejection path, effects without a key, decisions without rules, references without a hash, uses of an
-    untrusted text as it is (.raw).
+    untrusted text as it is (.raw), handled types that no trust level guards.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ def lint(
             raise click.BadParameter(f"{name!r} is none of {', '.join(CHECKS)}", param_hint="--ignore")
     if asked:
         return _answer(session, target)
-    found = _traffic(session, target) if "://" in target else _app(target)
+    found = _traffic(session, target) if "://" in target else _app(session, target)
     found = sorted(
         (one for one in found if one.check not in ignore), key=lambda one: (-_LEVELS.index(one.level), one.place)
     )
@@ -98,7 +98,7 @@ def lint(
 def _answer(session: CommandSession, target: str) -> int:
     if "://" in target:
         raise click.UsageError("the checklist is about an app: sealbus lint MODULE:APP --checklist")
-    answers = checklist(_declared(target), _app(target))
+    answers = checklist(_declared(target), _app(session, target))
     if session.as_json:
         for answer in answers:
             print_json(msgspec.structs.asdict(answer))
@@ -117,8 +117,9 @@ def _declared(target: str) -> Declaration:
     return app.declaration
 
 
-def _app(target: str) -> list[LintFinding]:
-    return list(lint_app(_declared(target), own=lambda kind: BUILT_IN.get(kind.name) is not kind))
+def _app(session: CommandSession, target: str) -> list[LintFinding]:
+    declared, high_risk = _declared(target), session.settings().trust.high_risk
+    return list(lint_app(declared, own=lambda kind: BUILT_IN.get(kind.name) is not kind, high_risk=high_risk))
 
 
 def _traffic(session: CommandSession, url: str) -> list[LintFinding]:

@@ -43,14 +43,14 @@ _GREETING_S = 2.0
 _ANSWER_WITHIN_S = 2
 
 
-@payload("demo.change", version="1.0.0")
+@payload("demo.change", version="1.0.0", performative="request")
 class WantedChange(msgspec.Struct, frozen=True, kw_only=True):
     """Something that only a person may agree to."""
 
     service: str
 
 
-@payload("demo.change-made", version="1.0.0")
+@payload("demo.change-made", version="1.0.0", performative="inform")
 class ChangeMade(msgspec.Struct, frozen=True, kw_only=True):
     """The change is made, and who agreed."""
 
@@ -58,14 +58,14 @@ class ChangeMade(msgspec.Struct, frozen=True, kw_only=True):
     agreed_by: str
 
 
-@payload("demo.purchase", version="1.0.0")
+@payload("demo.purchase", version="1.0.0", performative="request")
 class PurchaseWanted(msgspec.Struct, frozen=True, kw_only=True):
     """Something to buy from whoever bids best."""
 
     what: str
 
 
-@payload("demo.purchased", version="1.0.0")
+@payload("demo.purchased", version="1.0.0", performative="inform")
 class PurchaseResult(msgspec.Struct, frozen=True, kw_only=True):
     """Who has delivered; nobody where it is empty."""
 

@@ -53,7 +53,7 @@ _ACCOUNTS = 10
 _TABLE = "CREATE TABLE IF NOT EXISTS sealbus_demo_bookings (payment TEXT, account INTEGER, cents INTEGER)"
 
 
-@payload("payment.ordered", version="1.0.0")
+@payload("payment.ordered", version="1.0.0", performative="request")
 class Payment(msgspec.Struct, frozen=True, kw_only=True):
     """An amount in cents to an account."""
 
@@ -62,7 +62,7 @@ class Payment(msgspec.Struct, frozen=True, kw_only=True):
     cents: int
 
 
-@payload("payment.booked", version="1.0.0")
+@payload("payment.booked", version="1.0.0", performative="inform")
 class Booked(msgspec.Struct, frozen=True, kw_only=True):
     """The account's balance after a booking."""
 

@@ -1,7 +1,8 @@
 """Blocking handlers: ordinary functions, each call in a thread of its own.
 
 Each gets a context of its own, whose calls are carried to the worker's loop. A thread cannot be cancelled. A cut or
-timed-out handler keeps its slot and its key until it ends, and its message is not settled before. The threads are daemons: one that hangs does not keep the process alive.
+timed-out handler keeps its slot and its key until it ends, and its message is not settled before. The threads are
+daemons: one that hangs does not keep the process alive.
 """
 
 from __future__ import annotations

@@ -7,25 +7,33 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from bus.payloads.directives import DIRECTIVE
 from bus.payloads.payload_types import PayloadType
 from consumers.declaration import Declaration, Subscription
 from consumers.handler_signature import returned_types
 from consumers.lint.findings import LintFinding, finding
+from consumers.lint.thresholds import unguarded_types
 from consumers.lint.type_checks import lint_type
 
 __all__ = ["lint_app"]
 
 _SENDERS: Final = frozenset({"publish", "send", "send_now", "request", "Draft", "publish_many"})
-_DIRECTIVE: Final = frozenset({"request", "query", "propose", "call_for_proposal", "subscribe", "cancel"})
+_WORK: Final = DIRECTIVE - {"accept"}
+"""Performatives that ask for something that can be refused."""
 _REFUSES: Final = ("Reject", "raise ", "Rejected", "Refusal")
 
 
-def lint_app(declaration: Declaration, *, own: Callable[[PayloadType], bool]) -> Iterator[LintFinding]:
-    """Yield what is wrong with an app and with those of its types that are its *own*."""
+def lint_app(
+    declaration: Declaration, *, own: Callable[[PayloadType], bool], high_risk: Collection[str] = ()
+) -> Iterator[LintFinding]:
+    """Yield what is wrong with an app and with those of its types that are its *own*.
+
+    *high_risk* are the types whose risk the settings raise.
+    """
     kinds = {kind.name: kind for kind in declaration.registry}
     for kind in kinds.values():
         if own(kind):
@@ -34,6 +42,10 @@ def lint_app(declaration: Declaration, *, own: Callable[[PayloadType], bool]) ->
         for name, subscription in declaration.subscriptions.items():
             if subscription.kind.risk == "high":
                 yield finding("verification-off", name, f"{name} is of high risk")
+    for kind in unguarded_types(declaration, high_risk=high_risk):
+        yield finding(
+            "no-threshold", kind.name, f"{kind.name} is handled, and says neither that it asks nor that it informs"
+        )
     for name, subscription in declaration.subscriptions.items():
         yield from _rejection(name, subscription)
     files: set[str] = set()
@@ -43,8 +55,8 @@ def lint_app(declaration: Declaration, *, own: Callable[[PayloadType], bool]) ->
 
 def _rejection(name: str, subscription: Subscription) -> Iterator[LintFinding]:
     kind = subscription.kind
-    directive = kind.terms.performative in _DIRECTIVE or (kind.terms.performative is None and name.endswith("request"))
-    if not directive:
+    words = kind.terms.words
+    if _WORK.isdisjoint(words) and (words or not name.endswith("request")):
         return
     returned = returned_types(subscription.handler)
     says_no = any("reject" in str(cls.__name__).lower() or "refus" in str(cls.__name__).lower() for cls in returned)

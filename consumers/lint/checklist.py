@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from bus.payloads.directives import DIRECTIVE
 from bus.payloads.payload_types import PayloadType
 from bus.trust.policy import AllowAll
 from bus.vocabulary import BUILT_IN
@@ -19,7 +20,7 @@ from consumers.lint.findings import LintFinding
 __all__ = ["ChecklistAnswer", "checklist"]
 
 _Said: TypeAlias = Literal["yes", "no", "unused"]
-_DIRECTIVE = frozenset({"request", "query", "propose", "call_for_proposal", "subscribe", "cancel"})
+_WORK = DIRECTIVE - {"accept"}
 
 
 class ChecklistAnswer(msgspec.Struct, frozen=True):
@@ -81,7 +82,9 @@ def _none(question: str, found: dict[str, list[str]], checks: tuple[str, ...], o
 
 def _tasks(kinds: list[PayloadType]) -> ChecklistAnswer:
     question = "Does every message have sender, recipient, run id, task id?"
-    loose = [kind.name for kind in kinds if kind.terms.performative in _DIRECTIVE and "task_id" not in kind.terms.needs]
+    loose = [
+        kind.name for kind in kinds if not _WORK.isdisjoint(kind.terms.words) and "task_id" not in kind.terms.needs
+    ]
     if loose:
         return ChecklistAnswer(question, "no", f"the sender is sealed, and no task is needed by {', '.join(loose[:3])}")
     return ChecklistAnswer(question, "yes", "the sender is sealed, and whatever asks for work needs its task")

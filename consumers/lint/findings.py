@@ -6,6 +6,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from consumers.lint.thresholds import CURE
+
 __all__ = ["CHECKS", "AntiPattern", "Level", "LintFinding", "finding"]
 
 Level: TypeAlias = Literal["error", "warning", "note"]
@@ -124,6 +126,12 @@ _ALL = (
         level="note",
         why="a text from outside leaves its wrapper: in a prompt or a command it is taken for an order",
         cure="show it to a model by .quoted(); keep .raw for storing and comparing, and look at each use",
+    ),
+    AntiPattern(
+        name="no-threshold",
+        level="note",
+        why="text that an agent has read can bring it about, and no trust level stops it",
+        cure=CURE,
     ),
     AntiPattern(
         name="ref-without-hash",

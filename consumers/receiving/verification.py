@@ -23,9 +23,8 @@ from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import read_topic
 from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
-from bus.trust.admission import GLANCE
+from bus.trust.admission import GLANCE, is_stricter
 from bus.trust.effective_labels import says_nothing
-from bus.trust.labels import INSTRUCTING
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
 from consumers.group_plan import GroupView
@@ -52,6 +51,8 @@ class _Passed(msgspec.Struct, frozen=True):
     kind: PayloadType
     subscription: Subscription
     label: str
+    is_free: bool
+    """Whether the gate `policy` has nothing to ask of any of them."""
 
 
 class RecordVerifier:
@@ -70,6 +71,9 @@ class RecordVerifier:
         self._view = view
         self._clock = clock
         self._retry_clock = retry_clock
+        handled = (*view.subscriptions.values(), *view.mail.values())
+        self._asks_little = view.admission.is_open and not any(is_stricter(one.instructions_from) for one in handled)
+        """Whether what says nothing about its level may instruct every handler."""
         self._layouts: KnownLayouts[_Passed] = KnownLayouts()
         # Apart: an unsigned message must not pass by what a signed one was let in for.
         self._signed_layouts: KnownLayouts[_Passed] | None = None if view.verifier is None else KnownLayouts()
@@ -102,15 +106,14 @@ class RecordVerifier:
         return raised_risk(kind, self._view.high_risk)
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> object:
-        if self._view.admission.is_open and (how == GLANCE or says_nothing(message)):
-            # What a message says for itself is the same in all of its layout.
+        if self._asks_little and says_nothing(message):
             return None
         if message.message_type == NUDGE and how == "mailbox":
             # It says only that a row of this group's own store is to be looked at.
             return None
         known = self._view.mail if how == "mailbox" else self._view.subscriptions
         subscription = known.get(message.message_type)
-        threshold = INSTRUCTING if subscription is None else subscription.instructions_from
+        threshold = None if subscription is None else subscription.instructions_from
         may_hold = bool(self._view.mail) and subscription is not None and not subscription.takes_steps
         return self._view.admission.admit(
             message, kind, payload, how=how, instructions_from=threshold, may_hold=may_hold
@@ -145,7 +148,7 @@ class RecordVerifier:
             append_ms=record.timestamp_ms,
             how=GLANCE,
             message=message,
-            cast=gates.Cast(cast.sealed_ms, cast.expires_ms),
+            cast=gates.Cast(cast.sealed_ms, cast.expires_ms, is_free=passed.is_free),
             kind=kind,
         )
         try:
@@ -182,7 +185,8 @@ class RecordVerifier:
         view, is_own = self._view, partition.own
         control = read_control(record) if is_own else Control(record.topic, record.partition, record.offset)
         mail = _comes_by_mail(control)
-        way = "mailbox" if mail and not is_own else _way(partition)
+        # In a tier, too: what answers a process is judged as such wherever it waits.
+        way = "mailbox" if mail else _way(partition)
         case = gates.Case(
             record=record,
             is_own=is_own,
@@ -334,7 +338,8 @@ class RecordVerifier:
             return
         if delivery.partition.own or kind is None or message.metadata.schema_version != kind.version:
             return
-        known = _Passed(kind, delivery.subscription, delivery.label)
+        is_free = self._asks_little and says_nothing(message)
+        known = _Passed(kind, delivery.subscription, delivery.label, is_free)
         if message.verification.signature is None:
             self._layouts.learn(message, kind, known)
         elif self._signed_layouts is not None:

@@ -206,12 +206,12 @@ class Requester:
     async def submit(self, draft: Draft) -> SubmittedTask[Any]:
         """Send *draft* and return a handle, which another process of this agent can reopen.
 
-        Raises PublishRejected, PublishUnknown.
+        In a run it is caused by the handled message, with the labels of the run. Raises PublishRejected,
+        PublishUnknown.
         """
         await self._make_topic()
         draft = msgspec.structs.replace(draft, reply_to=self.topic)
-        sealer = self._publisher.sealer
-        sealed = sealer.seal(draft, both_versions=False)
+        sealed = self._publisher.sealer.seal_here(draft, both_versions=False)
         message = sealed.message
         recipient = message.metadata.recipient
         key = TaskKey(

@@ -113,7 +113,13 @@ class SubmittedTask(Generic[_Reply]):
         """Yield what is said about the task, from its beginning, and end with its answer.
 
         *kinds* are payload classes besides the built-in ones. Ends without an answer when the time of the task is over.
+        What is yielded in a handler is read by its run.
         """
+        async for event in self._follow(kinds):
+            _take_in(event.message)
+            yield event
+
+    async def _follow(self, kinds: Sequence[type[Payload]]) -> AsyncIterator[TaskEvent]:
         known = {kind.name: kind for kind in map(payload_type, kinds)}
         self._offsets, self._seen = {}, set()
         while True:
@@ -140,9 +146,10 @@ class SubmittedTask(Generic[_Reply]):
         when its time is over.
         """
         kind: Any = reply
-        async for event in self.events(kind):
+        async for event in self._follow((kind,)):
             if not event.is_last:
                 continue
+            _take_in(event.message)
             if isinstance(event.payload, reply):
                 return event.payload
             if isinstance(event.payload, ErrorReported):
@@ -217,3 +224,10 @@ class SubmittedTask(Generic[_Reply]):
             if message.seal == self.key.seal:
                 return message
         raise BusError(f"{self.key.message_type} {self.key.message_id} is not in the log any more")
+
+
+def _take_in(message: Message) -> None:
+    """Count *message* among what the present run has read, if there is one: all it sends then bears its level."""
+    run = CURRENT_RUN.get()
+    if run is not None and not run.over:
+        run.take_in(message)

@@ -117,6 +117,9 @@ class RunLabels:
 
     def take_in(self, answer: Message) -> None:
         """Count *answer*, which passed the gates, among what the run has read."""
+        if any(answer.seal == known.seal for known in self._read):
+            # The log of a task can be read again; a message names each of its parents once.
+            return
         self._labels = joined([self.current, self._admission.labels(answer)])
         self._read.append(answer)
 

@@ -125,20 +125,21 @@ class Sealer:
             raise PublishRejected(f"not sent: {error}", error) from error
         return sealed
 
-    def seal_here(self, draft: Draft, *, detached: bool = False) -> SealedRecord:
+    def seal_here(self, draft: Draft, *, detached: bool = False, both_versions: bool = True) -> SealedRecord:
         """Seal *draft*, caused by the message of the run in which this is called, if it is in one (security S13).
 
-        *detached*: as the first message of a conversation all the same. Raises PublishRejected.
+        *detached*: as the first message of a conversation all the same. *both_versions* as of `seal`. Raises
+        PublishRejected.
         """
         run = CURRENT_RUN.get()
         if run is None or run.over:
-            return self.seal(draft)
+            return self.seal(draft, both_versions=both_versions)
         if detached:
             return self.seal_detached(draft)
         if (self.origin.sender.id, self.origin.namespace) == (run.agent_id, run.message.metadata.namespace):
-            return self.seal(draft, cause=run.message, run=run)
+            return self.seal(draft, cause=run.message, run=run, both_versions=both_versions)
         # Nobody believes that another agent, or one in another namespace, goes on with the message.
-        return self.seal(draft, run=run)
+        return self.seal(draft, run=run, both_versions=both_versions)
 
     def seal_detached(self, draft: Draft) -> SealedRecord:
         """Seal *draft* as the first message of a conversation, although a run publishes it. Raises PublishRejected."""

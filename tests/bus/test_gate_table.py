@@ -69,7 +69,12 @@ async def test_an_added_gate_is_asked_of_every_record(at: int, cls: Any, monkeyp
 @pytest.mark.usefixtures("fresh_walks")
 async def test_a_gate_that_says_nothing_of_itself_is_asked_of_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    _with_probe(monkeypatch, ("probe", lambda case, checks: asked.append(1) is None), len(gates.GATES))
+
+    def probe(case: gates.Case, checks: gates.Checks) -> bool:
+        asked.append(1)
+        return True
+
+    _with_probe(monkeypatch, ("probe", probe), len(gates.GATES))
     app = App("gated@svc")
 
     @app.on(Low)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from bus.errors import ConfigurationError, UnknownTypeError
+from bus.protocol.envelope import Performative
 from consumers.context import Context
 from consumers.declaration import Handling
 from consumers.handler_errors import LifespanError
@@ -384,3 +385,19 @@ def _sync_with() -> None:
 def test_a_mistake_is_told_with_its_cure(mistake: Callable[[], object], cure: str) -> None:
     with pytest.raises((ConfigurationError, TypeError, UnknownTypeError), match=cure):
         mistake()
+
+
+@pytest.mark.parametrize("level", ["platform_policy", "task_instruction", "user_request"])
+@pytest.mark.parametrize("performative", [None, *get_args(Performative)])
+def test_a_threshold_is_refused_for_a_type_that_only_informs(performative: Any, level: str) -> None:
+    told = payload("order.told", performative=performative)(msgspec.defstruct("Told", []))
+
+    def declare() -> None:
+        @Handlers().on(told, instructions_from=level)
+        async def handle(_: Any) -> None: ...
+
+    if performative in ("inform", "confirm", "reject", "error"):
+        with pytest.raises(ConfigurationError, match=r"only informs, at every level.*performative='request'.*leave"):
+            declare()
+    else:
+        declare()

@@ -22,7 +22,7 @@ from bus.trust.facts import ACTIONS, RISKS, AgentFacts, Request
 from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
 from bus.trust.policy_acls import acl_grants
 from bus.trust.policy_cases import answer_of, make_request, parse_cases, run_cases
-from bus.trust.policy_check import check_policy
+from bus.trust.policy_check import PolicyFinding, check_policy
 from bus.trust.policy_claims import parse_claim, prove
 from bus.trust.policy_difference import compare_policies
 from bus.trust.policy_file import parse_policy
@@ -34,6 +34,8 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.policy.acl_lines import acl_line
 from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.cli.shell import VerbGroup
+from consumers.declaration import Declaration
+from consumers.lint.thresholds import CURE, unguarded_types
 
 __all__ = ["policy"]
 
@@ -64,7 +66,8 @@ def check(session: CommandSession, file: Path, target: str | None) -> int:
     """Find what is foolish in a policy: rules that never decide, contradictions, names that nobody has.
 
     Each finding is exact: "never" means for no request at all. Message types are compared with the built-in ones and,
-    with --app, those of the app.
+    with --app, those of the app. Then each type that the app handles, and that no trust level guards, is noted, too: no
+    rule of the policy makes up for a type that does not say whether it asks or informs.
 
     \b
     Examples:
@@ -72,17 +75,32 @@ def check(session: CommandSession, file: Path, target: str | None) -> int:
       sealbus policy check policy.toml --app agents:app --output json
 
     \b
-    Exit codes: 0 nothing found, 1 something, 78 no policy.
+    Exit codes: 0 nothing but notes, 1 something, 78 no policy.
     """
-    rules = _read(file)
-    found = check_policy(rules, types=_known_types(registry_of(app_of(target))))
-    for finding in found:
+    rules, app = _read(file), app_of(target)
+    found = check_policy(rules, types=_known_types(registry_of(app)))
+    notes = [] if app is None else _unguarded(session, app.declaration)
+    for finding in (*found, *notes):
         if session.as_json:
             print_json(msgspec.to_builtins(finding))
         else:
-            click.echo(f"{printable(finding.place)}: {printable(finding.text)}  [{finding.code}]")
-    click.echo(f"{len(rules.rules)} rules, {len(rules.rows)} agents, {len(found)} findings", err=True)
+            said = "note: " if finding.level == "note" else ""
+            click.echo(f"{said}{printable(finding.place)}: {printable(finding.text)}  [{finding.code}]")
+    noted = f", {len(notes)} note{'s' if len(notes) != 1 else ''}" if notes else ""
+    click.echo(f"{len(rules.rules)} rules, {len(rules.rows)} agents, {len(found)} findings{noted}", err=True)
     return FAILED if found else 0
+
+
+def _unguarded(session: CommandSession, declaration: Declaration) -> list[PolicyFinding]:
+    return [
+        PolicyFinding(
+            code="no-threshold",
+            place=f"type {kind.name}",
+            text=f"is handled at every trust level unless it has a reply_to: {CURE}",
+            level="note",
+        )
+        for kind in unguarded_types(declaration, high_risk=session.settings().trust.high_risk)
+    ]
 
 
 def _fact_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -126,6 +126,8 @@ def test_a_rule_that_comes_is_major() -> None:
         ({}, {"needs": ("task_id",)}, "major"),
         ({"needs": ("task_id",)}, {}, "minor"),
         ({"performative": "request"}, {"performative": "query"}, "major"),
+        ({}, {"performative": "request"}, "review"),
+        ({"performative": "request"}, {}, "major"),
         ({"risk": "low"}, {"risk": "medium"}, "review"),
         ({"ttl_s": 60}, {"ttl_s": 90}, "minor"),
         ({}, {"side_effect": "write"}, "review"),

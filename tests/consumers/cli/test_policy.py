@@ -19,6 +19,9 @@ CONSOLE = [
 ]
 
 
+RAISED = "SEALBUS_TRUST__HIGH_RISK"
+
+
 @pytest.fixture
 def page(folder: Any) -> Any:
     """The folder with the files of the page."""
@@ -53,8 +56,21 @@ def test_check(page: Any) -> None:
     (finding,) = call(page, "check", "policy.toml", code=1)
     assert (finding["code"], finding["place"]) == ("shadowed", "rule read-only-commands")
     (page.path / "sound.toml").write_text('[[rules]]\nid = "a"\neffect = "allow"\naction = "read"\ntypes = "job.run"\n')
-    assert call(page, "check", "sound.toml", "--app", "agents:app", code=0) == []
     assert call(page, "check", "sound.toml", code=1)[0]["code"] == "unknown-type"
+
+
+def test_check_notes_the_types_of_an_app_that_no_threshold_guards_and_fails_nothing(page: Any) -> None:
+    (page.path / "sound.toml").write_text('[[rules]]\nid = "a"\neffect = "allow"\naction = "read"\ntypes = "job.run"\n')
+    (note,) = call(page, "check", "sound.toml", "--app", "agents:app", code=0)
+    assert (note["level"], note["code"], note["place"]) == ("note", "no-threshold", "type job.run")
+    result = page.call("policy", "check", "sound.toml", "--app", "agents:app")
+    assert result.stdout.startswith("note: type job.run: is handled at every trust level unless it has a reply_to: say")
+    assert result.stderr.endswith("0 findings, 1 note\n")
+    assert {one["level"] for one in call(page, "check", "policy.toml", "--app", "agents:app", code=1)} == {
+        "note",
+        "warning",
+    }
+    assert page.call("policy", "check", "sound.toml", "--app", "agents:app", env={RAISED: "job.run"}).stdout == ""
 
 
 def test_explain(page: Any) -> None:

@@ -17,8 +17,10 @@ from consumers.cli import main
 from consumers.lint.findings import CHECKS
 from consumers.lint.type_checks import lint_type
 from sealbus import connect, payload
+from tests.consumers.lint.thresholds_app import OPEN
 
 SLOPPY = "tests.consumers.lint.sloppy:app"
+THRESHOLDS = "tests.consumers.lint.thresholds_app:app"
 
 
 def lint(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
@@ -69,6 +71,37 @@ def test_what_a_handler_does_is_found_with_file_and_line(sloppy: list[dict[str, 
 
 def test_every_finding_says_why_and_what_to_do(sloppy: list[dict[str, Any]]) -> None:
     assert all(found["why"] and found["cure"] and found["level"] in ("error", "warning", "note") for found in sloppy)
+
+
+@pytest.fixture
+def raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEALBUS_TRUST__HIGH_RISK", "guard.raised")
+
+
+@pytest.mark.usefixtures("raised")
+def test_handled_types_that_no_threshold_guards_are_noted_and_fail_nothing() -> None:
+    ignored = ("--ignore", "verification-off", "--ignore", "no-rejection-path")
+    code, found = lint(THRESHOLDS, *ignored)
+    noted = [one for one in found if one["check"] == "no-threshold"]
+    assert sorted(one["place"] for one in noted) == sorted(f"guard.{name}" for name in OPEN)
+    assert {one["level"] for one in noted} == {"note"}
+    assert all('performative="request"' in one["cure"] for one in noted)
+    assert code == 0
+    assert lint(THRESHOLDS, *ignored, "--fail-on", "note")[0] == 1
+    assert lint(THRESHOLDS, *ignored, "--fail-on", "note", "--ignore", "no-threshold")[0] == 0
+
+
+def test_a_type_whose_risk_no_setting_raises_is_noted() -> None:
+    assert "guard.raised" in {one["place"] for one in lint(THRESHOLDS)[1] if one["check"] == "no-threshold"}
+
+
+def test_the_checklist_is_answered_for_types_that_choose_their_performative_by_value() -> None:
+    done = CliRunner().invoke(main, ["lint", THRESHOLDS, "--checklist"], catch_exceptions=False)
+    assert "no task is needed by guard.request, guard.chosen" in done.stdout
+
+
+def test_every_built_in_type_says_whether_it_asks_or_informs() -> None:
+    assert [kind.name for kind in BUILT_IN if not kind.terms.words] == []
 
 
 def test_the_vocabulary_itself_is_clean() -> None:
