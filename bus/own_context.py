@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import decimal
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, ParamSpec, TypeVar
@@ -22,25 +23,33 @@ T = TypeVar("T")
 class OwnContext:
     """The context of the code that makes it; every call gets a copy of its own."""
 
-    __slots__ = ("_own",)
+    __slots__ = ("_decimal", "_own")
 
     def __init__(self) -> None:
         self._own = contextvars.copy_context()
+        self._decimal = next((value for value in self._own.values() if isinstance(value, decimal.Context)), None)
 
     def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Return what *function* returns, called in a fresh copy."""
-        return self._own.copy().run(function, *arguments, **named)
+        return self._fresh().run(function, *arguments, **named)
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Await *coroutine* in a fresh copy, in the present task: `await own.drive(run())`.
 
         A Task for each would do the same, and cost as much as the run of a short handler.
         """
-        return _drive(self._own.copy(), coroutine)
+        return _drive(self._fresh(), coroutine)
 
     def begin(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Return a task that runs *coroutine* in a fresh copy: background work belongs to no message."""
-        return asyncio.get_running_loop().create_task(coroutine, name=name, context=self._own.copy())
+        return asyncio.get_running_loop().create_task(coroutine, name=name, context=self._fresh())
+
+    def _fresh(self) -> contextvars.Context:
+        context = self._own.copy()
+        if self._decimal is not None:
+            # `decimal.getcontext().prec = 7` changes the object itself, which every copy would share.
+            context.run(decimal.setcontext, self._decimal.copy())
+        return context
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have the loop call *function* in this context, whoever asks for it."""

@@ -143,8 +143,8 @@ class Context:
             loop = None
         if loop is not self._loop:
             raise WrongLoopError(
-                f"context.{name} belongs to the worker's event loop and was called outside it: a blocking handler takes a "
-                "`BlockingContext`, whose methods are plain calls; a coroutine is awaited in the handler itself"
+                f"context.{name} belongs to the worker's event loop and was called outside it: a blocking handler "
+                "takes a `BlockingContext`, whose methods are plain calls; a coroutine is awaited in the handler itself"
             )
 
     @property

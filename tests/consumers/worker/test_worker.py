@@ -829,7 +829,7 @@ async def test_a_reply_topic_that_cannot_be_written_stops_no_partition(handler: 
         assert await unsettled(bus, app.group) == 0
 
 
-async def test_a_type_that_a_tier_reader_does_not_know_goes_round_again_without_an_attempt() -> None:
+async def test_a_type_that_a_tier_reader_does_not_know_waits_ever_longer_without_an_attempt() -> None:
     app = app_of(handled)
     async with app.test() as bus:
         tier = f"agents._retry.{app.group}.5s"
@@ -841,9 +841,10 @@ async def test_a_type_that_a_tier_reader_does_not_know_goes_round_again_without_
             ("sb-origin-offset", b"9"),
         )
         await append(bus, message.value, headers=headers, topic=tier)
-        await bus.advance(11)
-        records = await records_of(bus, tier)
-        assert len(records) == 3
+        await bus.advance(5 + 30 + 300 + 1)
+        counts = {delay: await records_of(bus, f"agents._retry.{app.group}.{delay}") for delay in ("5s", "30s", "5m")}
+        assert {delay: len(found) for delay, found in counts.items()} == {"5s": 1, "30s": 1, "5m": 2}
+        records = [record for found in counts.values() for record in found]
         assert {dict(record.headers)["sb-attempt"] for record in records} == {b"2"}
         assert {dict(record.headers)["sb-origin-offset"] for record in records} == {b"9"}
         assert bus.dead == []
@@ -855,8 +856,9 @@ async def test_a_type_that_a_tier_reader_does_not_know_reaches_whoever_reads_the
         tier = f"agents._retry.{app.group}.5s"
         message = make(bus, message_type="job.other", routing={"expires_at": format_ms(bus.clock.now_ms() + 3_600_000)})
         await append(bus, message.value, headers=(("sb-origin-topic", b"agents.job.other"),), topic=tier)
-        await bus.advance(21)
-        assert sorted(record.partition for record in (await records_of(bus, tier))[:4]) == [0, 1, 2, 3]
+        await bus.advance(5 + 30 + 300 + 1)
+        tiers = [f"agents._retry.{app.group}.{delay}" for delay in ("5s", "30s", "5m")]
+        assert sorted([record.partition for tier in tiers for record in await records_of(bus, tier)]) == [0, 1, 2, 3]
 
 
 async def test_an_unreadable_record_of_a_tier_becomes_a_dead_letter_of_that_tier() -> None:
