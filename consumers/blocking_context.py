@@ -40,7 +40,7 @@ class _Carrier:
         self._closed = False
 
     def call(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of the coroutine that *begin* makes, which runs on the loop."""
+        """Return the result of the coroutine that *begin* makes on the loop."""
         if is_in_loop():
             raise WrongLoopError(
                 "a blocking context waits for its answer, and would stop this event loop: in coroutines take a Context "
@@ -49,7 +49,7 @@ class _Carrier:
         with self._lock:
             if self._closed:
                 raise _over()
-            future = asyncio.run_coroutine_threadsafe(begin(), self._loop)
+            future = asyncio.run_coroutine_threadsafe(_begun(begin), self._loop)
             self._waiting.add(future)
         try:
             while True:
@@ -199,6 +199,10 @@ class BlockingContext:
     def close(self) -> None:
         """End what waits: the run is over, or cut."""
         self._carrier.close()
+
+
+async def _begun(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    return await begin()
 
 
 def is_in_loop() -> bool:

@@ -141,7 +141,8 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def topic_types(self) -> frozenset[str]:
         """The message types whose topics its workers read or append to."""
-        names = {kind.name for kind in self.registry}
+        # Who has asked and leaves says so in a topic of its own, which every worker follows.
+        names = {kind.name for kind in self.registry} | ({"task.cancel"} if self.subscriptions else set())
         # Who decides is asked in a topic of its own, and who waits is told so in another.
         return frozenset(names | {"approval.request", "status.update"} if "approval.decision" in self.mail else names)
 

@@ -46,6 +46,7 @@ _OPEN: Final = LabelRules()
 _NO_MATCH: Final = "no-match"
 _INTERPRETER: Final = "interpreter"
 _REPORT: Final = "error.reported"
+_CANCEL: Final = "task.cancel"
 _DECISION: Final = "approval.decision"
 _PRESENCE: Final = frozenset({"agent.handshake", "agent.heartbeat", "agent.goodbye"})
 """An agent about itself: readers believe it of nobody else."""
@@ -572,6 +573,9 @@ def _is_bus_word(message: Message, payload: object) -> bool:
     if message.message_type == "status.update":
         return getattr(payload, "approval_id", None) is not None
     if message.message_type in _PRESENCE:
+        return message.metadata.hops == 0
+    if message.message_type == _CANCEL:
+        # It takes back what its sender has asked, and nobody else's: whoever works on it looks at who says so.
         return message.metadata.hops == 0
     return message.message_type in ("approval.request", "approval.closed") and message.metadata.hops > 0
 

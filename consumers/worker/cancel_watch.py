@@ -93,6 +93,13 @@ class CancelWatch:
         rules = rules_source(self._policy)()
         return found if rules is not None and _CAPABILITY in rules.agent(found.by).capabilities else None
 
+    async def look(self) -> None:
+        """Read what has been cancelled so far; where the log does not answer, `follow` reads it later."""
+        try:
+            await self.read_on()
+        except BusError as error:
+            _log.debug("cancel.not_read", error=str(error))
+
     async def follow(self, slots: HandlerSlots) -> None:
         """Learn of cancellations as they come, and stop what runs, until cancelled oneself."""
         while True:

@@ -141,6 +141,8 @@ class Worker:
             await create_missing(
                 self._transport.admin, [*message_topics(self._settings, sorted(self.app.topic_types)), *own]
             )
+        # What was cancelled while no worker ran is known before anything runs.
+        await self.cancels.look()
         if self.inbox is not None:
             await self.inbox.open()
         try:

@@ -1,0 +1,198 @@
+"""Nobody works for nobody: who asked and leaves has its request cancelled, and a run ends with its message."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sealbus import App, Bus, Context, RequestTimedOut, Retry, connect, connect_sync, payload
+
+
+@payload("leave.ask", version="1.0.0", performative="request")
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    n: int = 0
+
+
+@payload("leave.deeper", version="1.0.0", performative="request")
+class Deeper(msgspec.Struct, frozen=True, kw_only=True):
+    n: int = 0
+
+
+@payload("leave.answer", version="1.0.0", performative="inform")
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    n: int = 0
+
+
+class Work:
+    """What the handlers saw."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.deeper: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.saw_cancelled = False
+
+
+def slow(work: Work, **options: Any) -> App:
+    app = App("slow@svc", types=[Answer])
+
+    @app.on(Ask, retry=Retry(attempts=1), **options)
+    async def handle(ask: Ask, context: Context) -> Answer:
+        work.begun.set()
+        try:
+            if ask.n:
+                await context.request(Deeper(), Answer, timeout_s=60)
+            while not context.cancelled:  # noqa: ASYNC110 - the form of the documents
+                await asyncio.sleep(0.01)
+            work.saw_cancelled = True
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if not work.ended.done():
+                work.ended.set_result("cut")
+            raise
+        return Answer()
+
+    @app.on(Deeper, retry=Retry(attempts=1))
+    async def deeper(ask: Deeper, context: Context) -> Answer:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if not work.deeper.done():
+                work.deeper.set_result("cut")
+            raise
+        return Answer()
+
+    return app
+
+
+@asynccontextmanager
+async def running(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[str, Bus]]:
+    monkeypatch.setenv("SEALBUS_PUBLISH__CANCEL_GRACE_S", "0.2s")
+    url = f"sqlite:///{tmp_path}/leave.db"
+    async with app.running(url), connect(url, agent="asker@svc") as bus:
+        yield url, bus
+
+
+async def test_a_caller_that_is_cancelled_has_its_request_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work()
+    async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
+        asking = asyncio.create_task(bus.request(Ask(), Answer, timeout_s=60))
+        await asyncio.wait_for(work.begun.wait(), 30)
+        asking.cancel()
+        assert await asyncio.wait_for(work.ended, 30) == "cut"
+        assert work.saw_cancelled
+
+
+async def test_a_callers_own_time_limit_cancels_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3):
+                await bus.request(Ask(), Answer, timeout_s=60)
+        assert await asyncio.wait_for(work.ended, 30) == "cut"
+
+
+async def test_a_bus_that_is_closed_cancels_what_it_has_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    async with running(slow(work), tmp_path, monkeypatch) as (url, _):
+        async with connect(url, agent="other@svc") as bus:
+            asking = asyncio.create_task(bus.request(Ask(), Answer, timeout_s=60))
+            await asyncio.wait_for(work.begun.wait(), 30)
+        await asyncio.wait([asking])
+        assert await asyncio.wait_for(work.ended, 30) == "cut"
+
+
+async def test_what_a_cut_run_has_asked_is_cut_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
+        asking = asyncio.create_task(bus.request(Ask(n=1), Answer, timeout_s=60))
+        await asyncio.wait_for(work.begun.wait(), 30)
+        asking.cancel()
+        assert await asyncio.wait_for(work.deeper, 30) == "cut"
+
+
+async def test_a_submitted_task_is_cancelled_by_its_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
+        task = await bus.submit(Ask(), to="slow@svc", ttl_s=60)
+        await asyncio.wait_for(work.begun.wait(), 30)
+        await bus.task(task.id).cancel(grace_s=0)
+        assert await asyncio.wait_for(work.ended, 30) == "cut"
+
+
+async def test_a_task_that_is_cancelled_before_it_runs_never_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, url = Work(), f"sqlite:///{tmp_path}/leave.db"
+    async with connect(url, agent="asker@svc") as bus:
+        task = await bus.submit(Ask(), to="slow@svc", ttl_s=60)
+        await task.cancel()
+        async with slow(work).running(url):
+            async for event in task.events():
+                assert event.payload.error_code == "rejected"
+                assert "CANCELLED" in event.payload.error_message
+                break
+    assert not work.begun.is_set()
+
+
+async def test_nobody_else_cancels_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    async with running(slow(work), tmp_path, monkeypatch) as (url, bus):
+        task = await bus.submit(Ask(), to="slow@svc", ttl_s=60)
+        await asyncio.wait_for(work.begun.wait(), 30)
+        async with connect(url, agent="mallory@svc") as other:
+            await other.task(task.id).cancel(grace_s=0)
+        await bus.task(task.id).cancel(grace_s=0)
+        await asyncio.wait_for(work.ended, 30)
+
+
+async def test_an_interrupted_thread_has_its_request_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    async with running(slow(work), tmp_path, monkeypatch) as (url, _):
+
+        def ask() -> None:
+            with connect_sync(url, agent="thread@svc") as bus:
+                thread = threading.Thread(target=lambda: asked(bus), daemon=True)
+                thread.start()
+                while not work.begun.is_set():
+                    time.sleep(0.01)
+
+        def asked(bus: Any) -> None:
+            with pytest.raises(Exception, match="closed"):
+                bus.request(Ask(), Answer, timeout_s=60)
+
+        await asyncio.to_thread(ask)
+        assert await asyncio.wait_for(work.ended, 30) == "cut"
+
+
+async def test_a_run_is_cut_when_its_message_expires_and_not_later() -> None:
+    app, left, ended = App("cut@tests", types=[Answer]), list[float](), list[float]()
+
+    @app.on(Ask, timeout_s=None, retry=Retry(attempts=1))
+    async def handle(ask: Ask, context: Context) -> Answer:
+        left.append(context.remaining_s)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(clock.monotonic_s())
+        return Answer()
+
+    async with app.test() as bus:
+        clock = bus.clock
+        begun_s = clock.monotonic_s()
+        asking = asyncio.create_task(bus.request(Ask(), Answer, timeout_s=2))
+        await bus.advance(2.5)
+        assert left == [2.0]
+        assert ended[0] - begun_s == pytest.approx(2.0, abs=0.05)
+        with pytest.raises(RequestTimedOut):
+            await asking
