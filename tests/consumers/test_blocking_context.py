@@ -73,6 +73,7 @@ async def test_it_asks_steps_sends_and_transacts_by_plain_calls() -> None:
 
     async with app.test() as bus:
         await bus.publish(Ask(n=1), idempotency_key="one")
+        await bus.settle()
         await bus.advance(5)
         assert Answer(n=20) in bus.sent(Answer)
     assert CALLS == [2]
