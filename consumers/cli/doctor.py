@@ -18,7 +18,7 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, app_of, with_session
 from consumers.cli.topics.command import wanted_topics
-from consumers.operations.doctor import CheckResult
+from consumers.operations.doctor import CheckResult, check_limits
 from consumers.operations.examination import examine_here, examine_log, log_fault, readable, worst_first
 from consumers.operations.survey import opened_surveyor
 
@@ -49,6 +49,8 @@ def doctor(session: CommandSession, *, target: str | None) -> int:
 
     async def body(_: object) -> int:
         found = await examine_here(settings, () if app is None else (app.agent_id,), clock)
+        if app is not None:
+            found += check_limits(app.declaration, settings.worker)
         try:
             async with session.open(settings) as transport:
                 await transport.admin.topics()

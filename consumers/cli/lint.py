@@ -54,7 +54,8 @@ def lint(
     Looked for: free-form status, errors without code, raw API responses, generic types, approvals without reason,
     hashes nobody checks, verification off, hard-coded recipients, forty flat fields, prose as protocol, context
     dumping, no rejection path, effects without a key, decisions without rules, references without a hash, uses of an
-    untrusted text as it is (.raw), handled types that no trust level guards.
+    untrusted text as it is (.raw), handled types that no trust level guards, limits too small for an app that asks
+    itself.
 
     \b
     Examples:
@@ -118,8 +119,15 @@ def _declared(target: str) -> Declaration:
 
 
 def _app(session: CommandSession, target: str) -> list[LintFinding]:
-    declared, high_risk = _declared(target), session.settings().trust.high_risk
-    return list(lint_app(declared, own=lambda kind: BUILT_IN.get(kind.name) is not kind, high_risk=high_risk))
+    declared, settings = _declared(target), session.settings()
+    return list(
+        lint_app(
+            declared,
+            own=lambda kind: BUILT_IN.get(kind.name) is not kind,
+            high_risk=settings.trust.high_risk,
+            worker=settings.worker,
+        )
+    )
 
 
 def _traffic(session: CommandSession, url: str) -> list[LintFinding]:

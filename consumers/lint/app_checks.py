@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from bus.payloads.directives import DIRECTIVE
 from bus.payloads.payload_types import PayloadType
+from bus.settings.schema import WorkerSettings
 from consumers.declaration import Declaration, Subscription
 from consumers.handler_signature import returned_types
 from consumers.lint.findings import LintFinding, finding
+from consumers.lint.nested_requests import limits_that_cannot_hold
 from consumers.lint.thresholds import unguarded_types
 from consumers.lint.type_checks import lint_type
 
@@ -28,28 +30,34 @@ _REFUSES: Final = ("Reject", "raise ", "Rejected", "Refusal")
 
 
 def lint_app(
-    declaration: Declaration, *, own: Callable[[PayloadType], bool], high_risk: Collection[str] = ()
+    declaration: Declaration,
+    *,
+    own: Callable[[PayloadType], bool],
+    high_risk: Collection[str] = (),
+    worker: WorkerSettings | None = None,
 ) -> Iterator[LintFinding]:
     """Yield what is wrong with an app and with those of its types that are its *own*.
 
-    *high_risk* are the types whose risk the settings raise.
+    *high_risk* are the types whose risk the settings raise, *worker* the limits of its workers, None where these are
+    not known.
     """
     kinds = {kind.name: kind for kind in declaration.registry}
     for kind in kinds.values():
         if own(kind):
             yield from lint_type(kind)
-    if declaration.verifier is None:
-        for name, subscription in declaration.subscriptions.items():
-            if subscription.kind.risk == "high":
-                yield finding("verification-off", name, f"{name} is of high risk")
+    grave = [name for name, each in declaration.subscriptions.items() if each.kind.risk == "high"]
+    for name in grave if declaration.verifier is None else ():
+        yield finding("verification-off", name, f"{name} is of high risk")
     for kind in unguarded_types(declaration, high_risk=high_risk):
         yield finding(
             "no-threshold", kind.name, f"{kind.name} is handled, and says neither that it asks nor that it informs"
         )
+    if worker is not None:
+        for text in limits_that_cannot_hold(declaration, worker):
+            yield finding("asks-itself", declaration.agent_id, text)
+    files: set[str] = set()
     for name, subscription in declaration.subscriptions.items():
         yield from _rejection(name, subscription)
-    files: set[str] = set()
-    for subscription in declaration.subscriptions.values():
         yield from _written_in_file(subscription.handler, files)
 
 

@@ -6,6 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from consumers.lint.nested_requests import CURE as HELD_CURE
 from consumers.lint.thresholds import CURE
 
 __all__ = ["CHECKS", "AntiPattern", "Level", "LintFinding", "finding"]
@@ -132,6 +133,12 @@ _ALL = (
         level="note",
         why="text that an agent has read can bring it about, and no trust level stops it",
         cure=CURE,
+    ),
+    AntiPattern(
+        name="asks-itself",
+        level="warning",
+        why="runs that wait for answers of the same workers come to a stand under load",
+        cure=HELD_CURE,
     ),
     AntiPattern(
         name="ref-without-hash",

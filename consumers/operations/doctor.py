@@ -17,11 +17,13 @@ import msgspec
 
 from bus.clock import Clock
 from bus.errors import BusError, ConfigurationError
-from bus.settings.schema import Settings
+from bus.settings.schema import Settings, WorkerSettings
 from bus.transports.base import Transport
 from bus.trust.opening import keyless, open_trust
 from bus.trust.policy import NO_POLICY
+from consumers.declaration import Declaration
 from consumers.inbox.open import inbox_url, is_missing_file, log_file, open_inbox
+from consumers.lint.nested_requests import CURE, limits_that_cannot_hold
 from consumers.operations.survey import Survey
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "check_clock",
     "check_here",
     "check_inbox",
+    "check_limits",
     "check_trust",
     "free_bytes",
     "of_survey",
@@ -124,6 +127,15 @@ def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> It
             yield _hint("policy", "no policy: everybody may do everything", cure)
         else:
             yield _ok("policy", f"{settings.policy.file} can be read")
+
+
+def check_limits(declaration: Declaration, worker: WorkerSettings) -> Iterator[CheckResult]:
+    """Judge whether the limits of its workers hold where an app asks types that it handles itself."""
+    found = list(limits_that_cannot_hold(declaration, worker))
+    for text in found:
+        yield _fault("limits", text, CURE)
+    if not found:
+        yield _ok("limits", "what its handlers' sources ask of the app itself fits its limits")
 
 
 async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:
