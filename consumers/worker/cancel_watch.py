@@ -38,6 +38,8 @@ from consumers.state.delivery import Accepted
 __all__ = ["CancelPolicy", "CancelWatch", "Cancellation"]
 
 FOLLOWED_S: Final = 1.0
+_MOST_BACK: Final = 5_000
+"""So many records of each partition are read at the start."""
 _CAPABILITY: Final = "cancel"
 _MOST_KNOWN: Final = 10_000
 
@@ -116,6 +118,10 @@ class CancelWatch:
         """Read what is new; return whether anything is cancelled by it. Raises BusError."""
         found = False
         try:
+            if not self._offsets:
+                # A cancellation lives for an hour: what lies further back is over.
+                ranges = await self._transport.admin.ranges(self._topic)
+                self._offsets = {number: max(span.start, span.end - _MOST_BACK) for number, span in ranges.items()}
             async for record in scan(self._transport, self._topic, self._offsets):
                 self._offsets[record.partition] = record.offset + 1
                 found |= self._take(record)

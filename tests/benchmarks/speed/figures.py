@@ -21,6 +21,7 @@ import msgspec
 from speed.payloads import TYPE, Report
 
 from bus.clock import SystemClock
+from bus.errors import TopicMissingError
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
@@ -92,8 +93,11 @@ class _Log:
             creates_topics_at_start=False,
             own_clock=True,
         )
-        self.admin = SimpleNamespace(topics=self._topics)
+        self.admin = SimpleNamespace(topics=self._topics, ranges=self._ranges)
         self.records: list[Record] = []
+
+    async def _ranges(self, topic: str) -> Any:
+        raise TopicMissingError(topic)
 
     async def _topics(self) -> Mapping[str, object]:
         return {}
