@@ -13,13 +13,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
 from bus.errors import ContractError
 from bus.payloads.payload_types import PayloadType, Registry, Risk
 from bus.protocol import sealing
+from bus.protocol.fast_parse import FastParsed
 from bus.protocol.proof_chain import encode_statement, find_fault
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier, check_signature, parse_signature
@@ -30,7 +31,6 @@ from bus.trust.policy import Policy
 __all__ = [
     "Admit",
     "Case",
-    "Cast",
     "Checks",
     "EXPIRY_TOLERANCE_MS",
     "Failed",
@@ -41,6 +41,7 @@ __all__ = [
     "MOST_HEADERS",
     "MOST_HEADER_BYTES",
     "MOST_HOPS",
+    "NOWHERE",
     "NotAddressed",
     "PROOF",
     "Passed",
@@ -76,8 +77,11 @@ MAX_TTL_MS = 7 * 86_400_000
 """The longest lifetime of a message, unless the namespace sets another limit."""
 
 
-def size_gate(record: Record, max_message_bytes: int, uncounted: Collection[str] = ()) -> None:
-    """Raise ContractError (`oversized`). Headers named in *uncounted* are the bus's own and do not count."""
+def size_gate(record: Record, max_message_bytes: int, uncounted: Collection[str] = ()) -> int:
+    """Raise ContractError (`oversized`); return the bytes of the headers.
+
+    Headers named in *uncounted* are the bus's own and do not count.
+    """
     headers = tuple(header for header in record.headers if header[0] not in uncounted) if uncounted else record.headers
     if len(headers) > MOST_HEADERS:
         raise ContractError(f"{len(headers)} headers, at most {MOST_HEADERS} are allowed", reason="oversized")
@@ -87,6 +91,7 @@ def size_gate(record: Record, max_message_bytes: int, uncounted: Collection[str]
         )
     if record.value is not None and len(record.value) > max_message_bytes:
         raise ContractError(f"{len(record.value)} bytes, at most {max_message_bytes} are allowed", reason="oversized")
+    return size
 
 
 def parse_gate(record: Record, registry: Registry | None = None) -> Message:
@@ -304,15 +309,6 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
 
 
-class Cast(msgspec.Struct, frozen=True):
-    """The times of a record that was cast in a known layout, in ms: when it was sealed, and when it expires."""
-
-    sealed_ms: int
-    expires_ms: int
-    is_free: bool = False
-    """Rights and levels let in all of its layout."""
-
-
 class Case(msgspec.Struct, kw_only=True):
     """One record before the gates, and what the gates find out about it."""
 
@@ -331,8 +327,12 @@ class Case(msgspec.Struct, kw_only=True):
     """On which way it came: topic, reply, mailbox, retry, redrive, hold or replay."""
     message: Message = cast("Message", None)
     """None until the gate `parse` has passed."""
-    cast: Cast | None = None
+    cast: FastParsed[Any] | None = None
     """What compiled code has read of it, in place of the gates `parse` and `integrity`; None: nothing."""
+    is_free: bool = False
+    """Rights and levels let in whatever has the layout of *cast*."""
+    header_size: int = 0
+    """Bytes of its headers, once the gate `size` has passed."""
     kind: PayloadType | None = None
     payload: object | None = None
     needs: object = None
@@ -388,7 +388,7 @@ def prove(message: Message, risk: Risk, verifier: Verifier | None, *, append_ms:
     *append_ms* is the append time of its record, None where it is unknown.
     """
     checks = Checks(max_message_bytes=len(message.value), risk_of=lambda _: risk, verifier=verifier)
-    case = Case(record=msgspec.structs.replace(_NOWHERE, timestamp_ms=append_ms or 0), message=message)
+    case = Case(record=msgspec.structs.replace(NOWHERE, timestamp_ms=append_ms or 0), message=message)
     verdict = judge(case, checks, first="integrity", until="schema")
     if isinstance(verdict, Failed):
         raise verdict.error
@@ -399,11 +399,15 @@ def passes_cast(case: Case, checks: Checks) -> bool:
 
     It may raise any error of a policy or of a type's own code. The full walk then says which gate it was.
     """
-    return all(passes(case, checks) for passes in _between(None, None, None, only_record=True))
+    for passes in _between(None, None, None, True):  # noqa: SIM110 - a generator costs as much as two gates
+        if not passes(case, checks):
+            return False
+    return True
 
 
 def _size(case: Case, checks: Checks) -> bool:
-    size_gate(case.record, checks.max_message_bytes, checks.own_headers if case.is_own else ())
+    uncounted = checks.own_headers if case.is_own else ()
+    case.header_size = size_gate(case.record, checks.max_message_bytes, uncounted)
     return True
 
 
@@ -422,7 +426,10 @@ def _recipient(case: Case, checks: Checks) -> bool:
 
 
 def _audience(case: Case, checks: Checks) -> bool:
-    message = case.message
+    message, cast = case.message, case.cast
+    if cast is not None and case.kind is not None:
+        # Its namespace is its layout's.
+        return case.key == cast.key and case.expected_type == case.kind.name
     audience_gate(
         message,
         message.metadata.namespace if checks.namespace is None else checks.namespace,
@@ -476,7 +483,7 @@ def _lifetime(case: Case, checks: Checks) -> bool:
 
 
 def _policy(case: Case, checks: Checks) -> bool:
-    if checks.admit is not None and not (case.cast is not None and case.cast.is_free):
+    if checks.admit is not None and not case.is_free:
         case.needs = admission_gate(case.message, case.kind, case.payload, checks.admit, case.how)
     if checks.policy is not None:
         policy_gate(case.message, checks.policy, checks.group)
@@ -516,13 +523,11 @@ GATES: Final[tuple[tuple[str, Check], ...]] = (
     Gate("policy", _policy, "after_inbox"),
 )
 """The gates in the order in which a record passes them. A gate returns False if the record is for another agent."""
-_NOWHERE: Final = Record(topic="", partition=0, offset=0, timestamp_ms=0, key=None, value=None)
+NOWHERE: Final = Record(topic="", partition=0, offset=0, timestamp_ms=0, key=None, value=None)
 
 
 @functools.cache
-def _between(
-    stage: Stage | None, first: str | None, until: str | None, *, only_record: bool = False
-) -> tuple[Check, ...]:
+def _between(stage: Stage | None, first: str | None, until: str | None, only_record: bool = False) -> tuple[Check, ...]:
     names = [name for name, _ in GATES]
     begin = 0 if first is None else names.index(first)
     end = len(GATES) if until is None else names.index(until)

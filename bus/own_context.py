@@ -31,7 +31,8 @@ class OwnContext:
 
     def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Return what *function* returns, called in a fresh copy."""
-        return self._fresh().run(function, *arguments, **named)
+        context = self._own.copy() if self._decimal is None else self._fresh()
+        return context.run(function, *arguments, **named)
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Await *coroutine* in a fresh copy, in the present task: `await own.drive(run())`.

@@ -189,14 +189,21 @@ class Receiver:
         self._meters[delivery.label].received.count += 1
         fetch.left_bytes -= delivery.size
         self._in_flight.take(delivery, now_ms, now_s)
-        if is_awaited(delivery):
+        message = delivery.message
+        if message is not None and message.metadata.hops and is_awaited(delivery):
             delivery.awaited = True
             self.met_deep()
             before = self._lanes.head_of(delivery.key)
             if before is not None and descends_from(delivery, before):
                 # It is part of the run that has its key, and would wait for it for ever.
                 delivery.key = place_of(record)
-        self._lanes.add(delivery.key, delivery, delivery.priority, delivery.label, deep=delivery.is_deep)
+        self._lanes.add(
+            delivery.key,
+            delivery,
+            delivery.priority,
+            delivery.label,
+            deep=delivery.awaited or delivery.requeue is not None,
+        )
         reach("taken")
 
 

@@ -22,7 +22,7 @@ from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import read_topic
-from bus.transports.base import HEADER_BYTES, Record, header_bytes, size_of
+from bus.transports.base import HEADER_BYTES, Record, size_of
 from bus.trust.admission import GLANCE, is_stricter
 from bus.trust.effective_labels import says_nothing
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
@@ -77,6 +77,7 @@ class RecordVerifier:
         self._layouts: KnownLayouts[_Passed] = KnownLayouts()
         # Apart: an unsigned message must not pass by what a signed one was let in for.
         self._signed_layouts: KnownLayouts[_Passed] | None = None if view.verifier is None else KnownLayouts()
+        self._glanced = gates.Case(record=gates.NOWHERE, how=GLANCE)
         self._checks = gates.Checks(
             max_message_bytes=view.max_message_bytes,
             own_headers=CONTROL_HEADERS,
@@ -140,17 +141,11 @@ class RecordVerifier:
             # It was parsed without, and is not proven yet.
             verification = msgspec.structs.replace(message.verification, signature=signature)
             message = msgspec.structs.replace(message, value=value, verification=verification)
-        case = gates.Case(
-            record=record,
-            expected_type=partition.expected_type,
-            key=key,
-            now_ms=now_ms,
-            append_ms=record.timestamp_ms,
-            how=GLANCE,
-            message=message,
-            cast=gates.Cast(cast.sealed_ms, cast.expires_ms, is_free=passed.is_free),
-            kind=kind,
-        )
+        # One for all: a new one for each record would cost as much as its gates.
+        case = self._glanced
+        case.record, case.message, case.cast, case.kind, case.is_free = record, message, cast, kind, passed.is_free
+        case.key, case.expected_type, case.needs = key, partition.expected_type, None
+        case.now_ms, case.append_ms = now_ms, record.timestamp_ms
         try:
             if not gates.passes_cast(case, self._checks) or case.needs is not None:
                 return None
@@ -159,7 +154,7 @@ class RecordVerifier:
         # A policy and a type's own code, in `open`, may raise any error: the full walk names the gate.
         except BaseException:  # noqa: BLE001
             return None
-        payload, header_size = case.payload, header_bytes(record.headers)
+        payload, header_size = case.payload, case.header_size
         subscription, priority = passed.subscription, message.routing.priority
         return Accepted(
             record=record,
