@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import decimal
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["OwnContext"]
@@ -34,12 +34,29 @@ class OwnContext:
         context = self._own.copy() if self._decimal is None else self._fresh()
         return context.run(function, *arguments, **named)
 
-    def drive(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
+    @types.coroutine
+    def drive(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
         """Await *coroutine* in a fresh copy, in the present task: `await own.drive(run())`.
 
         A Task for each would do the same, and cost as much as the run of a short handler.
         """
-        return _drive(self._fresh(), coroutine)
+        context = self._own.copy() if self._decimal is None else self._fresh()
+        run, send = context.run, coroutine.send
+        try:
+            waits_for = run(send, None)
+            while True:
+                try:
+                    given = yield waits_for
+                except GeneratorExit:
+                    run(coroutine.close)
+                    raise
+                except BaseException as error:  # noqa: BLE001 - a cancellation is the coroutine's to meet
+                    waits_for = run(coroutine.throw, error)
+                else:
+                    waits_for = run(send, given)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     def begin(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Return a task that runs *coroutine* in a fresh copy: background work belongs to no message."""
@@ -55,23 +72,3 @@ class OwnContext:
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have the loop call *function* in this context, whoever asks for it."""
         asyncio.get_running_loop().call_soon(function, *arguments, context=self._own)
-
-
-@types.coroutine
-def _drive(context: contextvars.Context, coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    run, send = context.run, coroutine.send
-    try:
-        waits_for = run(send, None)
-        while True:
-            try:
-                given = yield waits_for
-            except GeneratorExit:
-                run(coroutine.close)
-                raise
-            except BaseException as error:  # noqa: BLE001 - a cancellation is the coroutine's to meet
-                waits_for = run(coroutine.throw, error)
-            else:
-                waits_for = run(send, given)
-    except StopIteration as end:
-        result: T = end.value
-        return result

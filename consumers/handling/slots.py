@@ -215,6 +215,8 @@ class HandlerSlots:
         self._max_waiting_bytes = max_waiting_bytes
         self._paused: set[HandlerSlot] = set()
         self._waiting_bytes = 0
+        self.holds_back = False
+        """So many runs wait that no further message may begin, but those that others wait for."""
         self._resuming: deque[HandlerSlot] = deque()
         self._lanes = lanes
         self._drive = drive
@@ -236,26 +238,17 @@ class HandlerSlots:
     @property
     def full(self) -> bool:
         """Whether no ready lane may begin: *concurrency* handlers are at work, or too many runs wait for answers."""
-        return self._taken >= self._concurrency or (self.holds_back and not self._lanes.ready_deep)
+        return not self.has_room or (self.holds_back and not self._lanes.ready_deep)
 
     @property
     def has_room(self) -> bool:
         """Whether fewer handlers are at work than may be."""
-        return self._taken < self._concurrency
+        return self._busy - self._released - len(self._paused) < self._concurrency
 
     @property
     def waiting(self) -> int:
         """The number of runs that wait for answers."""
         return len(self._paused)
-
-    @property
-    def holds_back(self) -> bool:
-        """Whether so many runs wait that no further message may begin, but those that others wait for."""
-        return len(self._paused) >= self._max_waiting or self._waiting_bytes >= self._max_waiting_bytes
-
-    @property
-    def _taken(self) -> int:
-        return self._busy - self._released - len(self._paused)
 
     def waiting_deliveries(self) -> list[Delivery]:
         """Return the deliveries whose runs wait for answers."""
@@ -285,7 +278,7 @@ class HandlerSlots:
         back = len(self._lanes.back)
         if self._waking or self._closed or not (back or self._lanes.ready):
             return
-        taken = self._taken
+        taken = self._busy - self._released - len(self._paused)
         ready = self._lanes.ready_deep if self.holds_back else self._lanes.ready
         # A slot is reserved for each lane that waits for the inbox.
         fresh = 0 if self._stopping else min(ready, self._concurrency - taken - back - self._lanes.away)
@@ -378,7 +371,7 @@ class HandlerSlots:
                 started_s = self._clock.monotonic_s()
 
     def _take(self) -> Lane[Delivery] | None:
-        lanes, free = self._lanes, self._concurrency - self._taken
+        lanes, free = self._lanes, self._concurrency - self._busy + self._released + len(self._paused)
         if free <= 0:
             return None
         if lanes.back:
@@ -397,7 +390,7 @@ class HandlerSlots:
         """Give the place of *slot*, whose run waits, to another."""
         slot.working = False
         self._paused.add(slot)
-        self._waiting_bytes += slot.delivery.size if slot.delivery is not None else 0
+        self._count(slot, 1)
         # What it waits for may have to run in this process: who was alone is not any more.
         self._exclusive.leave(alone=slot.alone)
         slot.alone = False
@@ -420,16 +413,20 @@ class HandlerSlots:
         self._go_on(slot)
 
     def _grant(self) -> None:
-        while self._resuming and self._taken < self._concurrency and not self._exclusive.closed:
+        while self._resuming and self.has_room and not self._exclusive.closed:
             slot = self._resuming.popleft()
             if slot.resuming is not None:
                 self._go_on(slot)
+
+    def _count(self, slot: HandlerSlot, sign: int) -> None:
+        self._waiting_bytes += sign * (slot.delivery.size if slot.delivery is not None else 0)
+        self.holds_back = len(self._paused) >= self._max_waiting or self._waiting_bytes >= self._max_waiting_bytes
 
     def _go_on(self, slot: HandlerSlot) -> None:
         slot.working = True
         self._exclusive.inside += 1
         self._paused.discard(slot)
-        self._waiting_bytes -= slot.delivery.size if slot.delivery is not None else 0
+        self._count(slot, -1)
         if slot.resuming is not None:
             if not slot.resuming.done():
                 slot.resuming.set_result(None)

@@ -25,6 +25,7 @@ from bus.topics.names import read_topic
 from bus.transports.base import HEADER_BYTES, Record, size_of
 from bus.trust.admission import GLANCE, is_stricter
 from bus.trust.effective_labels import says_nothing
+from bus.trust.policy import NO_POLICY
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
 from consumers.declaration import Subscription
 from consumers.group_plan import GroupView
@@ -90,7 +91,7 @@ class RecordVerifier:
             max_hops=view.max_hops,
             max_ttl_ms=view.max_ttl_ms,
             admit=self._admit,
-            policy=view.policy,
+            policy=None if view.policy is NO_POLICY else view.policy,
             group=view.group,
         )
 

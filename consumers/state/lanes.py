@@ -126,7 +126,16 @@ class Lanes(Generic[T]):
         if not active:
             return None
         flow = active[0] if len(active) == 1 else min(active, key=_turn)
-        lane = self._taken_from(flow, flow.level())
+        level = flow.level()
+        queue = flow.waiting[level]
+        lane: Lane[T] = queue.popleft()
+        if not queue:
+            flow.levels.remove(level)
+        self.ready -= 1
+        self.ready_deep -= flow.deep
+        flow.ready -= 1
+        if not flow.ready:
+            self._active.remove(flow)
         self._now = flow.turn
         flow.turn += 1 if flow.deep else _TURN
         self._taken += 1
@@ -143,15 +152,10 @@ class Lanes(Generic[T]):
         if not last:
             return None
         _, flow, level = max(last, key=_since)
-        return self._taken_from(flow, level, newest=True)
-
-    def _taken_from(self, flow: _Flow, level: int, *, newest: bool = False) -> Lane[T]:
-        queue = flow.waiting[level]
-        lane: Lane[T] = queue.pop() if newest else queue.popleft()
-        if not queue:
+        lane: Lane[T] = flow.waiting[level].pop()
+        if not flow.waiting[level]:
             flow.levels.remove(level)
         self.ready -= 1
-        self.ready_deep -= flow.deep
         flow.ready -= 1
         if not flow.ready:
             self._active.remove(flow)
