@@ -61,6 +61,7 @@ from consumers.app import App  # noqa: E402
 from consumers.approvals.approval import Approval  # noqa: E402
 from consumers.blocking_context import BlockingContext  # noqa: E402
 from consumers.context import Context  # noqa: E402
+from consumers.handler_errors import TaskCancelled  # noqa: E402
 from consumers.handlers import Handlers  # noqa: E402
 from consumers.handling.tracing import traced_handlers  # noqa: E402
 from consumers.sagas.context import AskFailure, SagaContext  # noqa: E402
@@ -130,6 +131,7 @@ __all__ = [
     "Security",
     "SettingMissing",
     "SyncBus",
+    "TaskCancelled",
     "TrustedKeys",
     "UnexpectedReply",
     "UnreachableError",

@@ -78,6 +78,7 @@ class Context:
         "_clock",
         "_deadline_s",
         "_has_inbox",
+        "_holds_writer",
         "_is_cancelled",
         "_loop",
         "_publisher",
@@ -109,7 +110,9 @@ class Context:
         is_cancelled: Callable[[], bool] = bool,
         step_store: Callable[[], StepStore] | None = None,
         version: str = "1.0.0",
+        holds_writer: Callable[[], bool] = bool,
     ) -> None:
+        self._holds_writer = holds_writer
         self._loop = asyncio.get_running_loop()
         self.remembered: RememberedSteps | None = None
         """What this run and earlier ones have paid for; None until it is asked for."""
@@ -236,11 +239,12 @@ class Context:
         It waits at most *timeout_s* seconds, by default 30 here and 60 in `Bus.request`, and never beyond this run's
         own deadline.
 
-        Raises as `Bus.request`. A run that waits keeps its slot. Where every slot of every worker
-        (`worker.concurrency`) waits for answers that the same workers have to give, nothing moves until the first
-        deadline. The same holds for a request of this handler's own type in the same conversation, which waits behind
-        this message: give it a *key* of its own.
+        Raises as `Bus.request`. A run that waits is not at work: another handler runs instead, and this one goes on
+        when there is room again (`worker.concurrency`, `worker.max_waiting`). So an app may ask types that it handles
+        itself, in the same conversation, too. Raises ContractError while this run's transaction is open on SQLite,
+        whose one writer the asked handler may need.
         """
+        self._check_writer("request")
         timeout_s = min(timeout_s, self.remaining_s)
         if timeout_s <= 0:
             error = DeadlineError("no time is left to this run")
@@ -275,6 +279,7 @@ class Context:
         kept. Raises ValueError for plain data that are not of *type*, and as `transaction` where there is no inbox or
         no key.
         """
+        self._check_writer("step")
         return await self._remembering().step(name, function, arguments, named, key=key, kind=type)
 
     @_on_its_loop
@@ -297,6 +302,7 @@ class Context:
         All are called and kept, also where one fails. Then the error is raised; several are raised as an
         ExceptionGroup.
         """
+        self._check_writer("steps")
         return await self._remembering().steps(name, functions, keys=keys, limit=limit, kind=type)
 
     @_on_its_loop
@@ -306,6 +312,7 @@ class Context:
         What is larger than 256 KiB, or holds what JSON does not have, is not kept: a warning says so, and the
         checkpoint before it stays. Raises ContractError for what is of a class that has no form in JSON.
         """
+        self._check_writer("checkpoint")
         await self._remembering().checkpoint(value)
 
     @_on_its_loop
@@ -314,12 +321,22 @@ class Context:
 
         *type* is that of the value, as in `step`. One that cannot be read as it counts as none.
         """
+        self._check_writer("resumed")
         return await self._remembering().resumed(type)
 
     def is_older(self, seen: int) -> bool:
         """Tell whether the message's `sequence` comes before *seen*: for a receiver that wants last-writer-wins."""
         sequence = self.message.metadata.sequence
         return sequence is not None and sequence < seen
+
+    def _check_writer(self, name: str) -> None:
+        """Raise ContractError where *name* would wait for what this run holds: the one writer of a SQLite file."""
+        if self._holds_writer():
+            raise ContractError(
+                f"context.{name} would wait for ever: this run's transaction is open, and on SQLite nothing else is "
+                f"written meanwhile. Call {name} first, and open the transaction last",
+                name,
+            )
 
     def _remembering(self) -> RememberedSteps:
         if self.remembered is None:

@@ -59,6 +59,7 @@ __all__ = ["AppBus", "Database", "Fake", "HeldMessage", "PlayedAgent", "run_in_m
 
 _TESTER = "test@sealbus"
 _PATIENCE_S = 10.0
+_LEASE_S = 86_400.0
 _GLANCE_S = 0.05
 _TURNS = 1000
 _MOST_TOLD = 20
@@ -477,7 +478,12 @@ async def run_in_memory(
         flags: dict[str, object] = {} if namespace is None else {"bus.namespace": namespace}
         settings = load(flags={**flags, "deadletter.details": True}, env={}, file=None).settings
     # What lies beside the log is in memory as well.
-    settings = msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, url="memory://"))
+    settings = msgspec.structs.replace(
+        settings,
+        bus=msgspec.structs.replace(settings.bus, url="memory://"),
+        # Nobody else is there to take what is claimed; a day passes in a few steps of the clock.
+        inbox=msgspec.structs.replace(settings.inbox, lease_s=_LEASE_S),
+    )
     failures: dict[str, Exception] = {}
     clock, metrics = ManualClock(), Metrics()
     # The test's clock may leap by hours: these members are alone, and must keep their partitions.

@@ -49,6 +49,9 @@ T = TypeVar("T")
 _ACTING: Final = frozenset({"request", "propose", "accept", "cancel"})
 """Performatives of messages that make somebody act."""
 _UNPROVEN: Final = "unproven/"
+_REPEAT: Final = "repeat/"
+_LONG_S: Final = 5.0
+"""A transaction on SQLite that is open for longer is named: nobody else writes meanwhile."""
 
 _BACKOFF = Backoff(0.5, 30.0)
 _OVER = "the run that this transaction belongs to has ended"
@@ -197,6 +200,14 @@ class InboxClient:
                 return False
         return await self._answer(partition, lambda: self._inbox.finish(hold.key, hold.token, outputs), after)
 
+    def holds_writer(self, hold: ActiveClaim) -> bool:
+        """Tell whether the run of *hold* has a transaction open that keeps everybody else from writing."""
+        return hold.transaction is not None and self._inbox.dialect == "sqlite"
+
+    def repeat_key(self, key: Key, message: Message) -> Key:
+        """Return the key of the row in which the end of *message*, a repeat under another message's *key*, is kept."""
+        return msgspec.structs.replace(key, idempotency_key=f"{_REPEAT}{message.message_id}")
+
     def steps_of(self, hold: ActiveClaim) -> StepsOfClaim:
         """Return where a run remembers, under its claim *hold*."""
         return StepsOfClaim(self._inbox, hold)
@@ -307,7 +318,20 @@ class InboxClient:
             )
             if begun is None:
                 raise InboxError(_OVER)
+            if self._inbox.dialect == "sqlite":
+                self._clock.call_later(_LONG_S, lambda: self._name_long(hold, begun))
             return begun
+
+    def _name_long(self, hold: ActiveClaim, begun: Transaction) -> None:
+        if hold.transaction is begun and not hold.over:
+            _log.warning(
+                "inbox.long_transaction",
+                type=hold.key.message_type,
+                key=hold.key.idempotency_key,
+                open_s=_LONG_S,
+                detail="its handler keeps the one writer of the SQLite inbox: every other claim and lease waits. Open "
+                "the transaction last, and do nothing slow in it",
+            )
 
     async def purge(self) -> None:
         """Delete the keys that have expired."""

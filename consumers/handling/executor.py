@@ -41,9 +41,11 @@ from consumers.inbox.base import (
     AlreadyDead,
     AlreadyDone,
     Ask,
+    Claim,
     Claimed,
     ClaimedElsewhere,
     End,
+    Key,
     Suspect,
     Transaction,
 )
@@ -211,9 +213,11 @@ class Executor:
         if subscription is None or (key := claims.key_of(delivery.message, subscription)) is None:
             return dead
         whole = delivery if isinstance(delivery, Accepted) else getattr(delivery, "otherwise", None)
+        repeat = claims.repeat_key(key, delivery.message)
         if gate == _LIFETIME:
             # It stays too late: no row is needed for that.
-            if whole is None or (ended := await claims.ended_before(key, whole)) is None:
+            ended = await claims.ended_before(key, delivery) or await claims.ended_before(repeat, delivery)
+            if whole is None or ended is None:
                 return dead
             return self._dispositions.outcome_of_claim(whole, claims.count_answer(ended))
         # Alone: where its runs have ended processes, this is none.
@@ -221,6 +225,8 @@ class Executor:
         if isinstance(claim, Claimed):
             return await self._end(ActiveClaim(key, claim.token), delivery, slot, dead)
         # Another message that has its key says nothing about this one: it passes every gate first.
+        if isinstance(claim, AlreadyDone | AlreadyDead) and claim.message_id != delivery.message.message_id:
+            claim = await claims.ended_before(repeat, delivery) or claim
         counts = isinstance(claim, ClaimedElsewhere) or (
             isinstance(claim, AlreadyDone | AlreadyDead) and claim.message_id == delivery.message.message_id
         )
@@ -297,7 +303,7 @@ class Executor:
             if key is not None and self._claims is not None:
                 claim = await self._claims.claim(key.key, delivery, alone=True)
                 if not isinstance(claim, Claimed):
-                    return self._dispositions.outcome_of_claim(delivery, claim)
+                    return await self._without_run(key.key, delivery, slot, claim)
                 hold = ActiveClaim(key.key, claim.token, key.identity)
             return await self._run(lane, delivery, slot, hold)
         finally:
@@ -331,7 +337,30 @@ class Executor:
             return ActiveClaim(asked.key, claim.token, asked.identity)
         if isinstance(claim, Suspect):
             return await self._run_alone(lane, delivery, slot, asked)
-        return self._dispositions.outcome_of_claim(delivery, claim)
+        return await self._without_run(asked.key, delivery, slot, claim)
+
+    async def _without_run(self, key: Key, delivery: Accepted, slot: HandlerSlot, claim: Claim) -> Outcome:
+        """Return what becomes of *delivery*, which *claim* lets not run.
+
+        The end of a repeat under the key of another message is kept in a row of its own: when it comes again, its time
+        may be over.
+        """
+        outcome, claims = self._dispositions.outcome_of_claim(delivery, claim), self._claims
+        is_repeat = isinstance(claim, AlreadyDone | AlreadyDead) and claim.message_id != delivery.message.message_id
+        if claims is None or not is_repeat or (isinstance(outcome, Done) and not outcome.outputs):
+            return outcome
+        own = claims.repeat_key(key, delivery.message)
+        kept = await claims.claim(own, delivery, alone=True)
+        if isinstance(kept, Claimed):
+            hold = ActiveClaim(own, kept.token)
+            if isinstance(outcome, Dead):
+                return await self._end(hold, delivery, slot, outcome)
+            if isinstance(outcome, Done):
+                return outcome if await self._store(hold, outcome.outputs, delivery, slot) else _STALE
+            await self._release(hold)
+        elif isinstance(kept, AlreadyDone | AlreadyDead):
+            return self._dispositions.outcome_of_claim(delivery, kept)
+        return outcome
 
     # The run.
 
@@ -496,6 +525,7 @@ class Executor:
             is_cancelled=partial(_is_cancelled, slot, delivery.message),
             step_store=None if hold is None or claims is None else partial(claims.steps_of, hold),
             version=self._plan.app_version,
+            holds_writer=bool if hold is None or claims is None else partial(claims.holds_writer, hold),
         )
 
     def _has_run(

@@ -37,6 +37,7 @@ _SLICE_S = 0.01
 _GLANCE_RECORDS, _GLANCE_BYTES = 8, 16_384
 _SLOW_S = 0.25
 _BACKWARDS_MS = 500
+_HIGHEST = 9
 _WAITING_SPANS = 16
 """So many times the usual span of a partition is taken while runs wait for answers."""
 
@@ -192,6 +193,8 @@ class Receiver:
         message = delivery.message
         if message is not None and message.metadata.hops and is_awaited(delivery):
             delivery.awaited = True
+            # The deeper it is, the sooner something ends by it.
+            delivery.priority = min(_HIGHEST, delivery.priority + message.metadata.hops)
             self.met_deep()
             before = self._lanes.head_of(delivery.key)
             if before is not None and descends_from(delivery, before):

@@ -336,3 +336,23 @@ def test_the_id_of_an_end_is_of_message_group_and_redrive() -> None:
         for seal, group, count, what in itertools.product(seals, groups, counts, ("letter", "report"))
     }
     assert len(ids) == 16
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+async def test_a_repeat_under_another_id_that_was_told_is_not_told_otherwise_when_its_time_is_over(
+    rejects: bool,
+) -> None:
+    mind = Mind()
+    mind.rejects = rejects
+    async with shop(mind).test() as bus:
+        await prepared(bus)
+        await asked(bus, idempotency_key="one")
+        second = await bus.publish(Order(), reply_to=REPLY, idempotency_key="one", ttl_s=4)
+        await bus.settle()
+        found = await records(bus, "agents.ends.order")
+        (record,) = [each for each in found if sealing.parse(each.value).message_id == second.message_id]
+        before = set(await told(bus))
+        bus.clock.advance(3_600)
+        await again(bus, record)
+        assert set(await told(bus)) == before
+        assert len(before) == 2

@@ -198,3 +198,30 @@ async def test_on_a_worker_it_asks_by_plain_calls_too(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/b.db"
     async with app.running(url), connect(url, agent="cli@tests") as bus:
         assert await bus.request(Ask(n=4), Answer, timeout_s=30) == Answer(n=5)
+
+
+@pytest.mark.parametrize("call", ["step", "steps", "checkpoint", "resumed", "request"])
+async def test_what_would_wait_for_the_runs_own_transaction_is_refused_at_once(call: str) -> None:
+    app = lookups(App("block@tests", types=[Answer]))
+
+    @app.on(Ask, retry=Retry(attempts=5))
+    async def handle(ask: Ask, context: Context) -> None:
+        transaction = await context.transaction()
+        await transaction.execute("CREATE TABLE IF NOT EXISTS kept (n INTEGER)")
+        match call:
+            case "step":
+                await context.step("paid", paid, 1)
+            case "steps":
+                await context.steps("paid", [paid], keys=[1])
+            case "checkpoint":
+                await context.checkpoint(1)
+            case "resumed":
+                await context.resumed()
+            case _:
+                await context.request(Lookup(n=1), Answer)
+
+    async with app.test() as bus:
+        await bus.publish(Ask(), idempotency_key="one")
+        await bus.settle()
+        assert [(letter.reason, letter.attempts, letter.pointer) for letter in bus.dead] == [("rejected", 1, call)]
+    assert CALLS == []
