@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cache
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, unquote
@@ -151,10 +151,14 @@ class _Sqlite:
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._run(lambda: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
-            await self._run(connection.close)
-        self._thread.shutdown()
+        try:
+            if connection is not None:
+                # One that cannot be used was an error of its own before.
+                with suppress(InboxError):
+                    await self._run(lambda: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+                await self._run(connection.close)
+        finally:
+            self._thread.shutdown()
 
     def _opened(self) -> sqlite3.Connection:
         assert self._connection is not None  # noqa: S101 - `open` comes first
