@@ -556,7 +556,10 @@ def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
 
 
 def _kept(error: Exception) -> Exception:
-    """Return a copy of *error* that ends where the test's own code does: the worker's frames would keep the message."""
+    """Return a copy of *error* that ends where the test's own code does: the worker's frames would keep the message.
+
+    From Python 3.12 on the frame of a coroutine keeps its callers all the same.
+    """
     try:
         kept = copy.copy(error)
     except Exception:  # noqa: BLE001 - a constructor with other arguments than it stores
