@@ -29,3 +29,13 @@ async def test_a_file_that_is_no_database_is_closed(tmp_path: Path, monkeypatch:
     (connection,) = made
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         connection.execute("SELECT 1")
+
+
+async def test_an_argument_stands_wherever_its_number_does(tmp_path: Path) -> None:
+    database = databases.open_database(f"sqlite:///{tmp_path}/audit.db")
+    await database.open()
+    async with database.transaction() as rows:
+        await rows.fetch("CREATE TABLE pairs (a TEXT, b TEXT)")
+        await rows.many("INSERT INTO pairs VALUES ($2, $1)", [("one", "two"), ("three", "four")])
+    assert await database.read("SELECT b, $2, $1 FROM pairs WHERE a = $2", "x", "two") == [("one", "two", "x")]
+    await database.close()
