@@ -61,6 +61,8 @@ _TESTER = "test@sealbus"
 _PATIENCE_S = 10.0
 _GLANCE_S = 0.05
 _TURNS = 1000
+_LONG_S = 1e9
+_HOUR_S = 3600.0
 _MOST_TOLD = 20
 _OURS = str(Path(__file__).parent)
 _SENT_TO: Final = ("message", "reply", "mail")
@@ -476,12 +478,19 @@ async def run_in_memory(
         namespace = apps[0].namespace
         flags: dict[str, object] = {} if namespace is None else {"bus.namespace": namespace}
         settings = load(flags={**flags, "deadletter.details": True}, env={}, file=None).settings
-    # What lies beside the log is in memory as well.
-    settings = msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, url="memory://"))
+    # What lies beside the log is in memory as well. A lease is renewed several times in its length: every renewal would
+    # be a stop on the way of `advance`, and nobody else is there to take a claim over.
+    settings = msgspec.structs.replace(
+        settings,
+        bus=msgspec.structs.replace(settings.bus, url="memory://"),
+        inbox=msgspec.structs.replace(settings.inbox, lease_s=_LONG_S),
+    )
     failures: dict[str, Exception] = {}
     clock, metrics = ManualClock(), Metrics()
     # The test's clock may leap by hours: these members are alone, and must keep their partitions.
-    transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, heartbeat_s=3600)
+    transport = open_transport(
+        "memory://", clock=clock, session_timeout_s=_LONG_S, heartbeat_s=_HOUR_S, retention_interval_s=_HOUR_S
+    )
     workers: list[Worker] = []
     apps = [trusting(app, settings, clock) for app in apps]
     generated = GeneratedKeys(clock.now_ms, b"app.test") if (_need_keys(apps) if keys is None else keys) else None
