@@ -3,6 +3,8 @@
 Owns three ways in which one test has ended all of them. A failure whose text can't be encoded could not be sent to the
 controller. A time limit that ran out while a failure was being written down raised where nobody expects it. A worker
 that died was not replaced, because xdist 3.8 gives the new one a single test and waits for ever.
+
+Owns also what a busy machine must not decide: how long an example of hypothesis takes, and a server's start.
 """
 
 from __future__ import annotations
@@ -12,9 +14,14 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+settings.register_profile("sealbus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("sealbus")
+
 _AGAIN_S = 0.1
+_SESSION_FIXTURE_S = 300.0
 _is_interruptible = False
 
 
@@ -51,6 +58,19 @@ def pytest_timeout_set_timer(settings: Any) -> Generator[None, Any, Any]:
 
         signal.signal(signal.SIGALRM, ring)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any) -> Generator[None, Any, Any]:
+    """A server that is started once for all has a time limit of its own; that of its first test stands still."""
+    left_s = signal.getitimer(signal.ITIMER_REAL)[0]
+    if fixturedef.scope != "session" or not left_s:
+        return (yield)
+    signal.setitimer(signal.ITIMER_REAL, _SESSION_FIXTURE_S)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left_s)
 
 
 # Innermost: what is raised there is a result of the phase for every hook around it.
