@@ -2,12 +2,12 @@
 
 PYTHON ?= python3
 DEMO := .venv-demo
-TEST := .venv-test
+# `make quick PYTHON=python3.13 TEST=.venv-test-3.13`: another Python, beside the first one.
+TEST ?= .venv-test
 MUTANTS := .venv-mutants
 BENCH := .venv-bench
 DOCS := .venv-docs
-# xdist 3.8 waits for ever where a dead worker is replaced (by scope, file or group): here it ends the run, as a failure.
-WORKERS ?= -n 2 --max-worker-restart 0
+WORKERS ?= -n 2
 PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
 SOURCES := bus producers consumers deploy sealbus.py tests
 
@@ -88,7 +88,7 @@ format: $(TEST)/ready  ## Rewrite the sources in the project's format.
 	$(TEST)/bin/ruff format $(SOURCES)
 
 clean:  ## Remove the environments and caches.
-	rm -rf $(DEMO) $(TEST) $(DOCS) $(MUTANTS) $(BENCH) bus/native/_core.*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants build dist
+	rm -rf $(DEMO) $(TEST) .venv-test-* $(DOCS) $(MUTANTS) $(BENCH) bus/native/_core.*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants build dist
 
 $(DEMO)/ready: constraints/run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sealbus needs Python 3.11 or newer: make PYTHON=python3.11 ...")'

@@ -59,9 +59,10 @@ __all__ = ["AppBus", "Database", "Fake", "HeldMessage", "PlayedAgent", "run_in_m
 
 _TESTER = "test@sealbus"
 _PATIENCE_S = 10.0
-_LEASE_S = 86_400.0
 _GLANCE_S = 0.05
 _TURNS = 1000
+_LONG_S = 1e9
+_HOUR_S = 3600.0
 _MOST_TOLD = 20
 _OURS = str(Path(__file__).parent)
 _SENT_TO: Final = ("message", "reply", "mail")
@@ -477,17 +478,19 @@ async def run_in_memory(
         namespace = apps[0].namespace
         flags: dict[str, object] = {} if namespace is None else {"bus.namespace": namespace}
         settings = load(flags={**flags, "deadletter.details": True}, env={}, file=None).settings
-    # What lies beside the log is in memory as well.
+    # What lies beside the log is in memory as well. A lease is renewed several times in its length: every renewal would
+    # be a stop on the way of `advance`, and nobody else is there to take a claim over.
     settings = msgspec.structs.replace(
         settings,
         bus=msgspec.structs.replace(settings.bus, url="memory://"),
-        # Nobody else is there to take what is claimed; a day passes in a few steps of the clock.
-        inbox=msgspec.structs.replace(settings.inbox, lease_s=_LEASE_S),
+        inbox=msgspec.structs.replace(settings.inbox, lease_s=_LONG_S),
     )
     failures: dict[str, Exception] = {}
     clock, metrics = ManualClock(), Metrics()
     # The test's clock may leap by hours: these members are alone, and must keep their partitions.
-    transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, heartbeat_s=3600)
+    transport = open_transport(
+        "memory://", clock=clock, session_timeout_s=_LONG_S, heartbeat_s=_HOUR_S, retention_interval_s=_HOUR_S
+    )
     workers: list[Worker] = []
     apps = [trusting(app, settings, clock) for app in apps]
     generated = GeneratedKeys(clock.now_ms, b"app.test") if (_need_keys(apps) if keys is None else keys) else None
@@ -562,7 +565,10 @@ def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
 
 
 def _kept(error: Exception) -> Exception:
-    """Return a copy of *error* that ends where the test's own code does: the worker's frames would keep the message."""
+    """Return a copy of *error* that ends where the test's own code does: the worker's frames would keep the message.
+
+    From Python 3.12 on the frame of a coroutine keeps its callers all the same.
+    """
     try:
         kept = copy.copy(error)
     except Exception:  # noqa: BLE001 - a constructor with other arguments than it stores

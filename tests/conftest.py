@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 from clusters import started, unavailable
-from xdist.scheduler import LoadScopeScheduling
 
 from bus.telemetry.logs import configure_unless_done
 from deploy.kafka.cluster import Cluster
+from tests import endurance
 
 _SERVERS = {"kafka_of_three": "kafka of three", "kafka": "kafka", "postgres": "postgresql"}
 """Fixtures that are servers, and the parameter by which a test asks for one while it runs."""
@@ -52,7 +52,7 @@ def _write_groups(items: Iterable[pytest.Item], path: Path) -> None:
     part.replace(path)
 
 
-class _Groups(LoadScopeScheduling):
+class _Groups(endurance.EnduringScheduling):
     """Gives a worker one group after the other; those of most tests first."""
 
     def __init__(self, config: pytest.Config, path: Path, log: Any) -> None:
@@ -64,6 +64,10 @@ class _Groups(LoadScopeScheduling):
         if not self._groups:
             self._groups = json.loads(self._path.read_text("utf-8"))
         return self._groups[nodeid]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(endurance)
 
 
 @pytest.hookimpl(tryfirst=True)

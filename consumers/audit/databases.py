@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cache
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, unquote
@@ -95,8 +95,12 @@ def open_database(url: str, *, shared_files: bool = False) -> AuditDatabase:
 
 
 @cache
-def _numbered(statement: str) -> str:
-    return _ARGUMENT.sub(r"?\1", statement)
+def _marked(statement: str) -> tuple[str, tuple[int, ...]]:
+    """Return *statement* with `?` for each `$n`, and which argument each of them stands for.
+
+    SQLite has `?1`, which Python 3.12.0 to 3.12.3 takes for a name and warns of.
+    """
+    return _ARGUMENT.sub("?", statement), tuple(int(number) - 1 for number in _ARGUMENT.findall(statement))
 
 
 class _Sqlite:
@@ -138,12 +142,12 @@ class _Sqlite:
                 raise
 
     async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        connection = self._opened()
-        return await self._run(lambda: connection.execute(_numbered(statement), arguments).fetchall())
+        connection, (text, order) = self._opened(), _marked(statement)
+        return await self._run(lambda: connection.execute(text, [arguments[at] for at in order]).fetchall())
 
     async def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        connection = self._opened()
-        await self._run(lambda: connection.executemany(_numbered(statement), rows))
+        connection, (text, order) = self._opened(), _marked(statement)
+        await self._run(lambda: connection.executemany(text, ([row[at] for at in order] for row in rows)))
 
     async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         async with self._turn:
@@ -151,10 +155,14 @@ class _Sqlite:
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._run(lambda: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
-            await self._run(connection.close)
-        self._thread.shutdown()
+        try:
+            if connection is not None:
+                # One that cannot be used was an error of its own before.
+                with suppress(InboxError):
+                    await self._run(lambda: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+                await self._run(connection.close)
+        finally:
+            self._thread.shutdown()
 
     def _opened(self) -> sqlite3.Connection:
         assert self._connection is not None  # noqa: S101 - `open` comes first

@@ -164,6 +164,9 @@ class Executor:
         except GaveUpError:
             self._learn(delivery, DROPPED)
             self._dispositions.drop(delivery)
+        # From Python 3.12 on the traceback of its error keeps this frame: both, and the message, would wait for the
+        # collector.
+        outcome = None
         return wait_s is None or not self._wait(lane, delivery, wait_s)
 
     # Before a run.

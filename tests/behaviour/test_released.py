@@ -118,6 +118,8 @@ async def test_whatever_a_handler_does(handler: Any, order: Any, keyed: bool) ->
         for _ in range(10):
             await bus.advance(60)
         assert len(bus.dead) in (0, 3)
+        # What the test's own bus keeps, to show it, has traces; from Python 3.12 on they keep the callers of a handler.
+        bus._failures.clear()
         assert held() == []
 
 

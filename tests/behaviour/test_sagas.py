@@ -248,9 +248,12 @@ async def test_an_app_with_a_saga_needs_an_inbox() -> None:
 
     settings = load(flags={"inbox.url": "off", "bus.url": "memory://"}, env={}, file=None).settings
     clock = SystemClock()
-    host = Host(shop().declaration, open_transport("memory://", clock=clock), settings, clock=clock, metrics=Metrics())
+    transport = open_transport("memory://", clock=clock)
+    host = Host(shop().declaration, transport, settings, clock=clock, metrics=Metrics())
     with pytest.raises(ConfigurationError, match="has processes"):
         await host.start()
+    await host.close()
+    await transport.close()
 
 
 # Shapes.

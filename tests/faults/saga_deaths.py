@@ -20,7 +20,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -115,7 +115,7 @@ class Scene:
                 return int(await connection.fetchval(query))
             finally:
                 await connection.close()
-        with sqlite3.connect(self.store.removeprefix("sqlite:///")) as database:
+        with closing(sqlite3.connect(self.store.removeprefix("sqlite:///"))) as database:
             return int(database.execute(query).fetchone()[0])
 
     async def open_processes(self) -> int:

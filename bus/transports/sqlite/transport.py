@@ -75,7 +75,13 @@ class SqliteTransport:
         self._writer: LogWriter = (
             InlineWriter(log, self._note_commit) if in_memory else ThreadWriter(log, self._note_commit, self._announce)
         )
-        self._reader: ReadConnection = InlineReader(log) if in_memory else ThreadReader(path, shared_files=shared_files)
+        try:
+            self._reader: ReadConnection = (
+                InlineReader(log) if in_memory else ThreadReader(path, shared_files=shared_files)
+            )
+        except BaseException:
+            log.close()
+            raise
         self._heart = Heartbeat(clock, self._writer, heartbeat_s)
         self._sweeper = Sweeper(clock, self._writer, self._reader, retention_interval_s)
         self.admin = SqliteAdmin(clock, self._writer, self._reader, self._ready)

@@ -10,6 +10,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import asyncpg
@@ -92,8 +93,7 @@ def asked(folder: Any, count: int, **members: Any) -> None:
 
 
 def handled(folder: Any) -> int:
-    path = folder.path / "sealbus.db"
-    with sqlite3.connect(path) as log:
+    with log_of(folder) as log:
         query = (
             "SELECT count(*) FROM records JOIN partitions ON part = partitions.id JOIN topics ON topic_id = topics.id"
         )
@@ -101,8 +101,22 @@ def handled(folder: Any) -> int:
         return int(log.execute(f"{query} WHERE name IN {names}").fetchone()[0])
 
 
-def database(folder: Any) -> sqlite3.Connection:
-    return sqlite3.connect(folder.path / "sealbus-audit.db", isolation_level=None)
+def log_of(folder: Any) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(folder.path / "sealbus.db", isolation_level=None))
+
+
+def database(folder: Any) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(folder.path / "sealbus-audit.db", isolation_level=None))
+
+
+def recorded(folder: Any) -> int:
+    """How many of the questions the audit has by now."""
+    try:
+        with database(folder) as rows:
+            query = "SELECT count(*) FROM sealbus_audit_rows WHERE topic = 'agents.desk.question'"
+            return int(rows.execute(query).fetchone()[0])
+    except sqlite3.OperationalError:  # nobody has made its tables yet
+        return 0
 
 
 def test_every_record_is_one_row_however_often_the_audit_runs(desk: Any) -> None:
@@ -194,7 +208,7 @@ def test_the_anchor_knows_a_chain_that_was_written_anew_with_the_key(
     assert all(not report["faults"] for report in objects(desk, "audit", "verify"))
     (desk.path / "sealbus-audit.db").unlink()
     # Database and log are another's: nothing but the anchor knows.
-    with sqlite3.connect(desk.path / "sealbus.db", isolation_level=None) as log:
+    with log_of(desk) as log:
         log.execute(
             "DELETE FROM records WHERE part IN (SELECT partitions.id FROM partitions JOIN topics ON topics.id = "
             "topic_id WHERE name = 'agents._audit')"
@@ -216,7 +230,7 @@ def test_rows_are_compared_with_what_the_log_still_has(desk: Any) -> None:
         "part = (SELECT part FROM records JOIN partitions ON part = partitions.id JOIN topics ON topic_id = topics.id "
         "WHERE name = 'agents.desk.question' GROUP BY part ORDER BY count(*) DESC LIMIT 1)"
     )
-    with sqlite3.connect(desk.path / "sealbus.db", isolation_level=None) as log:
+    with log_of(desk) as log:
         other = f"SELECT value FROM records WHERE {place} AND off = 2"
         log.execute(f"UPDATE records SET value = ({other}) WHERE {place} AND off = 1")
         log.execute(f"UPDATE records SET ts = ts + 1 WHERE {place} AND off = 3")
@@ -233,7 +247,7 @@ def test_a_conversation_that_the_log_has_lost_is_traced_from_the_audit(desk: Any
     ended = next(row["conversation"] for row in rows if row["type"] == "desk.result")
     died = next(row["conversation"] for row in rows if row["kind"] == "dlq")
     before = {name: objects(desk, "trace", name) for name in (ended, died)}
-    with sqlite3.connect(desk.path / "sealbus.db", isolation_level=None) as log:
+    with log_of(desk) as log:
         log.execute("DELETE FROM records")
     for name, events in before.items():
         kept = objects(desk, "trace", name)
@@ -278,7 +292,7 @@ def test_what_is_erased_is_nowhere_and_the_chain_holds(desk: Any) -> None:
 
 
 def test_what_retention_took_is_a_row_of_its_own(desk: Any) -> None:
-    with sqlite3.connect(desk.path / "sealbus.db", isolation_level=None) as log:
+    with log_of(desk) as log:
         topic = "(SELECT id FROM topics WHERE name = 'agents.desk.question')"
         busiest = f"SELECT id, partition FROM partitions WHERE topic_id = {topic} ORDER BY next_offset DESC LIMIT 1"
         part, number = log.execute(busiest).fetchone()
@@ -293,13 +307,15 @@ def test_what_retention_took_is_a_row_of_its_own(desk: Any) -> None:
 def test_two_at_once_and_their_deaths_lose_and_repeat_nothing(desk: Any) -> None:
     asked(desk, 3_000)
     for _ in range(4):
+        more = min(recorded(desk) + 1, 3_020)
         two = [desk.start("audit", "run") for _ in range(2)]
-        time.sleep(1.2)
+        desk.wait_until(lambda more=more: recorded(desk) >= more, within_s=60)
         for process in two:
             process.send_signal(signal.SIGKILL)
             process.wait()
-    with database(desk) as rows:  # the dead hold leases for a while
-        rows.execute("UPDATE sealbus_audit_heads SET lease_ms = 0")
+        with database(desk) as rows:  # the dead hold leases for a while
+            rows.execute("PRAGMA busy_timeout = 20000")
+            rows.execute("UPDATE sealbus_audit_heads SET lease_ms = 0")
     said(desk, "audit", "run", "--once")
     places = [row["place"] for row in objects(desk, "audit", "export") if row["type"] == "desk.question"]
     assert len(places) == len(set(places)) == 3_000 + 20 + 4

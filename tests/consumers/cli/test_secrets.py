@@ -9,6 +9,7 @@ import re
 import sqlite3
 import subprocess
 import urllib.request
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -142,7 +143,7 @@ def test_no_surface_shows_a_secret(folder: Any) -> None:
         log.close()
         shown[f"log of {name}"] = (folder.path / f"{name}.log").read_text()
     shown["log of worker"] = (folder.path / "worker.log").read_text()
-    with sqlite3.connect(folder.path / "sealbus.db") as log:
+    with closing(sqlite3.connect(folder.path / "sealbus.db")) as log:
         query = (
             "SELECT headers FROM records JOIN partitions ON part = partitions.id JOIN topics ON topic_id = topics.id "
             "WHERE name LIKE '%.dlq'"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bus import native
 from bus.clock import ManualClock
 from bus.payloads.payload_types import payload
 from bus.protocol import sealing
@@ -200,6 +201,7 @@ def test_the_short_way_says_what_every_gate_says(variant: str, like: int, kind: 
     assert told(of_old) == told(verification(made).judge(record(given, given.key), place, NOW_MS))
 
 
+@pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 def test_the_short_way_is_taken() -> None:
     made = app()
     for like in LIKES[:4]:

@@ -55,6 +55,23 @@ def test_a_url_that_names_no_log_is_refused(url):
         open_transport(url)
 
 
+def test_a_log_that_cannot_be_read_is_not_left_open_for_writing(tmp_path, monkeypatch):
+    made = []
+
+    def opening(*arguments, read_only=False, **named):
+        if read_only:
+            raise UnreachableError("too many open files")
+        made.append(schema.open_log(*arguments, **named))
+        return made[-1]
+
+    monkeypatch.setattr("bus.transports.sqlite.write_transaction.open_log", opening)
+    monkeypatch.setattr("bus.transports.sqlite.read_connection.open_log", opening)
+    with pytest.raises(UnreachableError, match="too many"):
+        open_transport(f"sqlite:///{tmp_path}/x.db")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        made[0].execute("SELECT 1")
+
+
 def test_a_relative_path_is_relative_to_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asyncio.run(open_transport("sqlite:///some%20log.db").close())
