@@ -96,10 +96,15 @@ class _Rights:
         )
 
 
+def _with_cancel(topics: Sequence[str], namespace: str) -> tuple[str, ...]:
+    """Return *topics* and that in which whoever has asked takes it back, and whoever works on it learns of that."""
+    return tuple(dict.fromkeys((*topics, message_topic(namespace, "task.cancel"))))
+
+
 def _publishing(rights: _Rights, agent: str) -> Iterator[AclGrant]:
     topics = rights.topics("publish", agent)
     if topics:
-        yield AclGrant(agent=agent, operations=("Write", "Describe"), names=topics)
+        yield AclGrant(agent=agent, operations=("Write", "Describe"), names=_with_cancel(topics, rights.namespace))
         replies = reply_topic(rights.namespace, agent)
         yield AclGrant(agent=agent, operations=("Read", "Describe"), names=(replies,))
 
@@ -120,7 +125,7 @@ def _handling(rights: _Rights, agent: str, group: str, tiers: Sequence[str]) -> 
     topics = rights.topics("handle", agent, group)
     if not topics:
         return
-    yield AclGrant(agent=agent, operations=("Read", "Describe"), names=topics)
+    yield AclGrant(agent=agent, operations=("Read", "Describe"), names=_with_cancel(topics, namespace))
     yield AclGrant(agent=agent, operations=("Read", "Describe"), kind="group", names=(group,))
     again = (*(retry_topic(namespace, group, tier) for tier in tiers), redrive_topic(namespace, group))
     yield AclGrant(agent=agent, operations=("Read", "Write", "Describe"), names=again)
