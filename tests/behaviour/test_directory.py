@@ -49,7 +49,7 @@ def worker(name: str = "worker@svc") -> App:
     return app
 
 
-async def until(bus: Bus, is_so: Callable[[AgentEntry | None], bool], within_s: float = 8.0) -> AgentEntry | None:
+async def until(bus: Bus, is_so: Callable[[AgentEntry | None], bool], within_s: float = 30.0) -> AgentEntry | None:
     begun_s = time.monotonic()
     while not is_so(entry := await bus.directory.get("worker@svc")):
         assert time.monotonic() - begun_s < within_s, entry

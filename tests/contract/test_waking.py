@@ -72,7 +72,7 @@ async def test_closing_wakes_who_waits(log):
     await transport.close()
     for task in waiting:
         with pytest.raises(ClosedError):
-            await asyncio.wait_for(task, 2)
+            await asyncio.wait_for(task, 10)
 
 
 async def test_closing_ends_who_is_about_to_wait(log):
@@ -83,7 +83,7 @@ async def test_closing_ends_who_is_about_to_wait(log):
     await asyncio.sleep(0)
     await transport.close()
     with pytest.raises(ClosedError):
-        await asyncio.wait_for(reading, 2)
+        await asyncio.wait_for(reading, 10)
     assert not asyncio.all_tasks() - tasks
 
 

@@ -29,7 +29,7 @@ async def health(url: str) -> str:
 def test_an_agent_that_is_killed_or_hangs_is_unhealthy(workers: Workers, how: signal.Signals) -> None:
     workers.env |= {"SEALBUS_DIRECTORY__BEAT_S": "0.4s", "SEALBUS_DIRECTORY__HEALTHY_S": "2s"}
     process = workers.start()
-    wait_until(lambda: "worker.started" in workers.logs(), 15, "it has started")
+    wait_until(lambda: "worker.started" in workers.logs(), 45, "it has started")
     assert asyncio.run(health(workers.url)) == "healthy"
     process.send_signal(how)
     began_s = time.monotonic()

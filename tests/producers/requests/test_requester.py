@@ -437,7 +437,7 @@ async def test_closing_ends_what_waits(settings: Settings) -> None:
         await until(lambda: len(stage.bus.requests.waiting) == 1 and not stage.bus.requests.waiting.moving)
         await stage.bus.requests.close()
         with pytest.raises(Exception, match="closed before"):
-            await asyncio.wait_for(asking, 2)
+            await asyncio.wait_for(asking, 10)
         with pytest.raises(Exception, match="closed"):
             await stage.bus.request(Question(), Answer)
 
@@ -558,7 +558,7 @@ async def test_closing_reads_no_more_answers_although_it_is_cancelled() -> None:
         assert not following & asyncio.all_tasks()
 
 
-async def until(condition: Callable[[], bool], within_s: float = 15.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = 30.0) -> None:
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.01)
