@@ -60,7 +60,7 @@ async def test_a_poll_without_time_does_not_wait(log):
     started_s = time.monotonic()
     for _ in range(20):
         assert list(await member.poll(timeout_s=0)) == []
-    assert time.monotonic() - started_s < 2
+    assert time.monotonic() - started_s < 10
 
 
 async def test_no_partition_starves(log):

@@ -34,7 +34,7 @@ def test_an_agent_that_is_killed_or_hangs_is_unhealthy(workers: Workers, how: si
     process.send_signal(how)
     began_s = time.monotonic()
     assert asyncio.run(health(workers.url)) == "unhealthy"
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 20
     if how == signal.SIGSTOP:
         process.send_signal(signal.SIGCONT)
         assert asyncio.run(health(workers.url)) == "healthy"

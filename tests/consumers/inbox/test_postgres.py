@@ -68,7 +68,7 @@ async def test_a_server_that_hangs_is_given_up_after_a_while(inbox: PostgresInbo
         calls = (claim(inbox, "other"), transaction.execute("SELECT 1"), inbox.finish(key(), token, ()))
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(answer) for answer in answers] == [InboxError] * 3
-        assert time.monotonic() - started_s < 5
+        assert time.monotonic() - started_s < 20
     finally:
         postgres.thaw()
     assert await inbox.finish(key(), token, OUTPUTS)
