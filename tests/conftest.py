@@ -28,6 +28,7 @@ from tests import endurance
 
 _SERVERS = {"kafka_of_three": "kafka of three", "kafka": "kafka", "postgres": "postgresql"}
 """Fixtures that are servers, and the parameter by which a test asks for one while it runs."""
+_LIMITS_S = {"slow": 240, "medium": 120}
 _GROUPS = pytest.StashKey[Path]()
 _ran: Counter[str] = Counter()
 
@@ -72,10 +73,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses a server is at least medium."""
+    """What uses a server is at least medium. What waits for processes and clocks has more time, for a busy machine."""
     for item in items:
         if _server(item) is not None:
             item.add_marker(pytest.mark.medium)
+        if item.get_closest_marker("timeout") is None:
+            limits = (limit for name, limit in _LIMITS_S.items() if item.get_closest_marker(name))
+            if (limit := next(limits, None)) is not None:
+                item.add_marker(pytest.mark.timeout(limit))
 
 
 @pytest.hookimpl(tryfirst=True)

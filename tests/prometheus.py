@@ -68,7 +68,7 @@ class Prometheus:
     def close(self) -> None:
         """End it in order."""
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait(20)
+        self._process.wait(45)
 
     def _found(self, expression: str) -> list[Any]:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.medium  # a run of pytest inside one
+pytestmark = [pytest.mark.medium, pytest.mark.timeout(300)]  # a run of pytest inside one
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 2
@@ -35,25 +35,24 @@ def pytest_runtest_makereport(call):
 """
 
 
-@pytest.mark.parametrize("kind", BAD)
-@pytest.mark.timeout(300)
-def test_every_other_test_has_run(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "conftest.py").write_text(SLOW_REPORT)
-    (tmp_path / "test_bad.py").write_text(
-        "import os, time\nclass SlowToReport(Exception): ...\n"
-        "def test_before(): ...\n"
-        f"def test_bad():\n    {BAD[kind]}\n"
-        "def test_after(): ...\n"
-    )
-    for number in range(4):
-        (tmp_path / f"test_good_{number}.py").write_text("def test_good(): ...\n")
-    (tmp_path / "pytest.ini").write_text(
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of a run in which each of the bad tests stands between two good ones, in a file of its own."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "conftest.py").write_text(SLOW_REPORT)
+    (folder / "pytest.ini").write_text(
         f"[pytest]\ntimeout = {LIMIT_S}\nasyncio_default_fixture_loop_scope = function\n"
     )
+    for kind, body in BAD.items():
+        (folder / f"test_{kind}.py").write_text(
+            "import os, time\nclass SlowToReport(Exception): ...\n"
+            f"def test_before(): ...\ndef test_{kind}():\n    {body}\ndef test_after(): ...\n"
+        )
+        (folder / f"test_good_{kind}.py").write_text("def test_good(): ...\n")
     command = [sys.executable, "-m", "pytest", "-n", "2", "--import-mode=importlib", "-p", "tests.conftest"]
     ran = subprocess.run(
-        [*command, str(tmp_path)],
-        cwd=tmp_path,
+        [*command, str(folder)],
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "kafka")])},
         text=True,
         capture_output=True,
@@ -61,5 +60,14 @@ def test_every_other_test_has_run(tmp_path: Path, kind: str) -> None:
         timeout=240,
     )
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert "INTERNALERROR" not in ran.stdout + ran.stderr
-    assert re.search(r"1 failed, 6 passed", ran.stdout), ran.stdout
+    return ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_what_one_test_does_is_its_own_failure(said: str, kind: str) -> None:
+    assert re.search(rf"^FAILED \S*test_{kind}\.py::test_{kind}\b", said, re.MULTILINE), said
+
+
+def test_every_other_test_has_run(said: str) -> None:
+    assert "INTERNALERROR" not in said
+    assert f"{len(BAD)} failed, {3 * len(BAD)} passed" in said, said

@@ -48,7 +48,7 @@ async def test_handlers_start_while_others_settle_and_never_more_than_the_slots(
     assert case.most_at_work == 2
     assert case.settling == 8, "four for each slot"
     case.durable.set()
-    await asyncio.wait_for(case.slots.quiet(), 5)
+    await asyncio.wait_for(case.slots.quiet(), 30)
     assert (case.done, case.most_at_work, len(case.lanes)) == (20, 2, 0)
     await case.slots.close()
 
@@ -62,7 +62,7 @@ async def test_quiet_waits_for_what_settles() -> None:
     assert case.settling == 3
     assert not quiet.done()
     case.durable.set()
-    await asyncio.wait_for(quiet, 5)
+    await asyncio.wait_for(quiet, 30)
     assert case.done == 3
     await case.slots.close()
 

@@ -78,9 +78,9 @@ def test_any_text_may_come_and_twice_is_as_once(text: str) -> None:
 )
 def test_no_text_takes_long(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
-    started_s = time.perf_counter()
+    started_s = time.process_time()
     redacted(text)
-    assert time.perf_counter() - started_s < 1
+    assert time.process_time() - started_s < 1
 
 
 def test_cut_text_says_that_there_was_more() -> None:

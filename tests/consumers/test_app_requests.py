@@ -78,7 +78,7 @@ async def test_a_handler_may_ask_another_handler_of_the_same_app() -> None:
         assert bus.sent(Output) == [Output(answer="WHY?"), Output(answer="HOW?")]
         assert [message.metadata.hops for message in bus.messages(Lookup)] == [1, 1]
         assert bus.clock.monotonic_s() == 0
-        assert time.monotonic() - started_s < 1
+        assert time.monotonic() - started_s < 8
 
 
 async def test_requests_at_the_same_time_each_get_their_answer() -> None:
@@ -105,7 +105,7 @@ async def test_where_nobody_answers_the_clock_moves_to_the_deadline_and_no_furth
         with pytest.raises(RequestTimedOut):
             await bus.request(Lookup(query="x"), Facts, timeout_s=600)
         assert bus.clock.monotonic_s() == pytest.approx(600)
-        assert time.monotonic() - started_s < 2
+        assert time.monotonic() - started_s < 8
 
 
 async def test_a_retry_falls_due_while_the_requester_waits() -> None:

@@ -148,7 +148,7 @@ class Log:
         await member.receive(count)
         return member
 
-    async def eventually(self, true: Callable[[], bool], *members: Member, within_s: float = 10.0) -> None:
+    async def eventually(self, true: Callable[[], bool], *members: Member, within_s: float = 30.0) -> None:
         """Keep *members* alive, fetching nothing, until *true*."""
         give_up_s = time.monotonic() + within_s
         while not true():

@@ -13,7 +13,7 @@ async def start_of(transport):
 
 
 async def until_start_moves(transport, start):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await start_of(transport) != start:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -178,7 +178,7 @@ async def test_a_compacted_topic_keeps_the_newest_record_of_each_key(embedded_lo
     await embedded_log.append(
         transport, *(NewRecord("a.b", key, b"", partition=0) for key in (b"a", b"b", b"a", b"c", b"b"))
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(left := await transport.read("a.b", 0, 0, max_records=9, max_bytes=1000)) > 3:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert [(r.offset, r.key) for r in left] == [(2, b"a"), (3, b"c"), (4, b"b")]

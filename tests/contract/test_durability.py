@@ -73,4 +73,4 @@ async def test_a_closed_log_is_there_when_it_is_opened_again(shared_log):
     await transport.close()
     again = shared_log.open()
     assert len(await again.read("a.b", 0, 0, max_records=10, max_bytes=1 << 20)) == 5
-    assert await asyncio.wait_for(shared_log.fill(again, 1), 10)
+    assert await asyncio.wait_for(shared_log.fill(again, 1), 30)

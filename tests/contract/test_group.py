@@ -227,7 +227,7 @@ async def test_nothing_is_skipped_while_members_come_and_go(log):
     workers = [asyncio.create_task(turns(name)) for name in "xyz"]
     appended = [await log.append(transport, *(NewRecord("a.b", None, b"") for _ in range(30))) for _ in range(40)]
     wanted = {(o.partition, o.offset) for batch in appended for o in batch}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         # The workers are watched too.
         while seen != wanted and not any(worker.done() for worker in workers):  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -60,7 +60,7 @@ async def test_a_poll_without_time_does_not_wait(log):
     started_s = time.monotonic()
     for _ in range(20):
         assert list(await member.poll(timeout_s=0)) == []
-    assert time.monotonic() - started_s < 2
+    assert time.monotonic() - started_s < 10
 
 
 async def test_no_partition_starves(log):
@@ -93,7 +93,7 @@ async def test_a_paused_partition_is_left_alone_until_it_is_resumed(log):
     waiting = asyncio.create_task(member.poll(timeout_s=10))
     await asyncio.sleep(0)
     member.subscription.resume([paused])
-    assert [(r.partition, r.offset) for r in await asyncio.wait_for(waiting, 2)] == [(0, 0), (0, 1)]
+    assert [(r.partition, r.offset) for r in await asyncio.wait_for(waiting, 8)] == [(0, 0), (0, 1)]
 
 
 async def test_seek_chooses_the_next_record(log):
@@ -123,7 +123,7 @@ async def test_a_poll_begun_before_a_cancelled_one_has_ended_ends_in_its_time(lo
     cancelled_one = asyncio.create_task(member.poll(timeout_s=20, max_records=0))
     await asyncio.sleep(0.1)
     cancelled_one.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         assert list(await member.poll(timeout_s=0.2, max_records=0)) == []
 
 

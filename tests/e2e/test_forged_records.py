@@ -101,7 +101,7 @@ def test_every_forgery_is_a_dead_letter_with_its_bytes_and_later_messages_are_ha
     forged = forge(workers.url)
     append_by_hand(workers.folder / "log.db", forged)
     asyncio.run(_publish(workers.url, [101, 102]))
-    wait_until(lambda: sorted(workers.handled()) == [100, 101, 102], 20, "later messages are handled")
+    wait_until(lambda: sorted(workers.handled()) == [100, 101, 102], 45, "later messages are handled")
     wait_until(
         lambda: len(asyncio.run(dead_letters(workers.url))) == len(forged),
         20,

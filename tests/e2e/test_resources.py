@@ -33,7 +33,7 @@ def share_of_core(pid: int, seconds: float) -> float:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_waiting_worker_is_idle(workers: Workers) -> None:
     process = workers.start()
-    wait_until(lambda: "worker.assigned" in workers.logs(), 15, "the worker waits")
+    wait_until(lambda: "worker.assigned" in workers.logs(), 45, "the worker waits")
     # The quietest of several windows: the processor time of a busy machine's process includes what its neighbours cost.
     shares = [share_of_core(process.pid, seconds=5) for _ in range(4)]
     assert min(shares) < 0.02, ", ".join(f"{share:.1%}" for share in shares)

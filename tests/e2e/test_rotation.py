@@ -59,7 +59,7 @@ class Signed:
         """Start *count* workers, then the publisher; return when each worker has handled something."""
         for _ in range(count):
             self.workers.start()
-        wait_until((self.workers.folder / "log.db").exists, 20, "the log is there")
+        wait_until((self.workers.folder / "log.db").exists, 45, "the log is there")
         path = os.pathsep.join([str(ROOT), str(HERE)])
         self._publisher = subprocess.Popen(
             [
@@ -78,7 +78,7 @@ class Signed:
         """Stop the publisher in order."""
         self._stop.touch()
         assert self._publisher is not None
-        assert self._publisher.wait(20) == 0
+        assert self._publisher.wait(45) == 0
 
     def close(self) -> None:
         if self._publisher is not None and self._publisher.poll() is None:
@@ -142,7 +142,7 @@ def test_a_rotation_under_load_loses_nothing_and_refuses_nothing(signed: Signed)
         signed.keys("rotate", "planner@svc", "--overlap", overlap)
         switched = len(signed.accepted())
         assert switched > before + 100
-        wait_until(lambda last=switched: len(signed.accepted()) > last + 300, 20, "it goes on")  # type: ignore[misc]
+        wait_until(lambda last=switched: len(signed.accepted()) > last + 300, 45, "it goes on")  # type: ignore[misc]
     signed.end()
     signed.wait_until_all_are_handled()
     kids = Counter(signed.kids())
@@ -177,13 +177,13 @@ def test_files_that_break_change_nothing_until_they_are_mended(signed: Signed) -
     signed.replace(signed.private, b"-----BEGIN nothing")
     time.sleep(2.5)
     before = len(signed.accepted())
-    wait_until(lambda: len(signed.accepted()) > before + 200, 20, "it goes on")
+    wait_until(lambda: len(signed.accepted()) > before + 200, 45, "it goes on")
     # A folder that others may write decides nothing either.
     signed.replace(signed.jwks, good.replace(b"planner@svc", b"mallory@svc"))
     signed.jwks.chmod(0o666)
     time.sleep(2.5)
     before = len(signed.accepted())
-    wait_until(lambda: len(signed.accepted()) > before + 200, 20, "it goes on")
+    wait_until(lambda: len(signed.accepted()) > before + 200, 45, "it goes on")
     signed.replace(signed.jwks, good)
     signed.replace(signed.private, private)
     time.sleep(1.5)

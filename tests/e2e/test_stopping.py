@@ -54,7 +54,7 @@ def test_a_stubborn_handler_does_not_outlive_the_deadline(
     stubborn: subprocess.Popen[bytes], tmp_path: Path, payload: msgspec.Struct
 ) -> None:
     asyncio.run(order(tmp_path, payload))
-    wait_until((tmp_path / "started").exists, 20, "the handler runs")
+    wait_until((tmp_path / "started").exists, 45, "the handler runs")
     started_s = time.monotonic()
     stubborn.terminate()
     assert stubborn.wait(20) == 1
@@ -66,7 +66,7 @@ def test_a_stubborn_handler_does_not_outlive_the_error_that_ended_its_worker(
     stubborn: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     asyncio.run(order(tmp_path, Ignore(60)))
-    wait_until((tmp_path / "started").exists, 20, "the handler runs")
+    wait_until((tmp_path / "started").exists, 45, "the handler runs")
     for file in tmp_path.glob("log.db*"):
         file.unlink()
     assert stubborn.wait(20) != 0
@@ -77,7 +77,7 @@ def test_a_stubborn_handler_does_not_outlive_the_error_that_ended_its_worker(
 @pytest.mark.slow
 def test_the_second_signal_ends_a_blocked_worker_at_once(stubborn: subprocess.Popen[bytes], tmp_path: Path) -> None:
     asyncio.run(order(tmp_path, Block(60)))
-    wait_until((tmp_path / "started").exists, 20, "the handler runs")
+    wait_until((tmp_path / "started").exists, 45, "the handler runs")
     stubborn.send_signal(signal.SIGTERM)
     time.sleep(0.2)
     started_s = time.monotonic()
@@ -95,7 +95,7 @@ def test_a_closed_terminal_ends_a_worker_in_order_unless_nohup_says_otherwise(ig
     finally:
         signal.signal(signal.SIGHUP, before)
     try:
-        wait_until(lambda: "working; " in (tmp_path / "worker.log").read_text(), 20, "the worker works")
+        wait_until(lambda: "working; " in (tmp_path / "worker.log").read_text(), 45, "the worker works")
         process.send_signal(signal.SIGHUP)
         if ignored:
             time.sleep(0.3)

@@ -60,4 +60,4 @@ async def test_what_one_team_books_the_other_tells(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("SEALBUS_BUS__URL", url)
     async with shop.running(url, bridge, mail) as bus:
         await bus.publish(OrderPlaced(number=7))
-        assert await asyncio.wait_for(mails.get(), 10) == 7
+        assert await asyncio.wait_for(mails.get(), 30) == 7

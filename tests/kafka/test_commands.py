@@ -78,7 +78,7 @@ def test_every_verb_works(transport: str, kafka: str, tmp_path: Path) -> None:
         groups = shell.run("groups")
         assert "fault-test" in groups
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(45) == 0
     (letter,) = shell.objects("dlq", "list")
     assert letter["reason"] == "schema_violation"
     records = shell.run("tail", "fault.item", "--all", "--output", "json").splitlines()

@@ -94,7 +94,7 @@ async def test_a_commit_that_waited_for_its_coordinator_is_for_what_is_still_hel
         coordinator.request_rejoin()
         two = await opened().subscribe(group, [topic], second, member="two")
         got: list[Record] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not second.held:
                 got += await two.poll(timeout_s=0.1, max_records=500, max_bytes=MIB)
                 await one.poll(timeout_s=0.1, max_records=500, max_bytes=MIB)

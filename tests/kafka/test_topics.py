@@ -152,7 +152,7 @@ class Cluster:
         return {number: len(partition.replicas) for number, partition in topic.partitions.items()}
 
     @staticmethod
-    def wait_until(holds: Callable[[], bool], within_s: float = 20.0) -> None:
+    def wait_until(holds: Callable[[], bool], within_s: float = 45.0) -> None:
         deadline_s = time.monotonic() + within_s
         while not holds():
             assert time.monotonic() < deadline_s, "waited too long"

@@ -180,7 +180,7 @@ async def test_a_request_whose_middleware_does_not_publish_it_ends_all_the_same(
     step: Callable[[Publishing, Draft], Awaitable[Receipt]], error: type[Exception]
 ) -> None:
     async with connect("memory://", agent="shop@svc", env={}, middleware=[publishing_by(step)]) as bus:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             with pytest.raises(error):
                 await bus.request(Order(number=1), Booked, timeout_s=0.3)
         assert len(bus.requests.waiting) == 0

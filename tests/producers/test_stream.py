@@ -146,7 +146,7 @@ async def test_what_a_slow_source_gave_leaves_at_once(bus: Bus, log: FakeLog) ->
         yield Row(n=1)
 
     stream = bus.publish_many(source()).__aiter__()
-    first = await asyncio.wait_for(anext(stream), 5)
+    first = await asyncio.wait_for(anext(stream), 30)
     assert isinstance(first, Receipt)
     assert log.rows == [0]
     more.set()

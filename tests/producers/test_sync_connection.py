@@ -105,15 +105,17 @@ def test_ten_thousand_are_published_in_order_and_the_source_is_read_in_the_calli
 
 
 def test_a_source_that_gives_slowly_holds_nothing_back(bus: SyncBus) -> None:
+    given: list[int] = []
+
     def source() -> Iterator[Job]:
-        for number in range(4):
+        for number in range(300):
+            given.append(number)
             yield Job(number=number)
             time.sleep(0.1)
 
-    begun_s = time.monotonic()
     first = next(bus.publish_many(source()))
     assert isinstance(first, Receipt)
-    assert time.monotonic() - begun_s < 0.38
+    assert len(given) < 300
 
 
 def test_an_error_of_the_source_is_raised_after_what_came_before_it(bus: SyncBus) -> None:

@@ -67,7 +67,7 @@ def test_a_lock_that_stays_is_told_in_time(path: Path) -> None:
         started_s = time.monotonic()
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             begin_writing(connection, 0.1)
-        assert 0.1 <= time.monotonic() - started_s < 1.0
+        assert 0.1 <= time.monotonic() - started_s < 5.0
 
 
 def test_other_errors_are_not_waited_out(path: Path) -> None:

@@ -112,12 +112,12 @@ HEAVY = {
 def test_what_would_become_too_much_is_refused_before_it_is_built(annotation: Any) -> None:
     cls = payload("costly.heavy")(holder(annotation))
     data = b'{"x":[' + b",".join([b"{}"] * (MIB // 3 - 10)) + b"]}"
-    started_s = time.perf_counter()
+    started_s = time.process_time()
     with pytest.raises(ContractError, match="large content travels by reference"):
         payload_type(cls).decode(data)
     assert payload_type(cls).read(data) is None
     assert Registry([cls]).prove("costly.heavy", data) is None
-    assert time.perf_counter() - started_s < 0.1
+    assert time.process_time() - started_s < 0.1
 
 
 def test_what_receivers_would_refuse_as_too_heavy_is_not_published() -> None:
@@ -157,11 +157,11 @@ def test_a_megabyte_of_any_kind_is_read_in_a_moment(name: str) -> None:
     data = b'{"x":[' + b",".join([item] * count) + b"]}"
     taken_s = []
     for _ in range(3):
-        started_s = time.perf_counter()
+        started_s = time.process_time()
         opened = payload_type(cls).decode(data)
-        taken_s.append(time.perf_counter() - started_s)
+        taken_s.append(time.process_time() - started_s)
         del opened
-    # A tenth of a second is what a record may take at most, on a machine that is not at work on other things.
+    # A tenth of a second is what a record may take at most; a busy machine is slower by its caches.
     assert min(taken_s) < 0.2
     assert weight.of(data) <= MOST_DECODED_BYTES
 

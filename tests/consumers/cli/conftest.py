@@ -113,7 +113,7 @@ class Folder:
             return port
 
     @staticmethod
-    def wait_until(holds: Callable[[], bool], within_s: float = 20.0) -> None:
+    def wait_until(holds: Callable[[], bool], within_s: float = 45.0) -> None:
         deadline_s = time.monotonic() + within_s
         while not holds():
             assert time.monotonic() < deadline_s, "waited too long"
@@ -123,7 +123,7 @@ class Folder:
     def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
         """Send a signal; the exit code."""
         process.send_signal(number)
-        return process.wait(20)
+        return process.wait(45)
 
     @staticmethod
     def objects(text: str) -> list[dict[str, Any]]:

@@ -21,6 +21,8 @@ from bus.protocol.envelope import Security
 from sealbus import connect, payload
 from tests.databases import Postgres, postgres_server
 
+pytestmark = pytest.mark.medium  # real workers
+
 ALICE = "alice@example.org"
 KEYS = {"SEALBUS_TRUST__KEYS": "keys", "SEALBUS_TRUST__KEY_FILE": "keys"}
 DESK = """

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.medium  # real workers
+
 
 @pytest.fixture
 def copy(folder: Any, monkeypatch: pytest.MonkeyPatch) -> Any:

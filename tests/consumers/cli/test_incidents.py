@@ -172,17 +172,17 @@ class Site:
         process = self.processes.pop(name)
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(45)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(20)
+            process.wait(45)
 
     def close(self) -> None:
         if self.prometheus is not None:
             self.prometheus.close()
         for name in list(self.processes):
             self.processes[name].kill()
-            self.processes.pop(name).wait(20)
+            self.processes.pop(name).wait(45)
 
     def call(self, *words: str, stdin: str = "", code: int | None = None) -> subprocess.CompletedProcess[str]:
         found: subprocess.CompletedProcess[str] = self.folder.apart(*words, stdin=stdin, **self.environment)

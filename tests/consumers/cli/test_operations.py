@@ -12,6 +12,8 @@ import pytest
 from bus.protocol.reasons import REASONS
 from consumers.operations.explanation import CURES
 
+pytestmark = pytest.mark.medium  # real workers
+
 FAILING = """
 import msgspec
 from sealbus import App, Reject, payload

@@ -87,7 +87,7 @@ def test_a_reader_that_leaves_ends_it_quietly(folder: Any) -> None:
         process.stdout.readline()
         process.stdout.close()
         errors = process.stderr.read()
-        assert process.wait(20) == 141
+        assert process.wait(45) == 141
         assert "Traceback" not in errors
         assert "Exception" not in errors
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.medium  # real workers
+
 SAMPLE = Path(__file__).parents[1] / "workflows" / "market_research.json"
 
 SHOP = """

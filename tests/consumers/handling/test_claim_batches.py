@@ -165,7 +165,7 @@ async def test_quiet_waits_for_claims_and_for_results() -> None:
         await slow.let(slow.claims)
         assert not quiet.done()
         await slow.let(slow.results)
-        await asyncio.wait_for(quiet, 5)
+        await asyncio.wait_for(quiet, 30)
 
 
 async def test_a_partition_that_goes_waits_for_the_result_and_gives_the_claim_back() -> None:
@@ -185,7 +185,7 @@ async def test_a_partition_that_goes_waits_for_the_result_and_gives_the_claim_ba
         await asyncio.sleep(0.05)
         assert not leaving.done()
         await slow.let(slow.results)
-        await asyncio.wait_for(leaving, 5)
+        await asyncio.wait_for(leaving, 30)
         assert (len(case.runs), len(worker.in_flight)) == (1, 0)
         assert slow.released == [f"k{1 - case.runs[0]}"]
 
@@ -233,7 +233,7 @@ async def test_what_there_is_no_time_for_yet_is_not_parsed_yet_but_is_after_a_li
         for _ in range(5):
             await asyncio.sleep(0)
         assert 0 < len(bus.workers[0].in_flight) < 300
-        await asyncio.wait_for(fetching, 10)
+        await asyncio.wait_for(fetching, 30)
         assert len(bus.workers[0].in_flight) == 300
         for _ in range(200):
             await slow.let(slow.claims)

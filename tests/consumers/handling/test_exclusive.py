@@ -13,7 +13,7 @@ from consumers.handling.exclusive import ExclusiveGate
 
 async def test_whoever_has_left_is_neither_counted_nor_waited_for() -> None:
     exclusive = ExclusiveGate()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await exclusive.enter(alone=False)
         await exclusive.enter(alone=False)
         exclusive.leave(alone=False)
@@ -45,7 +45,7 @@ def test_nobody_is_ever_beside_one_who_is_alone_and_everybody_has_a_turn(visits:
         exclusive.leave(alone=alone)
 
     async def everybody() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await asyncio.gather(*(visit(number, *each) for number, each in enumerate(visits)))
 
     asyncio.run(everybody())

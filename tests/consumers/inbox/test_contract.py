@@ -27,7 +27,7 @@ from tests.consumers.inbox.stores import LATER_MS, OUTPUTS, Store, claim, claime
 
 async def unheld(inbox: Inbox) -> Claim:
     """The first answer that is more than "ask again"."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             answer = await claim(inbox)
             if not isinstance(answer, ClaimedElsewhere):
@@ -373,7 +373,7 @@ async def asked(inbox: Inbox, content_hash: str = "hash-1", name: str = "task-1"
     future: asyncio.Future[Claim | Exception | None] = asyncio.get_running_loop().create_future()
     inbox.claim_soon([Ask(key(name), content_hash, LATER_MS)], lambda asks: future.set_result(asks[0].answer))
     assert not future.done(), "told from within the call"
-    return await asyncio.wait_for(future, 10)
+    return await asyncio.wait_for(future, 30)
 
 
 async def asked_together(inbox: Inbox, asks: list[Ask]) -> list[Ask]:
@@ -387,7 +387,7 @@ async def asked_together(inbox: Inbox, asks: list[Ask]) -> list[Ask]:
             enough.set_result(None)
 
     inbox.claim_soon(asks, told)
-    await asyncio.wait_for(enough, 10)
+    await asyncio.wait_for(enough, 30)
     await asyncio.sleep(0.05)
     return order
 
@@ -396,7 +396,7 @@ async def finished_soon(inbox: Inbox, token: int, name: str = "task-1") -> bool 
     future: asyncio.Future[bool | Exception | None] = asyncio.get_running_loop().create_future()
     inbox.finish_soon([End(key(name), token)], lambda ends: future.set_result(ends[0].answer))
     assert not future.done(), "told from within the call"
-    return await asyncio.wait_for(future, 10)
+    return await asyncio.wait_for(future, 30)
 
 
 async def test_whoever_does_not_wait_is_told_what_others_are_answered(store: Store) -> None:

@@ -68,7 +68,7 @@ async def test_a_server_that_hangs_is_given_up_after_a_while(inbox: PostgresInbo
         calls = (claim(inbox, "other"), transaction.execute("SELECT 1"), inbox.finish(key(), token, ()))
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(answer) for answer in answers] == [InboxError] * 3
-        assert time.monotonic() - started_s < 5
+        assert time.monotonic() - started_s < 20
     finally:
         postgres.thaw()
     assert await inbox.finish(key(), token, OUTPUTS)
@@ -211,7 +211,7 @@ async def test_forgetting_looks_at_what_is_old_and_not_at_every_row(inbox: Postg
 
 async def test_many_open_transactions_do_not_hold_up_claims(inbox: PostgresInbox) -> None:
     transactions = await asyncio.gather(*(inbox.begin() for _ in range(16)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await asyncio.gather(*(claim(inbox, f"task-{number}") for number in range(100))) == [Claimed(1)] * 100
     await asyncio.gather(*(transaction.rollback() for transaction in transactions))
 
@@ -329,7 +329,7 @@ async def test_a_key_in_letters_that_the_database_does_not_have_is_claimed_as_an
         [Ask(key(name), "h", LATER_MS) for name in ("a", "\u6f22")],
         lambda asks: told.extend(ask.answer for ask in asks),
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(told) < 2:  # noqa: ASYNC110 - the store tells it
             await asyncio.sleep(0.01)
     assert told == [Claimed(1)] * 2

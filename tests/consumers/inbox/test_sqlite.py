@@ -214,7 +214,7 @@ async def test_a_handler_cancelled_in_its_transaction_does_not_block_the_others(
         await asyncio.wait([beginning])
         if not beginning.cancelled():
             await beginning.result().rollback()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await claim(inbox) == Claimed(1)
     await inbox.close()
 
@@ -264,7 +264,7 @@ async def test_a_claim_that_no_row_can_hold_fails_alone_in_the_question_it_was_a
     asks = [Ask(key(f"m-{number}"), "hash-1", LATER_MS if number != 3 else 2**70) for number in range(6)]
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     inbox.claim_soon(asks, lambda _: told.set_result(None))
-    await asyncio.wait_for(told, 10)
+    await asyncio.wait_for(told, 30)
     assert [type(ask.answer) for ask in asks] == [Claimed, Claimed, Claimed, OverflowError, Claimed, Claimed]
     await inbox.close()
 

@@ -74,7 +74,7 @@ async def test_leaving_lets_a_running_handler_finish(tmp_path: Path) -> None:
 
     async with app.running(f"sqlite:///{tmp_path}/x.db") as bus:
         await bus.publish(Order())
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), 30)
     assert ended == ["handled", "closed"]
 
 
@@ -84,7 +84,7 @@ async def test_run_works_until_it_is_cancelled(tmp_path: Path) -> None:
     working = asyncio.create_task(shop(seen).run(url))
     async with connect(url, agent="test@svc") as bus:
         await bus.publish(Order())
-        assert await asyncio.wait_for(seen.get(), 5) == Order()
+        assert await asyncio.wait_for(seen.get(), 30) == Order()
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
@@ -114,7 +114,7 @@ async def test_a_worker_that_fails_ends_the_body_with_its_error() -> None:
     assert task is not None
     assert task.cancelling() == 0
     with pytest.raises(GoneError):
-        await asyncio.wait_for(shop(asyncio.Queue()).run("memory://"), 10)
+        await asyncio.wait_for(shop(asyncio.Queue()).run("memory://"), 30)
 
 
 @pytest.mark.usefixtures("failing")

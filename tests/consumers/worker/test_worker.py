@@ -348,7 +348,7 @@ async def test_different_keys_run_in_parallel() -> None:
     async with app_of(handle).test() as bus:
         for number in range(3):
             await bus.publish(Job(n=number), key=f"k-{number}")
-        await asyncio.wait_for(bus.settle(), 10)
+        await asyncio.wait_for(bus.settle(), 30)
     assert running == {0, 1, 2}
 
 
@@ -941,7 +941,7 @@ async def test_a_stop_counts_what_was_cut_meanwhile_because_its_partition_went_a
         await going
     else:
         worker.lost(assignments)
-    assert await asyncio.wait_for(stopping, 5) == 1
+    assert await asyncio.wait_for(stopping, 30) == 1
     await publisher.close()
     await transport.close()
 

@@ -130,7 +130,7 @@ async def test_each_caller_gets_the_outcomes_of_its_own_records() -> None:
 async def test_an_append_that_fails_whole_fails_for_each_record(error: Exception, kind: type[Exception]) -> None:
     case = Case()
     case.log.error = error
-    outcomes = await asyncio.wait_for(asyncio.gather(case.append(b"a", b"b"), case.append(b"c")), 5)
+    outcomes = await asyncio.wait_for(asyncio.gather(case.append(b"a", b"b"), case.append(b"c")), 30)
     assert [[type(outcome) for outcome in told] for told in outcomes] == [[kind, kind], [kind]]
     case.log.error = None
     assert isinstance((await case.append(b"d"))[0], Appended)

@@ -132,7 +132,7 @@ def test_nobody_is_asked_for_the_password_of_a_key(tmp_path: Path) -> None:
         command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
-            assert process.wait(20) == 1
+            assert process.wait(45) == 1
         finally:
             process.kill()
         assert process.stderr is not None

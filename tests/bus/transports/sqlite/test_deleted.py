@@ -33,5 +33,5 @@ async def test_whoever_follows_a_file_that_is_deleted_is_told(tmp_path: Path) ->
     await asyncio.sleep(0)
     path.unlink()
     with pytest.raises(TransportError, match="deleted"):
-        await asyncio.wait_for(following, 10)
+        await asyncio.wait_for(following, 30)
     await transport.close()

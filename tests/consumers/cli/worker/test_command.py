@@ -111,7 +111,7 @@ def test_a_service_whose_processes_all_get_the_signal_lets_handlers_finish(folde
     for pid in re.findall(r'"pid": (\d+)', log.read_text()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGTERM)
-    assert worker.wait(20) == 0
+    assert worker.wait(45) == 0
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_the_first_process_of_a_container_can_be_stopped_while_it_imports_an_app
                 assert outside.stderr is not None
                 pytest.skip(f"no namespace for processes can be made here: {outside.stderr.read()}")
             os.kill(int(importing.readlink().name), signal.SIGTERM)
-            assert outside.wait(10) == 143
+            assert outside.wait(45) == 143
         finally:
             outside.kill()
 
@@ -197,7 +197,7 @@ def test_a_task_of_a_handler_that_exits_is_no_orderly_end(folder: Any) -> None:
     (folder.path / "agents.py").write_text(EXITING)
     worker = folder.worker()
     publish(folder, 1)
-    assert worker.wait(20) == 1
+    assert worker.wait(45) == 1
     assert "SystemExit" in (folder.path / "worker.log").read_text()
 
 
