@@ -47,7 +47,13 @@ class GaveUpError(Exception):
 
 
 class TaskCancelled(Reject):
-    """The requester has cancelled the task that the handler works on."""
+    """The requester has cancelled the task that the handler works on.
+
+        if context.cancelled:
+            raise TaskCancelled("stopped half way")
+
+    It is a `Reject`: the message is dead, `rejected`, and nothing is repeated.
+    """
 
     def __init__(self, text: str = "CANCELLED") -> None:
         super().__init__(text)

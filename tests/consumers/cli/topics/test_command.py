@@ -41,7 +41,7 @@ def on_the_log(*specs: TopicSpec, records: int = 0) -> None:
 
 
 def test_the_second_apply_has_nothing_to_do(folder: Any) -> None:
-    assert "15 topics wanted, 15 changed" in folder.call("topics", "apply", "agents:app").stderr
+    assert "17 topics wanted, 17 changed" in folder.call("topics", "apply", "agents:app").stderr
     second = folder.call("topics", "apply", "agents:app")
     assert (second.exit_code, second.stdout) == (0, "")
     assert "nothing to do" in second.stderr
@@ -54,8 +54,8 @@ def test_a_dry_run_shows_what_apply_does_and_does_nothing(folder: Any) -> None:
     done = folder.call("topics", "apply", "agents:app", env=more)
     assert dry[0].stdout == dry[1].stdout == done.stdout
     assert "4 -> 6 partitions; kept 14d -> 20d" in done.stdout
-    assert "10 would be changed" in dry[1].stderr
-    assert "10 changed" in done.stderr
+    assert "12 would be changed" in dry[1].stderr
+    assert "12 changed" in done.stderr
 
 
 def test_apply_writes_one_object_for_each_setting(folder: Any) -> None:
@@ -94,7 +94,7 @@ def test_apply_completes_a_topic_that_another_program_left_without_partitions(fo
         connection.execute("UPDATE generation SET number = number + 1")
     assert "error: there is no topic agents.job.run" in folder.call("tail", "agents.job.run").stderr
     assert folder.call("topics", "check", "agents:app").exit_code == 1
-    assert "15 topics wanted, 1 changed" in folder.call("topics", "apply", "agents:app").stderr
+    assert "17 topics wanted, 1 changed" in folder.call("topics", "apply", "agents:app").stderr
     assert folder.call("topics", "check", "agents:app").exit_code == 0
 
 
@@ -115,7 +115,7 @@ def test_check_names_every_missing_topic_once(folder: Any) -> None:
     result = folder.call("topics", "check", "agents:app", "--bus", "memory://", "--output", "json")
     assert result.exit_code == 1
     found = folder.objects(result.stdout)
-    assert len(found) == 15
+    assert len(found) == 17
     assert {(finding["setting"], finding["advice"]) for finding in found} == {
         ("topic", "sealbus topics apply agents:app")
     }
