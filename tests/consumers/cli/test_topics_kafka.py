@@ -135,7 +135,7 @@ def shared(kafka: str, namespace: str) -> Iterator[Open]:
 
 def test_apply_creates_aligns_and_then_has_nothing_to_do(folder: Any, shared: Open) -> None:
     first = folder.call("topics", "apply", *shared.common)
-    assert "15 topics wanted, 15 changed" in first.stderr
+    assert "17 topics wanted, 17 changed" in first.stderr
     assert "message.timestamp.type LogAppendTime" in first.stdout
     more = {"SEALBUS_TOPICS__PARTITIONS": "6", "SEALBUS_TOPICS__RETENTION_S": "20d"}
     assert "4 -> 6 partitions; kept 14d -> 20d" in folder.call("topics", "apply", *shared.common, env=more).stdout
@@ -146,7 +146,7 @@ def test_apply_creates_aligns_and_then_has_nothing_to_do(folder: Any, shared: Op
 
 def test_a_dry_run_creates_nothing(folder: Any, shared: Open) -> None:
     dry = folder.call("topics", "apply", *shared.common, "--dry-run")
-    assert "15 would be changed" in dry.stderr
+    assert "17 would be changed" in dry.stderr
     assert ".job.run.dlq" in dry.stdout
     assert shared.topics() == []
 
@@ -164,7 +164,7 @@ def test_applies_at_the_same_time_all_succeed(folder: Any, shared: Open) -> None
 def test_rights_on_the_prefix_are_enough_to_apply_and_check(user: Secured) -> None:
     user.grant(*RIGHTS)
     assert user.call("apply", "agents:app", SEALBUS_TOPICS__PARTITIONS="2").exit_code == 0
-    assert "10 changed" in user.call("apply", "agents:app").stderr
+    assert "12 changed" in user.call("apply", "agents:app").stderr
     assert "nothing to do" in user.call("apply", "agents:app").stderr
     checked = user.call("check", "agents:app")
     assert (checked.exit_code, checked.stdout) == (0, "")
