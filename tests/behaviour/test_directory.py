@@ -148,9 +148,11 @@ async def test_the_registry_answers_who_is_there(settings: Settings) -> None:
         registry_app(settings).running(settings=settings),
         connect(agent="asker@svc", settings=settings) as bus,
     ):
-        await until(bus, lambda entry: entry is not None and entry.is_healthy)
-        async with asyncio.timeout(30):  # the registry reads the same heartbeats
-            while not (told := await bus.request(asked, AgentAnnouncement, timeout_s=30)).total_count:  # noqa: ASYNC110
+        # The registry reads the same heartbeats in its own time; a busy machine may hold one up.
+        async with asyncio.timeout(60):
+            while True:
+                told = await bus.request(asked, AgentAnnouncement, timeout_s=30)
+                if [(agent.agent_id, agent.status) for agent in told.agents] == [("worker@svc", "healthy")]:
+                    break
                 await asyncio.sleep(0.1)
-    assert [(agent.agent_id, agent.status) for agent in told.agents] == [("worker@svc", "healthy")]
     assert told.total_count == 1

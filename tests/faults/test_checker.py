@@ -239,6 +239,10 @@ VIOLATING = {
             commits=[commit(5, 1000.5)],
         ),
     ),
+    "I5: without the inbox a repetition of the dead needs its own letter": (
+        "I5",
+        changed(entries=[*GOOD.entries, entry("c", 3)], commits=[*GOOD.commits, commit(4, 9000.0)]),
+    ),
     "I6: effects of a key in the wrong order": ("I6", changed(runs=[run(1, "b"), run(2, "a")])),
     "I7: an expired message is handled": ("I7", changed(runs=[run(1, "a", expires_ms=-5000), run(2, "b")])),
     "I7: altered bytes are handled": ("I7", changed(runs=[run(1, "a", content="other"), run(2, "b")])),
@@ -320,6 +324,9 @@ SOUND = {
         entries=[entry("a2", 4)],
         commits=[*GOOD.commits, commit(5)],
         inbox=True,
+    ),
+    "with the inbox, a repetition of a message that is dead": changed(
+        entries=[*GOOD.entries, entry("c", 3)], commits=[*GOOD.commits, commit(4, 9000.0)], inbox=True
     ),
     "order is not promised once a message has left its lane": publishing(
         published("t", 4, behaviour="tier:1"),

@@ -1,8 +1,8 @@
 """I5: no commit passes a record that was not settled when it was made, and none goes back.
 
 Owns what counts as settled: an effect in the ledger (and its answer in the log), a retry record, a dead letter, or,
-with the inbox, an earlier effect under the same key. Where the log has one order of all appends it decides; else times
-do.
+with the inbox, an earlier effect under the same key or an earlier letter of the same message. Where the log has one
+order of all appends it decides; else times do.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ class _Evidence:
         self._effects: dict[str, float] = {}
         self._keys: dict[str, float] = {}
         self._moves: dict[tuple[str, int, int], list[Entry]] = defaultdict(list)
+        self._letters: dict[str, list[Entry]] = defaultdict(list)
         self._answers: dict[str, list[Entry]] = defaultdict(list)
         for run in history.runs:
             if run.kind == "effect":
@@ -87,6 +88,8 @@ class _Evidence:
         for entry in history.entries:
             if entry.kind in ("retry", "dlq"):
                 self._moves[entry.origin].append(entry)
+                if entry.kind == "dlq":
+                    self._letters[entry.message_id].append(entry)
             elif entry.causation_id:
                 self._answers[entry.causation_id].append(entry)
 
@@ -101,9 +104,20 @@ class _Evidence:
         # A retry record and a dead letter name the place of the first read; a later tier's record is settled by one
         # that came after it.
         origin = entry.place if entry.kind == "message" else entry.origin
-        return any(
+        if any(
             _after(move, entry) and _before(move, commit) and self._is_told(move, commit)
             for move in self._moves.get(origin, ())
+        ):
+            return True
+        # With the inbox a message dies once: what repeats it ends as it did, by a letter that names the first place.
+        # A redrive runs again, so that an earlier letter says nothing of it.
+        return (
+            self._history.inbox
+            and entry.kind == "message"
+            and any(
+                _before(letter, commit) and self._is_told(letter, commit)
+                for letter in self._letters.get(entry.message_id, ())
+            )
         )
 
     def _is_told(self, move: Entry, commit: Commit) -> bool:
