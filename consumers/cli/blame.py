@@ -31,7 +31,7 @@ from consumers.cli.session import (
 )
 from consumers.lineage.ancestry import Ancestry, Hop, judge_ancestry
 from consumers.lineage.log_search import find_lineage
-from consumers.operations.look_up import looked_in_words
+from consumers.operations.look_up import looked_in_words, moment_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,9 +71,15 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_
     async def body(_: object) -> int:
         with Progress(None, unit="records", alone=True) as progress:
             async with session.open(settings) as transport:
+                moment_ms = await moment_of(settings, message_id)
                 for whole in (whole_log, True):
                     lineage = await find_lineage(
-                        transport, namespace, message_id, whole=whole, told=lambda read: progress.show(0, read)
+                        transport,
+                        namespace,
+                        message_id,
+                        moment_ms=moment_ms,
+                        whole=whole,
+                        told=lambda read: progress.show(0, read),
                     )
                     found = judge_ancestry(
                         lineage, message_id, namespace=namespace, risk_of=risk_in(registry), verifier=verifier

@@ -37,7 +37,7 @@ from consumers.cli.session import (
     with_session,
 )
 from consumers.lineage.log_search import ORIGINALS, StoredCopy, find_lineage
-from consumers.operations.look_up import looked_in_words
+from consumers.operations.look_up import looked_in_words, moment_of
 
 if TYPE_CHECKING:
     from bus.payloads.payload_types import Registry
@@ -105,7 +105,12 @@ def explain(
         with Progress(None, unit="records", alone=True) as progress:
             async with session.open(settings) as transport:
                 lineage = await find_lineage(
-                    transport, namespace, message_id, whole=whole_log, told=lambda read: progress.show(0, read)
+                    transport,
+                    namespace,
+                    message_id,
+                    moment_ms=await moment_of(settings, message_id),
+                    whole=whole_log,
+                    told=lambda read: progress.show(0, read),
                 )
         copies = _distinct([copy for copy in lineage.copies if copy.message_id == message_id])
         if not copies:

@@ -47,11 +47,13 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     since_ms: int
     until_ms: int
+    is_index_asked: bool = False
+    """Whether an index has none of it either, and what came after the index was looked at."""
 
     @property
     def is_whole(self) -> bool:
         """Whether all was looked at."""
-        return self.since_ms <= 0 and self.until_ms >= FAR_MS
+        return self.since_ms <= 0 and self.until_ms >= FAR_MS and not self.is_index_asked
 
 
 class LogReach:

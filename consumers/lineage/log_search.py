@@ -168,19 +168,19 @@ async def find_lineage(
     namespace: str,
     message_id: str,
     *,
+    moment_ms: int | None,
     whole: bool = False,
     most: int = MOST_LOOKED_AT,
     told: Callable[[int], object] = int,
 ) -> Lineage:
     """Return what the log has of *message_id* and its causes; without any record of it, there is none of that id.
 
-    *told* is given the number of records read so far. It reads around the times that the ids say, and around those of
-    the causes that it learns of; *whole*: all, two to three times, and once more for each 16 causes in other
+    *told* is given the number of records read so far. It reads around *moment_ms* and the times that the ids of the
+    causes say; without a moment, or with *whole*, all, two to three times, and once more for each 16 causes in other
     conversations.
     """
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
     reach, walk = await _reach(transport, topics, most), _LineageWalk(message_id, topics)
-    moment_ms = uuid7_ms(message_id)
     if whole or moment_ms is None or reach.is_small:
         await _drained(reach.whole(), told, reach)
     else:
@@ -262,11 +262,13 @@ async def find_message(
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
     reach, taken = await _reach(transport, topics, most), _Taken(message_id, topics)
     moment_ms = uuid7_ms(message_id)
-    if known is not None and known.records and not whole:
+    if known is not None and not whole and (known.records or moment_ms is None):
         news = await _indexed(transport, topics, known, taken, most)
         if taken.has_own:
             looked = Looked(records=news.records, since_ms=0, until_ms=FAR_MS)
             return Search(copies=taken.copies, looked=looked, letters_until_ms=0 if news.is_cut else FAR_MS)
+        if moment_ms is None and not known.records and not news.is_cut:
+            return Search(copies=(), looked=_of_index(news))
     if whole or moment_ms is None or reach.is_small:
         await taken.take(reach.whole(), told, reach)
         return Search(copies=taken.copies, looked=reach.looked)
@@ -307,11 +309,13 @@ async def find_conversation(
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
     reach, taken = await _reach(transport, topics, most), _Taken(conversation_id, topics, is_conversation=True)
     moment_ms = uuid7_ms(conversation_id)
-    if known is not None and known.records and not whole:
+    if known is not None and not whole and (known.records or moment_ms is None):
         news = await _indexed(transport, topics, known, taken, most)
         if taken.copies and not news.is_cut:
             looked = Looked(records=news.records, since_ms=0, until_ms=FAR_MS)
             return Search(copies=taken.in_order, looked=looked)
+        if moment_ms is None and not known.records and not news.is_cut:
+            return Search(copies=(), looked=_of_index(news))
     if whole or moment_ms is None or reach.is_small:
         await taken.take(reach.whole(), told, reach)
         return Search(copies=taken.in_order, looked=reach.looked)
@@ -399,6 +403,10 @@ async def _indexed(
     news = await _reach(transport, topics, most)
     await taken.take(news.after(known.indexed), int, news)
     return news
+
+
+def _of_index(news: LogReach) -> Looked:
+    return Looked(records=news.records, since_ms=-1, until_ms=FAR_MS, is_index_asked=True)
 
 
 async def _reach(transport: Transport, topics: Mapping[str, str], most: int) -> LogReach:

@@ -24,7 +24,7 @@ from consumers.lineage.log_reach import FAR_MS, Looked
 from consumers.lineage.log_search import KnownPlaces, Search, find_conversation, find_message
 from consumers.operations.group_verdicts import GroupVerdict, group_verdicts
 
-__all__ = ["LookUp", "Traced", "look_up", "looked_in_words", "trace_up"]
+__all__ = ["LookUp", "Traced", "look_up", "looked_in_words", "moment_of", "trace_up"]
 
 _AUDIT_S: Final = 3.0
 """An audit that does not answer for so long is done without."""
@@ -124,12 +124,26 @@ async def trace_up(
     conversation = next((row.content.conversation_id for row in audited.rows if row.content is not None), identity)
     search = await find_conversation(transport, namespace, conversation, known=audited.known, whole=whole, told=told)
     if not search.copies and not audited.rows:
-        found = await find_message(transport, namespace, identity, whole=whole, told=told)
+        found = await find_message(transport, namespace, identity, known=audited.known, whole=whole, told=told)
         own = next((copy for copy in found.copies if copy.message_id == identity and copy.conversation_id), None)
         if own is not None:
             conversation = own.conversation_id
             search = await find_conversation(transport, namespace, conversation, whole=whole, told=told)
     return Traced(conversation_id=conversation, search=search, audited=audited.rows, audit_error=audited.error)
+
+
+async def moment_of(settings: Settings, message_id: str) -> int | None:
+    """Return about when a message was appended: by its id, else by the audit; None where neither says it."""
+    moment_ms = uuid7_ms(message_id)
+    if moment_ms is not None:
+        return moment_ms
+
+    async def asked(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
+        rows = await store.message(message_id)
+        return rows, rows
+
+    rows = (await _audited(settings, asked)).rows
+    return rows[0].row.appended_ms if rows else None
 
 
 class _Audited(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +164,7 @@ async def _audited(
             if store is None:
                 return _Audited()
             rows, wider = await ask(store)
-            heads = await store.heads() if wider else {}
+            heads = await store.heads()
     except TimeoutError:
         return _Audited(error=f"the audit did not answer in {_AUDIT_S:g} s")
     except BusError as error:
@@ -162,6 +176,11 @@ async def _audited(
 
 def looked_in_words(looked: Looked, identity: str) -> str:
     """Return how far a search has looked, for people."""
+    if looked.is_index_asked:
+        return (
+            f"the audit has none, and the {looked.records:,} records that came after its newest rows were looked at; "
+            "--whole-log reads all"
+        )
     if looked.is_whole:
         return f"the whole log was looked at, {looked.records:,} records; retention may have taken it"
     moment_ms = uuid7_ms(identity)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from bus.clock import ManualClock
+from bus.protocol.identifiers import uuid7_ms
 from bus.protocol.sealing import Message
 from bus.settings.loading import load
 from bus.topics.names import dead_letter_topic, message_topic, retry_topic
@@ -168,6 +169,21 @@ async def test_an_index_says_where_any_id_lies(log: Log) -> None:
     assert found.looked.records == 1
 
 
+async def test_an_id_without_a_time_that_an_index_does_not_have_is_looked_for_in_what_came_later(log: Log) -> None:
+    await log.hours(10)
+    ends = {
+        (topic, partition): kept.end
+        for topic in (JOBS, NOTES, LETTERS, RETRIES)
+        for partition, kept in (await log.transport.admin.ranges(topic)).items()
+    }
+    job = log.seal(message_id="mine")
+    known = KnownPlaces(records=[], indexed=ends)
+    absent = (await log.find(job, known=known)).looked
+    assert (absent.is_index_asked, absent.is_whole, absent.records) == (True, False, 0)
+    await log.append(job)
+    assert topics(await log.find(job, known=known)) == [JOBS]
+
+
 async def test_an_index_that_is_wrong_misleads_nobody(log: Log) -> None:
     job = log.seal()
     await log.append(job)
@@ -205,6 +221,7 @@ async def test_a_cause_of_hours_before_is_found(log: Log) -> None:
     note = log.seal(Note, cause=job)
     await log.append(note)
     await log.hours(20)
-    lineage = await find_lineage(log.transport, "agents", note.message_id, most=400)
+    moment_ms = uuid7_ms(note.message_id)
+    lineage = await find_lineage(log.transport, "agents", note.message_id, moment_ms=moment_ms, most=400)
     assert {copy.message_id for copy in lineage.copies} >= {job.message_id, note.message_id}
     assert not lineage.looked.is_whole
