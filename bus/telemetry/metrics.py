@@ -45,6 +45,9 @@ class Metrics:
         self.dropped_answers = self._counter(
             "dropped_answers", "Answers and reports whose reply topic is missing or not to be written.", "group", "kind"
         )
+        self.missing_topics = self._gauge(
+            "missing_topics", "1 while an output waits for a topic that does not exist.", "group", "topic"
+        )
         self._meters: dict[str, _Meters] = {}
         self.received = self._gathered("received", "Records taken from the log.", "type", "group")
         self.slow_decodes = self._counter(

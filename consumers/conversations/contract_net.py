@@ -82,6 +82,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
     """
 
     phases = MappingProxyType({"called": ("awarded", "unsold"), "awarded": ("awarded", "done", "unsold")})
+    sends = (AuctionCall,)
 
     async def delivered(self, result: AuctionResult, context: SagaContext) -> None:
         """Act on the *result* of the winner."""

@@ -56,6 +56,7 @@ class Handoff(Saga[HandoffState], abstract=True):
         async def not_handed_back(self, why, context): context.answer(...)
     """
 
+    sends = (HandoffRequest,)
     phases = MappingProxyType({"requested": ("accepted", "done", "ended"), "accepted": ("done", "ended")})
 
     async def handed_back(self, completed: HandoffCompleted, context: SagaContext) -> None:

@@ -114,6 +114,16 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
         return self.failed.get(name) or self.failed.get(EVERY_NAME)
 
     @property
+    def sends(self) -> frozenset[type[Any]]:
+        """The payload classes that it lists as sent, its own and those of its bases."""
+        return frozenset(each for base in self.cls.__mro__ for each in vars(base).get("sends", ()))
+
+    @property
+    def functions(self) -> Sequence[Callable[..., Any]]:
+        """The functions of the class and its bases."""
+        return _functions(self.cls)
+
+    @property
     def topics(self) -> frozenset[str]:
         """The message types that reach it by their topics."""
         return frozenset((*self.starters, *self.events))
@@ -157,11 +167,13 @@ class Saga(Generic[State]):
     *version* is the state's, *name* stays the same for as long as there are processes (by default the class's name,
     `order-flow` for OrderFlow), *max_steps* ends a process that goes round in circles. A state with a field `phase`
     may come with `phases`, a map of each phase to those that may follow: then `@on(..., at=("called",))` says where an
-    event is legal.
+    event is legal. `sealbus topics apply` makes the topics of the payload classes that the methods name, and of those
+    in *sends*.
     """
 
     state: State
     phases: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+    sends: ClassVar[Sequence[type[Any]]] = ()
     rules: ClassVar[SagaRules]
 
     def __init_subclass__(

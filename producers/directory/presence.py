@@ -8,14 +8,16 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from bus.protocol.identifiers import is_message_type
 from bus.vocabulary.parts import AgentCard
 
 __all__ = ["AgentEntry", "Health", "Instance", "Presence", "accepts_version"]
 
+_MOST_TYPES: Final = 256
 Health: TypeAlias = Literal["healthy", "unhealthy", "gone"]
 
 
@@ -49,6 +51,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     """By healthy instance, the types and versions that it takes."""
     roles: tuple[str, ...] = ()
     active_tasks: int | None = None
+    types: tuple[str, ...] = ()
+    """The message types whose topics its healthy instances say that they read or append to."""
     unwell: int = 0
     """Instances that were heard and say that they are stuck or cut off."""
 
@@ -109,6 +113,7 @@ class Presence:
             accepts=tuple(() if each.card is None else each.card.accepts for each in well),
             roles=() if card is None else card.roles,
             active_tasks=sum(each.active_tasks or 0 for each in well) if well else None,
+            types=tuple(sorted({name for each in well for name in _types_of(each.card)})),
             unwell=sum(not each.is_well and self._is_heard(each, now_s) for each in present),
         )
 
@@ -120,6 +125,14 @@ class Presence:
 
     def _instance(self, agent_id: str, session: str) -> Instance:
         return self._agents.setdefault(agent_id, {}).setdefault(session, Instance())
+
+
+def _types_of(card: AgentCard | None) -> tuple[str, ...]:
+    """Return the message types that *card* lists: a stranger's text, of which only what can be a type counts."""
+    listed = () if card is None else card.metadata.get("types", ())
+    if not isinstance(listed, list | tuple):
+        return ()
+    return tuple(each for each in listed[:_MOST_TYPES] if isinstance(each, str) and is_message_type(each))
 
 
 def accepts_version(ranges: Iterable[str], message_type: str, version: str) -> bool:
