@@ -15,8 +15,8 @@ import click
 from bus.clock import SystemClock
 from bus.errors import ConfigurationError, NotPermittedError
 from bus.telemetry.terminal import printable
-from bus.topics.names import read_topic
-from bus.topics.specs import message_topics
+from bus.topics.names import read_topic, reply_topic
+from bus.topics.specs import message_topics, reply_topics
 from bus.transports.base import Change, TopicSpec, Transport
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
@@ -86,15 +86,21 @@ def list_(session: CommandSession, everything: bool) -> int:
 
 
 @topics.command()
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("target", metavar="[MODULE:APP]", required=False)
+@click.option(
+    "--agent", "agents", multiple=True, metavar="ID", help="Also the topic of answers to this agent; repeatable."
+)
 @_workflows
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @with_session
-def apply(session: CommandSession, target: str, workflows: tuple[Path, ...], dry_run: bool) -> int:
+def apply(
+    session: CommandSession, target: str | None, agents: tuple[str, ...], workflows: tuple[Path, ...], dry_run: bool
+) -> int:
     """Create the topics that an app needs, and bring existing ones into line.
 
     These are all that the app, and the bus in its name, may read or append to. Partitions are only ever added, and no
-    topic is removed. The bus's own agents are named by their ids.
+    topic is removed. The bus's own agents are named by their ids. Who only asks, and handles nothing, is named by
+    --agent.
 
     \b
     Examples:
@@ -102,13 +108,18 @@ def apply(session: CommandSession, target: str, workflows: tuple[Path, ...], dry
       sealbus topics apply agents:app
       sealbus topics apply workflow@sealbus --workflow research.json
       sealbus topics apply registry@sealbus
+      sealbus topics apply --agent client@svc
     """
+    if target is None and not agents and not workflows:
+        raise click.UsageError("name an app, MODULE:APP, or an agent that only asks, --agent ID")
     app = app_of(target)
     settings = session.settings(app)
 
     async def body(_: object) -> int:
         async with session.open(settings, create=not dry_run) as transport:
-            specs = [*wanted_topics(settings, app), *_sent_by(settings, workflows)]
+            replies = reply_topics(settings, [reply_topic(settings.bus.namespace, agent) for agent in agents])
+            wanted = [*wanted_topics(settings, app), *replies, *_sent_by(settings, workflows)]
+            specs = [*{spec.name: spec for spec in wanted}.values()]
             plan = await transport.admin.plan(specs)
             to_do = [change for change in plan if not change.by_hand]
             _warn(plan)
