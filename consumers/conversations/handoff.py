@@ -97,7 +97,7 @@ class Handoff(Saga[HandoffState], abstract=True):
         else:
             self.state.phase = "done"
             await self.handed_back(completed, context)
-            context.finish()
+            context.finish("completed")
 
     @failed("handoff")
     async def lost(self, context: SagaContext) -> None:
@@ -107,4 +107,4 @@ class Handoff(Saga[HandoffState], abstract=True):
     async def _end(self, why: str, context: SagaContext) -> None:
         self.state.phase = "ended"
         await self.not_handed_back(why, context)
-        context.finish()
+        context.finish("failed", why)

@@ -63,6 +63,7 @@ class RunState(msgspec.Struct, kw_only=True):
 class Workflow(Saga[RunState], version="1.0.0"):
     """Runs workflow definitions; see `engine_app`."""
 
+    keeps = ("definition", "sha256", "run")
     definitions: ClassVar[Mapping[str, Definition]] = {}
     """By hash, what a start may name instead of carrying it."""
     types: ClassVar[Registry] = BUILT_IN
@@ -173,7 +174,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
             error = ErrorInfo(code="WORKFLOW_FAILED", message=end.why or definition.name)
             result = TaskResult(status="failed", summary=end.why, error=error)
         context.answer(result, task_id=context.task_id)
-        context.finish()
+        context.finish("completed" if end.status == "completed" else "failed", end.why or "")
 
     def _tell(self, context: SagaContext, text: str) -> None:
         """Tell who started it where it is."""
