@@ -168,6 +168,7 @@ class DirectorySettings(_Section, frozen=True):
     enabled: bool
     beat_s: Duration
     healthy_s: Duration
+    max_agents: Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class AuditSettings(_Section, frozen=True):

@@ -44,6 +44,7 @@ Diagnosis: TypeAlias = Literal["ok", "hint", "fault"]
 
 _LEAST_FILES: Final = 1_024
 _LEAST_FREE_BYTES: Final = 1 << 30
+_MOST_AGENTS: Final = 20
 _MOST_SKEW_S: Final = 2.0
 STILL_S: Final = 20.0
 _SQLITE: Final = "sqlite:///"
@@ -218,15 +219,34 @@ def of_survey(survey: Survey) -> Iterator[CheckResult]:
         oldest_s = (survey.taken_ms - (work.oldest_approval_ms or survey.taken_ms)) / 1000
         text = f"{work.approvals} messages wait for somebody's approval, the oldest for {oldest_s / 60:.0f} min"
         yield _hint("approvals", text, "sealbus approvals list")
-    for agent in survey.agents:
+    yield from _of_agents(survey)
+
+
+def _of_agents(survey: Survey) -> Iterator[CheckResult]:
+    # Anybody can make up names where there are no keys.
+    ill = [agent for agent in survey.agents if agent.health == "unhealthy" or agent.unwell]
+    for agent in ill[:_MOST_AGENTS]:
         if agent.health == "unhealthy":
             heard = "" if agent.heard_s_ago is None else f", heard {agent.heard_s_ago:.0f} s ago"
             yield _fault(
                 "agents", f"{agent.agent_id} is unhealthy{heard}", "look at its log: it is stuck, cut off or dead"
             )
-        elif agent.unwell:
+        else:
             text = f"{agent.unwell} of {agent.unwell + agent.instances} workers of {agent.agent_id} say they are stuck"
             yield _fault("agents", text, "its /healthz/live names the handler; end that worker: others go on")
+    if (more := len(ill) - _MOST_AGENTS) > 0:
+        yield _fault("agents", f"{more:,} more are unhealthy or stuck", "sealbus agents list")
+    size = survey.directory
+    if size.dropped:
+        text = f"{size.dropped:,} cards and heartbeats found no place: {size.agents:,} agents are known"
+        yield _hint("agents", text, "raise directory.max_agents, or find out who makes up names: sealbus agents list")
+    if size.refused:
+        text = f"{size.refused:,} cards and heartbeats were not believed: repeated later, forged, or of a wrong clock"
+        yield _hint(
+            "agents",
+            text,
+            "compare the clocks of the workers, and look who may write to the topics _directory and _heartbeats",
+        )
     healthy = sum(agent.is_healthy for agent in survey.agents)
     yield _ok("agents", f"{healthy} healthy")
 

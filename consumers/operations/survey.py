@@ -22,7 +22,7 @@ from consumers.approvals.state import APPROVAL_SAGA
 from consumers.inbox.open import inbox_url, is_missing_file, open_inbox
 from consumers.operations.letter_watch import LetterWatch, OpenLetters
 from consumers.sagas.store import ProcessStore
-from producers.directory.presence import AgentEntry
+from producers.directory.presence import AgentEntry, DirectorySize
 from producers.directory.view import Directory
 
 __all__ = [
@@ -86,6 +86,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     work: WorkState
     agents: tuple[AgentEntry, ...]
     held_up: tuple[HeldUp, ...] = ()
+    directory: DirectorySize = DirectorySize()
 
 
 class Surveyor:
@@ -113,6 +114,7 @@ class Surveyor:
             letters=await self.letters.look(),
             work=await self._work(),
             agents=tuple(each for each in await self._directory.find(healthy=None) if each.health != "gone"),
+            directory=self._directory.size,
         )
 
     async def _held_up(self, ranges: Mapping[tuple[str, int], PartitionRange]) -> tuple[HeldUp, ...]:
@@ -228,6 +230,7 @@ async def opened_surveyor(transport: Transport, settings: Settings, clock: Clock
         policy=trust.policy,
         clock=clock,
         healthy_s=settings.directory.healthy_s,
+        max_agents=settings.directory.max_agents,
     )
     try:
         yield Surveyor(transport, settings, directory, clock)

@@ -17,8 +17,8 @@ async def test_what_a_run_keeps_is_there_for_the_next_one(store: Store) -> None:
     assert await first.remembered(key()) == {}
     assert await first.remember(key(), token, "plan", b"one")
     assert await first.remember(key(), token, "plan", b"two")
-    assert await first.remember(key(), token, "other", b"three")
-    assert await first.remembered(key()) == {"plan": b"two", "other": b"three"}
+    assert await first.remember(key(), token, "other\0", b"three")
+    assert await first.remembered(key()) == {"plan": b"two", "other\0": b"three"}
     assert await first.remembered(key("another")) == {}
     await first.release(key(), token)
     again = (await claimed(first)).token
