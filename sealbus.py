@@ -45,6 +45,7 @@ from bus.errors import (  # noqa: E402
 from bus.payloads import rules  # noqa: E402
 from bus.payloads.dual_write import Also  # noqa: E402
 from bus.payloads.payload_types import payload  # noqa: E402
+from bus.payloads.upcasters import Upcaster  # noqa: E402
 from bus.protocol.envelope import Agent, Authority, Security  # noqa: E402
 
 # For programs written when messages had a policy of their own; both take a Retry now.
@@ -136,6 +137,7 @@ __all__ = [
     "UnexpectedReply",
     "UnreachableError",
     "Untrusted",
+    "Upcaster",
     "WrongLoopError",
     "answers",
     "cancelled",
