@@ -26,6 +26,10 @@ def _check_packages() -> None:
 
 
 _check_packages()
+if __name__ == "__main__":  # `python -m sealbus`, as an installed one has it
+    from consumers.cli import main
+
+    main(prog_name="sealbus")
 # In a wheel, too:
 
 from bus import dialects, vocabulary  # noqa: E402
@@ -35,6 +39,7 @@ from bus.errors import (  # noqa: E402
     ConfigurationError,
     ContractError,
     DependencyDown,
+    DialectError,
     InboxError,
     Reject,
     RetryLater,
@@ -109,6 +114,7 @@ __all__ = [
     "Context",
     "ContractError",
     "DependencyDown",
+    "DialectError",
     "Draft",
     "FilePolicy",
     "FileSigner",
