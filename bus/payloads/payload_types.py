@@ -39,6 +39,7 @@ from bus.payloads.known_fields import knows_field
 from bus.payloads.no_payload import name_missing, not_marked
 from bus.payloads.reading import read_untyped
 from bus.payloads.rules import Rule, check_rules, value_at, value_of
+from bus.payloads.safe_integers import has_open_integers, integers_checked
 from bus.payloads.upcasters import AnyUpcaster, Upcaster, converting
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing
 from bus.protocol.identifiers import is_message_type, is_schema_version
@@ -233,7 +234,10 @@ class PayloadType:
         reader = self.form.reader(described)
         self._decode = reader.read
         self._read_long = reader.read_long
-        self.encoder = Encoder(self.form, self.decode, self._decode)
+        if has_open_integers(described):
+            self._decode = integers_checked(reader.read, described)
+            self._read_long = integers_checked(reader.read_long, described)
+        self.encoder = Encoder(self.form, self.decode, reader.read)
         self._resolved = True
 
     def _decode_first(self, data: bytes) -> Any:
