@@ -31,7 +31,6 @@ __all__ = ["cancel", "chosen_process", "opened_store", "processes", "waits"]
 
 _ID_DIGITS: Final = 12
 _OVERDUE_MS: Final = 60_000
-_ALL_DIGITS: Final = 64
 _MOST_WHY: Final = 400
 _MOST_TOLD: Final = 60
 
@@ -264,8 +263,7 @@ async def _forced(store: ProcessStore, found: Process, why: str, *, keep_ms: int
 
 async def chosen_process(store: ProcessStore, digits: str) -> Process:
     """Return the process whose id begins with *digits*. Raises BusError."""
-    is_id = 0 < len(digits) <= _ALL_DIGITS and not set(digits.lower()) - set("0123456789abcdef")
-    found = await store.begins(digits.lower()) if is_id else []
+    found = await store.begins(digits)
     if len(found) == 1:
         return found[0]
     if not found:

@@ -8,6 +8,7 @@ Reads stand outside every transaction; writes are made in the transaction that a
 from __future__ import annotations
 
 import os
+import string
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -33,6 +34,7 @@ FIRST_AGAIN_MS: Final = 600_000
 """A wait whose nudge is in the log and that still stands is nudged again after so long, then after twice as long."""
 MOST_AGAIN_MS: Final = 86_400_000
 _SECRET_BYTES: Final = 32
+_ID_DIGITS: Final = 64
 
 _TABLES: Final = (
     """CREATE TABLE sealbus_processes (
@@ -206,7 +208,10 @@ class ProcessStore:
 
     async def begins(self, digits: str) -> list[Process]:
         """Return at most two processes of the namespace whose ids begin with the hexadecimal *digits*."""
-        low, high = bytes.fromhex(digits.ljust(64, "0")), bytes.fromhex(digits.ljust(64, "f"))
+        digits = digits.lower()
+        if not 0 < len(digits) <= _ID_DIGITS or set(digits) - set(string.hexdigits):
+            return []
+        low, high = bytes.fromhex(digits.ljust(_ID_DIGITS, "0")), bytes.fromhex(digits.ljust(_ID_DIGITS, "f"))
         rows = await self._read(
             f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.id >= $1 AND p.id <= $2 AND p.namespace = $3 LIMIT 2",
             low,
