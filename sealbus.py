@@ -26,6 +26,10 @@ def _check_packages() -> None:
 
 
 _check_packages()
+if __name__ == "__main__":  # `python -m sealbus`, as an installed one has it
+    from consumers.cli import main
+
+    main(prog_name="sealbus")
 # In a wheel, too:
 
 from bus import dialects, vocabulary  # noqa: E402
@@ -35,6 +39,7 @@ from bus.errors import (  # noqa: E402
     ConfigurationError,
     ContractError,
     DependencyDown,
+    DialectError,
     InboxError,
     Reject,
     RetryLater,
@@ -45,6 +50,7 @@ from bus.errors import (  # noqa: E402
 from bus.payloads import rules  # noqa: E402
 from bus.payloads.dual_write import Also  # noqa: E402
 from bus.payloads.payload_types import payload  # noqa: E402
+from bus.payloads.upcasters import Upcaster  # noqa: E402
 from bus.protocol.envelope import Agent, Authority, Security  # noqa: E402
 
 # For programs written when messages had a policy of their own; both take a Retry now.
@@ -108,6 +114,7 @@ __all__ = [
     "Context",
     "ContractError",
     "DependencyDown",
+    "DialectError",
     "Draft",
     "FilePolicy",
     "FileSigner",
@@ -136,6 +143,7 @@ __all__ = [
     "UnexpectedReply",
     "UnreachableError",
     "Untrusted",
+    "Upcaster",
     "WrongLoopError",
     "answers",
     "cancelled",

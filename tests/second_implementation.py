@@ -257,12 +257,22 @@ def is_agent(value: Any) -> bool:
     return True
 
 
+def is_glob(value: Any) -> bool:
+    if not is_text(value) or len(value) > 1_024:
+        return False
+    runs = re.findall("[*]+", value)
+    return len(runs) <= 8 and sum(len(run) >= 2 for run in runs) <= 3
+
+
 def is_authority(value: Any) -> bool:
-    lists = dict.fromkeys(
-        ("can_read", "can_write", "can_execute", "cannot_execute", "requires_human_approval"), is_strings
+    globs = dict.fromkeys(
+        ("can_read", "can_write", "can_execute"),
+        lambda some: isinstance(some, list) and len(some) <= 256 and all(map(is_glob, some)),
     )
+    lists = globs | dict.fromkeys(("cannot_execute", "requires_human_approval"), is_strings)
     check_members(value, {}, lists | {"decision_right": is_text, "max_side_effect": is_text})
-    return len(rfc8785.dumps(value)) <= 1_024
+    text = rfc8785.dumps(value)
+    return len(text) <= 1_024 and depth_of(text.decode()) <= 8
 
 
 def is_security(value: Any) -> bool:

@@ -37,3 +37,18 @@ def test_it_says_which_file_hides_a_package(tmp_path: Path, hidden: str) -> None
 def test_it_imports_quietly(tmp_path: Path) -> None:
     done = python(tmp_path, "import sealbus; print(len(sealbus.__all__) > 10)", str(ROOT))
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+@pytest.mark.medium
+def test_the_facade_is_the_command_line_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sealbus", "types", "list"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "task.request" in done.stdout, done.stderr) == (0, True, "")
+
+
+def test_what_the_dialects_raise_is_a_name_of_the_facade() -> None:
+    import sealbus
+
+    with pytest.raises(sealbus.DialectError):
+        sealbus.dialects.dialect("002").decode(b"{}")

@@ -23,6 +23,7 @@ from bus.protocol.reasons import GATES, gate_of
 from bus.protocol.signatures import Signature, parse_signature, sign, signing_input
 from bus.protocol.timestamps import parse_ms
 from bus.transports.base import Record
+from bus.trust.authority import exceeding_member
 from tests.vectors import make_vectors
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "envelopes.json").read_text())
@@ -255,3 +256,9 @@ def test_the_document_lists_every_gate_and_reason_in_order() -> None:
             if word in {reason for reasons in GATES.values() for reason in reasons}
         ]
         assert list(dict.fromkeys(words)) == list(GATES[row.split("`")[1]])
+
+
+@pytest.mark.parametrize("vector", VECTORS["narrowing"], ids=lambda vector: f"{vector['asked']}"[:60])
+def test_globs_of_an_authority_are_within_others(vector: dict[str, Any]) -> None:
+    found = exceeding_member({"can_read": vector["asked"]}, {"can_read": vector["granted"]})
+    assert (found is None) == vector["within"]

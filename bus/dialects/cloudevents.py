@@ -36,7 +36,7 @@ from bus.dialects.forms import UnfitValueError
 from bus.dialects.keeping import Target
 from bus.dialects.opened_message import open_message
 from bus.dialects.strict_json import read_object
-from bus.errors import DialectError
+from bus.errors import ContractError, DialectError
 from bus.payloads.payload_types import Registry
 from bus.protocol import canonical
 from bus.protocol.sealing import MAX_MESSAGE_BYTES, Message
@@ -76,8 +76,9 @@ def decode(
     *prefixes* are taken off types, such as `com.example.`.
     """
     tree = read_object(value)
-    if tree.get("datacontenttype") == WRAPPED:
-        return unwrap(tree, _read_base64(tree), prefixes)
+    if _is_wrapped(tree):
+        carried, pointer = _carried_in(tree)
+        return unwrap(tree, carried, pointer, prefixes)
     return read_open(tree, defaults, types, prefixes)
 
 
@@ -105,6 +106,45 @@ def encode(
     return target.finish()
 
 
+def _is_wrapped(tree: Mapping[str, Any]) -> bool:
+    media_type = tree.get("datacontenttype")
+    return isinstance(media_type, str) and media_type.partition(";")[0].strip().lower() == WRAPPED
+
+
+def _carried_in(tree: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return the value of the record in a structured event, and where it stands.
+
+    We write base64. A relay that had it in its hands as text writes `data`, the text or what it has read there as JSON.
+    """
+    if "data" not in tree:
+        return _read_base64(tree), "/data_base64"
+    if "data_base64" in tree:
+        raise DialectError("/data", shown(tree["data"]), "data_base64 alone")
+    data = tree["data"]
+    if isinstance(data, str):
+        return _restored(data.encode()), "/data"
+    if isinstance(data, dict):
+        return canonical.encode_parsed(data), "/data"
+    raise DialectError("/data", shown(data), "the value of a record as text")
+
+
+def _restored(body: bytes) -> bytes:
+    """Return the value of a record of which somebody on the way may have read the JSON and written it again.
+
+    What is sealed is the canonical form, so that hashes and signature say whether it is the same.
+    """
+    try:
+        tree = canonical.parse(body)
+    except ContractError:
+        return body
+    if canonical.is_canonical(body, tree):
+        return body
+    try:
+        return canonical.encode_parsed(read_object(body))
+    except DialectError as error:
+        raise DialectError(f"/data{error.pointer}", error.found, error.expected, error.reason) from None
+
+
 def _read_base64(tree: Mapping[str, Any]) -> bytes:
     text = tree.get("data_base64", MISSING)
     if not isinstance(text, str):
@@ -130,8 +170,8 @@ def decode_binary(
     tree = _attributes(headers)
     if body is None:
         raise DialectError("/data", "null", "an event, which a record without a value is not")
-    if tree.get("datacontenttype") == WRAPPED:
-        return unwrap(tree, body, prefixes)
+    if _is_wrapped(tree):
+        return unwrap(tree, _restored(body), "/data", prefixes)
     try:
         data = read_object(body)
     except DialectError as error:

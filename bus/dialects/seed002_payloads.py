@@ -94,9 +94,32 @@ _CODE: Final = re.compile(r"[A-Z][A-Z0-9_]*[A-Z0-9]\Z")
 _MOST_METHOD: Final = 128
 _MOST_TEXT: Final = 500
 
+_NOT_IN_CODES: Final = re.compile("[^A-Z0-9]+")
+_KNOWN_CODE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,62}[A-Z0-9]\Z")
+_MOST_CODE: Final = 64
+
+
+def _as_code(text: Any) -> str:
+    """Return the code of an error that is named in any words, as the schema of a response allows."""
+    said: str = LONG.read(text)
+    if _KNOWN_CODE.match(said):
+        return said
+    derived = _NOT_IN_CODES.sub("_", said.upper()).strip("_")[:_MOST_CODE].rstrip("_")
+    if not _KNOWN_CODE.match(derived):
+        derived = f"ERROR_{derived}"[:_MOST_CODE].rstrip("_")
+    return derived
+
+
+def _as_text(text: Any) -> str:
+    said: str = LONG.read(text)
+    return said or "no message"
+
+
 _METHOD: Final = matching("a text of 1 to 128 characters", lambda text: 0 < len(text) <= _MOST_METHOD)
 _ERROR_TEXT: Final = matching("a text of 1 to 500 characters", lambda text: 0 < len(text) <= _MOST_TEXT)
 _ERROR_CODE: Final = matching("an upper-case code such as RATE_LIMIT_EXCEEDED", _CODE.match)
+_ANY_CODE: Final = Form(LONG.expected, _as_code, lambda code: code)
+_ANY_TEXT: Final = Form(LONG.expected, _as_text, lambda text: text)
 _STATUS: Final = one_of(("success", "error"))
 _HEALTH: Final = one_of(("healthy", "unhealthy"))
 _FILTER: Final = one_of(("healthy", "unhealthy", "all"))
@@ -199,7 +222,7 @@ def _read_response(source: Source, _head: MessageHead) -> dict[str, Any]:
         data["data"] = content
     error = source.optional_inside("error")
     if error is not None:
-        data["error"] = {"code": error.required("code", TEXT), "message": error.required("message", TEXT)}
+        data["error"] = {"code": error.required("code", _ANY_CODE), "message": error.required("message", _ANY_TEXT)}
         _read_extras(error, data["error"])
         error.refuse_rest()
     return data
@@ -227,8 +250,8 @@ def _write_response(opened: OpenedMessage, target: Target, saying: SayingAs) -> 
     part.put("data", OBJECT, data.get("data"))
     if error is not None:
         inner = part.inside("error")
-        inner.put("code", TEXT, error["code"])
-        inner.put("message", TEXT, error["message"])
+        inner.put("code", _ANY_CODE, error["code"])
+        inner.put("message", _ANY_TEXT, error["message"])
         inner.put("details", OBJECT, error.get("details"))
         inner.put("retry_after", _RETRY_AFTER, error.get("retry_after_s"))
     return True

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from bus.evolution.versions import SchemaVersion
+from bus.protocol.canonical_numbers import SAFE_INTEGER
 
 __all__ = ["Bump", "SchemaChange", "compare", "needed_bump", "version_for"]
 
@@ -42,6 +43,7 @@ _TERMS: Final[Mapping[str, Bump]] = {
 }
 _FEWER_IS_MINOR: Final = "needs"
 _MORE_IS_MINOR: Final = "critical"
+_INTEGERS: Final = {"minimum": -SAFE_INTEGER, "maximum": SAFE_INTEGER}
 _BOUNDING: Final = frozenset({"boolean", "integer", "number"})
 """The types of flags and limits, which may narrow what a message asks for."""
 
@@ -199,8 +201,11 @@ def _enumeration(old: Mapping[str, Any], new: Mapping[str, Any], pointer: str) -
 
 def _limits(old: Mapping[str, Any], new: Mapping[str, Any], pointer: str) -> Iterator[SchemaChange]:
     skipped = {*_WORDS, *_NAMED, *_MARKS, "type", "items", "anyOf", "prefixItems", "$ref"}
+    # What was published before exports wrote the limits that every integer has.
+    implied = _INTEGERS if old.get("type") == "integer" else {}
     for word in sorted({*old, *new} - skipped):
-        before, after = _described(old.get(word)), _described(new.get(word))
+        before = _described(old.get(word, implied.get(word)))
+        after = _described(new.get(word, implied.get(word)))
         if before == after or (word == "additionalProperties" and isinstance(before, dict) and isinstance(after, dict)):
             continue
         if word in ("allOf", "x-sealbus-rules"):

@@ -100,6 +100,8 @@ def _judged(
         return "broken", f"{change.kind} at {change.pointer or '/'} asks for {bump}: {least} instead of {own}"
     if own.major > base.major and not all(step in kind.upcasters for step in range(base.major, own.major)):
         return "ok", f"but no upcaster reads {base.major}.x: readers refuse what old publishers send"
+    if own.major > base.major and kind.older(base.major) is None:
+        return "ok", f"but nothing judges {base.major}.x before it is upcast: write Upcaster(Older, function)"
     return "ok", f"{bump} change"
 
 

@@ -15,6 +15,7 @@ from msgspec import inspect
 from bus.payloads import rules
 from bus.payloads.described_types import NAMED, default_of, fields_of, walk
 from bus.payloads.payload_types import PayloadType
+from bus.protocol.canonical_numbers import SAFE_INTEGER
 
 __all__ = ["DIALECT", "Shape", "portable", "schema_id", "schema_of", "shape_of"]
 
@@ -106,15 +107,39 @@ def _structs(cls: Any) -> list[inspect.StructType]:
 
 
 def portable(value: Any) -> Any:
-    r"""Return *value* with patterns that end as those of other languages do: `$` there means `\Z` here."""
-    if isinstance(value, dict):
-        return {
-            key: item.removesuffix(r"\Z") + "$"
-            if key == "pattern" and isinstance(item, str) and item.endswith(r"\Z")
-            else portable(item)
-            for key, item in value.items()
-        }
-    return [portable(item) for item in value] if isinstance(value, list | tuple) else value
+    r"""Return schema *value* as other languages read it.
+
+    Patterns end as theirs do: `$` there means `\Z` here. Every integer has limits, of its own or those of a double.
+    """
+    if isinstance(value, list | tuple):
+        return [portable(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: _portable_member(key, item) for key, item in value.items()}
+    return made | _limits_of(made) if made.get("type") == "integer" else made
+
+
+def _portable_member(key: str, item: Any) -> Any:
+    if key in _NAMED:
+        return {name: portable(schema) for name, schema in item.items()}
+    if key == "pattern" and item.endswith(r"\Z"):
+        return item.removesuffix(r"\Z") + "$"
+    return item if key in _VALUES else portable(item)
+
+
+_NAMED: Final = frozenset({"properties", "$defs"})
+"""The members of a schema that hold schemas by name."""
+_VALUES: Final = frozenset({"default", "const", "enum", "examples"})
+"""The members of a schema that hold values of the type, and no schemas."""
+
+
+def _limits_of(schema: dict[str, Any]) -> dict[str, int]:
+    found = {}
+    if "exclusiveMinimum" not in schema:
+        found["minimum"] = max(schema.get("minimum", -SAFE_INTEGER), -SAFE_INTEGER)
+    if "exclusiveMaximum" not in schema:
+        found["maximum"] = min(schema.get("maximum", SAFE_INTEGER), SAFE_INTEGER)
+    return found
 
 
 def _mentions(value: Any, reference: str) -> bool:

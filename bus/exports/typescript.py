@@ -19,6 +19,7 @@ from bus.exports.json_schema import Shape, shape_of
 from bus.payloads import rules
 from bus.payloads.described_types import walk
 from bus.payloads.payload_types import PayloadType
+from bus.protocol.canonical_numbers import SAFE_INTEGER
 
 __all__ = ["typescript_of", "write_package"]
 
@@ -159,12 +160,15 @@ def _text(kind: inspect.StrType) -> str:
 
 def _number(kind: inspect.IntType | inspect.FloatType) -> str:
     schema = "z.number()"
-    for word, bound in (("gte", kind.ge), ("gt", kind.gt), ("lte", kind.le), ("lt", kind.lt)):
+    least, most = kind.ge, kind.le
+    if isinstance(kind, inspect.IntType):
+        least = max(least if least is not None else -SAFE_INTEGER, -SAFE_INTEGER) if kind.gt is None else least
+        most = min(most if most is not None else SAFE_INTEGER, SAFE_INTEGER) if kind.lt is None else most
+    for word, bound in (("gte", least), ("gt", kind.gt), ("lte", most), ("lt", kind.lt)):
         if bound is not None:
             schema += f".{word}({json.dumps(bound)})"
     if kind.multiple_of is not None:
         schema += f".multipleOf({json.dumps(kind.multiple_of)})"
-    # zod's int() is that of safe integers, and 1e20 is an integer in JSON.
     return schema + (".refine(Number.isInteger)" if isinstance(kind, inspect.IntType) else "")
 
 

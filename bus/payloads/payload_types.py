@@ -39,6 +39,8 @@ from bus.payloads.known_fields import knows_field
 from bus.payloads.no_payload import name_missing, not_marked
 from bus.payloads.reading import read_untyped
 from bus.payloads.rules import Rule, check_rules, value_at, value_of
+from bus.payloads.safe_integers import has_open_integers, integers_checked
+from bus.payloads.upcasters import AnyUpcaster, Upcaster, converting
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing
 from bus.protocol.identifiers import is_message_type, is_schema_version
 from bus.protocol.sealing import Message
@@ -63,8 +65,6 @@ def raised_risk(kind: PayloadType | None, high: Collection[str]) -> Risk:
     """Return the risk of *kind*, None being an unknown type; the types in *high* are of high risk whatever they say."""
     return "medium" if kind is None else "high" if kind.name in high else kind.risk
 
-
-Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 _MARK = "__sealbus_payload__"
 _MAX_MAJOR_DIGITS = 9
@@ -112,7 +112,7 @@ class PayloadType:
         risk: Risk,
         *,
         sign: bool,
-        upcasters: Mapping[int, Upcaster],
+        upcasters: Mapping[int, AnyUpcaster],
         terms: EnvelopeTerms = NO_TERMS,
         rules: tuple[Rule, ...] = (),
         also: Also[Any] | None = None,
@@ -178,6 +178,14 @@ class PayloadType:
         major = _major(version)
         return major == self.major or self._first_missing(major) is None
 
+    def older(self, major: int) -> PayloadType | None:
+        """Return the type in the older *major*, by which its data are judged; None where an upcaster names no class."""
+        upcaster = self.upcasters.get(major)
+        if isinstance(upcaster, Upcaster):
+            return payload_type(upcaster.older)
+        also = None if self.also is None else payload_type(self.also.older)
+        return also if also is not None and also.major == major else None
+
     def _first_missing(self, major: int) -> int | None:
         """Return the first major without the upcaster that leads from *major* to the own one; None where none lacks."""
         if major > self.major:
@@ -226,7 +234,10 @@ class PayloadType:
         reader = self.form.reader(described)
         self._decode = reader.read
         self._read_long = reader.read_long
-        self.encoder = Encoder(self.form, self.decode, self._decode)
+        if has_open_integers(described):
+            self._decode = integers_checked(reader.read, described)
+            self._read_long = integers_checked(reader.read_long, described)
+        self.encoder = Encoder(self.form, self.decode, reader.read)
         self._resolved = True
 
     def _decode_first(self, data: bytes) -> Any:
@@ -311,20 +322,38 @@ class PayloadType:
         Raises ContractError: `unsupported_version`, `schema_violation`, `semantic_violation`, `critical_field`.
         """
         metadata = message.metadata
-        if metadata.schema_version == self.version or (major := _major(metadata.schema_version)) == self.major:
-            proven = message.payload
-            data = message.data
-            opened = proven if proven is not None and proven.__class__ is self.cls else self.decode(data)
-        else:
-            data = self._upcast(message.data, major, metadata.schema_version)
-            opened = self.decode(data)
+        if metadata.schema_version != self.version and (major := _major(metadata.schema_version)) != self.major:
+            return self._open_older(message, major)
+        proven = message.payload
+        data = message.data
+        opened = proven if proven is not None and proven.__class__ is self.cls else self.decode(data)
         if self.rules or self.terms is not NO_TERMS:
             self.check(opened, data, metadata, message.routing)
         if metadata.critical_fields is not None:
             self.check_critical(metadata.critical_fields)
         return opened
 
-    def _upcast(self, data: bytes, major: int, version: str) -> bytes:
+    def _open_older(self, message: Message, major: int) -> Any:
+        """Return the payload of *message*, which its own version has judged, upcast to this one."""
+        metadata, data = message.metadata, message.data
+        self._check_reads(major, metadata.schema_version)
+        older = self.older(major)
+        if older is None:
+            opened = self.decode(upcast := self._upcast(data, major, metadata.schema_version))
+            self.check(opened, upcast, metadata, message.routing)
+            if metadata.critical_fields is not None:
+                self.check_critical(metadata.critical_fields)
+            return opened
+        judged = older.decode(data)
+        older.check(judged, data, metadata, message.routing)
+        if metadata.critical_fields is not None:
+            older.check_critical(metadata.critical_fields)
+        # Of what its version does not know, the next one might take a part for something else.
+        opened = self.decode(upcast := self._upcast(older.encode(judged), major, metadata.schema_version))
+        check_rules(self.rules, opened, upcast)
+        return opened
+
+    def _check_reads(self, major: int, version: str) -> None:
         # Checked first: no object is built from data that no upcaster here understands.
         if (missing := self._first_missing(major)) is not None:
             text = f"version {version} of {self.name} is not understood here ({self.version}): "
@@ -334,12 +363,14 @@ class PayloadType:
                 else f"no upcaster leads from {missing} to {missing + 1}: @payload(..., upcasters={{{missing}: ...}})"
             )
             raise ContractError(text, "/metadata/schema_version", "unsupported_version")
+
+    def _upcast(self, data: bytes, major: int, version: str) -> bytes:
         _check_weight(_UNTYPED, data)
         with _uncollected():
             content = read_untyped(data)
         for step in range(major, self.major):
             try:
-                content = self.upcasters[step](content)
+                content = converting(self.upcasters[step])(content)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -391,7 +422,7 @@ def payload(
     version: str = "1.0.0",
     risk: Risk = "medium",
     sign: bool = True,
-    upcasters: Mapping[int, Upcaster] | None = None,
+    upcasters: Mapping[int, AnyUpcaster] | None = None,
     performative: Spoken | None = None,
     needs: tuple[str, ...] = (),
     ttl_s: float | None = None,
@@ -416,8 +447,9 @@ def payload(
     the same bytes, and faults the same words: agents need not know of each other which they use.
 
     *name* is lower-case segments joined by dots; each type has a topic of its own. A *version* with another first
-    number is another schema: workers refuse it, unless *upcasters* maps an older first number to a function that turns
-    its data (a dict) into the next one's.
+    number is another schema: workers refuse it, unless *upcasters* maps an older first number to an
+    `Upcaster(Older, function)`: the class judges the data of its version, and the function turns them (a dict) into the
+    next one's. A function alone is given data that nothing has judged.
 
     *risk* says how much proof receivers ask for: "low" (no history), "medium" (the chain of causes), "high" (a
     signature as well, which needs a signer). *sign* False: not signed at low risk although there is a signer.
@@ -476,6 +508,8 @@ def payload(
     leaving = deprecations_of(name, deprecated or {})
     if also is not None:
         _check_also(also, name, version)
+    for step, upcaster in (upcasters or {}).items():
+        _check_upcaster(upcaster, step, name)
 
     def mark(cls: _Class) -> _Class:
         kind = PayloadType(
@@ -506,6 +540,16 @@ def _check_also(also: Also[Any], name: str, version: str) -> None:
     if older.name != name or older.major >= _major(version):
         raise ContractError(
             f"@payload({name!r}): also names {older.name} {older.version}, not an older major of {name} {version}"
+        )
+
+
+def _check_upcaster(upcaster: object, step: int, name: str) -> None:
+    if not isinstance(upcaster, Upcaster):
+        return
+    older = payload_type(upcaster.older)
+    if older.name != name or older.major != step:
+        raise ContractError(
+            f"@payload({name!r}): upcasters[{step}] reads {older.name} {older.version}, not {step}.x.y of {name}"
         )
 
 

@@ -15,7 +15,8 @@ import msgspec
 
 from bus.errors import ContractError
 from bus.protocol import native_links
-from bus.protocol.canonical import escape_pointer_token
+from bus.protocol.authority_globs import MAX_GLOBS, glob_fault
+from bus.protocol.canonical import MAX_DEPTH, escape_pointer_token
 from bus.protocol.canonical_numbers import SAFE_INTEGER
 from bus.protocol.envelope import (
     Addressee,
@@ -48,6 +49,7 @@ __all__ = [
     "MAX_LINKS",
     "MAX_PARENTS",
     "check_authority",
+    "check_globs",
     "check_metadata",
     "check_plain",
     "check_routing",
@@ -60,8 +62,12 @@ MAX_INTENT = 200
 MAX_PRIORITY = 9
 MAX_ATTEMPTS = 100
 MAX_AUTHORITY = 1_024
+MAX_AUTHORITY_DEPTH = 8
+"""How deep an authority nests, itself included: what a message may carry, the links of its children may, too."""
 MAX_POINTERS = 64
 MAX_POINTER = 1_024
+
+_GLOBS = ("can_execute", "can_read", "can_write")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -113,6 +119,7 @@ def _check_other_version(other: OtherVersion) -> None:
 def _optional_metadata(metadata: Metadata) -> None:
     if metadata.authority is not None:
         _check_size(_encode(metadata.authority), "/metadata/authority")
+        check_globs(metadata.authority, "/metadata/authority")
     _optional_ids(metadata)
     if metadata.sequence is not None:
         _count(metadata.sequence, "/metadata/sequence")
@@ -149,14 +156,29 @@ def _optional_ids(metadata: Metadata) -> None:
 def check_authority(authority: dict[str, Any], pointer: str) -> None:
     """Raise ContractError unless *authority*, as sealed, is well-formed.
 
-    That is: known members of the right types, no value that is illegal outside data, at most 1 KiB.
+    That is: known members of the right types, globs of the right form, no value that is illegal outside data, at most
+    1 KiB and 8 levels.
     """
-    check_plain(authority, pointer)
+    check_plain(authority, pointer, MAX_AUTHORITY_DEPTH)
     try:
-        msgspec.convert(authority, Authority)
+        known = msgspec.convert(authority, Authority)
     except msgspec.ValidationError as error:
         raise translate(error, base=pointer) from error
     _check_size(_encode(authority), pointer)
+    check_globs(known, pointer)
+
+
+def check_globs(authority: Authority, pointer: str) -> None:
+    """Raise ContractError for a list of globs that is too long, or a glob that a gate could not compare."""
+    for name in _GLOBS:
+        globs = getattr(authority, name)
+        if globs is None:
+            continue
+        if len(globs) > MAX_GLOBS:
+            raise ContractError(f"has {len(globs)} globs, at most {MAX_GLOBS} are allowed", f"{pointer}/{name}")
+        for index, glob in enumerate(globs):
+            if (fault := glob_fault(glob)) is not None:
+                raise ContractError(fault, f"{pointer}/{name}/{index}")
 
 
 def _check_size(authority: bytes, pointer: str) -> None:
@@ -164,17 +186,19 @@ def _check_size(authority: bytes, pointer: str) -> None:
         raise ContractError(f"takes {len(authority)} bytes, at most {MAX_AUTHORITY} are allowed", pointer)
 
 
-def check_plain(value: object, pointer: str) -> None:
+def check_plain(value: object, pointer: str, depth: int = MAX_DEPTH) -> None:
     """Raise ContractError unless *value* holds only strings, safe integers, booleans, arrays and objects.
 
-    Floats and null are illegal in the three layers beside data.
+    Floats and null are illegal in the three layers beside data. Objects and arrays nest at most *depth* levels.
     """
+    if not depth and isinstance(value, dict | list):
+        raise ContractError("is nested too deep", pointer)
     if isinstance(value, dict):
         for name, member in value.items():
-            check_plain(member, f"{pointer}/{escape_pointer_token(name)}")
+            check_plain(member, f"{pointer}/{escape_pointer_token(name)}", depth - 1)
     elif isinstance(value, list):
         for index, member in enumerate(value):
-            check_plain(member, f"{pointer}/{index}")
+            check_plain(member, f"{pointer}/{index}", depth - 1)
     elif value is None or isinstance(value, float):
         raise ContractError("null and fractions have no place outside data", pointer)
     elif isinstance(value, int) and not -SAFE_INTEGER <= value <= SAFE_INTEGER:

@@ -220,7 +220,10 @@ class Admission:
             return
         labels = effective_labels(message, self._label_rules(rules))
         judged = _Judged(message, kind, payload, labels, rules, "topic")
+        if not says_nothing(message):
+            self._check_chain(message, rules)
         self._check_reply_to(message, rules)
+        _check_query(message)
         recipient = message.metadata.recipient
         if recipient is not None and recipient.id is not None:
             clearance = rules.agent(recipient.id).clearance
@@ -364,8 +367,7 @@ class Admission:
         sender = message.metadata.sender.id if self._is_proven(message) else None
         self._require(self._request("publish", sender, judged), judged)
         self._check_reply_to(message, rules)
-        if message.metadata.performative == "query" and _acts(message):
-            raise _refused("a query reads, and this one's authority does more", "/metadata/authority")
+        _check_query(message)
         links = message.verification.proof_chain or ()
         successors = [*(link.statement for link in links[1:]), message.statement]
         for link, successor in zip(links, successors, strict=False):
@@ -618,9 +620,11 @@ def _check_classification(message: Message) -> None:
         highest, above = rank, link.data_classification
 
 
-def _acts(message: Message) -> bool:
+def _check_query(message: Message) -> None:
     authority = message.metadata.authority
-    return authority is not None and bool(authority.can_write or authority.can_execute)
+    acts = authority is not None and bool(authority.can_write or authority.can_execute)
+    if acts and message.metadata.performative == "query":
+        raise _refused("a query reads, and this one's authority does more", "/metadata/authority")
 
 
 def _resource(kind: PayloadType | None, payload: object) -> str:

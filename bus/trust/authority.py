@@ -13,8 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from bus.errors import ContractError
+from bus.protocol.authority_globs import first_outside
 from bus.protocol.envelope import Authority
-from bus.trust.globs import compile_globs, first_outside, glob_fault
+from bus.protocol.envelope_rules import check_globs
 from bus.trust.labels import SIDE_EFFECTS
 
 __all__ = ["Granted", "exceeding_member", "members_of", "narrowed", "received_authority", "to_authority"]
@@ -24,9 +25,6 @@ Granted = Mapping[str, Any]
 
 _ALLOWING: Final = ("can_execute", "can_read", "can_write")
 _FORBIDDING: Final = ("cannot_execute", "requires_human_approval")
-# A chain of 16 links with hostile globs must not hold up the loop: what is harder to include counts as outside.
-_MOST_STATES: Final = 500
-_MOST_STARRED: Final = 12
 _POINTER: Final = "/metadata/authority"
 
 
@@ -58,7 +56,7 @@ def exceeding_member(asked: Granted, granted: Granted) -> tuple[str, str] | None
     """
     for member in _ALLOWING:
         if member in asked and member in granted:
-            glob = _first_outside(_globs(asked[member]), _globs(granted[member]))
+            glob = first_outside(asked[member], granted[member])
             if glob is not None:
                 return member, f"{glob!r} is not within {list(granted[member])}"
     if "max_side_effect" in asked and "max_side_effect" in granted:
@@ -77,9 +75,12 @@ def exceeding_member(asked: Granted, granted: Granted) -> tuple[str, str] | None
 def narrowed(asked: Authority | None, granted: Granted) -> Authority | None:
     """Return the authority that a message carries whose sender asks for *asked* and was given *granted*.
 
-    What is left out is inherited, and what forbids is joined. Raises ContractError (`unauthorized`) for what exceeds.
+    What is left out is inherited, and what forbids is joined. Raises ContractError for globs in another form
+    (`malformed`), and for what exceeds (`unauthorized`).
     """
     wanted = members_of(asked)
+    if asked is not None:
+        check_globs(asked, _POINTER)
     found = exceeding_member(wanted, granted)
     if found is not None:
         member, text = found
@@ -111,24 +112,6 @@ def members_of(authority: Authority | None) -> Granted:
     """Return what *authority* says, by member."""
     given: dict[str, Any] = {} if authority is None else msgspec.structs.asdict(authority)
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _first_outside(inner: list[str], outer: list[str]) -> str | None:
-    """Return the first of *inner* that is not within *outer*.
-
-    Beyond 12 globs with stars in *outer* only those that stand in it word for word, or match without a star, are.
-    """
-    starred = [glob for glob in outer if "*" in glob]
-    if len(starred) <= _MOST_STARRED:
-        return first_outside(inner, outer, most_states=_MOST_STATES)
-    known = set(outer)
-    left = [glob for glob in inner if glob not in known]
-    matcher = compile_globs([glob for glob in outer if glob_fault(glob) is None])
-    return next((glob for glob in left if "*" in glob or not matcher.match(glob)), None)
-
-
-def _globs(value: Any) -> list[str]:
-    return [str(item) for item in value]
 
 
 def _rank(word: Any) -> int:

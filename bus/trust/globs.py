@@ -1,9 +1,9 @@
-"""Globs: the only patterns of the policy and of authority, and the automata behind them. Pure.
+"""Globs: the only patterns of the policy, and the automata behind them. Pure.
 
-Owns their form, matching many of them at once, and language inclusion. One rule for agent ids, types, groups,
-namespaces and resources, that of VOCABULARY.md: `*` stands for any text without `/`; `**` for any text at all. Both
-match the empty text. A glob has at most 4 stars (`**` is two of them) and 256 characters; every other character means
-itself. Matching never goes back: its time is linear in the text.
+Owns their form and matching many of them at once; the globs of authority are `bus.protocol.authority_globs`'s. One rule
+for agent ids, types, groups, namespaces and resources, that of VOCABULARY.md: `*` stands for any text without `/`; `**`
+for any text at all. Both match the empty text. A glob has at most 4 stars (`**` is two of them) and 256 characters;
+every other character means itself. Matching never goes back: its time is linear in the text.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ __all__ = [
     "GlobMatcher",
     "common_text",
     "compile_globs",
-    "first_outside",
     "glob_fault",
     "unlisted_letter",
-    "witness_outside",
 ]
 
 SEPARATORS: Final = frozenset("/")
@@ -216,78 +214,6 @@ class GlobMatcher:
 def compile_globs(globs: Sequence[str]) -> GlobMatcher:
     """Return the matcher of *globs*; ConfigurationError names one that is none."""
     return GlobMatcher(globs)
-
-
-def first_outside(inner: Sequence[str], outer: Sequence[str], *, most_states: int = _MAX_SEARCHED) -> str | None:
-    """Return the first of *inner* that matches a text which none of *outer* matches; None: all are included.
-
-    A glob of *inner* that is malformed counts as outside, a malformed one of *outer* grants nothing. A question whose
-    answer takes more than *most_states* is answered with "outside".
-    """
-    granted = [glob for glob in outer if glob_fault(glob) is None]
-    for glob in inner:
-        if glob in granted or _ALL in granted:
-            if glob_fault(glob) is None:
-                continue
-            return glob
-        try:
-            if witness_outside([glob], granted, most_states=most_states) is not None:
-                return glob
-        except ConfigurationError:
-            return glob
-    return None
-
-
-def witness_outside(inner: Sequence[str], outer: Sequence[str], *, most_states: int = _MAX_SEARCHED) -> str | None:
-    """Return a text that a glob of *inner* matches and none of *outer*; None: there is none.
-
-    Raises ConfigurationError where a glob is none, or the search would take more than *most_states*.
-    """
-    granted = GlobAutomaton(outer)
-    letter = unlisted_letter([*inner, *outer])
-    for glob in inner:
-        found = _escape(GlobAutomaton([glob]), granted, letter, most_states)
-        if found is not None:
-            return found
-    return None
-
-
-def _escape(asked: GlobAutomaton, granted: GlobAutomaton, other: str, most_states: int) -> str | None:
-    """Search a text that leads *asked* to its end and *granted* to none, shortest first.
-
-    Of two states with one position of *asked*, the one with fewer positions of *granted* is the harder to include; the
-    other is left out (an antichain).
-    """
-    hardest: dict[int, list[frozenset[int]]] = {}
-    waiting: deque[tuple[int, Positions, str]] = deque()
-    searched = 0
-
-    def visit(places: Positions, covering: Positions, text: str) -> None:
-        nonlocal searched
-        if granted.takes_all(covering):
-            return
-        cover = frozenset(covering)
-        for place in places:
-            seen = hardest.setdefault(place, [])
-            if any(one <= cover for one in seen):
-                continue
-            seen[:] = [one for one in seen if not cover <= one]
-            seen.append(cover)
-            waiting.append((place, covering, text))
-            searched += 1
-        if searched > most_states:
-            raise ConfigurationError("these globs are too entangled to compare: use fewer with ** in them")
-
-    visit(asked.start, granted.start, "")
-    while waiting:
-        place, covering, text = waiting.popleft()
-        if asked.accepted((place,)) and not granted.accepted(covering):
-            return text
-        for letter in sorted(asked.asked((place,)) or {*granted.asked(covering), *SEPARATORS, other}):
-            places = asked.step((place,), letter)
-            if places:
-                visit(places, granted.step(covering, letter), text + letter)
-    return None
 
 
 def common_text(lists: Sequence[Collection[str]]) -> str | None:

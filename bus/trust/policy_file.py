@@ -17,6 +17,7 @@ import msgspec
 
 from bus.errors import ConfigurationError
 from bus.nearest import nearest
+from bus.protocol import authority_globs
 from bus.protocol.envelope import Authority, Performative
 from bus.protocol.identifiers import is_text_id
 from bus.trust.facts import ACTIONS, INTERPRETERS, AgentFacts
@@ -198,14 +199,18 @@ class _Table:
                 self.refuse(key, "names of 1 to 256 characters without stars: they are compared as a whole")
         return listed
 
-    def globs(self, key: str, *, empty: bool = False) -> tuple[str, ...] | None:
+    def globs(
+        self, key: str, *, empty: bool = False, fault_of: Callable[[str], str | None] = glob_fault
+    ) -> tuple[str, ...] | None:
         listed = self.texts(key, "a glob or a list of globs")
         for one in listed or ():
-            self.check_glob(key, one, empty=empty)
+            self.check_glob(key, one, empty=empty, fault_of=fault_of)
         return listed
 
-    def check_glob(self, key: str, glob: str, *, empty: bool = False) -> None:
-        if (fault := glob_fault(glob)) is not None:
+    def check_glob(
+        self, key: str, glob: str, *, empty: bool = False, fault_of: Callable[[str], str | None] = glob_fault
+    ) -> None:
+        if (fault := fault_of(glob)) is not None:
             raise ConfigurationError(f"{self.place}: {key}: {glob[:80]!r} {fault}")
         if not (is_text_id(glob) or (empty and not glob)):
             self.refuse(key, "globs without control and format characters")
@@ -297,10 +302,13 @@ def _read_authority(table: _Table) -> Authority | None:
     if not isinstance(value, dict):
         table.refuse("authority", "a table: { can_read = [...], max_side_effect = ... }")
     inner = _Table(value, f"{table.place}: authority", Authority.__struct_fields__)
-    lists = ("can_read", "can_write", "can_execute", "cannot_execute", "requires_human_approval")
     said: dict[str, Any] = {}
-    for key in lists:
+    for key in ("can_read", "can_write", "can_execute"):
         # An empty list says "nothing", so unlike elsewhere it is a value.
+        said[key] = () if inner.values.get(key) == [] else inner.globs(key, fault_of=authority_globs.glob_fault)
+        if len(said[key] or ()) > authority_globs.MAX_GLOBS:
+            inner.refuse(key, f"at most {authority_globs.MAX_GLOBS} globs")
+    for key in ("cannot_execute", "requires_human_approval"):
         said[key] = () if inner.values.get(key) == [] else inner.globs(key)
     return Authority(
         **said,

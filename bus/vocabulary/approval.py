@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+import re
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from msgspec import Meta
 
 from bus.payloads.envelope_terms import ByField
 from bus.payloads.payload_types import payload
 from bus.payloads.rules import All, Computed, Either, Has, Is, Not, Rule, Size, when
+from bus.payloads.upcasters import Upcaster
 from bus.protocol import canonical
+from bus.protocol.identifiers import is_text_id
 from bus.vocabulary.forms import (
     Glob,
     Hash,
@@ -96,16 +99,44 @@ def has_unbound_ref(action: dict[str, Any]) -> bool:
     return False
 
 
+@payload("approval.request", version="1.0.0", performative="propose", ttl_s=3600)
+class ApprovalRequest1(Value, frozen=True, kw_only=True):
+    """Accepted from older senders, not made any more."""
+
+    request_id: Text
+    action: Text
+    resource: Resource
+    reason: Text
+    context: Object | None = None
+    timeout_seconds: Positive = 3600
+    risk_level: Literal["low", "medium", "high"] | None = None
+
+
+_NOT_IN_WORDS: Final = re.compile("[^a-z0-9]+")
+_WORD_LENGTH: Final = 64
+
+
 def _with_action(data: dict[str, Any]) -> dict[str, Any]:
-    """Upcast 1.0.0: its action becomes the type, and its reason the description, of an action packet."""
-    action = {"type": data["action"], "description": data["reason"], "resource": data["resource"]}
+    """Upcast 1.0.0: its action becomes the type, and its reason the description, of an action packet.
+
+    An action that is no word is told in the description. An id that is none of today's is known by its hash.
+    """
+    said, reason = data["action"], data["reason"]
+    words = _NOT_IN_WORDS.sub("_", said.lower()).strip("_")[:_WORD_LENGTH]
+    is_word = re.fullmatch("[a-z][a-z0-9_]*", said) is not None and len(said) <= _WORD_LENGTH
+    action = {
+        "type": said if is_word else words if re.match("[a-z]", words) else "action",
+        "description": reason if is_word else f"{said}: {reason}",
+        "resource": data["resource"],
+    }
+    identity = data["request_id"]
     return {
-        "approval_id": data["request_id"],
+        "approval_id": identity if is_text_id(identity) else canonical.digest(identity.encode()),
         "action": action,
-        "action_hash": canonical.digest(canonical.encode(action)),
-        "reason": data["reason"],
-        "risk_assessment": {"risk_level": data.get("risk_level", "medium")},
-        **{name: data[name] for name in ("context", "timeout_seconds", "x_dialect") if name in data},
+        "action_hash": hash_of(action),
+        "reason": reason,
+        "risk_assessment": {"risk_level": data.get("risk_level") or "medium"},
+        **{name: data[name] for name in ("context", "timeout_seconds") if data.get(name) is not None},
     }
 
 
@@ -114,7 +145,7 @@ def _with_action(data: dict[str, Any]) -> dict[str, Any]:
     version="2.0.0",
     performative="propose",
     takes={"ttl_s": "timeout_seconds"},
-    upcasters={1: _with_action},
+    upcasters={1: Upcaster(ApprovalRequest1, _with_action)},
     rules=(
         Rule(
             "action_hash is the hash of action",
@@ -176,19 +207,6 @@ class ApprovalRequest(Value, frozen=True, kw_only=True):
     """The rule that asks."""
     policy_hash: Hash | None = None
     """Of the policy that asked."""
-
-
-@payload("approval.request", version="1.0.0", performative="propose", ttl_s=3600)
-class ApprovalRequest1(Value, frozen=True, kw_only=True):
-    """Accepted from older senders, not made any more."""
-
-    request_id: Text
-    action: Text
-    resource: Resource
-    reason: Text
-    context: Object | None = None
-    timeout_seconds: Positive = 3600
-    risk_level: Literal["low", "medium", "high"] | None = None
 
 
 @payload(

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from bus.payloads.rules import Rule, holds
+from bus.protocol.canonical_numbers import SAFE_INTEGER
 
 __all__ = [
     "Any_",
@@ -101,8 +102,8 @@ Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
 """RFC 3339 with an offset; written in UTC."""
 Hash: TypeAlias = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z", max_length=71)]
 """`sha256:` and 64 hexadecimal digits."""
-Count: TypeAlias = Annotated[int, Meta(ge=0)]
-Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=SAFE_INTEGER)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1, le=SAFE_INTEGER)]
 Percent: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Number: TypeAlias = Annotated[float, Meta(ge=0)]

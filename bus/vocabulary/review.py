@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from bus.payloads.payload_types import payload
 from bus.payloads.rules import Every, Is, Least, Rule, when
+from bus.payloads.upcasters import Upcaster
 from bus.vocabulary.forms import Count, Flag, Long, Percent, Positive, Severity, Text, Value, Word
 from bus.vocabulary.parts import ChangedFile, Ref, RequiredAction, ReviewItem
 
@@ -147,14 +148,23 @@ class ReviewRequest(Value, frozen=True, kw_only=True):
     round: Positive = 1
 
 
+@payload("review.result", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
+class ReviewResult1(Value, frozen=True, kw_only=True):
+    """Written by down-casting only."""
+
+    verdict: Literal["approved", "changes_requested", "needs_discussion"]
+    comments: tuple[Long, ...] = ()
+
+
 def _with_items(data: dict[str, Any]) -> dict[str, Any]:
-    """Upcast 1.0.0: each comment becomes an item, blocking where the verdict asks for changes."""
-    comments = data.pop("comments", ())
-    blocking = data.get("verdict") == "changes_requested"
+    """Upcast 1.0.0: each comment that says something becomes an item, blocking where the verdict asks for changes."""
+    blocking = data["verdict"] == "changes_requested"
     items = [
-        {"severity": "low", "category": "comment", "finding": comment, "blocking": blocking} for comment in comments
+        {"severity": "low", "category": "comment", "finding": comment, "blocking": blocking}
+        for comment in data.get("comments", ())
+        if comment
     ]
-    return {**data, **({"items": items} if items else {})}
+    return {"verdict": data["verdict"], **({"items": items} if items else {})}
 
 
 @payload(
@@ -162,7 +172,7 @@ def _with_items(data: dict[str, Any]) -> dict[str, Any]:
     version="2.0.0",
     performative="inform",
     ttl_s=86400,
-    upcasters={1: _with_items},
+    upcasters={1: Upcaster(ReviewResult1, _with_items)},
     side_effect="none",
     rules=(
         Rule(
@@ -180,8 +190,8 @@ def _with_items(data: dict[str, Any]) -> dict[str, Any]:
 class ReviewResult(Value, frozen=True, kw_only=True):
     """Reviewer to author.
 
-    Upcast from 1.0.0: each comment becomes an item `{severity: "low", category: "comment", finding: comment,
-    blocking: verdict is changes_requested}`.
+    Upcast from 1.0.0: each comment but an empty one becomes an item `{severity: "low", category: "comment", finding:
+    comment, blocking: verdict is changes_requested}`.
     """
 
     verdict: Literal["approved", "changes_requested", "needs_discussion"]
@@ -192,11 +202,3 @@ class ReviewResult(Value, frozen=True, kw_only=True):
     summary: Long | None = None
     evidence_refs: tuple[Ref, ...] = ()
     limitations: tuple[Text, ...] = ()
-
-
-@payload("review.result", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
-class ReviewResult1(Value, frozen=True, kw_only=True):
-    """Written by down-casting only."""
-
-    verdict: Literal["approved", "changes_requested", "needs_discussion"]
-    comments: tuple[Long, ...] = ()

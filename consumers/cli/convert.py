@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import click
@@ -32,6 +32,7 @@ __all__ = ["convert"]
 _MOST_BYTES: Final = 4_194_304
 _CANONICAL: Final = "canonical"
 _NAMES: Final = (*DIALECTS, _CANONICAL)
+_PROOFS: Final = ("auth", "signature")
 
 
 class _Text(NamedTuple):
@@ -77,7 +78,8 @@ def convert(
     unchanged when it is converted to its own dialect. A refused line says on standard error where, what was found and
     what was expected, and does not stop the others. A file that holds one message over several lines is one message.
 
-    Nothing is proven here: signatures and tokens are claims, and times are not judged.
+    Nothing is proven here: signatures and tokens are claims, and times are not judged. One that the other form has no
+    place for is left out, which standard error says with its line.
 
     \b
     Examples:
@@ -105,12 +107,16 @@ def convert(
         try:
             if text.content is None:
                 raise ContractError("the line is longer than any message may be", reason="oversized")
-            for message in _read(source, text.content, defaults, settings.bus.namespace):
+            for message, proofs in _read(source, text.content, defaults, settings.bus.namespace):
                 if target == _CANONICAL:
-                    out.write(message.value + b"\n")
+                    written = message.value
                 else:
-                    out.write(encode_json(dialect_of(target).encode(message, aliases=aliases, carry=carry)) + b"\n")
+                    written = encode_json(dialect_of(target).encode(message, aliases=aliases, carry=carry))
+                out.write(written + b"\n")
                 done += 1
+                if lost := _left_out(proofs, written):
+                    out.flush()
+                    _tell_left_out(text.line, lost, as_json=session.as_json)
         except ContractError as error:
             refused += 1
             out.flush()
@@ -120,19 +126,26 @@ def convert(
     return FAILED if refused else 0
 
 
-def _read(source: str, content: bytes, defaults: Defaults, namespace: str) -> Iterator[Message]:
-    """Yield the messages in *content*: one, or those of a batch of events."""
+def _read(
+    source: str, content: bytes, defaults: Defaults, namespace: str
+) -> Iterator[tuple[Message, Mapping[str, Any]]]:
+    """Yield the messages in *content*, one, or those of a batch of events; and what each claims as proof of itself."""
     if source == _CANONICAL:
         message = sealing.parse(content.strip())
         sealing.check_integrity(message)
-        yield message
+        yield message, {}
         return
     values: list[Any] = [content]
     if source == "cloudevents" and content.lstrip()[:1] == b"[":
         values = _batch(content)
     for value in values:
         foreign = dialect_of(source).decode(value, defaults=defaults)
-        yield seal_foreign(foreign, namespace=foreign.claims.namespace or namespace)
+        yield seal_foreign(foreign, namespace=foreign.claims.namespace or namespace), foreign.claims.proofs
+
+
+def _left_out(proofs: Mapping[str, Any], written: bytes) -> list[str]:
+    """Return the names of the signatures and tokens among *proofs* that do not stand in what was *written*."""
+    return [name for name in _PROOFS if name in proofs and encode_json(proofs[name]).strip(b'"') not in written]
 
 
 def _batch(content: bytes) -> list[Any]:
@@ -182,6 +195,13 @@ def _aliases(given: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(f"{text!r} is no OURS=THEIRS, such as planner@svc=planner", param_hint="--alias")
         found[ours] = theirs
     return found
+
+
+def _tell_left_out(line: int, lost: list[str], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(encode_json({"line": line, "left_out": lost}).decode(), err=True)
+    else:
+        click.echo(f"line {line}: left out: {', '.join(lost)} (proves the bytes of this line alone)", err=True)
 
 
 def _tell(line: int, error: ContractError, *, as_json: bool) -> None:

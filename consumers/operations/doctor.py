@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -18,6 +18,7 @@ import msgspec
 from bus.clock import Clock
 from bus.errors import BusError, ConfigurationError
 from bus.settings.schema import Settings, WorkerSettings
+from bus.topics.names import message_topic
 from bus.transports.base import Transport
 from bus.trust.opening import keyless, open_trust
 from bus.trust.policy import NO_POLICY
@@ -25,6 +26,7 @@ from consumers.declaration import Declaration
 from consumers.inbox.open import inbox_url, is_missing_file, log_file, open_inbox
 from consumers.lint.nested_requests import CURE, limits_that_cannot_hold
 from consumers.operations.survey import Survey
+from producers.directory.presence import AgentEntry
 
 __all__ = [
     "CheckResult",
@@ -181,6 +183,15 @@ async def check_clock(transport: Transport, survey: Survey, settings: Settings, 
         text = f"{behind_s:.0f} s behind" if behind_s > ahead_s else f"{ahead_s:.0f} s ahead of"
         return _fault("clock", f"this clock is {text} the log's", "run chrony or systemd-timesyncd on both machines")
     return _ok("clock", "agrees with the log's")
+
+
+def of_cards(agents: Sequence[AgentEntry], existing: Collection[str], namespace: str) -> Iterator[CheckResult]:
+    """Judge whether the topics exist that running *agents* say they read or append to."""
+    for agent in agents:
+        missing = [topic for name in agent.types if (topic := message_topic(namespace, name)) not in existing]
+        if missing:
+            text = f"{agent.agent_id} needs {', '.join(missing)}, and there is no such topic"
+            yield _fault("topics", text, "sealbus topics apply MODULE:APP, with the app of that agent")
 
 
 def of_survey(survey: Survey) -> Iterator[CheckResult]:

@@ -38,10 +38,9 @@ def group_verdicts(
     copies: Sequence[StoredCopy],
     infos: Iterable[GroupInfo],
     *,
-    namespace: str,
     states: Mapping[str, LetterState],
 ) -> tuple[GroupVerdict, ...]:
-    """Return what each group of *namespace* has made of the message whose records are among *copies*.
+    """Return what each group of *infos* has made of the message whose records are among *copies*.
 
     Those that read its topic come first. *states* are those of its letters.
     """
@@ -49,11 +48,7 @@ def group_verdicts(
     first = min(
         (copy for copy in own if copy.kind in ORIGINALS), key=lambda copy: copy.record.timestamp_ms, default=None
     )
-    found = [
-        _verdict(info, first, [copy for copy in own if _is_named(info.name, _group_of(copy))], states)
-        for info in infos
-        if _is_in(info, namespace)
-    ]
+    found = [_verdict(info, first, [copy for copy in own if _group_of(copy) == info.name], states) for info in infos]
     return tuple(sorted(found, key=lambda verdict: (verdict.state == "not subscribed", verdict.group)))
 
 
@@ -71,10 +66,6 @@ def told_of(verdicts: Sequence[GroupVerdict], *, until: str = "") -> Iterator[st
             case state:
                 told = state
         yield f"{verdict.group}: {told}" + (f" ({verdict.note})" if verdict.note else "")
-
-
-def _is_in(info: GroupInfo, namespace: str) -> bool:
-    return any((name := read_topic(topic)) is not None and name.namespace == namespace for topic in topics_of(info))
 
 
 def _group_of(copy: StoredCopy) -> str:
@@ -103,7 +94,7 @@ def _verdict(
     recipient = None if first.message is None else first.message.metadata.recipient
     if verdict.state != "done" or recipient is None or first.kind == "mail":
         return verdict
-    if recipient.id is not None and not _is_named(info.name, group_of_agent(recipient.id)):
+    if recipient.id is not None and info.name != group_of_agent(recipient.id):
         return GroupVerdict(group=info.name, state="skipped", note=f"it is for {recipient.id}")
     if recipient.id is None and recipient.role:
         return msgspec.structs.replace(verdict, note=f"or skipped: it is for the role {recipient.role}")
@@ -117,8 +108,3 @@ def _by_offset(info: GroupInfo, copy: StoredCopy, note: str) -> GroupVerdict:
         return GroupVerdict(group=info.name, state="done")
     behind = record.offset - committed
     return GroupVerdict(group=info.name, state="waits", behind=behind, place=copy.place, note=note)
-
-
-def _is_named(name: str, group: str) -> bool:
-    """Return whether *name*, which the log knows a group by, is that of *group*; it may begin with the namespace."""
-    return bool(group) and (name == group or name.endswith(f".{group}"))

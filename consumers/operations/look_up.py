@@ -16,6 +16,7 @@ from bus.errors import BusError
 from bus.protocol.identifiers import uuid7_ms
 from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
+from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import Transport
 from consumers.audit.reading import read_audit
 from consumers.audit.store import AuditRecord, AuditStore
@@ -94,7 +95,9 @@ async def look_up(
     own = [copy for copy in search.copies if copy.message_id == message_id]
     states = await load_states(transport, namespace) if any(copy.kind == "dlq" for copy in own) else {}
     groups = (
-        group_verdicts(message_id, search.copies, await transport.admin.groups(), namespace=namespace, states=states)
+        group_verdicts(
+            message_id, search.copies, await NamespaceGroups(transport.admin, namespace).infos(), states=states
+        )
         if own
         else ()
     )

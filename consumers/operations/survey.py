@@ -15,6 +15,7 @@ from bus.clock import Clock
 from bus.errors import BusError, TopicMissingError
 from bus.settings.schema import Settings
 from bus.topics.names import read_topic
+from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import GroupInfo, PartitionRange, Transport
 from bus.trust.opening import keyless, open_trust
 from consumers.approvals.state import APPROVAL_SAGA
@@ -104,7 +105,7 @@ class Surveyor:
 
     async def take(self) -> Survey:
         """Look at everything. Raises BusError where the log cannot be read."""
-        infos = await self._transport.admin.groups()
+        infos = await NamespaceGroups(self._transport.admin, self._settings.bus.namespace).infos()
         ranges = await group_ranges(self._transport, infos, self._settings.bus.namespace)
         return Survey(
             taken_ms=self._clock.now_ms(),

@@ -150,5 +150,5 @@ def card_of(app: Declaration) -> AgentCard:
         schema_versions=tuple(versions),
         accepts=tuple(accepts),
         roles=tuple(sorted(app.roles)),
-        metadata={"group": app.group},
+        metadata={"group": app.group, "types": sorted(app.topic_types)},
     )

@@ -18,6 +18,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from bus.protocol.identifiers import is_message_type
 from bus.vocabulary.parts import AgentCard
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "accepts_version",
 ]
 
+_MOST_TYPES: Final = 256
 Health: TypeAlias = Literal["healthy", "unhealthy", "gone"]
 
 FORGET_AFTER: Final = 10.0
@@ -104,6 +106,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """By healthy instance, the types and versions that it takes."""
     roles: tuple[str, ...] = ()
     active_tasks: int | None = None
+    types: tuple[str, ...] = ()
+    """The message types whose topics its healthy instances say that they read or append to."""
     unwell: int = 0
     """Instances that were heard and say that they are stuck or cut off."""
 
@@ -326,6 +330,7 @@ class Presence:
             accepts=tuple([() if each.card is None else each.card.accepts for each in well]),
             roles=() if card is None else card.roles,
             active_tasks=sum([each.active_tasks or 0 for each in well]) if well else None,
+            types=tuple(sorted({name for each in well for name in _types_of(each.card)})),
             unwell=unwell,
         )
 
@@ -394,6 +399,14 @@ def _at(agent: _Agent, entry: AgentEntry, now_s: float) -> AgentEntry:
     copied = copy(entry)
     msgspec.structs.force_setattr(copied, "heard_s_ago", now_s - agent.heard_s)
     return copied
+
+
+def _types_of(card: AgentCard | None) -> tuple[str, ...]:
+    """Return the message types that *card* lists: a stranger's text, of which only what can be a type counts."""
+    listed = () if card is None else card.metadata.get("types", ())
+    if not isinstance(listed, list | tuple):
+        return ()
+    return tuple(each for each in listed[:_MOST_TYPES] if isinstance(each, str) and is_message_type(each))
 
 
 def accepts_version(ranges: Iterable[str], message_type: str, version: str) -> bool:

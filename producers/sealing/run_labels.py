@@ -17,7 +17,7 @@ import msgspec
 
 from bus.errors import ContractError
 from bus.payloads.payload_types import is_payload, payload_type
-from bus.protocol.envelope import Security
+from bus.protocol.envelope import Authority, Security
 from bus.protocol.envelope_rules import MAX_PARENTS
 from bus.protocol.sealing import Message
 from bus.telemetry import logs
@@ -32,7 +32,7 @@ from bus.trust.labels import (
     rank_of_classification,
     rank_of_level,
 )
-from producers.sealing.options import Draft
+from producers.sealing.options import Draft, check_struct
 
 __all__ = ["CURRENT_RUN", "RunLabels", "labelled", "labelled_first", "log_ids", "type_name"]
 
@@ -169,6 +169,8 @@ def labelled(draft: Draft, cause: Message, admission: Admission, run: RunLabels 
     """
     if (run is None or run.adds_nothing) and admission.is_open and says_nothing(cause):
         return draft
+    if draft.authority is not None:
+        check_struct(draft.authority, Authority, "authority")
     labels, granted = _received(cause, admission, run)
     rests_on = draft.rests_on
     if run is not None and run.read:

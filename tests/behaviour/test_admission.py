@@ -308,6 +308,23 @@ def test_a_query_reads(gate: Gate) -> None:
     assert gate.refusal(reading) is None
 
 
+def test_what_a_reader_refuses_of_an_authority_its_publisher_refuses(gate: Gate) -> None:
+    acting = gate.seal("user@people", authority=GIT, performative="query")
+    granting = gate.seal("user@people", authority=Authority(can_execute=("rm *",)))
+    less = gate.seal("user@people", authority=Authority(can_execute=("git push",)))
+    for message, refused in ((acting, "a query reads"), (granting, "user@people may grant less"), (less, None)):
+        assert (refused or "None") in str(gate.refusal(message))
+        party = Party(agent_id="user@people", namespace="agents", group="")
+        policy: Any = Rules(POLICY)
+        verifier: Any = keys()
+        publisher = Admission(party, verifier=verifier, policy=policy, now_ms=ManualClock().now_ms)
+        if refused is None:
+            publisher.check_outgoing(message, payload_type(Note), Note())
+            continue
+        with pytest.raises(ContractError, match=refused):
+            publisher.check_outgoing(message, payload_type(Note), Note())
+
+
 # Security S22 and S25: interpreters, and shared secrets.
 
 

@@ -150,6 +150,75 @@ async def test_a_handler_gives_no_more_authority_than_it_was_given() -> None:
         assert authority == Authority(can_execute=("git status",), cannot_execute=("git push",))
 
 
+@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize(
+    "globs",
+    [
+        ("**/src/**/test_*.py",),
+        ("docs/*/*/*/*/*.md",),
+        ("a" * 300,),
+        ("***",),
+        tuple(f"src/m{at}/**" for at in range(60)),
+    ],
+)
+async def test_what_follows_from_an_authority_that_was_published_is_handled(globs: tuple[str, ...], keys: bool) -> None:
+    seen: list[object] = []
+    app, other = App("reader@agents"), App("teller@agents")
+
+    @app.on(ReadPage)
+    async def read(page: ReadPage, context: Context) -> Draft:
+        return Draft(payload=Summary(text="inherits"))
+
+    @other.on(Summary)
+    async def hear(summary: Summary, context: Context) -> None:
+        seen.append(context.message.metadata.authority)
+
+    async with app.test(other, keys=keys) as bus:
+        await bus.publish(ReadPage(url="x"), authority=Authority(can_read=globs))
+        await bus.settle()
+        bus.raise_dead()
+    assert seen == [Authority(can_read=globs)]
+
+
+async def test_a_file_of_one_of_fourteen_folders_is_within_them() -> None:
+    seen: list[object] = []
+    app = App("reader@agents")
+
+    @app.on(ReadPage)
+    async def read(page: ReadPage, context: Context) -> Draft:
+        return Draft(payload=Summary(text="one file"), authority=Authority(can_write=("src/m1/*.py",)))
+
+    async with app.test() as bus:
+        folders = tuple(f"src/m{at}/**" for at in range(14))
+        await bus.publish(ReadPage(url="x"), authority=Authority(can_write=folders))
+        await bus.settle()
+        bus.raise_dead()
+        seen += [message.metadata.authority for message in bus.messages(Summary)]
+    assert seen == [Authority(can_write=("src/m1/*.py",))]
+
+
+@pytest.mark.parametrize(
+    ("authority", "pointer"),
+    [
+        (Authority(can_read=("a", "**a**b**c**d")), "/metadata/authority/can_read/1"),
+        (Authority(can_execute=("*a*b*c*d*e*f*g*h*",)), "/metadata/authority/can_execute/0"),
+        (Authority(can_write=("",) * 257), "/metadata/authority/can_write"),
+    ],
+)
+async def test_an_authority_that_no_gate_could_compare_is_refused_by_publish(
+    authority: Authority, pointer: str
+) -> None:
+    app = App("reader@agents")
+
+    @app.on(ReadPage)
+    async def read(page: ReadPage, context: Context) -> None: ...
+
+    async with app.test() as bus:
+        with pytest.raises(PublishRejected) as caught:
+            await bus.publish(ReadPage(url="x"), authority=authority)
+    assert (caught.value.reason, caught.value.pointer) == ("malformed", pointer)
+
+
 POLICY = """
 [[agents]]
 id = "planner@svc"
@@ -196,6 +265,34 @@ async def test_a_policy_decides_who_may_publish_and_denies_the_rest(tmp_path: Pa
         await bus.settle()
         bus.raise_dead()
         assert read_by == ["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("authority", "pointer"),
+    [
+        (Authority(can_execute=("git **",)), "/metadata/authority/can_execute"),
+        (Authority(max_side_effect="write"), "/metadata/authority/max_side_effect"),
+    ],
+)
+async def test_an_authority_that_the_policy_does_not_let_its_sender_give_is_refused_by_publish(
+    tmp_path: Path, authority: Authority, pointer: str
+) -> None:
+    file = tmp_path / "policy.toml"
+    grants = 'authority = { can_execute = ["git *"], max_side_effect = "read" }'
+    file.write_text(POLICY.replace('kind = "agent"\n', f'kind = "agent"\n{grants}\n', 1))
+    app = App("reader@agents", policy=FilePolicy(file))
+
+    @app.on(ReadPage)
+    async def read(page: ReadPage) -> None: ...
+
+    async with app.test() as bus:
+        planner = bus.as_agent("planner@svc")
+        with pytest.raises(PublishRejected) as caught:
+            await planner.publish(ReadPage(url="x"), authority=authority)
+        assert (caught.value.reason, caught.value.pointer) == ("unauthorized", pointer)
+        await planner.publish(ReadPage(url="x"), authority=Authority(can_execute=("git push",)))
+        await bus.settle()
+        bus.raise_dead()
 
 
 async def test_a_denial_is_one_event_in_the_journal_without_payload(tmp_path: Path) -> None:

@@ -308,6 +308,34 @@ def rechained(tree: Tree, change: Callable[[list[Tree]], object], *, signed: boo
     return sealed(tree, signed=signed)
 
 
+def _authorities(made: dict[str, Tree], case: Callable[..., Tree]) -> Iterator[Tree]:
+    """The form of an authority, in a message and in the links of its children."""
+    place = "/metadata/authority"
+    deep: Any = []
+    for _ in range(6):
+        deep = [deep]
+    for name, authority, pointer in (
+        ("an authority of 8 levels", {"later": deep}, None),
+        ("an authority of 9 levels", {"later": [deep]}, f"/later{'/0' * 7}"),
+        ("a glob with stars in 8 places", {"can_read": ["*a*b*c*d*e*f*g*"]}, None),
+        ("a glob with stars in 9 places", {"can_read": ["ok", "*a*b*c*d*e*f*g*h*"]}, "/can_read/1"),
+        ("a glob that crosses / in 3 places", {"can_write": ["**/a/**/b/***"]}, None),
+        ("a glob that crosses / in 4 places", {"can_write": ["**/a/**/b/***/c/**"]}, "/can_write/0"),
+        ("256 globs", {"can_execute": [""] * 256}, None),
+        ("257 globs", {"can_execute": [""] * 257}, "/can_execute"),
+        ("stars that are no globs", {"cannot_execute": ["**a**b**c**d**"]}, None),
+    ):
+        first = sealed(put(made["first"], place, authority))
+        child = message(20, {}, first, metadata={"sender": {"id": "researcher@svc"}})
+        in_link = "/verification/proof_chain/0/statement/authority"
+        if pointer is None:
+            yield case(name, first, None)
+            yield case(f"{name}, in a link", child, None)
+        else:
+            yield case(name, first, "malformed", place + pointer)
+            yield case(f"{name}, in a link", child, "malformed", in_link + pointer)
+
+
 def _hopping(tree: Tree, hops: int) -> Tree:
     tree = put(tree, "/metadata/hops", hops)
     tree["verification"].pop("proof_chain", None)
@@ -547,6 +575,7 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
         "malformed",
         "/metadata/authority",
     )
+    yield from _authorities(made, case)
     yield case(
         "a mailbox elsewhere", put(first, "/routing/reply_to", "other._mail.planner"), "malformed", "/routing/reply_to"
     )
@@ -573,6 +602,34 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
     yield case("sealed 120 s ahead", first, None, now="2025-12-31T23:58:01.000Z")
     yield case("sealed further ahead", first, "clock_skew", "/metadata/timestamp", now="2025-12-31T23:58:00.999Z")
 
+
+FOLDERS = [f"src/m{number}/**" for number in range(14)]
+NARROWING: list[tuple[list[str], list[str], bool]] = [
+    # What a cause grants, what its effect asks for, and whether every text of the second is one of the first.
+    (["**/src/**/test_*.py"], ["**/src/**/test_*.py"], True),
+    (["**/src/**"], ["**/src/**/test_*.py"], True),
+    (["**/src/**/test_*.py"], ["**/src/**"], False),
+    (["docs/**"], ["docs/*/*/*/*/*.md"], True),
+    (["docs/*/*/*/*/*.md"], ["docs/a/b/c/d/e.md"], True),
+    (["docs/*/*/*/*/*.md"], ["docs/a/b/c/d.md"], False),
+    (FOLDERS, ["src/m1/*.py"], True),
+    (FOLDERS, ["src/m14/*.py"], False),
+    (FOLDERS, [*FOLDERS, "src/m13/a/**/b"], True),
+    (["a***"], ["a**"], True),
+    (["a**"], ["a***", "a****b"], True),
+    (["a*"], ["a**"], False),
+    (["*", "**/**"], ["**"], True),
+    (["*", "*/*", "**/*/*/**"], ["**"], False),
+    (["*", "*/*", "*/*/*", "**/*/*/**"], ["**"], True),
+    (["*/**"], ["**/*"], True),
+    (["a", "a*b"], ["a*"], False),
+    (["**"], ["x" * 1_000], True),
+    (["x" * 1_000], ["x" * 1_000], True),
+    (["a\\*"], ["a*"], False),
+    (["*"], [""], True),
+    ([], ["a"], False),
+    ([], [], True),
+]
 
 GATES = {
     reason: gate
@@ -615,11 +672,12 @@ def vectors() -> Tree:
     made = messages()
     return {
         "protocol": "sealbus/1",
-        "contract_revision": 5,
+        "contract_revision": 10,
         "key": KEY,
         "now": NOW,
         "messages": [parts_of(name, tree) for name, tree in made.items()],
         "tampered": list(tampered(made)),
+        "narrowing": [{"granted": granted, "asked": asked, "within": within} for granted, asked, within in NARROWING],
     }
 
 

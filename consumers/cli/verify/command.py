@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 import click
 import msgspec
 
-from bus.clock import SystemClock
+from bus.clock import Clock, ManualClock, SystemClock
 from bus.payloads.payload_types import Registry, Risk
 from bus.telemetry.terminal import printable
 from bus.transports.base import Record
@@ -45,7 +45,7 @@ class _TextOrBytes(NamedTuple):
     help="How much proof is asked for.  [default: the type's, else medium]",
 )
 @jwks_option
-@click.option("--now", type=MOMENT, help="Judge lifetimes at this time instead of the present.")
+@click.option("--now", type=MOMENT, help="Judge lifetimes and keys at this time, as if each were appended then.")
 @click.option("--recipient", type=TEXT_ID, help="Skip messages that are addressed to another agent.")
 @click.option("--type", "message_type", type=MESSAGE_TYPE, help="Refuse messages of other types.")
 @click.option("--key", help="Refuse messages whose record key is another.")
@@ -67,7 +67,8 @@ def verify(
 
     A file holds one record value, byte for byte; one line break at its end is taken as the file's own. Checked are
     size, form, hashes and seal, proof chain, and lifetime; with --jwks every signature, of the message and of its
-    chain, offline; with --app also the schema, with --namespace, --type or --key that it was meant for there.
+    chain, offline, by the keys as they stand at the time of --now; with --app also the schema, with --namespace, --type
+    or --key that it was meant for there.
 
     \b
     Examples:
@@ -81,7 +82,8 @@ def verify(
     """
     settings = session.settings(jwks=jwks)
     app = app_of(target)
-    clock = SystemClock()
+    # One clock for lifetimes and for keys: an archive is judged as it would have been then.
+    clock: Clock = SystemClock() if now is None else ManualClock(now)
     verifier, admit = proof_of(settings, clock)
     checks = FileChecks(
         max_message_bytes=settings.publish.max_message_bytes,
@@ -93,7 +95,8 @@ def verify(
         namespace=session.namespace,
         message_type=message_type,
         key=key.encode() if key is not None else None,
-        now_ms=clock.now_ms if now is None else lambda: now,
+        now_ms=clock.now_ms,
+        append_ms=now,
         verifier=verifier,
         admit=admit,
     )
@@ -138,7 +141,7 @@ def _judge(value: _TextOrBytes, checks: FileChecks) -> FileVerdict:
     if value.overlong:
         detail = f"more than the {checks.max_message_bytes} bytes that are allowed"
         return FileVerdict(verdict=DEAD, gate="size", reason="oversized", detail=detail)
-    return judge(Record("", 0, 0, 0, None, value.content), checks)
+    return judge(Record("", 0, 0, checks.append_ms or 0, None, value.content), checks)
 
 
 def _as_json(value: _TextOrBytes, verdict: FileVerdict) -> dict[str, object]:

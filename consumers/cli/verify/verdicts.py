@@ -39,6 +39,8 @@ class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
     message_type: str | None = None
     key: bytes | None = None
     now_ms: Callable[[], int] | None = None
+    append_ms: int | None = None
+    """The append time of the records; None: unknown, and keys are judged by sealed times alone."""
     verifier: Verifier | None = None
     """The keys that are believed; None: signatures are not checked."""
     admit: gates.Admit | None = None

@@ -183,6 +183,13 @@ class PostgresInbox:
             # A message that no longer runs here may be claimed again, also where the release could not be stored.
             self._forget(identity, token)
 
+    async def void(self, key: Key, token: int) -> None:
+        identity = key_digest(key_text(key))
+        try:
+            await asyncio.shield(self._begun(self._release(identity, token, statements.VOID)))
+        finally:
+            self._forget(identity, token)
+
     async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
         identity = key_digest(key_text(key))
         if not isinstance(transaction, PostgresTransaction):
@@ -323,9 +330,9 @@ class PostgresInbox:
         finally:
             await transaction.rollback()
 
-    async def _release(self, identity: bytes, token: int) -> None:
+    async def _release(self, identity: bytes, token: int, statement: str = statements.RELEASE) -> None:
         async with self._connection() as connection:
-            await connection.execute(statements.RELEASE, identity, self._owner, token)
+            await connection.execute(statement, identity, self._owner, token)
 
     async def _release_together(self, identity: bytes, token: int, transaction: PostgresTransaction) -> bool:
         try:

@@ -111,7 +111,7 @@ def _value(kind: Any, random: Random, depth: int = 0) -> Any:  # noqa: C901 - a 
             return _text(kind.pattern, random)
         case inspect.IntType():
             least = 0 if kind.ge is None else kind.ge
-            return random.randint(least, least + 100 if kind.le is None else kind.le)
+            return random.randint(least, least + 100 if kind.le is None else min(kind.le, least + 100))
         case inspect.FloatType():
             return random.choice([0, 0.5, 1])
         case inspect.BoolType():

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from cloudevents.core.bindings import http, kafka
@@ -202,6 +203,60 @@ def test_a_wrapped_event_has_its_required_attributes(message: Message, name: str
     assert refused(lambda: decode(event)).pointer == f"/{name}"
 
 
+def relayed(message: Message, way: str) -> dict[str, Any]:
+    """The wrapped *message* as a relay brings it from headers and a body into a structure."""
+    headers, body = encode_binary(message, carry=True, http=True)
+    event: dict[str, Any] = {
+        name.removeprefix("ce-"): text if "undecoded" in way else unquote(text)
+        for name, text in headers.items()
+        if name.startswith("ce-")
+    }
+    event["datacontenttype"] = headers["content-type"] + ("; charset=utf-8" if way == "with a charset" else "")
+    data: Any = json.loads(body) if way == "as JSON" else body.decode()
+    return {**event, "data": json.dumps(json.loads(body)) if way == "as rewritten text" else data}
+
+
+@pytest.mark.parametrize("way", ["as text", "as JSON", "as rewritten text", "with a charset", "undecoded"])
+def test_a_wrapped_message_survives_a_relay_into_a_structure(message: Message, way: str) -> None:
+    foreign = decode(json.dumps(relayed(message, way)).encode())
+    assert foreign.carried is not None
+    assert foreign.carried.value == message.value
+
+
+def test_a_wrapped_message_survives_a_relay_that_writes_its_json_anew(message: Message) -> None:
+    headers, body = encode_binary(message, carry=True)
+    foreign = decode_binary(headers, json.dumps(json.loads(body), indent=1).encode())
+    assert foreign.carried is not None
+    assert foreign.carried.value == message.value
+
+
+@pytest.mark.parametrize(
+    ("changed", "pointer", "reason"),
+    [
+        ({"sequence": 13}, "/data", "seal_mismatch"),
+        ({"hops": 1.5}, "/data", "malformed"),
+    ],
+)
+def test_what_a_relay_has_changed_is_refused(
+    message: Message, changed: dict[str, Any], pointer: str, reason: str
+) -> None:
+    headers, body = encode_binary(message, carry=True)
+    tree = json.loads(body)
+    tree["metadata"] |= changed
+    error = refused(lambda: decode_binary(headers, json.dumps(tree).encode()))
+    assert (error.pointer, error.reason) == (pointer, reason)
+
+
+def test_a_rewritten_record_has_every_member_once(message: Message) -> None:
+    headers, body = encode_binary(message, carry=True)
+    twice = body.replace(b'"hops":0', b'"hops": 0, "hops": 0')
+    assert refused(lambda: decode_binary(headers, twice)).pointer == "/data/metadata"
+    event = {**relayed(message, "as text"), "data_base64": ""}
+    assert refused(lambda: decode(event)).expected == "data_base64 alone"
+    assert refused(lambda: decode({**relayed(message, "as text"), "data": 5})).pointer == "/data"
+    assert refused(lambda: decode({**relayed(message, "as text"), "data": "no JSON"})).reason == "malformed"
+
+
 def test_a_changed_record_is_refused(message: Message) -> None:
     value = message.value.replace(b'"sequence":12', b'"sequence":13')
     event = {**encode(message, carry=True), "data_base64": base64.b64encode(value).decode()}
@@ -318,3 +373,41 @@ def test_the_partition_key_that_the_sdk_adds_is_the_record_key(message_of: MakeM
     again = kafka.to_binary(theirs, JSONFormat())
     assert decode_record(again.headers, again.value).options.key is None
     assert cloudevents.encode(message)["partitionkey"] == message.key.decode()
+
+
+RELAYS = ("http binary", "http structured", "kafka binary", "kafka structured")
+
+
+def given_to_sdk(message: Message, mode: str) -> Any:
+    """The wrapped *message* as the official SDK reads it."""
+    headers, body = encode_binary(message, carry=True, http=mode.startswith("http"))
+    value = json.dumps(encode(message, carry=True)).encode()
+    match mode:
+        case "http binary":
+            return http.from_binary_event(http.HTTPMessage(headers, body))
+        case "http structured":
+            return http.from_structured_event(http.HTTPMessage({"content-type": cloudevents.STRUCTURED}, value))
+        case "kafka binary":
+            sent = {name: text.encode() for name, text in headers.items()}
+            return kafka.from_binary_event(kafka.KafkaMessage(sent, None, body))
+        case _:
+            header = {"content-type": cloudevents.STRUCTURED.encode()}
+            return kafka.from_structured_event(kafka.KafkaMessage(header, None, value))
+
+
+def sent_by_sdk(event: Any, mode: str) -> tuple[Any, bytes]:
+    """Headers and body of what the official SDK writes."""
+    library = http if mode.startswith("http") else kafka
+    written = library.to_binary_event(event) if mode.endswith("binary") else library.to_structured_event(event)
+    return list(written.headers.items()), written.body if mode.startswith("http") else written.value
+
+
+@pytest.mark.parametrize("onwards", RELAYS)
+@pytest.mark.parametrize("came", RELAYS)
+def test_a_wrapped_message_survives_a_relay_with_the_official_sdk(message: Message, came: str, onwards: str) -> None:
+    headers, body = sent_by_sdk(given_to_sdk(message, came), onwards)
+    foreign = decode_record(headers, body)
+    assert foreign.carried is not None
+    assert foreign.carried.value == message.value
+    again = sent_by_sdk(given_to_sdk(foreign.carried, onwards), came)
+    assert decode_record(*again).carried == foreign.carried

@@ -214,7 +214,7 @@ def test_a_wrong_tag_is_refused_and_never_shown(
         ("success response", {"status": "success"}, "/payload/data"),
         ("success response", {"status": "done", "data": {}}, "/payload/status"),
         ("success response", {"status": "error", "data": {}}, "/payload/data"),
-        ("error response", {"status": "error", "error": {"code": "no", "message": "m"}}, "/payload/error/code"),
+        ("error response", {"status": "error", "error": {"code": 5, "message": "m"}}, "/payload/error/code"),
         ("error response", {"status": "error", "error": {"code": "NO", "message": "m", "x": 1}}, "/payload/error/x"),
         ("handshake", {}, "/payload/agent_card"),
         ("error", {"error": {"code": "no", "message": "m"}}, "/payload/error/code"),
@@ -268,6 +268,30 @@ def test_a_response_keeps_the_time_to_wait(examples: Examples, assert_kept_whole
     message = mend(examples("002")["error response"])
     message["payload"]["error"]["retry_after"] = 60
     assert decode(message).data["error"]["retry_after_s"] == 60
+    assert_kept_whole("002", message)
+
+
+@pytest.mark.parametrize(
+    ("code", "known_as"),
+    [
+        ("NOT_FOUND", "NOT_FOUND"),
+        ("not_found", "NOT_FOUND"),
+        ("NotFound", "NOTFOUND"),
+        ("no such: thing", "NO_SUCH_THING"),
+        ("X", "ERROR_X"),
+        ("404", "ERROR_404"),
+        ("", "ERROR"),
+        ("\u00e9\u00e8", "ERROR"),
+        ("n" * 80, "N" * 64),
+    ],
+)
+def test_the_code_of_a_failed_response_is_any_text(
+    examples: Examples, assert_kept_whole: Check, code: str, known_as: str
+) -> None:
+    message = mend(examples("002")["error response"])
+    message["payload"]["error"] |= {"code": code, "message": ""}
+    data = decode(message).data
+    assert (data["error"]["code"], data["error"]["message"]) == (known_as, "no message")
     assert_kept_whole("002", message)
 
 

@@ -211,3 +211,17 @@ def test_a_deprecation_is_minor_and_names_date_and_successor() -> None:
 def test_a_deprecation_needs_a_date_and_advice(what: Any) -> None:
     with pytest.raises(ContractError, match="write"):
         struct(("a", str), deprecated={"a": what})
+
+
+def test_limits_that_every_integer_has_are_no_change() -> None:
+    before = {"type": "object", "properties": {"count": {"type": "integer"}, "size": {"type": "integer", "minimum": 0}}}
+    after = {
+        "type": "object",
+        "properties": {
+            "count": {"type": "integer", "minimum": 1 - 2**53, "maximum": 2**53 - 1},
+            "size": {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
+        },
+    }
+    assert [change for change in compare(before, after) if change.bump != "patch"] == []
+    less = {"type": "object", "properties": {**after["properties"], "count": {"type": "integer", "maximum": 9}}}
+    assert [(change.pointer, change.bump) for change in compare(before, less)] == [("/count", "major")]

@@ -14,6 +14,7 @@ from bus.evolution.schema_folder import SchemaFolder
 from bus.evolution.versions import SchemaVersion
 from bus.exports.json_schema import schema_of
 from bus.payloads.payload_types import PayloadType, payload, payload_type
+from bus.payloads.upcasters import Upcaster
 
 TODAY = date(2026, 11, 24)
 
@@ -75,7 +76,10 @@ def test_a_major_version_without_its_upcaster_is_told(folder: SchemaFolder) -> N
     found = reviewed(folder, kind(("b", int), version="2.0.0"))
     assert (found.verdict, "no upcaster reads 1.x" in found.reason) == ("ok", True)
     upcast = reviewed(folder, kind(("b", int), version="2.0.0", upcasters={1: dict}))
-    assert upcast.reason == "major change"
+    assert (upcast.verdict, "nothing judges 1.x" in upcast.reason) == ("ok", True)
+    older = kind(("a", int), version="1.0.0").cls
+    judged = reviewed(folder, kind(("b", int), version="2.0.0", upcasters={1: Upcaster(older, dict)}))
+    assert judged.reason == "major change"
 
 
 def test_a_new_enum_value_has_to_be_reviewed(folder: SchemaFolder) -> None:

@@ -24,6 +24,9 @@ from bus.errors import ContractError
 from bus.payloads.envelope_terms import ByField
 from bus.payloads.payload_types import PayloadType, Registry, encode_payload, payload, payload_type
 from bus.payloads.rules import All, AtMost, Every, Has, Is, Rule, when
+from bus.payloads.upcasters import Upcaster
+from bus.protocol import canonical, sealing
+from bus.protocol.envelope import Agent, Metadata, Routing
 from sealbus import App, Context, Draft, Outbox, PublishRejected, Receipt, Reject, Retry, connect
 
 NOBODY = uuid.UUID(int=1)
@@ -727,6 +730,41 @@ async def test_an_older_version_is_upcast(kind: Kind) -> None:
         await bus.settle()
         bus.raise_dead()
     assert [value_of(order, "sku") for order in seen] == ["tea"]
+
+
+def test_a_class_of_any_kind_judges_the_older_version(kind: Kind) -> None:
+    @payload("shop.order", version="3.0.0", upcasters={2: Upcaster(kind.order, lambda data: {"sku": data["sku"]})})
+    class Later(msgspec.Struct):
+        sku: str
+        lines: int = 7
+
+    def opened(data: dict[str, Any]) -> Any:
+        metadata = Metadata(
+            protocol="sealbus/1",
+            namespace="agents",
+            message_id="m",
+            message_type="shop.order",
+            schema_version="2.0.0",
+            timestamp="2026-01-01T00:00:00.000Z",
+            sender=Agent(id="a"),
+            conversation_id="c",
+            hops=0,
+            task_id="t",
+            performative="request",
+        )
+        routing = Routing(expires_at="2026-01-01T01:00:00.000Z")
+        data = {"state": "open", **data}
+        return payload_type(Later).open(sealing.seal(canonical.encode(data), metadata, routing))
+
+    assert opened({"sku": "tea", "task": "t", "later": 1}) == Later(sku="tea")
+    for data, pointer in (
+        ({"sku": "tea", "task": "t", "lines": "no list"}, "/data/lines"),
+        ({"sku": "", "task": "t"}, "/data/sku"),
+        ({"sku": "tea", "task": "another"}, "/data/task"),
+    ):
+        with pytest.raises(ContractError) as caught:
+            opened(data)
+        assert (caught.value.reason, caught.value.pointer) == ("schema_violation", pointer)
 
 
 @pytest.mark.parametrize(

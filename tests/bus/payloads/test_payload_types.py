@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from bus import native
 from bus.errors import ContractError, UnknownTypeError
 from bus.payloads.payload_types import PayloadType, Registry, encode_payload, payload, payload_type
+from bus.payloads.rules import Has, Is, Rule, when
+from bus.payloads.upcasters import Upcaster
 from bus.protocol import canonical, sealing
 from bus.protocol.envelope import Agent, Metadata, Routing
 from bus.protocol.sealing import Message
@@ -487,6 +489,64 @@ def test_an_older_major_is_upcast_step_by_step(version: str, data: bytes) -> Non
 @pytest.mark.parametrize("version", ["0.9.0", "4.0.0", "9" * 64 + ".0.0", "1" + "0" * 63 + ".0.0"])
 def test_a_major_without_a_way_is_unsupported(version: str) -> None:
     assert reason(b'{"label":"x"}', version) == ("unsupported_version", "/metadata/schema_version")
+
+
+@payload(
+    "doc.judged",
+    version="1.4.0",
+    needs=("task_id",),
+    rules=(Rule("a long title has pages", "/pages", when(Is("title", ("long",)), Has("pages"))),),
+)
+class JudgedOne(msgspec.Struct, kw_only=True):
+    title: Annotated[str, msgspec.Meta(min_length=1)]
+    pages: int | None = None
+
+
+@payload(
+    "doc.judged",
+    version="2.0.0",
+    needs=("run_id",),
+    upcasters={1: Upcaster(JudgedOne, lambda data: {"label": data["title"], **data})},
+)
+class JudgedTwo(msgspec.Struct, kw_only=True):
+    label: str
+    later: str = "unsaid"
+
+
+def judged(data: bytes, **options: Any) -> Any:
+    made = message(data, "1.0.0")
+    metadata = msgspec.structs.replace(made.metadata, message_type="doc.judged", **{"task_id": "t", **options})
+    return payload_type(JudgedTwo).open(sealing.seal(data, metadata, made.routing))
+
+
+def test_an_older_version_is_judged_by_its_class_and_its_own_terms() -> None:
+    assert judged(b'{"later":"not known to 1.x","title":"x"}') == JudgedTwo(label="x", later="unsaid")
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "found"),
+    [
+        (b'{"title":5}', {}, ("schema_violation", "/data/title")),
+        (b'{"title":""}', {}, ("schema_violation", "/data/title")),
+        (b'{"label":"x"}', {}, ("schema_violation", "/data/title")),
+        (b'{"title":"long"}', {}, ("semantic_violation", "/data/pages")),
+        (b'{"title":"x"}', {"task_id": None}, ("schema_violation", "/metadata/task_id")),
+        (b'{"title":"x"}', {"critical_fields": ("/data/label",)}, ("critical_field", "/metadata/critical_fields")),
+    ],
+)
+def test_what_the_class_of_an_older_version_refuses_is_refused_with_its_own_pointer(
+    data: bytes, options: dict[str, Any], found: tuple[str, str]
+) -> None:
+    with pytest.raises(ContractError) as caught:
+        judged(data, **options)
+    assert (caught.value.reason, caught.value.pointer) == found
+
+
+def test_an_upcaster_reads_the_major_that_it_stands_for() -> None:
+    with pytest.raises(ContractError, match=r"upcasters\[2\] reads doc.judged 1.4.0, not 2.x.y of doc.judged"):
+        payload("doc.judged", version="3.0.0", upcasters={2: Upcaster(JudgedOne, dict)})
+    with pytest.raises(ContractError, match=r"not 1.x.y of doc.other"):
+        payload("doc.other", version="3.0.0", upcasters={1: Upcaster(JudgedOne, dict)})
 
 
 def test_data_that_its_upcaster_cannot_read_is_a_schema_violation() -> None:

@@ -181,7 +181,7 @@ def test_both_ways_give_the_same_verdict_and_the_same_value(document: str) -> No
     assert repr(untyped) == repr(msgspec.json.decode(data))
 
 
-@pytest.mark.parametrize("annotation", [list[int], list[float], Any, list[int | float], list[decimal.Decimal]])
+@pytest.mark.parametrize("annotation", [list[float], Any, list[int | float], list[decimal.Decimal]])
 def test_whole_numbers_beyond_64_bits_are_read_beside_extreme_ones(annotation: Any) -> None:
     cls = payload("reading.numbers")(defstruct("Numbers", [("extreme", list[float]), ("x", annotation)]))
     data = (

@@ -44,6 +44,28 @@ def test_a_message_comes_back_unchanged_in_its_own_dialect() -> None:
     assert [json.loads(line) for line in done.stdout.splitlines()] == [TASK, TASK]
 
 
+def test_a_signature_that_is_not_written_is_told() -> None:
+    message = {
+        "message_id": "0190a3b2-7c4d-4e5f-8a6b-9c0d1e2f3a4b",
+        "message_type": "request",
+        "sender_id": "agent-a01",
+        "recipient_id": "agent-b01",
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "correlation_id": None,
+        "payload": {"method": "m"},
+    }
+    tag = {"agent_id": "agent-a01", "timestamp": message["timestamp"], "nonce": "0" * 32, "signature": "c2lnbmVk" * 11}
+    signed = {**message, "auth": tag}
+    done = sealbus("convert", "--from", "002", "--to", "002", stdin=lines(message, signed))
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [message, message]
+    assert done.exit_code == 0
+    assert done.stderr == (
+        "line 2: left out: signature (proves the bytes of this line alone)\n2 converted, 0 refused\n"
+    )
+    told = sealbus("convert", "--output", "json", "--from", "002", "--to", "canonical", stdin=lines(signed)).stderr
+    assert json.loads(told.splitlines()[0]) == {"line": 1, "left_out": ["signature"]}
+
+
 def test_a_message_spread_over_lines_is_one_message() -> None:
     done = sealbus("convert", "--from", "004", "--to", "004", stdin=json.dumps(TASK, indent=2))
     assert json.loads(done.stdout) == TASK

@@ -64,7 +64,7 @@ def group(name: str = GROUP, **committed: int) -> GroupInfo:
 
 
 def verdict(info: GroupInfo, *copies: StoredCopy, states: dict[str, LetterState] | None = None) -> GroupVerdict:
-    (found,) = group_verdicts(copies[0].message_id, copies, [info], namespace="agents", states=states or {})
+    (found,) = group_verdicts(copies[0].message_id, copies, [info], states=states or {})
     return found
 
 
@@ -112,27 +112,18 @@ def test_what_is_for_another_agent_is_skipped() -> None:
     assert "role worker" in verdict(group(job=8), copy(role)).note
 
 
-def test_a_group_that_does_not_read_its_topic_is_not_subscribed_and_one_of_another_namespace_is_none() -> None:
-    mail = mailbox_topic("agents", "g")
-    reading, other = group(job=8), GroupInfo(name="g", members={}, committed={(mail, 0): 1})
-    foreign = GroupInfo(name="f", members={}, committed={("else.job.run", 0): 1})
+def test_a_group_that_does_not_read_its_topic_is_not_subscribed() -> None:
+    reading, other = group(job=8), GroupInfo(name="g", members={}, committed={(mailbox_topic("agents", "g"), 0): 1})
     job = seal()
-    found = group_verdicts(job.message_id, [copy(job)], [foreign, other, reading], namespace="agents", states={})
+    found = group_verdicts(job.message_id, [copy(job)], [other, reading], states={})
     assert [(each.group, each.state) for each in found] == [(GROUP, "done"), ("g", "not subscribed")]
-
-
-def test_a_group_whose_name_begins_with_its_namespace_is_known_too() -> None:
-    job = seal(to="worker@svc")
-    letter = copy(job, dead_letter_topic(TOPIC), 3, at_ms=5, group=GROUP)
-    assert verdict(group(f"agents.{GROUP}", job=8), copy(job)).state == "done"
-    assert verdict(group(f"agents.{GROUP}", job=8), copy(job), letter).state == "dead"
 
 
 def test_a_verdict_is_a_sentence() -> None:
     job = seal()
     letter = copy(job, dead_letter_topic(TOPIC), 3, at_ms=5, group="c")
     infos = [group("a", job=8), group("b", job=1), group("c", job=8)]
-    found = group_verdicts(job.message_id, [copy(job), letter], infos, namespace="agents", states={})
+    found = group_verdicts(job.message_id, [copy(job), letter], infos, states={})
     assert list(told_of(found)) == [
         "a: done",
         f"b: waits behind 6 records in {TOPIC}/0/7",

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from bus.protocol import sealing
+from bus.protocol.envelope import Agent, Metadata, Routing
 from bus.transports import open_transport
 from bus.transports.base import NewRecord
+from tests.keyrings import jwks_of, key_of
 
 
 @pytest.fixture
@@ -169,3 +172,37 @@ def test_tail_follows_across_processes(folder: Any) -> None:
     assert "later@home" in tail.stdout.readline()
     assert folder.end(tail, 2) == 130
     assert "2 records" in tail.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("limits", "now", "reason"),
+    [
+        ({"revoked_at": "2026-02-01T00:00:00.000Z"}, "2026-01-01T00:59:59Z", None),
+        ({"revoked_at": "2026-01-01T00:30:00.000Z"}, "2026-01-01T00:29:59.999Z", None),
+        ({"revoked_at": "2026-01-01T00:30:00.000Z"}, "2026-01-01T00:30:00Z", "key_revoked"),
+        ({"not_after": "2026-01-01T00:10:00.000Z"}, "2026-01-01T00:30:00Z", None),
+        ({"not_after": "2026-01-01T00:10:00.000Z"}, "2026-01-15T00:10:00Z", "expired"),
+        ({"not_after": "2026-01-01T00:10:00.000Z"}, "2026-01-15T00:10:00.001Z", "key_expired"),
+        ({"not_before": "2026-01-02T00:00:00.000Z"}, "2026-01-01T00:30:00Z", "key_expired"),
+    ],
+)
+def test_lifetime_and_keys_are_judged_at_one_time(
+    folder: Any, limits: dict[str, str], now: str, reason: str | None
+) -> None:
+    Path("jwks.json").write_bytes(jwks_of("a@svc", **limits))
+    Path("jwks.json").chmod(0o600)
+    metadata = Metadata(
+        protocol="sealbus/1",
+        namespace="agents",
+        message_id="m",
+        message_type="job.run",
+        schema_version="1.0.0",
+        timestamp="2026-01-01T00:00:00.000Z",
+        sender=Agent(id="a@svc"),
+        conversation_id="c",
+        hops=0,
+    )
+    routing = Routing(expires_at="2026-01-01T01:00:00.000Z")
+    signed = sealing.seal(b'{"number":7}', metadata, routing, signer=key_of("a@svc"))
+    code, answer = verify(folder, signed.value, "--jwks", "jwks.json", "--now", now)
+    assert (code, answer.get("reason")) == (0 if reason is None else 1, reason)

@@ -1,0 +1,146 @@
+"""The globs of `metadata.authority`: their form, and whether some are included in others (PROTOCOL.md section 1). Pure.
+
+Owns what `can_read`, `can_write` and `can_execute` may hold, in an envelope, a link and a policy's table, and inclusion
+of their languages. `*` stands for any text without `/`; two or more stars in a row stand for any text. Both match the
+empty text, and every other character means itself.
+
+Inclusion is exact and has no limit of its own: the form bounds its cost. A star of the included glob may be any text,
+so it may be a letter that no other glob has: whatever includes that letter includes every text without `/` in its
+place. What is left to try is how many `/` a `**` holds. Beyond the runs of stars of a glob that includes it, one more
+changes nothing: between two of them stands that letter, which takes a star. So at most three `**` and eight runs are at
+most 729 words for one glob, and of two that lead to the same place the second is not followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+__all__ = ["MAX_CROSSING", "MAX_GLOBS", "MAX_GLOB_CHARS", "MAX_RUNS", "first_outside", "glob_fault"]
+
+MAX_GLOBS: Final = 256
+"""Globs in one list."""
+MAX_GLOB_CHARS: Final = 1_024
+MAX_RUNS: Final = 8
+"""Runs of stars in one glob."""
+MAX_CROSSING: Final = 3
+"""Runs of two or more stars in one glob: each may hold any number of `/`."""
+
+_RUNS: Final = re.compile(r"\*+")
+_SLASH: Final = "/"
+_SEGMENT: Final = "*"
+_CROSSING: Final = "**"
+_FRESH: Final = ""
+"""The letter that no glob has."""
+
+
+def glob_fault(glob: str) -> str | None:
+    """Return why *glob* is not allowed in an authority, or None."""
+    if len(glob) > MAX_GLOB_CHARS:
+        return f"has {len(glob)} characters, at most {MAX_GLOB_CHARS} are allowed"
+    runs = _RUNS.findall(glob)
+    if len(runs) > MAX_RUNS:
+        return f"has stars in {len(runs)} places, at most {MAX_RUNS} are allowed"
+    if (crossing := sum(len(run) > 1 for run in runs)) > MAX_CROSSING:
+        return f"has ** in {crossing} places, at most {MAX_CROSSING} are allowed"
+    return None
+
+
+def first_outside(inner: Iterable[str], outer: Sequence[str]) -> str | None:
+    """Return the first of *inner* that matches a text which none of *outer* matches; None: all are included.
+
+    All of them are in the form that `glob_fault` allows. What stands in *outer* word for word is not looked at.
+    """
+    known = frozenset(outer)
+    union: _Union | None = None
+    for glob in inner:
+        if glob in known:
+            continue
+        if union is None:
+            union = _Union(known)
+        if not union.includes(glob):
+            return glob
+    return None
+
+
+def _tokens(glob: str) -> list[str]:
+    """Return the letters of *glob*, with `*` or `**` for each run of stars."""
+    tokens: list[str] = []
+    end = 0
+    for run in _RUNS.finditer(glob):
+        tokens += glob[end : run.start()]
+        tokens.append(_SEGMENT if len(run[0]) == 1 else _CROSSING)
+        end = run.end()
+    return [*tokens, *glob[end:]]
+
+
+class _Union:
+    """Globs as one non-deterministic automaton whose places are the bits of an integer."""
+
+    __slots__ = ("_crossing", "_endless", "_ends", "_literals", "_stars", "_start")
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        self._literals: dict[str, int] = {}
+        self._stars = self._crossing = self._ends = self._endless = start = 0
+        place = 1
+        for glob in globs:
+            start |= place
+            tokens = _tokens(glob)
+            for token in tokens:
+                if token in (_SEGMENT, _CROSSING):
+                    self._stars |= place
+                    self._crossing |= place if token == _CROSSING else 0
+                else:
+                    self._literals[token] = self._literals.get(token, 0) | place
+                place <<= 1
+            if tokens and tokens[-1] == _CROSSING:
+                self._endless |= place >> 1
+            self._ends |= place
+            place <<= 1
+        self._start = self._closed(start)
+
+    def includes(self, glob: str) -> bool:
+        """Tell whether every text that *glob* matches is matched by one of the union."""
+        tokens = _tokens(glob)
+        # Where a word has come to in *glob*, and where it may be in the union.
+        waiting = [(0, self._start)]
+        visited: dict[int, list[int]] = {}
+        while waiting:
+            at, places = waiting.pop()
+            while at < len(tokens) and tokens[at] != _CROSSING and places and not places & self._endless:
+                letter = tokens[at]
+                places = self._step(places, _FRESH if letter == _SEGMENT else letter)
+                at += 1
+            if places & self._endless:
+                continue
+            if not places:
+                return False
+            if at == len(tokens):
+                if not places & self._ends:
+                    return False
+                continue
+            places = self._step(places, _FRESH)
+            while places and not places & self._endless and _is_new(visited.setdefault(at, []), places):
+                waiting.append((at + 1, places))
+                places = self._step(self._step(places, _SLASH), _FRESH)
+            if not places:
+                return False
+        return True
+
+    def _step(self, places: int, letter: str) -> int:
+        moved = (places & self._literals.get(letter, 0)) << 1
+        return self._closed(moved | (places & (self._crossing if letter == _SLASH else self._stars)))
+
+    def _closed(self, places: int) -> int:
+        # Two runs of stars never stand beside each other: one step passes them.
+        return places | ((places & self._stars) << 1)
+
+
+def _is_new(visited: list[int], places: int) -> bool:
+    """Note *places*; tell whether they are harder than all *visited*: what one of these includes, more places do."""
+    if any(not one & ~places for one in visited):
+        return False
+    visited[:] = [one for one in visited if places & ~one]
+    visited.append(places)
+    return True
