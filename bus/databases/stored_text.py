@@ -8,9 +8,10 @@ and two texts never become one.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-__all__ = ["restored", "storable"]
+__all__ = ["restored", "restored_row", "storable", "storable_row"]
 
 _MARK: Final = "\x10"
 """Data link escape: control character that no name may hold, so that names are never longer than they were."""
@@ -26,6 +27,16 @@ def storable(text: str) -> str:
 def restored(text: str) -> str:
     """Return the text that became *text*."""
     return _ESCAPED.sub(_unescape, text) if _MARK in text else text
+
+
+def storable_row(arguments: Sequence[Any]) -> list[Any]:
+    """Return the arguments of a statement, texts as `storable`."""
+    return [storable(each) if each.__class__ is str else each for each in arguments]
+
+
+def restored_row(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a row that was read, texts as `restored`."""
+    return tuple([restored(each) if each.__class__ is str else each for each in row])
 
 
 def _escape(found: re.Match[str]) -> str:

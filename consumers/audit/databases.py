@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 from bus.databases import postgres
 from bus.databases.ownership import keep_private
 from bus.databases.sqlite_file import begin_writing, fixed, switch_to_wal
-from bus.databases.stored_text import restored, storable
+from bus.databases.stored_text import restored_row, storable_row
 from bus.errors import ConfigurationError, InboxError, UnstorableError
 from bus.settings.schema import Settings
 from consumers.inbox.open import log_file
@@ -108,14 +108,6 @@ def _marked(statement: str) -> tuple[str, tuple[int, ...]]:
     return _ARGUMENT.sub("?", statement), tuple(int(number) - 1 for number in _ARGUMENT.findall(statement))
 
 
-def _given(arguments: Sequence[Any]) -> list[Any]:
-    return [storable(each) if each.__class__ is str else each for each in arguments]
-
-
-def _told(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
-    return [tuple([restored(each) if each.__class__ is str else each for each in row]) for row in rows]
-
-
 class _Sqlite:
     """One connection, in a thread of its own."""
 
@@ -156,12 +148,14 @@ class _Sqlite:
 
     async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         connection, (text, order) = self._opened(), _marked(statement)
-        given = _given(arguments)
-        return _told(await self._run(lambda: connection.execute(text, [given[at] for at in order]).fetchall()))
+        given = storable_row(arguments)
+        return list(
+            map(restored_row, await self._run(lambda: connection.execute(text, [given[at] for at in order]).fetchall()))
+        )
 
     async def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         connection, (text, order) = self._opened(), _marked(statement)
-        given = list(map(_given, rows))
+        given = list(map(storable_row, rows))
         await self._run(lambda: connection.executemany(text, ([row[at] for at in order] for row in given)))
 
     async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
@@ -199,10 +193,10 @@ class _Transaction:
         self._connection = connection
 
     async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        return _told(await self._connection.fetch(statement, *_given(arguments)))
+        return list(map(restored_row, await self._connection.fetch(statement, *storable_row(arguments))))
 
     async def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        await self._connection.executemany(statement, list(map(_given, rows)))
+        await self._connection.executemany(statement, list(map(storable_row, rows)))
 
 
 class _Postgres:
@@ -232,7 +226,7 @@ class _Postgres:
 
     async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         with self._translating():
-            return _told(await self._pool.fetch(statement, *_given(arguments)))
+            return list(map(restored_row, await self._pool.fetch(statement, *storable_row(arguments))))
 
     @contextmanager
     def _translating(self) -> Iterator[None]:

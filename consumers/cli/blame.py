@@ -26,10 +26,12 @@ from consumers.cli.session import (
     believed_keys,
     jwks_option,
     registry_of,
+    whole_log_option,
     with_session,
 )
 from consumers.lineage.ancestry import Ancestry, Hop, judge_ancestry
 from consumers.lineage.log_search import find_lineage
+from consumers.operations.look_up import looked_in_words, moment_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,14 +42,15 @@ __all__ = ["blame", "risk_in"]
 @click.command()
 @click.argument("message_id", metavar="MESSAGE_ID")
 @jwks_option
+@whole_log_option
 @app_option
 @with_session
-def blame(session: CommandSession, *, message_id: str, jwks: Path | None, target: str | None) -> int:
+def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_log: bool, target: str | None) -> int:
     """Walk from a message to its first cause, and name the first hop that does not hold.
 
     Each hop is judged from the first one on: its bytes, hashes and seal, its proof chain, its cause, and its signature
     where there are keys. A message that is whole in itself and was put in the place of another is found by what rests
-    on it. What retention has taken is said to be not kept.
+    on it. What retention has taken is said to be not kept. Nobody is blamed before the whole log was read.
 
     \b
     Examples:
@@ -68,13 +71,29 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, target
     async def body(_: object) -> int:
         with Progress(None, unit="records", alone=True) as progress:
             async with session.open(settings) as transport:
-                lineage = await find_lineage(transport, namespace, message_id, told=lambda read: progress.show(0, read))
-        found = judge_ancestry(lineage, message_id, namespace=namespace, risk_of=risk_in(registry), verifier=verifier)
+                moment_ms = await moment_of(settings, message_id)
+                for whole in (whole_log, True):
+                    lineage = await find_lineage(
+                        transport,
+                        namespace,
+                        message_id,
+                        moment_ms=moment_ms,
+                        whole=whole,
+                        told=lambda read: progress.show(0, read),
+                    )
+                    found = judge_ancestry(
+                        lineage, message_id, namespace=namespace, risk_of=risk_in(registry), verifier=verifier
+                    )
+                    if lineage.looked.is_whole or found is None or found.blamed is None:
+                        break
+        looked = looked_in_words(lineage.looked, message_id)
         if found is None:
             raise click.BadParameter(
-                f"there is no message {message_id} in namespace {namespace}, and nothing rests on it",
+                f"there is no message {message_id} in namespace {namespace}, and nothing rests on it: {looked}",
                 param_hint="MESSAGE_ID",
             )
+        if not lineage.looked.is_whole:
+            click.echo(f"hint: {looked}", err=True)
         if session.as_json:
             print_json(_as_json(message_id, found, has_keys=verifier is not None))
         else:

@@ -5,30 +5,34 @@ Owns both verbs and their output; `consumers.operations.explanation` finds the w
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import msgspec
 
 from bus.protocol.identifiers import is_message_id
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
+from consumers.audit.queries import described, facts_of
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, registry_of, whole_log_option, with_session
 from consumers.deadletters.diagnosis import examine
-from consumers.deadletters.letter_state import LetterState, load_states
 from consumers.deadletters.letters import read_dead_letter
-from consumers.lineage.log_search import StoredCopy, find_message
 from consumers.operations.explanation import explain as explained
+from consumers.operations.group_verdicts import told_of
+from consumers.operations.look_up import LookUp, look_up, looked_in_words
 
 __all__ = ["explain", "show"]
 
 
 @click.command()
 @click.argument("message_id", metavar="MESSAGE_ID")
+@whole_log_option
 @app_option
 @with_session
-def explain(session: CommandSession, *, message_id: str, target: str | None) -> int:
+def explain(session: CommandSession, *, message_id: str, whole_log: bool, target: str | None) -> int:
     """Say what became of a message: why it was refused, what would have passed, and the command that cures it.
 
     \b
@@ -43,12 +47,16 @@ def explain(session: CommandSession, *, message_id: str, target: str | None) -> 
     settings, registry = session.settings(app), registry_of(app)
 
     async def body(_: object) -> int:
-        copies, states = await _found(session, settings, message_id)
+        found = await _found(session, settings, message_id, whole=whole_log)
+        copies, states = found.search.copies, found.states
+        if not any(copy.message_id == message_id for copy in copies):
+            _print_audited(session, message_id, found)
+            return 0
         dead = [copy for copy in copies if copy.kind == "dlq" and copy.message_id == message_id]
         letters = [read_dead_letter(copy.record) for copy in dead]
         limits = {"namespace": settings.bus.namespace, "max_message_bytes": settings.publish.max_message_bytes}
         judged = [(each, states.get(each.place), examine(each, registry, **limits)) for each in letters]  # type: ignore[arg-type]
-        answer = explained(message_id, copies, judged)
+        answer = explained(message_id, copies, judged, groups=found.groups, until=found.until)
         if session.as_json:
             print_json(msgspec.to_builtins(answer))
             return 0
@@ -64,8 +72,9 @@ def explain(session: CommandSession, *, message_id: str, target: str | None) -> 
 
 @click.command()
 @click.argument("message_id", metavar="MESSAGE_ID")
+@whole_log_option
 @with_session
-def show(session: CommandSession, *, message_id: str) -> int:
+def show(session: CommandSession, *, message_id: str, whole_log: bool) -> int:
     """Show a message: where it lies in the log, its envelope, and its payload.
 
     \b
@@ -79,16 +88,23 @@ def show(session: CommandSession, *, message_id: str) -> int:
     settings = session.settings()
 
     async def body(_: object) -> int:
-        copies, _states = await _found(session, settings, message_id)
-        own = [copy for copy in copies if copy.message_id == message_id]
+        found = await _found(session, settings, message_id, whole=whole_log, with_caused=False)
+        own = [copy for copy in found.search.copies if copy.message_id == message_id]
+        if not own:
+            _print_audited(session, message_id, found)
+            return 0
         message = next((copy.message for copy in own if copy.message is not None), None)
         places = [copy.place for copy in own]
         if session.as_json:
             envelope = None if message is None else msgspec.json.decode(message.value)
-            print_json({"message_id": message_id, "places": places, "envelope": envelope})
+            groups = [msgspec.to_builtins(each) for each in found.groups]
+            print_json({"message_id": message_id, "places": places, "groups": groups, "envelope": envelope})
             return 0
         for copy in own:
             click.echo(printable(f"{copy.place}{'' if copy.fault is None else f'  does not hold: {copy.fault.text}'}"))
+        click.echo("groups:" if found.groups else "groups: none")
+        for sentence in told_of(found.groups, until=found.until):
+            click.echo(f"  {printable(sentence)}")
         if message is not None:
             for name in ("metadata", "routing"):
                 layer = msgspec.to_builtins(getattr(message, name))
@@ -105,18 +121,41 @@ def show(session: CommandSession, *, message_id: str) -> int:
 
 
 async def _found(
-    session: CommandSession, settings: Settings, message_id: str
-) -> tuple[list[StoredCopy], dict[str, LetterState]]:
+    session: CommandSession, settings: Settings, message_id: str, *, whole: bool, with_caused: bool = True
+) -> LookUp:
     if not is_message_id(message_id):
         raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
     with Progress(None, unit="records", alone=True) as progress:
         async with session.open(settings) as transport:
-            namespace = settings.bus.namespace
-            copies = await find_message(transport, namespace, message_id, told=lambda read: progress.show(0, read))
-            states = await load_states(transport, namespace)
-    if not any(copy.message_id == message_id for copy in copies):
+            found = await look_up(
+                transport,
+                settings,
+                message_id,
+                whole=whole,
+                with_caused=with_caused,
+                told=lambda read: progress.show(0, read),
+            )
+    if found.audit_error:
+        click.echo(f"hint: {printable(found.audit_error)}; this is what the log has", err=True)
+    if not found.audited and not any(copy.message_id == message_id for copy in found.search.copies):
         raise click.BadParameter(
-            f"there is no message {message_id} in namespace {settings.bus.namespace}, or retention has taken it",
+            f"there is no message {message_id} in namespace {settings.bus.namespace}: "
+            + looked_in_words(found.search.looked, message_id),
             param_hint="MESSAGE_ID",
         )
-    return copies, states
+    return found
+
+
+def _print_audited(session: CommandSession, message_id: str, found: LookUp) -> None:
+    """Print what the audit has of a message that the log has lost."""
+    rows: list[dict[str, Any]] = [{**described(each), "facts": facts_of(each)} for each in found.audited]
+    if session.as_json:
+        print_json({"message_id": message_id, "places": [], "audit": rows})
+        return
+    click.echo(f"not in the log any more ({looked_in_words(found.search.looked, message_id)}); the audit has:")
+    for row in rows:
+        for key, value in (row | row.pop("facts")).items():
+            if value not in ("", None, [], {}):
+                text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+                click.echo(f"  {printable(key) + ':':<18}{printable(text)[:2_000]}")
+        click.echo()

@@ -43,6 +43,7 @@ __all__ = [
     "key_options",
     "proof_of",
     "registry_of",
+    "whole_log_option",
     "with_session",
 ]
 
@@ -149,6 +150,15 @@ def app_option(function: Callable[P, R]) -> Callable[P, R]:
     """Add the option `--app MODULE:APP`."""
     return click.option(
         "--app", "target", metavar="MODULE:APP", help="The app whose message types are known besides the built-in ones."
+    )(function)
+
+
+def whole_log_option(function: Callable[P, R]) -> Callable[P, R]:
+    """Add the option `--whole-log`."""
+    return click.option(
+        "--whole-log",
+        is_flag=True,
+        help="Read every record. Else the time in the id says where to look, and the audit, where there is one.",
     )(function)
 
 

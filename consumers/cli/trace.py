@@ -12,11 +12,8 @@ import click
 import msgspec
 
 from bus.clock import SystemClock
-from bus.errors import BusError
 from bus.protocol.identifiers import is_text_id
-from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
-from consumers.audit.reading import read_audit
 from consumers.audit.timeline import with_audit
 from consumers.cli.blame import risk_in
 from consumers.cli.interrupts import execute
@@ -30,28 +27,28 @@ from consumers.cli.session import (
     believed_keys,
     jwks_option,
     registry_of,
+    whole_log_option,
     with_session,
 )
-from consumers.lineage.log_search import find_conversation
 from consumers.lineage.timeline import Timeline, mermaid_of, timeline_of, tree_lines
+from consumers.operations.look_up import looked_in_words, trace_up
 
 __all__ = ["trace"]
 
 _OUTPUTS: Final = ("table", "json", "mermaid")
-_MOST: Final = 10_000
 
 
 @click.command()
 @click.argument("conversation", metavar="CONVERSATION")
 @jwks_option
+@whole_log_option
 @app_option
 @with_session
-def trace(session: CommandSession, *, conversation: str, jwks: Path | None, target: str | None) -> int:
+def trace(session: CommandSession, *, conversation: str, jwks: Path | None, whole_log: bool, target: str | None) -> int:
     """Show a conversation: its messages in the order of time, and the tree of causes.
 
     Marks say what became of a message: dead letters, retries, redrives, and what does not hold. Messages that the log
-    does not have any more come from the audit, where there is one. The conversation of a message is in its metadata:
-    `sealbus tail TYPE --output json`.
+    does not have any more come from the audit, where there is one. CONVERSATION may be the id of one of its messages.
 
     \b
     Examples:
@@ -72,31 +69,25 @@ def trace(session: CommandSession, *, conversation: str, jwks: Path | None, targ
     async def body(_: object) -> int:
         with Progress(None, unit="records", alone=True) as progress:
             async with session.open(settings) as transport:
-                copies = await find_conversation(
-                    transport, namespace, conversation, told=lambda read: progress.show(0, read)
+                found = await trace_up(
+                    transport, settings, conversation, whole=whole_log, told=lambda read: progress.show(0, read)
                 )
+        copies, looked = found.search.copies, looked_in_words(found.search.looked, conversation)
         timeline = timeline_of(copies, namespace=namespace, risk_of=risk_in(registry), verifier=verifier)
-        timeline = await _with_audit(settings, timeline, conversation)
+        timeline = with_audit(timeline, found.audited)
+        if found.audit_error:
+            click.echo(f"hint: {printable(found.audit_error)}; this is what the log has", err=True)
         if not timeline.events:
             raise click.BadParameter(
-                f"there is no conversation {printable(conversation)} in namespace {namespace}",
+                f"there is no conversation {printable(conversation)} in namespace {namespace}: {looked}",
                 param_hint="CONVERSATION",
             )
+        if not found.search.looked.is_whole:
+            click.echo(f"hint: {looked}", err=True)
         _print(timeline, output)
         return 0
 
     return execute(body)
-
-
-async def _with_audit(settings: Settings, timeline: Timeline, conversation: str) -> Timeline:
-    """Return *timeline* with what only the audit has; the log's own where the audit does not answer."""
-    try:
-        async with read_audit(settings) as store:
-            rows = [] if store is None else await store.conversation(conversation, most=_MOST)
-            return with_audit(timeline, rows)
-    except BusError as error:
-        click.echo(f"hint: {printable(str(error))}; this is what the log has", err=True)
-        return timeline
 
 
 for _parameter in trace.params:

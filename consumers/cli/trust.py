@@ -27,8 +27,17 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, app_of, app_option, jwks_option, registry_of, with_session
+from consumers.cli.session import (
+    CommandSession,
+    app_of,
+    app_option,
+    jwks_option,
+    registry_of,
+    whole_log_option,
+    with_session,
+)
 from consumers.lineage.log_search import ORIGINALS, StoredCopy, find_lineage
+from consumers.operations.look_up import looked_in_words, moment_of
 
 if TYPE_CHECKING:
     from bus.payloads.payload_types import Registry
@@ -60,10 +69,17 @@ def trust() -> None:
     metavar="FILE",
     help="The policy that says how far senders count.  [default: policy.file]",
 )
+@whole_log_option
 @app_option
 @with_session
 def explain(
-    session: CommandSession, *, message_id: str, jwks: Path | None, policy_file: Path | None, target: str | None
+    session: CommandSession,
+    *,
+    message_id: str,
+    jwks: Path | None,
+    policy_file: Path | None,
+    whole_log: bool,
+    target: str | None,
 ) -> int:
     """Say level, classification, tags and authority of a message, and which steps lowered its level.
 
@@ -88,11 +104,20 @@ def explain(
     async def body(_: object) -> int:
         with Progress(None, unit="records", alone=True) as progress:
             async with session.open(settings) as transport:
-                lineage = await find_lineage(transport, namespace, message_id, told=lambda read: progress.show(0, read))
+                lineage = await find_lineage(
+                    transport,
+                    namespace,
+                    message_id,
+                    moment_ms=await moment_of(settings, message_id),
+                    whole=whole_log,
+                    told=lambda read: progress.show(0, read),
+                )
         copies = _distinct([copy for copy in lineage.copies if copy.message_id == message_id])
         if not copies:
             raise click.BadParameter(
-                f"there is no message {message_id} in namespace {namespace}", param_hint="MESSAGE_ID"
+                f"there is no message {message_id} in namespace {namespace}: "
+                + looked_in_words(lineage.looked, message_id),
+                param_hint="MESSAGE_ID",
             )
         found = [explainer.explain(copy) for copy in copies]
         for number, one in enumerate(found):

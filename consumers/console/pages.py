@@ -34,10 +34,11 @@ from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letter_state import state_of
 from consumers.deadletters.letters import read_dead_letter
 from consumers.deadletters.selection import Selection
-from consumers.lineage.log_search import find_conversation, find_message, stored_copy
+from consumers.lineage.log_search import stored_copy
 from consumers.lineage.timeline import timeline_of
 from consumers.operations.explanation import explain
 from consumers.operations.letter_watch import ListedLetter
+from consumers.operations.look_up import look_up, looked_in_words, trace_up
 from consumers.sagas.opening import opened_store
 from consumers.sagas.process import ending_of
 from producers.connection import connect
@@ -346,7 +347,8 @@ async def conversations(request: _Request) -> Response[str]:
     if not identity:
         return _page(request, "conversations.html", recent=await _recent(console), id="", timeline=None, graph=None)
     async with console.looked:
-        copies = await find_conversation(console.transport, console.settings.bus.namespace, identity)
+        found = await trace_up(console.transport, console.settings, identity)
+    copies = found.search.copies
     timeline = timeline_of(
         copies[:_MOST_ROWS],
         namespace=console.settings.bus.namespace,
@@ -354,7 +356,8 @@ async def conversations(request: _Request) -> Response[str]:
         verifier=console.verifier(),
     )
     if not timeline.events:
-        return _problem(request, f"there is no conversation {identity}", "each of its messages has its id")
+        looked = looked_in_words(found.search.looked, identity)
+        return _problem(request, f"there is no conversation {identity}", f"each of its messages has its id; {looked}")
     return _page(
         request,
         "conversations.html",
@@ -407,11 +410,11 @@ async def message(request: _Request) -> Response[str]:
     if not is_message_id(identity):
         return _problem(request, "that is no message id", "it is the message_id in the metadata", code=400)
     async with console.looked:
-        copies = await find_message(console.transport, namespace, identity)
+        found = await look_up(console.transport, console.settings, identity)
+    copies, states = found.search.copies, found.states
     own = [copy for copy in copies if copy.message_id == identity]
     if not own:
-        return _problem(request, f"there is no message {identity}", "retention may have taken it")
-    states = await console.letter_states()
+        return _problem(request, f"there is no message {identity}", looked_in_words(found.search.looked, identity))
     dead = [read_dead_letter(copy.record) for copy in own if copy.kind == "dlq"]
     limit = console.settings.publish.max_message_bytes
     judged = [
@@ -425,7 +428,7 @@ async def message(request: _Request) -> Response[str]:
         "message.html",
         id=identity,
         places=[copy.place for copy in own],
-        told=explain(identity, copies, judged),
+        told=explain(identity, copies, judged, groups=found.groups, until=found.until),
         facts={key: masked(value) for key, value in facts.items() if value is not None},
         lines=[] if sealed is None else _lines(masked(msgspec.json.decode(sealed.data)), ""),
         conversation="" if sealed is None else sealed.metadata.conversation_id,

@@ -19,9 +19,11 @@ from consumers.deadletters.diagnosis import Diagnosis
 from consumers.deadletters.letter_state import LetterState, state_of
 from consumers.deadletters.letters import DeadLetter
 from consumers.lineage.log_search import ORIGINALS, StoredCopy
+from consumers.operations.group_verdicts import GroupVerdict, told_of
 
 __all__ = ["CURES", "Explanation", "explain"]
 
+_MOST_NAMED: Final = 5
 CURES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {each.name: (each.expected, each.cure) for reasons in REASON_TABLE.values() for each in reasons}
 )
@@ -40,16 +42,22 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     cure: str = ""
     place: str = ""
     """Of the letter that is meant; empty without one."""
+    groups: tuple[GroupVerdict, ...] = ()
+    """What each group has made of it."""
 
 
 def explain(
     message_id: str,
     copies: Sequence[StoredCopy],
     letters: Sequence[tuple[DeadLetter, LetterState | None, Diagnosis]],
+    *,
+    groups: tuple[GroupVerdict, ...] = (),
+    until: str = "",
 ) -> Explanation:
     """Return what became of *message_id*.
 
-    *copies* are the records of it, and of what it has caused; *letters* those in which it died.
+    *copies* are the records of it, and of what it has caused; *letters* those in which it died; *groups* what each
+    group has made of it, as far as letters were looked at, up to *until*.
     """
     own = [copy for copy in copies if copy.message_id == message_id]
     answers = [copy for copy in copies if copy.causation_id == message_id and copy.kind in ORIGINALS]
@@ -61,13 +69,13 @@ def explain(
     if not letters:
         state = "answered" if answers else "retried" if retried else "sent"
         sentences += [_answered(copy) for copy in answers[:3]]
-        if not answers:
-            sentences.append("No dead letter of it is here: it is done, or waits (sealbus groups shows who lags).")
-        return Explanation(message_id=message_id, state=state, text=" ".join(sentences))
+        sentences += _of_groups(groups, until)
+        return Explanation(message_id=message_id, state=state, text=" ".join(sentences), groups=groups)
     letter, known, finding = max(letters, key=lambda each: each[0].failed_ms)
     sentences.append(_died(letter, finding))
     state = state_of(letter, known)
     sentences.append("The letter is open." if state == "open" else f"Its letter is {state}.")
+    sentences += _of_groups([each for each in groups if each.state != "dead"], until)
     passes, cure = CURES.get(letter.reason, ("", ""))
     metadata = None if letter.message is None else letter.message.metadata
     return Explanation(
@@ -82,7 +90,18 @@ def explain(
             conversation="" if metadata is None else metadata.conversation_id,
         ),
         place=letter.place,
+        groups=groups,
     )
+
+
+def _of_groups(groups: Sequence[GroupVerdict], until: str) -> list[str]:
+    reading = [each for each in groups if each.state != "not subscribed"]
+    others = [each.group for each in groups if each.state == "not subscribed"]
+    told = [f"Group {sentence}." for sentence in told_of(reading, until=until)]
+    if others:
+        more = f" and {len(others) - _MOST_NAMED:,} more" if len(others) > _MOST_NAMED else ""
+        told.append(f"Not subscribed: {', '.join(others[:_MOST_NAMED])}{more}.")
+    return told or ["No group reads this topic."]
 
 
 def _sent(copy: StoredCopy) -> str:

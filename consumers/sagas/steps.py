@@ -45,6 +45,8 @@ __all__ = ["CALL_S", "StepRunner", "StepTaken"]
 
 CALL_S: Final = 5.0
 """Seconds that a method of a saga may take."""
+_MOST_KEY: Final = 512
+"""Characters of a process's key: every store has an index over it."""
 _MOST_AT_ONCE: Final = 1_000
 _DECISION: Final = "approval.decision"
 _REFUSALS: Final = frozenset({"rejected", "unauthorized", "untrusted_instruction", "approval_rejected"})
@@ -626,7 +628,10 @@ def _key_at(message: Message, pointer: str) -> str:
             raise ContractError("a process is known by it, and it is missing", pointer, "schema_violation")
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ContractError("a process is known by a text or a whole number", pointer, "schema_violation")
-    return str(value)
+    text = str(value)
+    if len(text) > _MOST_KEY:
+        raise ContractError(f"a process is known by at most {_MOST_KEY} characters", pointer, "schema_violation")
+    return text
 
 
 def _plain(rules: SagaRules, state: Any) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from bus.clock import Clock
+from bus.databases.stored_text import restored_row, storable_row
 from bus.errors import ConfigurationError
-from consumers.inbox.base import Dialect, Inbox, OwnTransaction, Transaction
+from consumers.inbox.base import Dialect, Inbox, Transaction
 from consumers.sagas.process import Hold, Ids, Process, Wait
 from consumers.sagas.rules import CANCEL_WAIT
 
@@ -291,8 +292,9 @@ class ProcessStore:
 
     async def write(self, transaction: Transaction, changes: Sequence[ProcessChange]) -> bool:
         """Write *changes*; False: a row has changed since it was read, so roll back and read again."""
+        own = _Statements(transaction)
         for change in changes:
-            if not await self._advance(transaction, change):
+            if not await self._advance(own, change):
                 return False
         return True
 
@@ -470,7 +472,7 @@ class ProcessStore:
             await transaction.rollback()
 
     async def _read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        return await self._inbox.read(statement, *arguments)
+        return list(map(restored_row, await self._inbox.read(statement, *storable_row(arguments))))
 
     def _now(self) -> str:
         """Return the store's present in ms, as SQL."""
@@ -479,12 +481,35 @@ class ProcessStore:
         return str(int(self._clock.now_ms()))
 
 
+class _Statements:
+    """The store's own statements in a *transaction*, perhaps of a handler: what no database holds in a text is escaped.
+
+    A saga's key may have any character that JSON has.
+    """
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    async def execute(self, statement: str, *arguments: Any) -> None:
+        await self._transaction.execute(statement, *storable_row(arguments))
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        return list(map(restored_row, await self._transaction.fetch(statement, *storable_row(arguments))))
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> tuple[Any, ...] | None:
+        row = await self._transaction.fetchrow(statement, *storable_row(arguments))
+        return None if row is None else restored_row(row)
+
+    async def rollback(self) -> None:
+        await self._transaction.rollback()
+
+
 @asynccontextmanager
-async def _own(inbox: Inbox) -> AsyncGenerator[OwnTransaction]:
+async def _own(inbox: Inbox) -> AsyncGenerator[Transaction]:
     """Yield a transaction that is committed where the body ends well."""
     transaction = await inbox.begin()
     try:
-        yield transaction
+        yield _Statements(transaction)
         await transaction.commit()
     finally:
         await transaction.rollback()

@@ -40,6 +40,8 @@ _PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 4 * 1_048_576
 _MOST_BYTES: Final = 65_536
 """Of one card or heartbeat."""
+_LONGEST_MS: Final = 86_400_000 + gates.SKEW_TOLERANCE_MS
+"""What was appended so long ago is over: a card lives for a day."""
 _PIECE_S: Final = 0.005
 """Records are taken in by pieces of this length: whoever asks meanwhile waits for one of them."""
 _KINDS: Final = {kind.name: kind for kind in map(payload_type, (AgentHandshake, AgentHeartbeat, AgentGoodbye))}
@@ -229,19 +231,26 @@ class Directory:
             try:
                 # What lies there after a long pause of this reader is as old as what lies there at its start.
                 is_late = self._clock.monotonic_s() - self._looked_s > self._healthy_s / 2
-                await self._look(await self._log_ms() if is_late else 0, since_s=self._looked_s)
+                log_ms = await self._log_ms() if is_late else 0
+                await self._look(log_ms, since_s=self._looked_s, is_news=not is_late)
             except ClosedError:
                 return
             except BusError as error:
                 _log.warning("directory.unreadable", error=str(error))
 
-    async def _look(self, log_ms: int, since_s: float | None = None) -> None:
-        """Read both topics to their end; *since_s* is when that was done before, *log_ms* the log's time if known."""
+    async def _look(self, log_ms: int, since_s: float | None = None, *, is_news: bool = False) -> None:
+        """Read both topics to their end; *since_s* is when that was done before, *log_ms* the log's time if known.
+
+        *is_news*: what lies there has come a moment ago.
+        """
         looked_s = self._clock.monotonic_s()
         # Beats first: a card alone is dropped where it is old.
         ends = {topic: await self._ends(topic) for topic in (self._beats, self._cards)}
-        # What was there before counts by its distance from the log's own time: no wall clock is read here.
-        newest_ms = max([log_ms, *[await self._newest_ms(topic, found) for topic, found in ends.items()]])
+        newest_ms = log_ms
+        if not is_news:
+            # What was there before counts by its distance from the log's own time: no wall clock is read here.
+            newest_ms = max([log_ms, *[await self._newest_ms(topic, found) for topic, found in ends.items()]])
+            ends = {topic: await self._since(topic, found, newest_ms - _LONGEST_MS) for topic, found in ends.items()}
         for topic, found in ends.items():
             for partition, (start, end) in found.items():
                 await self._advance((topic, partition), start, end, newest_ms=newest_ms, since_s=since_s)
@@ -267,6 +276,13 @@ class Directory:
             if offset < kept.end:
                 found[partition] = (offset, kept.end)
         return found
+
+    async def _since(self, topic: str, ends: dict[int, tuple[int, int]], since_ms: int) -> dict[int, tuple[int, int]]:
+        """Leave out what was appended before: its time is over, and each start of a worker leaves a card for ever."""
+        if since_ms <= 0 or not ends:
+            return ends
+        starts = await self._transport.admin.offsets_at([(topic, partition) for partition in ends], since_ms)
+        return {partition: (max(start, starts[topic, partition]), end) for partition, (start, end) in ends.items()}
 
     async def _newest_ms(self, topic: str, ends: dict[int, tuple[int, int]]) -> int:
         newest = 0

@@ -223,8 +223,8 @@ class Requester:
             addressee=None if recipient is None else recipient.id,
             expires_ms=parse_ms(message.routing.expires_at) or 0,
         )
-        await self._publisher.send(sealed)
-        return self.reopen(key)
+        receipt = await self._publisher.send(sealed)
+        return self.reopen(msgspec.structs.replace(key, appended_ms=receipt.timestamp_ms))
 
     def reopen(self, key: TaskKey) -> SubmittedTask[Any]:
         """Return the handle of the task that *key* names."""

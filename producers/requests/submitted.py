@@ -2,7 +2,7 @@
 
 Owns the handle's form, following what is said about the task, and which of it is believed: what names the request as
 its first parent, in its conversation, from the agent that was asked. Answers stay in the agent's reply topic, addressed
-to the agent and to no instance of it.
+to the agent and to no instance of it. Topics are read from the time at which the request was appended.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import msgspec
 
 from bus.clock import Clock
 from bus.errors import BusError, ContractError, TopicMissingError
+from bus.gates import SKEW_TOLERANCE_MS
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol import sealing
 from bus.protocol.base64url import from_base64url, to_base64url
+from bus.protocol.identifiers import uuid7_ms
 from bus.protocol.sealing import Message
 from bus.topics.names import message_topic
 from bus.transports.base import Record, Transport
@@ -36,6 +38,8 @@ _Reply = TypeVar("_Reply", bound=Payload)
 PROGRESS: Final = ("task.accepted", "status.update", "task.clarification")
 """What may be said about a task before its answer."""
 _PAUSE_S: Final = 0.25
+_BROKERS_MS: Final = 60_000
+"""So far apart may the clocks of two brokers be, of which each appends to topics of its own."""
 _MOST_SAID: Final = 300
 
 
@@ -56,6 +60,16 @@ class TaskKey(msgspec.Struct, frozen=True, kw_only=True, rename={"message_type":
     seal: str = msgspec.field(name="s")
     addressee: str | None = msgspec.field(name="a", default=None)
     expires_ms: int = msgspec.field(name="e")
+    appended_ms: int = msgspec.field(name="b", default=0)
+    """When the log appended the request; 0 in handles of older programs."""
+
+    @property
+    def since_ms(self) -> int:
+        """Before this time nobody can have said anything about the task; 0 where that is not known."""
+        if self.appended_ms:
+            return max(0, self.appended_ms - _BROKERS_MS)
+        made_ms = uuid7_ms(self.message_id)
+        return 0 if made_ms is None else max(0, made_ms - SKEW_TOLERANCE_MS - _BROKERS_MS)
 
     @property
     def text(self) -> str:
@@ -115,15 +129,16 @@ class SubmittedTask(Generic[_Reply]):
         *kinds* are payload classes besides the built-in ones. Ends without an answer when the time of the task is over.
         What is yielded in a handler is read by its run.
         """
-        async for event in self._follow(kinds):
+        said = [message_topic(self._view.namespace, name) for name in PROGRESS]
+        async for event in self._follow(kinds, [self._topic, *said]):
             _take_in(event.message)
             yield event
 
-    async def _follow(self, kinds: Sequence[type[Payload]]) -> AsyncIterator[TaskEvent]:
+    async def _follow(self, kinds: Sequence[type[Payload]], topics: Sequence[str]) -> AsyncIterator[TaskEvent]:
         known = {kind.name: kind for kind in map(payload_type, kinds)}
         self._offsets, self._seen = {}, set()
         while True:
-            found = await self._news(known)
+            found = await self._news(known, topics)
             for event in found:
                 yield event
                 if event.is_last:
@@ -146,7 +161,7 @@ class SubmittedTask(Generic[_Reply]):
         when its time is over.
         """
         kind: Any = reply
-        async for event in self._follow((kind,)):
+        async for event in self._follow((kind,), [self._topic]):
             if not event.is_last:
                 continue
             _take_in(event.message)
@@ -173,10 +188,9 @@ class SubmittedTask(Generic[_Reply]):
         """
         await self._cancel(self.key, reason_code, grace_s=grace_s, explanation=explanation)
 
-    async def _news(self, known: dict[str, PayloadType]) -> Sequence[TaskEvent]:
+    async def _news(self, known: dict[str, PayloadType], topics: Sequence[str]) -> Sequence[TaskEvent]:
         found = []
-        namespace = self._view.namespace
-        for topic in (self._topic, *(message_topic(namespace, name) for name in PROGRESS)):
+        for topic in topics:
             async for record in self._new_records(topic):
                 event = self._read(record, known, is_reply=topic == self._topic)
                 if event is not None and event.message.message_id not in self._seen:
@@ -186,13 +200,21 @@ class SubmittedTask(Generic[_Reply]):
         return sorted(found, key=lambda event: (event.is_last, event.message.metadata.timestamp))
 
     async def _new_records(self, topic: str) -> AsyncIterator[Record]:
-        offsets = self._offsets.setdefault(topic, {})
         try:
+            if (offsets := self._offsets.get(topic)) is None:
+                offsets = self._offsets[topic] = await self._starts(topic)
             async for record in scan(self._transport, topic, offsets):
                 offsets[record.partition] = record.offset + 1
                 yield record
         except TopicMissingError:
             return
+
+    async def _starts(self, topic: str) -> dict[int, int]:
+        """Return by partition the first offset that can be about the task. Raises TopicMissingError."""
+        admin = self._transport.admin
+        places = [(topic, partition) for partition in await admin.ranges(topic)]
+        found = await admin.offsets_at(places, self.key.since_ms)
+        return {partition: offset for (_, partition), offset in found.items()}
 
     def _read(self, record: Record, known: dict[str, PayloadType], *, is_reply: bool) -> TaskEvent | None:
         """Return what *record* says about the task; None where it says nothing, or is not believed."""
@@ -216,7 +238,7 @@ class SubmittedTask(Generic[_Reply]):
     async def _request(self) -> Message:
         """Return the request itself, which is in the log. Raises RequestTimedOut's cause where it is not any more."""
         topic = message_topic(self._view.namespace, self.key.message_type)
-        async for record in scan(self._transport, topic):
+        async for record in scan(self._transport, topic, await self._starts(topic)):
             try:
                 message = sealing.parse(record.value)
             except ContractError:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +13,13 @@ import msgspec
 import pytest
 
 from bus.errors import ContractError
+from bus.topics.names import agent_slug
+from bus.transports import open_transport
+from bus.transports.base import NewRecord, Record, TopicSpec, Transport
 from bus.vocabulary.task import StatusUpdate, TaskRequest, TaskResult
 from producers.outcomes import PublishRejected
 from producers.requests.in_turn import ask_in_turn
+from producers.requests.submitted import TaskKey
 from sealbus import App, Context, Reject, RequestFailed, connect, payload
 
 
@@ -72,7 +80,47 @@ async def test_another_agent_does_not_see_the_answer(url: str) -> None:
         await bus.task(handle).result(TaskResult)
     async with connect(url, agent="other@tests", env={}) as bus:
         task = bus.task(handle)
-        assert await task._news({}) == []
+        assert await task._news({}, [task._topic]) == []
+
+
+class Counted:
+    """A log that counts what is read of it, by topic."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.read_of: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def read(self, topic: str, *arguments: Any, **options: Any) -> Sequence[Record]:
+        records = await self._inner.read(topic, *arguments, **options)
+        self.read_of[topic] += len(records)
+        return records
+
+
+@pytest.mark.parametrize("has_time", [True, False], ids=["handle", "handle of an older program"])
+async def test_a_result_is_read_from_the_time_of_its_request_in_one_topic(url: str, has_time: bool) -> None:
+    transport = open_transport(url)
+    reply = f"agents._reply.{agent_slug('user@tests')}"
+    names = ("agents.status.update", reply)
+    await transport.admin.create_topics([TopicSpec(name=name, partitions=1) for name in names])
+    await transport.append([NewRecord(name, None, b"{}") for name in names for _ in range(500)], timeout_s=5)
+    await transport.close()
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+        file.execute("UPDATE records SET ts = ts - 3600000")
+    handle = await submitted(url, "compare databases")
+    if not has_time:
+        key = TaskKey.read(handle)
+        assert key.appended_ms > 0
+        handle = msgspec.structs.replace(key, appended_ms=0).text
+    async with researcher().running(url), connect(url, agent="user@tests", env={}) as bus:
+        task = bus.task(handle)
+        counted = task._transport = Counted(bus.transport)
+        assert (await task.result(TaskResult)).summary == "COMPARE DATABASES"
+        assert counted.read_of == {reply: 1}
+        assert [event.is_last async for event in task.events()] == [True]
+        assert counted.read_of == {reply: 2}
 
 
 async def test_what_is_no_handle_is_refused(url: str) -> None:

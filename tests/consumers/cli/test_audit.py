@@ -258,6 +258,40 @@ def test_a_conversation_that_the_log_has_lost_is_traced_from_the_audit(desk: Any
         assert all(event["marks"] == ["from the audit", *events[at]["marks"]] for at, event in enumerate(kept))
 
 
+def test_a_message_is_looked_up_by_the_audit_also_when_the_log_has_lost_it(desk: Any) -> None:
+    said(desk, "audit", "run", "--once")
+    asked = next(row for row in objects(desk, "audit", "export") if row["type"] == "desk.question")
+    (before,) = objects(desk, "show", asked["message_id"])
+    assert before["places"][0] == asked["place"]
+    with log_of(desk) as log:
+        log.execute("DELETE FROM records")
+    (after,) = objects(desk, "show", asked["message_id"])
+    assert (after["places"], after["audit"][0]["place"]) == ([], asked["place"])
+    assert "not in the log any more" in said(desk, "explain", asked["message_id"])
+
+
+def test_a_message_is_looked_up_with_what_each_group_made_of_it(desk: Any) -> None:
+    said(desk, "audit", "run", "--once")
+    rows = objects(desk, "audit", "export")
+    dead = next(row["message_id"] for row in rows if row["kind"] == "dlq")
+    done = next(row for row in rows if row["type"] == "desk.question" and row["message_id"] != dead)
+    states = {}
+    for name in (dead, done["message_id"]):
+        (found,) = objects(desk, "show", name)
+        states[name] = {each["group"]: each["state"] for each in found["groups"]}
+    (group,) = states[dead]
+    assert (states[dead][group], states[done["message_id"]][group]) == ("dead", "done")
+    assert f"{group}: dead" in said(desk, "show", dead)
+    assert f"Group {group}: done" in said(desk, "explain", done["message_id"])
+    assert objects(desk, "trace", done["message_id"]) == objects(desk, "trace", done["conversation"])
+
+
+def test_of_an_absent_message_it_is_said_how_far_was_looked(desk: Any) -> None:
+    for verb in ("show", "explain", "blame", "trace"):
+        told = desk.call(verb, "01a21715-2501-7b4a-b6d2-000000000000")
+        assert (told.exit_code, "the whole log was looked at" in told.stderr) == (2, True), told.stderr
+
+
 def test_sensitive_content_is_kept_for_less_long(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     set_for_all(folder, monkeypatch, {"SEALBUS_AUDIT__KEEP_SENSITIVE_S": "1s"})
 

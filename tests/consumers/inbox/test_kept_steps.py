@@ -88,6 +88,18 @@ async def test_a_step_is_durable_with_the_result_of_its_event(store: Store) -> N
     assert found[0].due_ms <= found[2]
 
 
+async def test_a_process_is_known_by_any_text(store: Store) -> None:
+    inbox = await store.open("a")
+    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store._clock or SystemClock())
+    await rows.open()
+    name = "a\0b\x10" + "".join(map(chr, range(0x4E00, 0x4E00 + 500)))
+    assert await rows.change(opening(name))
+    assert [each.key for each in await rows.of_key("buying", name, most=2)] == [name]
+    found = await rows.find_wait(f"w-{name}")
+    assert found is not None
+    assert found[1].key == name
+
+
 async def test_a_step_under_an_old_version_writes_nothing(store: Store) -> None:
     rows, process = await stepped(store)
     after = msgspec.structs.replace(process, version=2, state=b'{"a":1}')

@@ -240,6 +240,26 @@ async def test_sessions_of_past_starts_are_forgotten(sky: Sky) -> None:
     assert directory.size.instances <= 36
 
 
+async def test_cards_of_starts_long_ago_are_not_even_read(sky: Sky, monkeypatch: pytest.MonkeyPatch) -> None:
+    for session in range(50):
+        await sky.say(AgentHandshake(agent_card=card_of("a@svc")), session=str(session))
+    await sky.later(25 * HOUR_S)
+    await sky.say(AgentHandshake(agent_card=card_of("a@svc")), session="now")
+    await sky.say(WELL, session="now")
+    read, count = sky.transport.read, 0
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        records = await read(*arguments, **options)
+        count += len(records)
+        return records
+
+    monkeypatch.setattr(sky.transport, "read", counted)
+    directory = sky.reader()
+    assert [entry.agent_id for entry in await directory.find(type="who.work")] == ["a@svc"]
+    assert count < 10
+
+
 async def test_a_reader_that_stood_still_takes_no_old_beat_for_a_new_one(sky: Sky) -> None:
     directory = sky.reader()
     await sky.say(WELL)

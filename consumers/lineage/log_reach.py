@@ -1,0 +1,216 @@
+"""LogReach: read only the part of a log that lies around some moments, in pieces that never overlap.
+
+Owns the rings around a moment, the budget of records and bytes, and how far was looked. Where the whole log is smaller
+than the budget all of it is read. What is looked for is `log_search`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from bus.transports.base import Record, Transport
+
+__all__ = ["FAR_MS", "MOST_LOOKED_AT", "LogReach", "Looked", "Piece", "Place"]
+
+Place: TypeAlias = tuple[str, int]
+Piece: TypeAlias = tuple[Place, int, int]
+"""A partition, and the offsets from which and up to which it is read."""
+
+MOST_LOOKED_AT: Final = 60_000
+"""Records that one look-up reads, unless it is told to read the whole log."""
+FAR_MS: Final = 1 << 61
+_MOST_BYTES: Final = 64 * 1_048_576
+_PAGE_RECORDS: Final = 1_000
+_PAGE_BYTES: Final = 8 * 1_048_576
+_NARROWEST_MS: Final = 20
+_HOUR_MS: Final = 3_600_000
+_RINGS_MS: Final = (
+    (50, 500),
+    (500, 5_000),
+    (60_000, 120_000),
+    (_HOUR_MS, _HOUR_MS),
+    (24 * _HOUR_MS, 24 * _HOUR_MS),
+    (720 * _HOUR_MS, 720 * _HOUR_MS),
+    (FAR_MS, FAR_MS),
+)
+"""How far before and after a moment is looked, one ring after the other: seals and appends are close together, but for
+clocks that differ, outboxes, and delays.
+"""
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a search has looked. Times are those of appends; 0 and `FAR_MS` are the ends of the log."""
+
+    records: int
+    since_ms: int
+    until_ms: int
+    is_index_asked: bool = False
+    """Whether an index has none of it either, and what came after the index was looked at."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all was looked at."""
+        return self.since_ms <= 0 and self.until_ms >= FAR_MS and not self.is_index_asked
+
+
+class LogReach:
+    """What has been read of the partitions *places*; at most *most* records are, but by `whole`."""
+
+    def __init__(self, transport: Transport, places: Iterable[Place], *, most: int = MOST_LOOKED_AT) -> None:
+        self._transport = transport
+        self._places = sorted(places)
+        self._ends: dict[Place, tuple[int, int]] = {}
+        self._left = most
+        self._left_bytes = _MOST_BYTES
+        self._pieces: dict[Place, list[tuple[int, int]]] = {}
+        self._since_ms = self._until_ms = -1
+        self.records = 0
+        """Records that were read, each as often as it was."""
+        self.is_cut = False
+        """Whether the budget is used up."""
+
+    @property
+    def looked(self) -> Looked:
+        """How far it has looked."""
+        return Looked(records=self.records, since_ms=self._since_ms, until_ms=self._until_ms)
+
+    async def open(self) -> None:
+        """Ask where the partitions begin and end. Raises BusError."""
+        admin = self._transport.admin
+        starts, ends = await admin.offsets_at(self._places, 0), await admin.offsets_at(self._places, FAR_MS)
+        self._ends = {place: (starts[place], ends[place]) for place in self._places}
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all that lies there is within the budget."""
+        return sum(end - start for start, end in self._ends.values()) <= self._left
+
+    async def whole(self) -> AsyncIterator[Record]:
+        """Yield every record that was not read yet."""
+        pieces = self._fresh({place: span for place, span in self._ends.items() if span[0] < span[1]})
+        self._since_ms, self._until_ms = 0, FAR_MS
+        async for record in self._read(pieces, bounded=False):
+            yield record
+
+    async def rings(
+        self, moment_ms: int, *, forwards: bool = False, places: Collection[Place] | None = None
+    ) -> AsyncIterator[AsyncIterator[Record]]:
+        """Yield ring after ring around a moment, each as the records in it that were not read yet.
+
+        *forwards*: only of what was appended since. It ends where all of *places*, or the budget, is used up.
+        """
+        if self.is_small and places is None:
+            yield self.whole()
+            return
+        for before_ms, after_ms in _RINGS_MS:
+            yield self.around(moment_ms, 0 if forwards else before_ms, after_ms, places)
+            if self.is_cut:
+                return
+
+    async def around(
+        self, moment_ms: int, before_ms: int, after_ms: int, places: Collection[Place] | None = None
+    ) -> AsyncIterator[Record]:
+        """Yield the records that were appended around a moment, and not read yet.
+
+        Where they are more than the budget it looks less far, and is cut.
+        """
+        among = self._places if places is None else sorted(set(places) & self._ends.keys())
+        while True:
+            since_ms = 0 if before_ms >= FAR_MS else max(0, moment_ms - before_ms)
+            until_ms = FAR_MS if after_ms >= FAR_MS else moment_ms + after_ms
+            pieces = self._fresh(await self._spans(among, since_ms, until_ms))
+            if sum(end - start for _, start, end in pieces) <= self._left:
+                break
+            self.is_cut = True
+            # An open end is narrowed to a month first.
+            widest_ms = _RINGS_MS[-2][1]
+            before_ms, after_ms = min(before_ms // 2, widest_ms), min(after_ms // 2, widest_ms)
+            if before_ms + after_ms < _NARROWEST_MS:
+                pieces = _shared(pieces, self._left)
+                break
+        if places is None:
+            self._since_ms = since_ms if self._since_ms < 0 else min(self._since_ms, since_ms)
+            self._until_ms = max(self._until_ms, until_ms)
+        async for record in self._read(pieces, bounded=True):
+            yield record
+
+    async def after(self, offsets: Mapping[Place, int]) -> AsyncIterator[Record]:
+        """Yield the records from *offsets* on, of a partition that is not in it all; within the budget."""
+        spans = {place: (max(start, offsets.get(place, start)), end) for place, (start, end) in self._ends.items()}
+        pieces = self._fresh({place: span for place, span in spans.items() if span[0] < span[1]})
+        if sum(end - start for _, start, end in pieces) > self._left:
+            self.is_cut = True
+            pieces = _shared(pieces, self._left)
+        async for record in self._read(pieces, bounded=True):
+            yield record
+
+    async def again(self) -> AsyncIterator[Record]:
+        """Yield every record that was read before, once more."""
+        pieces = [(place, start, end) for place, spans in sorted(self._pieces.items()) for start, end in spans]
+        async for record in self._read(pieces, bounded=False, is_known=True):
+            yield record
+
+    async def _spans(self, places: Sequence[Place], since_ms: int, until_ms: int) -> dict[Place, tuple[int, int]]:
+        admin = self._transport.admin
+        starts = {} if since_ms <= 0 else await admin.offsets_at(places, since_ms)
+        ends = {} if until_ms >= FAR_MS else await admin.offsets_at(places, until_ms)
+        spans = {}
+        for place in places:
+            first, last = self._ends[place]
+            start, end = max(first, starts.get(place, first)), min(last, ends.get(place, last))
+            if start < end:
+                spans[place] = (start, end)
+        return spans
+
+    def _fresh(self, spans: Mapping[Place, tuple[int, int]]) -> list[Piece]:
+        """Return what of *spans* was not read yet."""
+        pieces = []
+        for place, (start, end) in sorted(spans.items()):
+            at = start
+            for known_start, known_end in self._pieces.get(place, ()):
+                if known_end <= at or known_start >= end:
+                    continue
+                if at < known_start:
+                    pieces.append((place, at, known_start))
+                at = known_end
+            if at < end:
+                pieces.append((place, at, end))
+        return pieces
+
+    async def _read(self, pieces: Sequence[Piece], *, bounded: bool, is_known: bool = False) -> AsyncIterator[Record]:
+        for place, start, end in pieces:
+            offset = start
+            while offset < end and not (bounded and self._left_bytes <= 0):
+                wanted = min(_PAGE_RECORDS, end - offset)
+                records = await self._transport.read(*place, offset, max_records=wanted, max_bytes=_PAGE_BYTES)
+                for record in records:
+                    if record.offset >= end:
+                        break
+                    self.records += 1
+                    self._left_bytes -= len(record.value or b"")
+                    yield record
+                # Offsets may have gaps, at the end, too.
+                offset = records[-1].offset + 1 if records else end
+            if offset < end:
+                self.is_cut = True
+            if not is_known:
+                self._note(place, start, min(offset, end))
+
+    def _note(self, place: Place, start: int, end: int) -> None:
+        self._left -= end - start
+        spans: list[tuple[int, int]] = []
+        for known in sorted([*self._pieces.get(place, ()), (start, end)]):
+            if spans and known[0] <= spans[-1][1]:
+                spans[-1] = (spans[-1][0], max(spans[-1][1], known[1]))
+            else:
+                spans.append(known)
+        self._pieces[place] = spans
+
+
+def _shared(pieces: Sequence[Piece], most: int) -> list[Piece]:
+    """Return the first records of each piece, *most* of them in all."""
+    share = max(1, most // max(1, len(pieces)))
+    return [(place, start, min(end, start + share)) for place, start, end in pieces][: max(0, most)]
