@@ -162,6 +162,10 @@ class KeyDirectory:
             return "unauthorized"
         return None
 
+    def key_named(self, kid: str) -> TrustedKey | None:
+        """Return the key *kid*, None where it is not among these."""
+        return self.keys.get(kid)
+
     def may_sign(self, kid: str, message_type: str) -> bool:
         """Tell whether the key *kid* may sign messages of *message_type*."""
         key = self.keys.get(kid)
