@@ -87,7 +87,7 @@ class KeyGuard:
             raise KeyRefusedError(fault.text, fault.reason)
 
 
-def check_pair(signer: Signer | None, verifier: Verifier | None, agent_id: str) -> None:
+def check_pair(signer: Signer | None, verifier: Verifier | KeyDirectory | None, agent_id: str) -> None:
     """Raise ConfigurationError where *verifier* knows that the key of *signer* is not one of *agent_id*.
 
     Times are not judged: a key that has ended may be replaced while its program runs.

@@ -73,18 +73,23 @@ def believed_keys(settings: Settings, clock: Clock) -> Verifier | None:
     return open_trust(keys_alone, "", clock=clock).verifier
 
 
-def agent_of_file(settings: Settings, *, otherwise: str) -> str:
-    """Return whom the private key that *settings* name speaks for; *otherwise* without one, or of a folder of keys.
+def agent_of_file(settings: Settings, named: str | None, *, otherwise: str) -> str:
+    """Return who acts with the private key that *settings* name: *named*, else whom it speaks for.
 
-    Raises ConfigurationError where the trusted keys do not say it.
+    Without a key, and of a folder of them, it is *otherwise*. Raises ConfigurationError where the trusted keys do not
+    say whose it is, or say that it is another's.
     """
     path = Path(settings.trust.key_file)
     if not settings.trust.key_file or path.is_dir():
-        return otherwise
-    from bus.trust.key_pairing import agent_of_key
+        return otherwise if named is None else named
+    from bus.trust.key_pairing import agent_of_key, check_pair
     from bus.trust.private_keys import read_private_key
 
-    return agent_of_key(read_private_key(path).kid, _known_keys(settings, path))
+    key, known = read_private_key(path), _known_keys(settings, path)
+    if named is None:
+        return agent_of_key(key.kid, known)
+    check_pair(key, known, named)
+    return named
 
 
 def _known_keys(settings: Settings, private: Path) -> KeyDirectory | None:

@@ -81,14 +81,12 @@ class CommandSession:
     def acting_agent(self, chosen: Settings, agent: str | None) -> str:
         """Return who acts: *agent*, else whom the key speaks for that *chosen* names, else `cli@sealbus`.
 
-        The only place that pairs the agents of a command with its keys; a pair that does not fit is refused where the
-        trust of the agent is opened. Raises ConfigurationError.
+        The only place that pairs the agents of commands with their keys. Raises ConfigurationError for two that do not
+        fit.
         """
-        if agent is not None:
-            return agent
         from bus.trust import opening
 
-        return opening.agent_of_file(chosen, otherwise=COMMAND_LINE)
+        return opening.agent_of_file(chosen, agent, otherwise=COMMAND_LINE)
 
     def settings_for(self, key_file: Path | None) -> Settings:
         """Return the settings of who signs with *key_file*; None: with what they say themselves."""

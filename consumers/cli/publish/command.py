@@ -291,5 +291,5 @@ class _Tally:
         self.rejected += 1
         cause = result.__cause__
         self._for_good += not (isinstance(cause, BusError) and cause.retriable)
-        pointer = getattr(cause, "pointer", "")
-        return {"outcome": "rejected", "line": line, **({"pointer": pointer} if pointer else {}), "error": str(result)}
+        why = {name: found for name in ("reason", "pointer") if (found := getattr(cause, name, ""))}
+        return {"outcome": "rejected", "line": line, **why, "error": str(result)}
