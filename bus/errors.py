@@ -30,6 +30,7 @@
     |  |- RequestFailed            it died or its handler gave up: `reason`, `reporter`
     |  '- UnexpectedReply          an answer of another type
     |- InboxError                  retriable: the store of an inbox or outbox is unreachable or full
+    |- UnstorableError             a store refuses a value, and would refuse it again
     '- HandlerError                raised by handlers to decide what happens to a message
        |- RetryLater               transient; optionally not before `after_s`
        |- DependencyDown           a named dependency is down: wait, spend no attempt
@@ -75,6 +76,7 @@ __all__ = [
     "TransportError",
     "UnknownTypeError",
     "UnreachableError",
+    "UnstorableError",
     "WrongLoopError",
     "text_of",
     "trace_of",
@@ -236,6 +238,10 @@ class InboxError(BusError):
     """
 
     retriable = True
+
+
+class UnstorableError(BusError):
+    """A store refuses a value: no text of its encoding, a number out of range, larger than an index or a row holds."""
 
 
 class DamagedError(UnreachableError, InboxError):

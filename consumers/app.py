@@ -24,7 +24,7 @@ from bus.topics.names import check_group, check_namespace, group_of_agent
 from bus.trust.policy import NO_POLICY, Policy
 from consumers.conversations.handoff_tool import HandoffTool
 from consumers.declaration import Declaration, Lifespan, Middleware
-from consumers.handler_signature import returned_types
+from consumers.handler_signature import returned_types, sent_types
 from consumers.handlers import Handlers
 from consumers.sagas.subscriptions import cancel_subscription, mail_subscriptions, step_subscriptions
 
@@ -134,6 +134,7 @@ class App(Handlers):
             version=self.version,
             capabilities=self.capabilities,
             sagas=sagas,
+            sends=frozenset(cls for rules in sagas for cls in (*rules.sends, *sent_types(rules.functions))),
             mail=mail_subscriptions(sagas, holds=holds),
         )
 

@@ -16,6 +16,7 @@ from bus.payloads.payload_types import PayloadType, Registry, payload_type
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
+from bus.topics.specs import APPROVAL_TYPES, CANCEL_TYPE
 from bus.trust.policy import Policy
 from consumers.resilience.retry import Retry
 
@@ -119,6 +120,8 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     """What its card says it can do; by default the message types that it handles."""
     sagas: tuple[Any, ...] = ()
     """The rules of its sagas (`consumers.sagas.rules.SagaRules`)."""
+    sends: frozenset[type[Any]] = frozenset()
+    """The payload classes that its sagas may send, beside *types*: they need topics."""
     mail: Mapping[str, Subscription] = _NOTHING
     """By message type, what may come to its mailbox."""
 
@@ -140,11 +143,11 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topic_types(self) -> frozenset[str]:
-        """The message types whose topics its workers read or append to."""
-        # Who has asked and leaves says so in a topic of its own, which every worker follows.
-        names = {kind.name for kind in self.registry} | ({"task.cancel"} if self.subscriptions else set())
-        # Who decides is asked in a topic of its own, and who waits is told so in another.
-        return frozenset(names | {"approval.request", "status.update"} if "approval.decision" in self.mail else names)
+        """The message types whose topics its workers read or append to. What comes by mail alone needs no topic."""
+        sent = {payload_type(cls).name for cls in (*self.types, *self.sends)}
+        holds = APPROVAL_TYPES if "approval.decision" in self.mail else ()
+        cancels = (CANCEL_TYPE,) if self.subscriptions else ()
+        return frozenset((*self.subscriptions, *sent, *holds, *cancels))
 
     @property
     def published(self) -> Sequence[PayloadType]:

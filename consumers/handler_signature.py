@@ -10,9 +10,9 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter
-from types import NoneType, SimpleNamespace, UnionType
+from types import CellType, CodeType, ModuleType, NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Final, TypeVar, Union
 
 from bus.errors import ConfigurationError
@@ -24,7 +24,7 @@ from consumers.context import Context
 from consumers.handling.composition import name_of
 from producers.sealing.options import Draft
 
-__all__ = ["check_handler", "must_answer", "returned_types"]
+__all__ = ["check_handler", "must_answer", "returned_types", "sent_types"]
 
 _UNRESOLVED: Final = object()
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -65,6 +65,34 @@ def check_handler(
 def returned_types(function: Callable[..., Any]) -> list[type[Any]]:
     """Return the payload classes that the annotation of *function* says it returns."""
     return [cls for cls in _flatten(_hint(function, _signed(function).return_annotation)) if _is_payload(cls)]
+
+
+def sent_types(functions: Iterable[Callable[..., Any]]) -> Iterator[type[Any]]:
+    """Yield the payload classes that *functions* return, and those that their code names: what they may send."""
+    for function in functions:
+        yield from returned_types(function)
+        yield from (cls for cls in _named(inspect.unwrap(function)) if _is_payload(cls))
+
+
+def _named(function: Any) -> Iterator[Any]:
+    """Yield what the global and enclosing names in the code of *function* stand for now."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
+    names = set(_names_of(code))
+    found = [function.__globals__[name] for name in names if name in function.__globals__]
+    cells = function.__closure__ or ()
+    # A name that has no value yet has an empty cell.
+    found += [cell.cell_contents for cell in cells if cell != CellType()]
+    yield from found
+    yield from (getattr(each, name, None) for each in found if isinstance(each, ModuleType) for name in names)
+
+
+def _names_of(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_of(constant)
 
 
 def must_answer(function: Callable[..., Any]) -> bool:

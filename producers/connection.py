@@ -90,6 +90,7 @@ class Bus:
                 policy=self._policy,
                 clock=self.publisher.clock,
                 healthy_s=self.publisher.settings.directory.healthy_s,
+                max_agents=self.publisher.settings.directory.max_agents,
             )
         return self._directory
 

@@ -24,6 +24,7 @@ __all__ = [
     "failures",
     "is_late",
     "is_of_store",
+    "is_of_value",
     "place",
     "pool",
     "refuse_shared_session",
@@ -39,6 +40,8 @@ TIMEOUT_S: Final = 10.0
 _OF_STORE: Final = ("08", "25006", "53", "57", "58", "XX")
 # Authentication, database, schema, rights, parameters in the URL.
 _OF_SETUP: Final = ("28", "3D", "3F", "42501", "42704")
+# Data exceptions, and what is longer than an index or a row can be.
+_OF_VALUE: Final = ("22", "54")
 # A prepared statement that exists already, or no longer.
 _ASTRAY: Final = ("42P05", "26000")
 _PROCESS: Final = "SELECT pg_backend_pid()"
@@ -92,6 +95,15 @@ def is_of_store(error: BaseException) -> bool:
         and not isinstance(error, ValueError)
         and "in progress" not in str(error)
     )
+
+
+def is_of_value(error: BaseException) -> bool:
+    """Tell whether *error* concerns a value of the statement, which the server would refuse at every attempt."""
+    state = getattr(error, "sqlstate", None)
+    if state is not None:
+        return str(state).startswith(_OF_VALUE)
+    # The driver could not write an argument in the form of its type.
+    return isinstance(error, driver().InterfaceError) and isinstance(error, ValueError)
 
 
 def is_late(error: BaseException) -> bool:

@@ -25,6 +25,7 @@ __all__ = [
     "is_text_id",
     "is_traceparent",
     "uuid7",
+    "uuid7_ms",
 ]
 
 MAX_NAMESPACE = 63
@@ -45,6 +46,7 @@ _VERSION = re.compile(rf"{_DIGITS}\.{_DIGITS}\.{_DIGITS}\Z")
 _PROTOCOL = re.compile(rf"sealbus/1(?:\.{_DIGITS})?\Z")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _REPLY = re.compile(rf"({_SEGMENT})\.(?:_reply\.[a-z0-9-]{{1,64}}-[0-9a-f]{{8}}|_mail\.({_SEGMENT}))\Z")
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*\Z")
 # Categories Cc, Cf, Zl and Zp of Unicode 16, written out: the verdict must not depend on the interpreter's Unicode
@@ -173,6 +175,11 @@ def uuid7(now_ms: int, entropy: bytes) -> str:
     """Return a UUIDv7 (RFC 9562) as text, from the wall time and 10 random bytes."""
     tail = entropy.hex()
     return f"{_uuid7_head(now_ms)}{tail[:3]}-{'89ab'[entropy[1] & 3]}{tail[5:8]}-{tail[8:20]}"
+
+
+def uuid7_ms(text: str) -> int | None:
+    """Return the wall time in a UUIDv7, in Unix milliseconds; None for any other id."""
+    return int(text[:8] + text[9:13], 16) if _UUID7.match(text) is not None else None
 
 
 @lru_cache(maxsize=16)

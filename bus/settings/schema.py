@@ -96,6 +96,7 @@ class WorkerSettings(_Section, frozen=True):
     max_hops: Annotated[int, Meta(ge=0, le=10_000)]
     early_s: Duration
     max_early: Annotated[int, Meta(ge=1, le=1_000_000)]
+    max_processes: Annotated[int, Meta(ge=1, le=100_000_000)]
     state_dir: Annotated[str, Meta(min_length=1, extra={"expected": "auto, off or a directory"})]
 
 
@@ -167,6 +168,7 @@ class DirectorySettings(_Section, frozen=True):
     enabled: bool
     beat_s: Duration
     healthy_s: Duration
+    max_agents: Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class AuditSettings(_Section, frozen=True):

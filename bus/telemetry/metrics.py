@@ -45,6 +45,9 @@ class Metrics:
         self.dropped_answers = self._counter(
             "dropped_answers", "Answers and reports whose reply topic is missing or not to be written.", "group", "kind"
         )
+        self.missing_topics = self._gauge(
+            "missing_topics", "1 while an output waits for a topic that does not exist.", "group", "topic"
+        )
         self._meters: dict[str, _Meters] = {}
         self.received = self._gathered("received", "Records taken from the log.", "type", "group")
         self.slow_decodes = self._counter(
@@ -96,12 +99,15 @@ class Metrics:
         )
         self.saga_steps = self._counter(
             "saga_steps",
-            "Events of processes, by what became of them: stepped, conflict, early, late.",
+            "Events of processes, by what became of them: stepped, conflict, early, late, crowded.",
             "group",
             "saga",
             "outcome",
         )
         self.processes_open = self._gauge("processes_open", "Processes that are not finished.", "group", "saga")
+        self.processes_ended = self._counter(
+            "processes_ended", "Processes that have ended, by how.", "group", "saga", "outcome"
+        )
         self.waits_overdue = self._gauge("waits_overdue", "Waits that have been due for a minute or more.", "group")
         self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
         self.loop_lag_seconds = self._gauge(

@@ -21,6 +21,7 @@ __all__ = [
     "agent_slug",
     "check_group",
     "check_namespace",
+    "consumer_group",
     "dead_letter_topic",
     "group_of_agent",
     "mailbox_topic",
@@ -102,6 +103,11 @@ def reply_topic(namespace: str, agent_id: str) -> str:
 def own_topic(namespace: str, name: Literal["_deadletters", "_registry", "_audit", "_directory", "_heartbeats"]) -> str:
     """Return one of the bus's own topics, which exist once per namespace."""
     return f"{namespace}.{name}"
+
+
+def consumer_group(namespace: str, group: str) -> str:
+    """Return what the log calls *group* of *namespace*."""
+    return f"{namespace}.{group}"
 
 
 @lru_cache(maxsize=1024)

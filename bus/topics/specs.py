@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from bus.settings.schema import Settings
 from bus.topics.names import dead_letter_topic, mailbox_topic, message_topic, own_topic, redrive_topic, retry_topic
 from bus.transports.base import Features, TopicSpec
 
 __all__ = [
+    "APPROVAL_TYPES",
+    "CANCEL_TYPE",
     "creates_topics",
     "directory_topics",
     "group_topics",
@@ -24,6 +28,10 @@ __all__ = [
 ]
 
 
+APPROVAL_TYPES: Final = ("approval.closed", "approval.request", "status.update")
+"""What a group that holds messages for approvals sends to the topics of these types."""
+CANCEL_TYPE: Final = "task.cancel"
+"""By it whoever has asked takes that back; every group that handles anything follows its topic."""
 _HEARTBEATS_MS: Final = 600_000
 _RETRY_HORIZON_S: Final = 7 * 86_400.0
 # Logs delete whole segments: a dead letter may outlive its retention.
@@ -47,7 +55,8 @@ def message_topics(settings: Settings, message_types: Iterable[str]) -> Sequence
 def group_topics(settings: Settings, group: str, *, has_mailbox: bool = False) -> Sequence[TopicSpec]:
     """Return the specs of the retry tiers and the redrive topic of *group*, and of its mailbox where it has one.
 
-    Each has a dead-letter topic for records that are unreadable there.
+    Each has a dead-letter topic for records that are unreadable there. All have one partition: what waits, comes back
+    or is due is little beside what is handled.
     """
     namespace = settings.bus.namespace
     topics = [
@@ -55,7 +64,11 @@ def group_topics(settings: Settings, group: str, *, has_mailbox: bool = False) -
         redrive_topic(namespace, group),
         *([mailbox_topic(namespace, group)] if has_mailbox else []),
     ]
-    return [spec for topic in topics for spec in (_live(settings, topic), _dead(settings, topic))]
+    return [
+        spec
+        for topic in topics
+        for spec in (msgspec.structs.replace(_live(settings, topic), partitions=1), _dead(settings, topic))
+    ]
 
 
 def namespace_topics(settings: Settings) -> Sequence[TopicSpec]:
@@ -108,6 +121,6 @@ def _live(settings: Settings, topic: str) -> TopicSpec:
 def _dead(settings: Settings, topic: str) -> TopicSpec:
     return TopicSpec(
         name=dead_letter_topic(topic),
-        partitions=settings.topics.partitions,
+        partitions=1,
         retention_ms=round(settings.topics.deadletter_retention_s * 1000),
     )

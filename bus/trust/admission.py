@@ -322,6 +322,23 @@ class Admission:
             judged = _Judged(message, kind, None, labels, rules, "redrive")
             self._require(self._request("redrive", order.metadata.sender.id, judged), judged)
 
+    def admit_presence(self, message: Message, kind: PayloadType | None, payload: object) -> None:
+        """Raise ContractError (`unauthorized`) unless the sender of *message*, which is proven, may say it is there.
+
+        Nothing caused it, and only a deny rule stops it. The types of a key are not asked: they limit what an agent
+        says to others.
+        """
+        if message.message_type not in _PRESENCE or message.metadata.hops:
+            raise _refused("an agent says that it is there on nobody's behalf", "/metadata/hops")
+        rules = self._rules()
+        if rules is None:
+            return
+        self._check_chain(message, rules)
+        labels = effective_labels(message, self._label_rules(rules))
+        judged = _Judged(message, kind, payload, labels, rules, "topic", lenient=True)
+        sender = message.metadata.sender.id if self._is_proven(message) else None
+        self._require(self._request("publish", sender, judged), judged)
+
     # Its parts.
 
     def _check_signer(self, message: Message, rules: PolicyRules | None) -> None:

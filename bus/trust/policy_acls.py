@@ -13,14 +13,17 @@ from typing import Literal
 import msgspec
 
 from bus.topics.names import (
+    consumer_group,
     dead_letter_topic,
     group_of_agent,
+    mailbox_topic,
     message_topic,
     own_topic,
     redrive_topic,
     reply_topic,
     retry_topic,
 )
+from bus.topics.specs import APPROVAL_TYPES, CANCEL_TYPE
 from bus.trust.policy_rules import PolicyRules
 from bus.trust.policy_space import Answer, RequestParties, RequestSpace
 
@@ -98,7 +101,7 @@ class _Rights:
 
 def _with_cancel(topics: Sequence[str], namespace: str) -> tuple[str, ...]:
     """Return *topics* and that in which whoever has asked takes it back, and whoever works on it learns of that."""
-    return tuple(dict.fromkeys((*topics, message_topic(namespace, "task.cancel"))))
+    return tuple(dict.fromkeys((*topics, message_topic(namespace, CANCEL_TYPE))))
 
 
 def _publishing(rights: _Rights, agent: str) -> Iterator[AclGrant]:
@@ -126,12 +129,26 @@ def _handling(rights: _Rights, agent: str, group: str, tiers: Sequence[str]) -> 
     if not topics:
         return
     yield AclGrant(agent=agent, operations=("Read", "Describe"), names=_with_cancel(topics, namespace))
-    yield AclGrant(agent=agent, operations=("Read", "Describe"), kind="group", names=(group,))
-    again = (*(retry_topic(namespace, group, tier) for tier in tiers), redrive_topic(namespace, group))
+    yield AclGrant(
+        agent=agent, operations=("Read", "Describe"), kind="group", names=(consumer_group(namespace, group),)
+    )
+    again = (
+        *(retry_topic(namespace, group, tier) for tier in tiers),
+        redrive_topic(namespace, group),
+        mailbox_topic(namespace, group),
+    )
     yield AclGrant(agent=agent, operations=("Read", "Write", "Describe"), names=again)
     dead = tuple(map(dead_letter_topic, (*topics, *again)))
     yield AclGrant(agent=agent, operations=("Write", "Describe"), names=dead)
     states = own_topic(namespace, "_deadletters")
     yield AclGrant(agent=agent, operations=("Read", "Describe"), names=(states,))
+    # What the bus sends in its name: who it is and that it lives, what was denied, and that an approval is asked for.
+    told = (
+        own_topic(namespace, "_audit"),
+        own_topic(namespace, "_directory"),
+        own_topic(namespace, "_heartbeats"),
+        *(message_topic(namespace, name) for name in (*APPROVAL_TYPES, CANCEL_TYPE)),
+    )
+    yield AclGrant(agent=agent, operations=("Write", "Describe"), names=told)
     for prefix in (f"{namespace}._reply.", f"{namespace}._mail."):
         yield AclGrant(agent=agent, operations=("Write", "Describe"), names=(prefix,), prefixed=True)

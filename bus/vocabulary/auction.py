@@ -90,7 +90,7 @@ class AuctionLoss(Value, frozen=True, kw_only=True):
 
     bid: Hash
     reason_code: Code
-    """Known: OUTBID, LATE, TOO_EXPENSIVE, CONFIDENCE_TOO_LOW, CALL_WITHDRAWN."""
+    """Known: OUTBID, LATE, TOO_EXPENSIVE, CONFIDENCE_TOO_LOW, CALL_WITHDRAWN, REPLACED, FULL."""
     is_runner_up: Flag = False
     """May still be awarded."""
 

@@ -28,8 +28,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     *timeout_s*: silence for so long is a rejection; never longer than the message lives, less half a minute.
     *describe*: a pure function of the payload, in words for people. *reason*: why somebody is asked.
     *takes_conditions*: the handler reads `context.approval.conditions`; otherwise an approval with conditions does not
-    let it run. *once*: a run that died before its result is asked for again; by default it is repeated under the same
-    approval.
+    let it run. A run that died before its result is repeated under the same approval.
     """
 
     by: Literal["human", "agent"] = "human"
@@ -39,7 +38,6 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     describe: Callable[[Any], str] | None = None
     reason: str = ""
     takes_conditions: bool = False
-    once: bool = False
 
     def __post_init__(self) -> None:
         if self.by not in ("human", "agent"):
@@ -76,7 +74,6 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     reason: str
     takes_conditions: bool
-    once: bool
     describe: Callable[[Any], str] | None
 
 
@@ -103,6 +100,5 @@ def need_of(declared: Approval | None, asked: NeedsApproval | None) -> Need | No
         timeout_s=own.timeout_s,
         reason=why,
         takes_conditions=own.takes_conditions,
-        once=own.once,
         describe=own.describe,
     )

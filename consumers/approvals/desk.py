@@ -21,6 +21,7 @@ from bus.protocol import canonical, sealing
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
+from bus.redaction import cut
 from bus.telemetry.logs import get_logger
 from bus.topics.names import message_topic, redrive_topic
 from bus.transports.base import NewRecord
@@ -28,6 +29,7 @@ from bus.trust.admission import Admission
 from bus.trust.decision import NeedsApproval, admits
 from bus.vocabulary.approval import Action, ApprovalDecision, ApprovalRequest, hash_of
 from bus.vocabulary.bus import ApprovalClosed, WaitDue
+from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.parts import RiskAssessment
 from bus.vocabulary.task import StatusUpdate
 from consumers.approvals.approval import Approval, ApprovalGiven, Need, need_of
@@ -35,6 +37,7 @@ from consumers.approvals.decisions import check_decider, check_decision, owner_o
 from consumers.approvals.packet import approval_id_of, differing_members, packet_of
 from consumers.approvals.state import (
     APPROVAL_SAGA,
+    EXPIRY_NAME,
     SHAPE,
     WAIT_NAME,
     ApprovalPhase,
@@ -47,7 +50,7 @@ from consumers.deadletters.records import reappend
 from consumers.inbox.base import Transaction
 from consumers.inbox.row_encoding import decode_outputs, encode_outputs
 from consumers.resilience.retry import Tier
-from consumers.sagas.process import Hold, Process, Wait, process_id, timer_id
+from consumers.sagas.process import Ending, Hold, NewerCode, Process, Wait
 from consumers.sagas.store import NewWait, ProcessChange, ProcessStore
 from consumers.settling.dispositions import refusal, refused, wait_in_tiers
 from consumers.settling.outcome import Done, Outcome, Withheld
@@ -63,6 +66,8 @@ LEAST_LEFT_S: Final = 60.0
 _RUN_S: Final = 30.0
 _MOST_OPEN: Final = 20
 """Open approvals of one sender."""
+_MOST_REASON: Final = 400
+WITHDRAWN: Final = "CANCELLED"
 _ENDS: Final = frozenset({"rejected", "changes_requested", "timed_out", "expired", "void"})
 _SKIPPED: Final = Done(ran=False)
 
@@ -128,10 +133,13 @@ class ApprovalDesk:
         except ContractError as error:
             return refused(error.with_traceback(None))
         name = approval_id_of(message, group=self._group, rule=need.rule, key=key, count=delivery.control.redrive_count)
-        identity = process_id(self._namespace, self._group, APPROVAL_SAGA, name)
+        identity = self._store.ids.process(APPROVAL_SAGA, "", name)
         while True:
             process = await self._store.find(identity)
-            state = None if process is None else unpack_approval(process)
+            try:
+                state = None if process is None else unpack_approval(process)
+            except NewerCode:
+                return wait_in_tiers(delivery, self._tiers, (delivery.expires_ms - self._clock.now_ms()) / 1000)
             if process is not None and state is not None and state.phase != "open":
                 return await self._decided(delivery, need, action, process, state)
             try:
@@ -154,11 +162,6 @@ class ApprovalDesk:
         state = msgspec.structs.replace(proceed.state, phase="consumed")
         return await self._store.write(transaction, [self._change(proceed.process, state, finished=True)])
 
-    async def begun(self, proceed: Proceed) -> bool:
-        """Note that a run has begun whose approval counts for one run only; False: it has moved meanwhile."""
-        state = msgspec.structs.replace(proceed.state, phase="started")
-        return await self._store.change(self._change(proceed.process, state))
-
     def closed(self, proceed: Proceed) -> Sequence[NewRecord]:
         """Return what is told when the run of *proceed* has its result."""
         state = msgspec.structs.replace(proceed.state, phase="consumed")
@@ -174,8 +177,6 @@ class ApprovalDesk:
             return refusal("approval_invalid", "its approval was used before")
         if state.phase in _ENDS:
             return refusal(*_ending(state))
-        if state.phase == "started" and need.once:
-            return await self._void(process, state, (), "a run that may happen once has begun before and has no result")
         if differing := differing_members(state.action, action):
             return await self._void(process, state, differing, "it is not what was agreed to")
         conditions = tuple(condition for each in state.decided for condition in each.conditions)
@@ -257,7 +258,7 @@ class ApprovalDesk:
             many=True,
         )
         opened = Process(
-            id=process_id(self._namespace, self._group, APPROVAL_SAGA, name),
+            id=self._store.ids.process(APPROVAL_SAGA, "", name),
             namespace=self._namespace,
             group=self._group,
             saga=APPROVAL_SAGA,
@@ -268,6 +269,8 @@ class ApprovalDesk:
             state=pack_approval(fresh),
             opener=message.value,
             trust=self._admission.labels(message).level,
+            sender=message.metadata.sender.id or "",
+            task_id=message.metadata.task_id or message.message_id,
         )
         change = ProcessChange(before=None, after=opened, armed=(wait,), holds=(hold,))
         return change, [sealed.record, *self._status(delivery, name)]
@@ -312,7 +315,7 @@ class ApprovalDesk:
 
     def _hold(self, delivery: Accepted, name: str) -> Hold:
         record = reappend(delivery.record, delivery.control, redrive_topic(self._namespace, self._group))
-        identity = process_id(self._namespace, self._group, APPROVAL_SAGA, name)
+        identity = self._store.ids.process(APPROVAL_SAGA, "", name)
         return Hold(process=identity, seal=delivery.message.seal, record=encode_outputs([record]))
 
     async def _void(self, process: Process, state: ApprovalState, differing: Sequence[str], why: str) -> Outcome:
@@ -330,11 +333,15 @@ class ApprovalDesk:
         """Take the step of a decision, or of the end of the time for one."""
         state = unpack_approval(process)
         if isinstance(delivery.payload, WaitDue):
-            if state.phase == "open":
+            if state.phase == "open" and wait.name.startswith(WAIT_NAME):
                 return await self._end(process, state, "timed_out", wait)
-            return await self._end(process, state, "expired", wait)
-        if not isinstance(delivery.payload, ApprovalDecision):
+            if state.phase == "approved" and wait.name == EXPIRY_NAME:
+                return await self._end(process, state, "expired", wait)
+            raise NewerCode
+        if isinstance(delivery.payload, ErrorReported):
             return _SKIPPED
+        if not isinstance(delivery.payload, ApprovalDecision):
+            raise NewerCode
         return await self._answered(wait, process, state, delivery.message, delivery.payload)
 
     async def cancelled(self, process: Process, by: str, why: str) -> tuple[ProcessChange, Sequence[NewRecord]] | None:
@@ -405,8 +412,8 @@ class ApprovalDesk:
         if not is_over:
             # Until the message is gone; then nobody uses the approval any more.
             left_ms = max(0, state.expires_ms - self._clock.now_ms()) + round(LEAST_LEFT_S * 1000)
-            identity = timer_id(process.id, "expiry", process.version + 1)
-            armed = (NewWait(id=identity, name="expiry", after_ms=left_ms),)
+            identity = self._store.ids.timer(process.id, EXPIRY_NAME, process.version + 1)
+            armed = (NewWait(id=identity, name=EXPIRY_NAME, after_ms=left_ms),)
         outputs: list[NewRecord] = []
         for hold in await self._store.holds_of(process.id):
             outputs += decode_outputs(hold.record)
@@ -416,7 +423,7 @@ class ApprovalDesk:
 
     def _closing(self, state: ApprovalState, request: Message) -> Sequence[NewRecord]:
         decided_by = tuple(each.by for each in state.decided) or ((state.ended_by,) if state.ended_by else ())
-        assert state.phase != "open" and state.phase != "started"  # noqa: S101, PT018, PLR1714 - it has ended
+        assert state.phase != "open"  # noqa: S101 - it has ended
         payload = ApprovalClosed(
             approval_id=state.approval_id, state=state.phase, decided_by=decided_by, differing=state.differing
         )
@@ -435,6 +442,8 @@ class ApprovalDesk:
         acted: str | None = None,
         ended: Sequence[str] = (),
     ) -> ProcessChange:
+        if finished:
+            state = msgspec.structs.replace(state, ending=_ended_as(state))
         after = msgspec.structs.replace(
             process,
             version=process.version + 1,
@@ -459,6 +468,17 @@ def _decision_of(message: Message) -> ApprovalDecision:
     opened = payload_type(ApprovalDecision).open(message)
     assert isinstance(opened, ApprovalDecision)  # noqa: S101 - of that very type
     return opened
+
+
+def _ended_as(state: ApprovalState) -> Ending:
+    """Return how the process of an approval has ended, by its phase."""
+    if state.phase == "consumed":
+        return Ending(outcome="completed", where=state.phase)
+    if state.phase in ("timed_out", "expired"):
+        return Ending(outcome="timed_out", where=state.phase)
+    is_withdrawn = state.said.startswith(WITHDRAWN)
+    reason = cut(state.said, _MOST_REASON)
+    return Ending(outcome="cancelled" if is_withdrawn else "failed", reason=reason, where=state.phase)
 
 
 def _ending(state: ApprovalState) -> tuple[str, str]:

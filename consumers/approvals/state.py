@@ -9,14 +9,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from bus.errors import RetryLater, text_of
 from bus.protocol import canonical
-from consumers.sagas.process import Process
+from consumers.sagas.process import Ending, NewerCode, Process, is_newer
 
 __all__ = [
     "APPROVAL_SAGA",
     "ApprovalPhase",
     "ApprovalState",
+    "EXPIRY_NAME",
     "Decided",
     "WAIT_NAME",
     "pack_approval",
@@ -25,10 +25,12 @@ __all__ = [
 
 APPROVAL_SAGA: Final = "approval"
 WAIT_NAME: Final = "decision"
+"""How the waits for a decision begin."""
+EXPIRY_NAME: Final = "expiry"
 SHAPE: Final = "1.0.0"
 
 ApprovalPhase: TypeAlias = Literal[
-    "open", "approved", "started", "rejected", "changes_requested", "timed_out", "consumed", "expired", "void"
+    "open", "approved", "rejected", "changes_requested", "timed_out", "consumed", "expired", "void"
 ]
 
 
@@ -66,6 +68,8 @@ class ApprovalState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     said: str = ""
     """Why it was rejected, or which changes are asked for."""
     differing: tuple[str, ...] = ()
+    ending: Ending | None = None
+    """How its process has ended, where it has."""
 
 
 def pack_approval(state: ApprovalState) -> bytes:
@@ -74,8 +78,13 @@ def pack_approval(state: ApprovalState) -> bytes:
 
 
 def unpack_approval(process: Process) -> ApprovalState:
-    """Return the state of *process*. Raises RetryLater where it cannot be read."""
+    """Return the state of *process*.
+
+    Raises NewerCode where a later version has written it, or it is in a phase that is not known here.
+    """
+    if is_newer(process.shape, SHAPE):
+        raise NewerCode
     try:
         return msgspec.json.decode(process.state, type=ApprovalState)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise RetryLater(f"the approval {process.key!r:.80} cannot be read: {text_of(error)}") from error
+        raise NewerCode from error

@@ -1,6 +1,7 @@
 """AuditDatabase: SQLite and PostgreSQL behind one small Protocol, with `$1` for the first argument on both.
 
-Owns connections, transactions, and translating failures. Statements are `consumers.audit.store`'s.
+Owns connections, transactions, translating failures, and the one place through which text goes in and comes out: what a
+database cannot hold is escaped (`bus.databases.stored_text`). Statements are `consumers.audit.store`'s.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import asyncio
 import re
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import cache
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, unquote
@@ -19,7 +20,8 @@ from urllib.parse import quote, unquote
 from bus.databases import postgres
 from bus.databases.ownership import keep_private
 from bus.databases.sqlite_file import begin_writing, fixed, switch_to_wal
-from bus.errors import ConfigurationError, InboxError
+from bus.databases.stored_text import restored, storable
+from bus.errors import ConfigurationError, InboxError, UnstorableError
 from bus.settings.schema import Settings
 from consumers.inbox.open import log_file
 
@@ -44,7 +46,10 @@ class Statements(Protocol):
 
 
 class AuditDatabase(Protocol):
-    """A database; raises InboxError where it cannot be used just now, ConfigurationError where it never can."""
+    """A database; raises InboxError where it cannot be used just now, ConfigurationError where it never can.
+
+    UnstorableError: it refuses a value of the statement, and would refuse it again.
+    """
 
     bytes_type: str
 
@@ -103,6 +108,14 @@ def _marked(statement: str) -> tuple[str, tuple[int, ...]]:
     return _ARGUMENT.sub("?", statement), tuple(int(number) - 1 for number in _ARGUMENT.findall(statement))
 
 
+def _given(arguments: Sequence[Any]) -> list[Any]:
+    return [storable(each) if each.__class__ is str else each for each in arguments]
+
+
+def _told(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
+    return [tuple([restored(each) if each.__class__ is str else each for each in row]) for row in rows]
+
+
 class _Sqlite:
     """One connection, in a thread of its own."""
 
@@ -143,11 +156,13 @@ class _Sqlite:
 
     async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         connection, (text, order) = self._opened(), _marked(statement)
-        return await self._run(lambda: connection.execute(text, [arguments[at] for at in order]).fetchall())
+        given = _given(arguments)
+        return _told(await self._run(lambda: connection.execute(text, [given[at] for at in order]).fetchall()))
 
     async def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         connection, (text, order) = self._opened(), _marked(statement)
-        await self._run(lambda: connection.executemany(text, ([row[at] for at in order] for row in rows)))
+        given = list(map(_given, rows))
+        await self._run(lambda: connection.executemany(text, ([row[at] for at in order] for row in given)))
 
     async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         async with self._turn:
@@ -171,6 +186,8 @@ class _Sqlite:
     async def _run(self, work: Callable[[], _T]) -> _T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except (sqlite3.DataError, OverflowError, ValueError) as error:
+            raise UnstorableError(f"the audit {self._path} refuses a value: {error}") from error
         except sqlite3.Error as error:
             raise InboxError(f"the audit {self._path} cannot be used just now: {error}") from error
 
@@ -182,10 +199,10 @@ class _Transaction:
         self._connection = connection
 
     async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in await self._connection.fetch(statement, *arguments)]
+        return _told(await self._connection.fetch(statement, *_given(arguments)))
 
     async def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        await self._connection.executemany(statement, rows)
+        await self._connection.executemany(statement, list(map(_given, rows)))
 
 
 class _Postgres:
@@ -209,13 +226,23 @@ class _Postgres:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Statements]:
-        with postgres.translating(self._where):
+        with self._translating():
             async with self._pool.acquire() as connection, connection.transaction():
                 yield _Transaction(connection)
 
     async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        with self._translating():
+            return _told(await self._pool.fetch(statement, *_given(arguments)))
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
         with postgres.translating(self._where):
-            return [tuple(row) for row in await self._pool.fetch(statement, *arguments)]
+            try:
+                yield
+            except postgres.failures() as error:
+                if postgres.is_of_value(error):
+                    raise UnstorableError(f"the database {self._where} refuses a value: {error}") from error
+                raise
 
     async def close(self) -> None:
         if self._pool is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -27,18 +28,23 @@ __all__ = [
     "AuditRow",
     "CHAIN_BEGIN",
     "LOST",
+    "UNSTORABLE",
     "chained",
     "commitment_of",
     "content_of",
     "hash_of_row",
     "lost_row",
+    "unstorable_content",
 ]
 
 CHAIN_BEGIN: Final = "0" * 64
 LOST: Final = "lost"
 """The kind of a row that stands for offsets which the log no longer had."""
+UNSTORABLE: Final = "unstorable"
+"""The verdict of a row whose record the store refused in its own form: its bytes are kept as they are."""
 _MOST_TEXT: Final = 1_000
 _MOST_ITEMS: Final = 100
+_MOST_PLAIN: Final = 256
 _MOST_DEPTH: Final = 12
 _OPEN: Final = frozenset({"", "public", "internal"})
 """Classifications of which the payload itself is kept; of others only its form."""
@@ -147,6 +153,32 @@ def content_of(record: Record, message: Message | None, letter: DeadLetter | Non
         classification=classification,
         facts=_encode({key: value for key, value in facts.items() if value not in (None, [], {}, "")}).decode(),
     )
+
+
+def unstorable_content(record: Record, content: AuditContent | None, why: str) -> AuditContent:
+    """Return what is kept of a *record* that the store refused, in characters that every store holds.
+
+    Nothing in it is masked, so that it counts as `restricted`. Of *content*, if there was any, ids and names stay by
+    which it is found and erased, where they are plain.
+    """
+    facts = {
+        "unstorable": ascii(cut(why, _MOST_TEXT)),
+        "key": _base64(record.key),
+        "value": _base64(record.value),
+        "headers": [[ascii(name), _base64(value)] for name, value in record.headers],
+    }
+    named = AuditContent() if content is None else content
+    names = ("message_id", "conversation_id", "causation_id", "task_id", "sender", "recipient", "seal", "sealed_at")
+    plain = {name: text for name in names if _is_plain(text := getattr(named, name))}
+    return AuditContent(**plain, classification="restricted", facts=_encode(facts).decode())
+
+
+def _is_plain(text: str) -> bool:
+    return len(text) <= _MOST_PLAIN and text.isascii() and text.isprintable()
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode()
 
 
 def _of_envelope(message: Message, metadata: Metadata) -> dict[str, Any]:

@@ -194,6 +194,7 @@ async def _opened(session: CommandSession, settings: Settings) -> AsyncGenerator
             policy=trust.policy,
             clock=clock,
             healthy_s=settings.directory.healthy_s,
+            max_agents=settings.directory.max_agents,
         )
         try:
             yield directory

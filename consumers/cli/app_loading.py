@@ -26,10 +26,19 @@ class ImportFailedError(BusError):
 
 
 def load_app(target: str) -> App:
-    """Return the App behind `MODULE:APP`.
+    """Return the App behind `MODULE:APP`, or one of the bus's own agents by its id.
 
     Raises click.UsageError if it names none, ImportFailedError for errors in the module itself.
     """
+    if target == "workflow@sealbus":
+        from consumers.workflows.engine import engine_app
+
+        return engine_app()
+    if target == "registry@sealbus":
+        from bus.settings.loading import load
+        from consumers.directory.registry import registry_app
+
+        return registry_app(load(flags={}, env={}, file=None).settings)
     name, separator, attribute = target.partition(":")
     if not name or not separator or not attribute:
         raise click.UsageError(

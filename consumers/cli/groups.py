@@ -17,6 +17,7 @@ from bus.errors import BusError
 from bus.nearest import nearest
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
+from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import GroupInfo, PartitionRange
 from consumers.cli.interrupts import execute
 from consumers.cli.io.known_names import complete_groups
@@ -149,7 +150,7 @@ async def _seen(
     session: CommandSession, settings: Settings, group: str | None
 ) -> tuple[list[GroupInfo], dict[tuple[str, int], PartitionRange]]:
     async with session.open(settings) as transport:
-        chosen = _choose(await transport.admin.groups(), group)
+        chosen = _choose(await NamespaceGroups(transport.admin, settings.bus.namespace).infos(), group)
         return chosen, await group_ranges(transport, chosen, settings.bus.namespace)
 
 
@@ -164,7 +165,8 @@ def _skip(session: CommandSession, settings: Settings, group: str, *, why: str, 
     async def move(_: object) -> int:
         async with session.open(settings) as transport:
             await prepare_journal(transport, settings)
-            await transport.admin.move(group, {(each.topic, each.partition): each.start for each in lost})
+            groups = NamespaceGroups(transport.admin, settings.bus.namespace)
+            await groups.move(group, {(each.topic, each.partition): each.start for each in lost})
             journal = Journal(transport, settings, SystemClock(), verb="groups", why=why)
             await journal.note("skipped", group=group, why=why, places=[msgspec.to_builtins(each) for each in lost])
         click.echo(f"moved in {len(lost)} partitions", err=True)

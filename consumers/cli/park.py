@@ -16,6 +16,7 @@ from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from bus.topics.names import TopicName, message_topic, read_topic
+from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import Record, Transport
 from consumers.cli.dlq.places import parse_place
 from consumers.cli.interrupts import execute
@@ -78,7 +79,7 @@ async def _order(
         raise BusError(f"{topic} is no topic of messages in namespace {settings.bus.namespace}")
     await _check_group(transport, group, named)
     record = await _read(transport, *place)
-    committed = (await transport.admin.committed(group)).get((topic, partition))
+    committed = (await NamespaceGroups(transport.admin, named.namespace).committed(group)).get((topic, partition))
     if committed is not None and offset < committed:
         error = BusError(f"{group} has settled what lies at {topic}/{partition}/{offset}: it has committed {committed}")
         error.add_note("a message that waits to be tried again lies in a topic `_retry`: give its place there")
@@ -100,9 +101,11 @@ async def _order(
 async def _check_group(transport: Transport, group: str, named: TopicName) -> None:
     # Kafka forgets a group without commits soon after its last member leaves; its topics remain.
     own = {
-        name.group for topic in await transport.admin.topics() if (name := read_topic(topic)) is not None and name.group
+        name.group
+        for topic in await transport.admin.topics()
+        if (name := read_topic(topic)) is not None and name.group and name.namespace == named.namespace
     }
-    names = sorted(own | {info.name for info in await transport.admin.groups()})
+    names = sorted(own | {info.name for info in await NamespaceGroups(transport.admin, named.namespace).infos()})
     if group not in names:
         raise BusError(f"there is no group {group!r}{nearest(group, names)}")
     if named.kind != "message" and named.group != group:

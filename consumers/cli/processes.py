@@ -5,7 +5,7 @@ Owns the verbs and their output. Rows are read and changed by `consumers.sagas.s
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import click
 import msgspec
@@ -14,6 +14,7 @@ from bus.clock import SystemClock
 from bus.errors import BusError, ConfigurationError
 from bus.protocol import sealing
 from bus.protocol.timestamps import format_ms
+from bus.redaction import cut
 from bus.telemetry.terminal import printable
 from consumers.approvals.state import APPROVAL_SAGA
 from consumers.cli.exit_codes import FAILED
@@ -23,14 +24,15 @@ from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.sagas.opening import opened_store
-from consumers.sagas.process import Process, Wait
+from consumers.sagas.process import Ending, Memory, Outcome, Process, Wait, ending_of, pack
 from consumers.sagas.store import ProcessChange, ProcessStore
 
 __all__ = ["cancel", "chosen_process", "opened_store", "processes", "waits"]
 
 _ID_DIGITS: Final = 12
 _OVERDUE_MS: Final = 60_000
-_SQLITE: Final = "sqlite:///"
+_MOST_WHY: Final = 400
+_MOST_TOLD: Final = 60
 
 
 @click.group(cls=VerbGroup)
@@ -65,29 +67,40 @@ _group_option = click.option("--group", metavar="GROUP", help="Only those of thi
 @_group_option
 @click.option("--saga", metavar="NAME", help="Only those of this saga.")
 @click.option("--status", type=click.Choice(["open", "finished"]), help="Only open ones, or finished ones.")
+@click.option("--outcome", type=click.Choice(get_args(Outcome)), help="Only those that have ended so.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="At most so many.")
 @with_session
 def list_processes(
-    session: CommandSession, *, group: str | None, saga: str | None, status: str | None, limit: int
+    session: CommandSession,
+    *,
+    group: str | None,
+    saga: str | None,
+    status: str | None,
+    outcome: str | None,
+    limit: int,
 ) -> int:
-    """List processes, those that changed last first.
+    """List processes, those that changed last first, and how each has ended.
 
     \b
     Examples:
       sealbus processes list --status open
+      sealbus processes list --outcome failed
       sealbus processes list --saga approval --output json
     """
     settings = session.settings()
 
     async def body(_: object) -> int:
         async with opened_store(settings, group) as store:
-            found = await store.processes(saga=saga, status=status, most=limit)
+            wanted = "finished" if outcome is not None else status
+            found = await store.processes(saga=saga, status=wanted, most=limit)
+        if outcome is not None:
+            found = [each for each in found if (ending := ending_of(each)) is not None and ending.outcome == outcome]
         if session.as_json:
             for process in found:
                 print_json(_described(process))
         elif found:
             rows = [
-                (each.id.hex()[:_ID_DIGITS], each.group, each.saga, each.key, each.version, each.status, _ago(each))
+                (each.id.hex()[:_ID_DIGITS], each.group, each.saga, each.key, each.version, _told(each), _ago(each))
                 for each in found
             ]
             print_table(("ID", "GROUP", "SAGA", "KEY", "STEPS", "STATUS", "CHANGED"), rows)
@@ -142,18 +155,21 @@ def show(session: CommandSession, *, process: str) -> int:
 
 @processes.command()
 @click.argument("process", metavar="ID")
-@click.option("--why", metavar="TEXT", required=True, help="Why, for the journal.")
+@click.option("--why", metavar="TEXT", required=True, help="Why, for the journal and for its requester.")
+@click.option("--force", is_flag=True, help="End its row here and now: no worker knows its saga any more.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_session
-def cancel(session: CommandSession, *, process: str, why: str, yes: bool) -> int:
-    """End a process: its waits go, and messages for it are refused from now on.
+def cancel(session: CommandSession, *, process: str, why: str, force: bool, yes: bool) -> int:
+    """Have a process end: a worker of its group runs its @cancelled method, and tells who waits for its answer.
 
-    What it has asked for may still be worked on by those who were asked; their answers are passed over. It is noted in
-    the journal. An approval is not ended here: `sealbus approvals reject` tells its requester.
+    It happens as soon as a worker of the group runs, within a second or two. What the process has asked for is
+    cancelled, too, and messages for it are refused from then on. It is noted in the journal. An approval is not ended
+    here: `sealbus approvals reject` tells its requester. With --force nothing runs and nobody is told.
 
     \b
     Examples:
       sealbus processes cancel 3f9a1c --why "ordered twice"
+      sealbus processes cancel 3f9a1c --why "its saga is gone" --force
     """
     settings = session.settings()
 
@@ -172,9 +188,10 @@ def cancel(session: CommandSession, *, process: str, why: str, yes: bool) -> int
                     abort=True,
                     err=True,
                 )
-            after = msgspec.structs.replace(found, version=found.version + 1, status="finished", state=b"")
-            keep_ms = round(settings.publish.max_ttl_s * 1000)
-            if not await store.change(ProcessChange(before=found, after=after, keep_ms=keep_ms)):
+            if not force and not await store.ask_to_cancel(found, why):
+                click.echo("that is asked already: a worker of its group ends it", err=True)
+                return 0
+            if force and not await _forced(store, found, why, keep_ms=round(settings.publish.max_ttl_s * 1000)):
                 click.echo("it has moved meanwhile: look again", err=True)
                 return FAILED
         async with session.open(settings) as transport:
@@ -183,8 +200,9 @@ def cancel(session: CommandSession, *, process: str, why: str, yes: bool) -> int
             facts: dict[str, Any] = {"saga": found.saga, "key": found.key, "group": found.group, "steps": found.version}
             await journal.note("cancelled", process=found.id.hex(), why=why, **facts)
         asked = [wait.addressee or "somebody" for wait in waiting if wait.seal is not None]
-        click.echo(f"ended {found.id.hex()[:_ID_DIGITS]}", err=True)
-        if asked:
+        said = "ended" if force else f"a worker of {printable(found.group)} ends"
+        click.echo(f"{said} {found.id.hex()[:_ID_DIGITS]}", err=True)
+        if asked and force:
             click.echo(f"still asked, perhaps at work: {', '.join(map(printable, asked))}", err=True)
         return 0
 
@@ -237,14 +255,20 @@ def list_waits(session: CommandSession, *, group: str | None, overdue: bool, lim
     return execute(body)
 
 
+async def _forced(store: ProcessStore, found: Process, why: str, *, keep_ms: int) -> bool:
+    memory = Memory(ending=Ending(outcome="cancelled", reason=cut(why, _MOST_WHY), where="sealbus processes cancel"))
+    after = msgspec.structs.replace(found, version=found.version + 1, status="finished", state=pack(memory))
+    return await store.change(ProcessChange(before=found, after=after, keep_ms=keep_ms))
+
+
 async def chosen_process(store: ProcessStore, digits: str) -> Process:
     """Return the process whose id begins with *digits*. Raises BusError."""
-    found = [each for each in await store.processes(most=100_000) if each.id.hex().startswith(digits.lower())]
+    found = await store.begins(digits)
     if len(found) == 1:
         return found[0]
     if not found:
         raise BusError(f"there is no process {digits!r}: `sealbus processes list` shows them")
-    raise BusError(f"{digits!r} begins the ids of {len(found)} processes: give more digits")
+    raise BusError(f"{digits!r} begins the ids of several processes: give more digits")
 
 
 def _described(process: Process) -> dict[str, Any]:
@@ -252,11 +276,25 @@ def _described(process: Process) -> dict[str, Any]:
         **_short(process),
         "steps": process.version,
         "status": process.status,
+        **_ended(process),
         "shape": process.shape,
         "trust": process.trust,
         "opened_at": format_ms(process.opened_ms),
         "changed_at": format_ms(process.changed_ms),
     }
+
+
+def _ended(process: Process) -> dict[str, Any]:
+    ending = ending_of(process)
+    return {} if ending is None else {"outcome": ending.outcome, "reason": ending.reason, "where": ending.where}
+
+
+def _told(process: Process) -> str:
+    """Return how *process* is, or how it has ended."""
+    ending = ending_of(process)
+    if ending is None:
+        return process.status
+    return f"{ending.outcome}: {cut(ending.reason, _MOST_TOLD)}" if ending.reason else ending.outcome
 
 
 def _short(process: Process) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from consumers.lineage.timeline import timeline_of
 from consumers.operations.explanation import explain
 from consumers.operations.letter_watch import ListedLetter
 from consumers.sagas.opening import opened_store
+from consumers.sagas.process import ending_of
 from producers.connection import connect
 
 __all__ = ["COOKIE", "ROUTES"]
@@ -454,14 +455,16 @@ async def processes(request: _Request) -> Response[str]:
     console = _console(request)
     try:
         async with opened_store(console.settings, None) as store:
-            found = await store.processes(saga=saga or None, status=status or None, most=_MOST_ROWS)
-            if identity:
-                found = [each for each in found if each.id.hex().startswith(identity.lower())]
+            found = (
+                await store.begins(identity)
+                if identity
+                else await store.processes(saga=saga or None, status=status or None, most=_MOST_ROWS)
+            )
             overdue = {wait.id for wait, *_ in await store.waits(overdue_ms=60_000)}
             waits = {each.id: await store.waits_of(each.id) for each in found[:_PAGE]}
     except ConfigurationError as error:
         return _page(request, "processes.html", error=str(error), rows=(), saga=saga, status=status, one=None)
-    rows = [(each, each.id.hex()[:_ID_DIGITS], waits.get(each.id, ())) for each in found]
+    rows = [(each, each.id.hex()[:_ID_DIGITS], waits.get(each.id, ()), ending_of(each)) for each in found]
     one = None
     if identity and len(found) == 1:
         try:

@@ -62,7 +62,7 @@ class Blackboard(Saga[BoardState], version="1.0.0"):
 
     owners: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
-    @starts(BlackboardWrite, key="/data/key")
+    @starts(BlackboardWrite, key="/data/key", shared_key=True)
     async def first_write(self, write: BlackboardWrite, context: SagaContext) -> BlackboardWritten | BlackboardConflict:
         return self._write(write, context)
 
@@ -70,7 +70,7 @@ class Blackboard(Saga[BoardState], version="1.0.0"):
     async def write(self, write: BlackboardWrite, context: SagaContext) -> BlackboardWritten | BlackboardConflict:
         return self._write(write, context)
 
-    @starts(BlackboardRead, key="/data/key")
+    @starts(BlackboardRead, key="/data/key", shared_key=True)
     async def first_read(self, read: BlackboardRead, context: SagaContext) -> BlackboardValue:
         return self._read(read)
 

@@ -1,7 +1,8 @@
 """Contract net: call for bids, award the best, and the next best where the winner fails or stays silent.
 
     phase      event                                   then
-    called     auction.bid, auction.refusal            called; a bid that is late or too expensive is told so
+    called     auction.bid, auction.refusal            called; a bid that is late or too expensive is told so, and
+                                                       one that its bidder has replaced
     called     time for bids is over                   awarded, or unsold without a bid
     awarded    auction.result of the winner            done
     awarded    auction.failure, auction.refusal        awarded to the next, at once; unsold without one
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -82,6 +83,9 @@ class ContractNet(Saga[AuctionState], abstract=True):
     """
 
     phases = MappingProxyType({"called": ("awarded", "unsold"), "awarded": ("awarded", "done", "unsold")})
+    sends = (AuctionCall,)
+    most_bids: ClassVar[int] = 500
+    """Bidders of one auction; who comes later is told FULL."""
 
     async def delivered(self, result: AuctionResult, context: SagaContext) -> None:
         """Act on the *result* of the winner."""
@@ -114,10 +118,19 @@ class ContractNet(Saga[AuctionState], abstract=True):
             append_ms=context.append_ms,
         )
         fault = fault_of(seen, call, called_ms=self.state.called_ms)
-        if fault is None and self.state.phase == "called":
-            self.state.bids.append(seen)
-        else:
-            context.send(AuctionLoss(bid=seen.seal, reason_code=fault or "LATE"), to=seen.agent)
+        if fault is None and self.state.phase != "called":
+            fault = "LATE"
+        standing = next((each for each in self.state.bids if each.agent == seen.agent), None)
+        if fault is None and standing is None and len(self.state.bids) >= self.most_bids:
+            fault = "FULL"
+        if fault is not None:
+            context.send(AuctionLoss(bid=seen.seal, reason_code=fault), to=seen.agent)
+            return
+        if standing is not None:
+            # A bidder has one bid: the last that is in time.
+            self.state.bids.remove(standing)
+            context.send(AuctionLoss(bid=standing.seal, reason_code="REPLACED"), to=standing.agent)
+        self.state.bids.append(seen)
 
     @progress("bids", AuctionRefusal)
     async def not_bidding(self, refusal: AuctionRefusal, context: SagaContext) -> None:
@@ -149,7 +162,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
             raise ContractError("its award does not stand", "/data/bid", "invalid_transition")
         self.state.phase = "done"
         await self.delivered(result, context)
-        context.finish()
+        context.finish("completed")
 
     @answers("work", AuctionFailure, AuctionRefusal)
     async def winner_failed(self, _: AuctionFailure | AuctionRefusal, context: SagaContext) -> None:
@@ -164,7 +177,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
         if state.rank >= len(state.order):
             state.phase = "unsold"
             await self.unsold(context)
-            context.finish()
+            context.finish("failed", "unsold")
             return
         state.phase, state.rank = "awarded", state.rank + 1
         seal = self._standing()

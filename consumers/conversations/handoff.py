@@ -56,6 +56,7 @@ class Handoff(Saga[HandoffState], abstract=True):
         async def not_handed_back(self, why, context): context.answer(...)
     """
 
+    sends = (HandoffRequest,)
     phases = MappingProxyType({"requested": ("accepted", "done", "ended"), "accepted": ("done", "ended")})
 
     async def handed_back(self, completed: HandoffCompleted, context: SagaContext) -> None:
@@ -96,7 +97,7 @@ class Handoff(Saga[HandoffState], abstract=True):
         else:
             self.state.phase = "done"
             await self.handed_back(completed, context)
-            context.finish()
+            context.finish("completed")
 
     @failed("handoff")
     async def lost(self, context: SagaContext) -> None:
@@ -106,4 +107,4 @@ class Handoff(Saga[HandoffState], abstract=True):
     async def _end(self, why: str, context: SagaContext) -> None:
         self.state.phase = "ended"
         await self.not_handed_back(why, context)
-        context.finish()
+        context.finish("failed", why)

@@ -99,7 +99,7 @@ class IteratedReview(Saga[ReviewState], abstract=True):
         if review.verdict == "approved":
             state.phase = "approved"
             await self.approved(review, context)
-            context.finish()
+            context.finish("completed")
         elif state.round >= state.rounds:
             await self._end(f"not approved in {state.rounds} rounds", context)
         else:
@@ -123,7 +123,7 @@ class IteratedReview(Saga[ReviewState], abstract=True):
     async def _end(self, why: str, context: SagaContext) -> None:
         self.state.phase = "abandoned"
         await self.abandoned(why, context)
-        context.finish()
+        context.finish("failed", why)
 
 
 def _told(context: SagaContext) -> str:

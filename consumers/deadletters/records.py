@@ -125,11 +125,8 @@ def is_origin(topic: str, beside: str) -> bool:
     return named is not None and (here is None or here.namespace == named.namespace)
 
 
-def reappend(record: Record, control: Control, topic: str, partition: int | None = None) -> NewRecord:
-    """Return *record* for *topic*: key, value and own headers unchanged, control headers from *control*.
-
-    Without *partition* it goes to that of its key.
-    """
+def reappend(record: Record, control: Control, topic: str) -> NewRecord:
+    """Return *record* for *topic*: key, value and own headers unchanged, control headers from *control*."""
     control_headers: Headers = (
         ("sb-attempt", b"%d" % control.attempt),
         ("sb-not-before", b"%d" % control.not_before_ms),
@@ -150,7 +147,7 @@ def reappend(record: Record, control: Control, topic: str, partition: int | None
         )
     if control.redrive_count:
         control_headers += (("sb-redrive-count", b"%d" % control.redrive_count),)
-    return NewRecord(topic, record.key, record.value, _own_headers(record) + control_headers, partition)
+    return NewRecord(topic, record.key, record.value, _own_headers(record) + control_headers)
 
 
 def bury(

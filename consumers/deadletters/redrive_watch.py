@@ -14,6 +14,7 @@ import msgspec
 
 from bus.clock import Clock
 from bus.telemetry.logs import get_logger
+from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import Appended, Transport
 from consumers.deadletters.letters import dead_letter_ends, read_dead_letter
 from consumers.deadletters.redrive_rules import RedrivenDeath, death_of
@@ -37,6 +38,7 @@ class Watch:
     ) -> None:
         self._transport = transport
         self._namespace = namespace
+        self._groups = NamespaceGroups(transport.admin, namespace)
         self._clock = clock
         self._positions = positions
         self._expected: set[RedrivenDeath] = set()
@@ -105,7 +107,7 @@ class Watch:
         """Return how many records the groups have not settled; settled places are not asked about again."""
         left = 0
         for group in list(self._behind):
-            committed = await self._transport.admin.committed(group)
+            committed = await self._groups.committed(group)
             ends = {place: end for place, end in self._behind[group].items() if committed.get(place, 0) < end}
             left += sum(end - committed.get(place, 0) for place, end in ends.items())
             if ends:

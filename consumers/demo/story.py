@@ -22,6 +22,7 @@ from bus.protocol.sealing import Message
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic, read_topic
+from bus.topics.namespace_groups import NamespaceGroups
 from bus.topics.specs import group_topics, message_topics
 from bus.transports import open_configured
 from bus.transports.base import Record, Transport
@@ -109,7 +110,7 @@ class _Log:
         """Count the records not settled by *groups*."""
         committed = [
             place
-            for group in await self.transport.admin.groups()
+            for group in await NamespaceGroups(self.transport.admin, self.namespace).infos()
             if group.name in groups
             for place in group.committed.items()
         ]
@@ -215,7 +216,11 @@ async def _until(crew: Crew, what: str, look: Callable[[], Awaitable[_Found | No
 
 
 async def _all_joined(log: _Log) -> bool | None:
-    holding = {group.name for group in await log.transport.admin.groups() if any(group.members.values())}
+    holding = {
+        group.name
+        for group in await NamespaceGroups(log.transport.admin, log.namespace).infos()
+        if any(group.members.values())
+    }
     return True if holding >= set(_GROUPS.values()) else None
 
 

@@ -25,6 +25,7 @@ from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
 from consumers.declaration import Subscription
 from consumers.inbox.base import (
+    UNPROVEN,
     AlreadyDead,
     AlreadyDone,
     Ask,
@@ -48,7 +49,6 @@ T = TypeVar("T")
 
 _ACTING: Final = frozenset({"request", "propose", "accept", "cancel"})
 """Performatives of messages that make somebody act."""
-_UNPROVEN: Final = "unproven/"
 _REPEAT: Final = "repeat/"
 _LONG_S: Final = 5.0
 """A transaction on SQLite that is open for longer is named: nobody else writes meanwhile."""
@@ -106,7 +106,7 @@ class InboxClient:
         sender = message.metadata.sender.id or ""
         if self._has_keys and message.verification.signature is None:
             # Whoever writes an unsigned message names any sender: it must not meet what that sender has signed.
-            sender = f"{_UNPROVEN}{sender}"
+            sender = f"{UNPROVEN}{sender}"
         return Key(self._namespace, sender, message.message_type, self._group, chosen)
 
     def _is_remembered(self, kind: PayloadType) -> bool:
@@ -249,6 +249,14 @@ class InboxClient:
         """Release the claim *hold* and roll its transaction back."""
         await self._release(hold)
         self._abandoned.count += 1
+
+    async def void(self, hold: ActiveClaim) -> None:
+        """Delete the row of the claim *hold*, as if the message had never come."""
+        try:
+            await self._inbox.void(hold.key, hold.token)
+        except InboxError as error:
+            self._unreleased.append((hold.key, hold.token))
+            _log.warning("inbox.release_failed", error=str(error))
 
     async def release_leftovers(self) -> None:
         """Release the claims whose release failed while the store was away.

@@ -449,9 +449,13 @@ class Executor:
                 return await self._end(hold, delivery, slot, taken)
             if not isinstance(taken, StepTaken):
                 if isinstance(taken, Done) and not isinstance(delivery.payload, WaitDue):
-                    # Passed over for good. A nudge that came too early comes again, and finds no row.
+                    # Passed over for good.
                     return taken if await self._store(hold, (), delivery, slot) else _STALE
-                await self._release(hold)
+                if isinstance(taken, Done):
+                    # A nudge that says nothing, early, late or forged, leaves no trace.
+                    await claims.void(hold)
+                else:
+                    await self._release(hold)
                 return taken
             await self._dispositions.check(taken.outputs)
             if not await self._store(hold, taken.outputs, delivery, slot):
@@ -482,9 +486,6 @@ class Executor:
                 return await self._end(hold, delivery, slot, verdict)
             elif not isinstance(verdict, Proceed):
                 await self._release(hold)
-            elif need.once and not await desk.begun(verdict):
-                await self._release(hold)
-                return _STALE
         except Exception as error:  # noqa: BLE001 - any error is a decision about the message
             return await self._failed(hold, delivery, slot, error)
         return verdict

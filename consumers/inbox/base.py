@@ -13,7 +13,7 @@ without a result never counts as done.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -41,6 +41,10 @@ __all__ = [
 
 
 Dialect: TypeAlias = Literal["sqlite", "postgres"]
+
+
+UNPROVEN: Final = "unproven/"
+"""What stands before the sender of a message that nobody has signed, where others sign: it is not taken for theirs."""
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -242,6 +246,9 @@ class Inbox(Protocol):
 
         A newer claim is not changed.
         """
+
+    async def void(self, key: Key, token: int) -> None:
+        """Delete the row of a claim whose run ended without a trace. A newer claim is not changed."""
 
     async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
         """Free a claim, and commit *transaction* with that; False: it is another's by now, and nothing is written."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -19,6 +19,7 @@ from bus.clock import Clock
 from bus.errors import BusError, ConfigurationError
 from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings, WorkerSettings
+from bus.topics.names import message_topic
 from bus.transports.base import Transport
 from bus.trust.key_pairing import SOON_MS, KeyGuard, ending_keys
 from bus.trust.opening import Trust, keyless, open_trust
@@ -27,6 +28,7 @@ from consumers.declaration import Declaration
 from consumers.inbox.open import inbox_url, is_missing_file, log_file, open_inbox
 from consumers.lint.nested_requests import CURE, limits_that_cannot_hold
 from consumers.operations.survey import Survey
+from producers.directory.presence import AgentEntry
 
 __all__ = [
     "CheckResult",
@@ -44,6 +46,7 @@ Diagnosis: TypeAlias = Literal["ok", "hint", "fault"]
 
 _LEAST_FILES: Final = 1_024
 _LEAST_FREE_BYTES: Final = 1 << 30
+_MOST_AGENTS: Final = 20
 _MOST_SKEW_S: Final = 2.0
 STILL_S: Final = 20.0
 _SQLITE: Final = "sqlite:///"
@@ -207,6 +210,15 @@ async def check_clock(transport: Transport, survey: Survey, settings: Settings, 
     return _ok("clock", "agrees with the log's")
 
 
+def of_cards(agents: Sequence[AgentEntry], existing: Collection[str], namespace: str) -> Iterator[CheckResult]:
+    """Judge whether the topics exist that running *agents* say they read or append to."""
+    for agent in agents:
+        missing = [topic for name in agent.types if (topic := message_topic(namespace, name)) not in existing]
+        if missing:
+            text = f"{agent.agent_id} needs {', '.join(missing)}, and there is no such topic"
+            yield _fault("topics", text, "sealbus topics apply MODULE:APP, with the app of that agent")
+
+
 def of_survey(survey: Survey) -> Iterator[CheckResult]:
     """Judge what goes on: groups, letters, processes, approvals, agents."""
     yield from _of_groups(survey)
@@ -232,15 +244,34 @@ def of_survey(survey: Survey) -> Iterator[CheckResult]:
         oldest_s = (survey.taken_ms - (work.oldest_approval_ms or survey.taken_ms)) / 1000
         text = f"{work.approvals} messages wait for somebody's approval, the oldest for {oldest_s / 60:.0f} min"
         yield _hint("approvals", text, "sealbus approvals list")
-    for agent in survey.agents:
+    yield from _of_agents(survey)
+
+
+def _of_agents(survey: Survey) -> Iterator[CheckResult]:
+    # Anybody can make up names where there are no keys.
+    ill = [agent for agent in survey.agents if agent.health == "unhealthy" or agent.unwell]
+    for agent in ill[:_MOST_AGENTS]:
         if agent.health == "unhealthy":
             heard = "" if agent.heard_s_ago is None else f", heard {agent.heard_s_ago:.0f} s ago"
             yield _fault(
                 "agents", f"{agent.agent_id} is unhealthy{heard}", "look at its log: it is stuck, cut off or dead"
             )
-        elif agent.unwell:
+        else:
             text = f"{agent.unwell} of {agent.unwell + agent.instances} workers of {agent.agent_id} say they are stuck"
             yield _fault("agents", text, "its /healthz/live names the handler; end that worker: others go on")
+    if (more := len(ill) - _MOST_AGENTS) > 0:
+        yield _fault("agents", f"{more:,} more are unhealthy or stuck", "sealbus agents list")
+    size = survey.directory
+    if size.dropped:
+        text = f"{size.dropped:,} cards and heartbeats found no place: {size.agents:,} agents are known"
+        yield _hint("agents", text, "raise directory.max_agents, or find out who makes up names: sealbus agents list")
+    if size.refused:
+        text = f"{size.refused:,} cards and heartbeats were not believed: repeated later, forged, or of a wrong clock"
+        yield _hint(
+            "agents",
+            text,
+            "compare the clocks of the workers, and look who may write to the topics _directory and _heartbeats",
+        )
     healthy = sum(agent.is_healthy for agent in survey.agents)
     yield _ok("agents", f"{healthy} healthy")
 

@@ -14,6 +14,7 @@ from bus.errors import NotPermittedError, TopicMissingError
 from bus.settings import durations
 from bus.settings.schema import Settings
 from bus.topics.names import read_topic
+from bus.topics.namespace_groups import NamespaceGroups
 from bus.topics.specs import shortest_retention_s
 from bus.transports.base import Admin, Change
 from bus.transports.topic_settings import PARTITIONS, REPLICAS, RETENTION_BYTES, RETENTION_MS
@@ -147,7 +148,9 @@ async def read_left_tiers(admin: Admin, settings: Settings, group: str) -> list[
     if not left:
         return []
     try:
-        committed: Mapping[tuple[str, int], int] | None = await admin.committed(group)
+        committed: Mapping[tuple[str, int], int] | None = await NamespaceGroups(
+            admin, settings.bus.namespace
+        ).committed(group)
     except NotPermittedError:
         committed = None
     tiers = []

@@ -13,7 +13,15 @@ from bus.settings.schema import Settings
 from bus.topics.specs import creates_topics
 from bus.transports.base import TopicSpec, Transport
 from consumers.operations import drift
-from consumers.operations.doctor import CheckResult, check_clock, check_here, check_inbox, check_trust, of_survey
+from consumers.operations.doctor import (
+    CheckResult,
+    check_clock,
+    check_here,
+    check_inbox,
+    check_trust,
+    of_cards,
+    of_survey,
+)
 from consumers.operations.survey import Survey
 
 __all__ = ["examine_here", "examine_log", "log_fault", "readable", "worst_first"]
@@ -55,6 +63,7 @@ async def examine_log(
         )
         for each in findings
     ] or [CheckResult(area="topics", state="ok", text=fine)]
+    topics += of_cards(survey.agents, await transport.admin.topics(), settings.bus.namespace)
     answers = CheckResult(area="log", state="ok", text=f"{settings.bus.url} answers")
     return [answers, *topics, await check_clock(transport, survey, settings, clock), *of_survey(survey)]
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from consumers.operations.survey import Survey
+from producers.directory.presence import DirectorySize
 
 __all__ = ["SurveyCollector"]
 
@@ -52,6 +53,7 @@ class SurveyCollector(Collector):
         yield from _of_groups(self.survey)
         yield from _of_letters(self.survey)
         yield from _of_work(self.survey)
+        yield from _of_directory(self.survey)
 
 
 def _of_groups(survey: Survey | None) -> Iterator[Metric]:
@@ -114,3 +116,17 @@ def _of_work(survey: Survey | None) -> Iterator[Metric]:
     unwell = GaugeMetricFamily("sealbus_agents_stuck_workers", "Workers that say they are stuck or cut off.")
     unwell.add_metric([], 0 if survey is None else sum(each.unwell for each in survey.agents))
     yield from (processes, overdue, approvals, oldest, agents, unwell)
+
+
+def _of_directory(survey: Survey | None) -> Iterator[Metric]:
+    size = DirectorySize() if survey is None else survey.directory
+    yield GaugeMetricFamily("sealbus_directory_agents", "Agents that the exporter knows of.", value=size.agents)
+    yield GaugeMetricFamily(
+        "sealbus_directory_instances", "Instances of agents that it knows of.", value=size.instances
+    )
+    yield CounterMetricFamily(
+        "sealbus_directory_refused", "Cards, heartbeats and goodbyes that a gate refused.", value=size.refused
+    )
+    yield CounterMetricFamily(
+        "sealbus_directory_dropped", "Those for which there was no place (directory.max_agents).", value=size.dropped
+    )

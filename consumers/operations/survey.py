@@ -15,13 +15,14 @@ from bus.clock import Clock
 from bus.errors import BusError, TopicMissingError
 from bus.settings.schema import Settings
 from bus.topics.names import read_topic
+from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import GroupInfo, PartitionRange, Transport
 from bus.trust.opening import keyless, open_trust
 from consumers.approvals.state import APPROVAL_SAGA
 from consumers.inbox.open import inbox_url, is_missing_file, open_inbox
 from consumers.operations.letter_watch import LetterWatch, OpenLetters
 from consumers.sagas.store import ProcessStore
-from producers.directory.presence import AgentEntry
+from producers.directory.presence import AgentEntry, DirectorySize
 from producers.directory.view import Directory
 
 __all__ = [
@@ -85,6 +86,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     work: WorkState
     agents: tuple[AgentEntry, ...]
     held_up: tuple[HeldUp, ...] = ()
+    directory: DirectorySize = DirectorySize()
 
 
 class Surveyor:
@@ -103,7 +105,7 @@ class Surveyor:
 
     async def take(self) -> Survey:
         """Look at everything. Raises BusError where the log cannot be read."""
-        infos = await self._transport.admin.groups()
+        infos = await NamespaceGroups(self._transport.admin, self._settings.bus.namespace).infos()
         ranges = await group_ranges(self._transport, infos, self._settings.bus.namespace)
         return Survey(
             taken_ms=self._clock.now_ms(),
@@ -112,6 +114,7 @@ class Surveyor:
             letters=await self.letters.look(),
             work=await self._work(),
             agents=tuple(each for each in await self._directory.find(healthy=None) if each.health != "gone"),
+            directory=self._directory.size,
         )
 
     async def _held_up(self, ranges: Mapping[tuple[str, int], PartitionRange]) -> tuple[HeldUp, ...]:
@@ -227,6 +230,7 @@ async def opened_surveyor(transport: Transport, settings: Settings, clock: Clock
         policy=trust.policy,
         clock=clock,
         healthy_s=settings.directory.healthy_s,
+        max_agents=settings.directory.max_agents,
     )
     try:
         yield Surveyor(transport, settings, directory, clock)

@@ -8,7 +8,7 @@ whoever needs a model, a tool or a database asks an agent.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, TypedDict, Unpack, get_args
 
 import msgspec
 
@@ -19,9 +19,10 @@ from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
 from bus.protocol import canonical
 from bus.protocol.envelope import Agent, Authority, Performative, Security
 from bus.protocol.sealing import Message
+from bus.redaction import cut
 from bus.trust.admission import Admission
 from bus.trust.effective_labels import EffectiveLabels, joined
-from consumers.sagas.process import KeptAsk, ask_key, timer_id
+from consumers.sagas.process import Ending, Ids, KeptAsk, Outcome
 from consumers.sagas.rules import EVERY_NAME, SagaRules
 from consumers.sagas.store import NewWait
 from consumers.settling.outputs import answer_draft
@@ -35,6 +36,7 @@ __all__ = ["AskFailure", "AskOptions", "SagaContext", "StepDone", "labels_for"]
 
 LONGEST_TIMER_S: Final = 366 * 86_400.0
 _SEQUENCE_STEP: Final = 1_000
+_MOST_REASON: Final = 400
 _KEPT_OPTIONS: Final = ("key", "priority", "task_id", "parent_task_id", "run_id", "intent", "idempotency_key")
 
 
@@ -82,7 +84,8 @@ class StepDone(msgspec.Struct, kw_only=True):
     asks: dict[str, KeptAsk]
     rounds: dict[str, int]
     parties: dict[str, None]
-    finished: bool = False
+    ending: Ending | None = None
+    """Where it has ended, how."""
 
 
 class SagaContext:
@@ -97,6 +100,7 @@ class SagaContext:
     __slots__ = (
         "_apart",
         "_done",
+        "_ids",
         "_knows",
         "_opener",
         "_process",
@@ -104,8 +108,10 @@ class SagaContext:
         "_reply_to",
         "_rules",
         "_run",
+        "_where",
         "append_ms",
         "failure",
+        "is_cancelled",
         "message",
         "over",
         "version",
@@ -119,6 +125,7 @@ class SagaContext:
         opener: Message,
         rules: SagaRules,
         process: bytes,
+        ids: Ids,
         version: int,
         run: RunLabels,
         apart: RunLabels,
@@ -129,7 +136,13 @@ class SagaContext:
         failure: AskFailure | None = None,
         append_ms: int = 0,
         wait_name: str = "",
+        is_cancelled: bool = False,
+        where: str = "",
     ) -> None:
+        self.is_cancelled = is_cancelled
+        """Whether this step is the end of a process that somebody has cancelled."""
+        self._ids = ids
+        self._where = where
         self.wait_name = wait_name
         """The name of the ask or timer that this step is about; empty where it is about none."""
         self.append_ms = append_ms
@@ -240,7 +253,7 @@ class SagaContext:
         if self._rules.due_method(name) is None:
             raise ContractError(f"nobody would hear of the timer {name!r}: write a method @due({name!r})", "name")
         self._done.ended.discard(name)
-        identity = timer_id(self._process, name, self.version)
+        identity = self._ids.timer(self._process, name, self.version)
         self._done.armed[name] = NewWait(id=identity, name=name, after_ms=round(after_s * 1000))
 
     def cancel(self, name: str) -> None:
@@ -250,15 +263,39 @@ class SagaContext:
         self._done.asks.pop(name, None)
         self._done.ended.add(name)
 
-    def finish(self) -> None:
-        """End the process: its waits go, and messages for it are refused from now on."""
+    def finish(self, outcome: Outcome | None = None, reason: str = "") -> None:
+        """End the process: its waits go, and messages for it are refused from now on.
+
+            context.finish()                            # completed
+            context.finish("failed", "no carrier left")
+
+        *outcome* is kept with *reason* as long as the row: `sealbus processes`, the console and the metrics tell it.
+        Without it a step about a cancellation ends as cancelled, one about silence as timed_out, one about another
+        failure as failed, any other as completed.
+        """
         self._check_open()
-        self._done.finished = True
+        if outcome is None and self._done.ending is not None:
+            return
+        if outcome is None:
+            outcome, said = self._ends_as()
+            reason = reason or said
+        elif outcome not in get_args(Outcome):
+            raise ContractError(f"{outcome!r} is no outcome: {', '.join(get_args(Outcome))}", "outcome")
+        self._done.ending = Ending(outcome=outcome, reason=cut(reason, _MOST_REASON), where=self._where)
+
+    def _ends_as(self) -> tuple[Outcome, str]:
+        if self.is_cancelled:
+            return "cancelled", ""
+        failure = self.failure
+        if failure is None:
+            return "completed", ""
+        said = f"{self.wait_name}: {failure.kind} {failure.reason}".rstrip()
+        return ("timed_out" if failure.kind == "silent" else "failed"), said
 
     def pass_on(self, cancel: Payload, to: Sequence[str]) -> None:
         """Tell *to* that the task is cancelled, too."""
         for agent in dict.fromkeys(to):
-            draft = Draft(payload=cancel, to=agent, task_id=self._opener.metadata.task_id)
+            draft = Draft(payload=cancel, to=agent, task_id=self.task_id)
             self._add(self._publisher.sealer.seal(self._counted(draft), cause=self._opener, run=self._run))
 
     def ask_next(self, name: str, ask: KeptAsk, kind: PayloadType) -> None:
@@ -272,7 +309,7 @@ class SagaContext:
 
     def _ask(self, name: str, draft: Draft, answer_by_s: float, *, many: bool, run: RunLabels) -> None:
         count = self._done.rounds.get(name, 0) + 1
-        key = draft.idempotency_key or ask_key(self._process, name, count)
+        key = draft.idempotency_key or self._ids.ask_key(self._process, name, count)
         draft = msgspec.structs.replace(
             self._counted(draft), ttl_s=answer_by_s, reply_to=self._reply_to, idempotency_key=key
         )

@@ -22,6 +22,7 @@ from bus.protocol.identifiers import is_pointer, is_schema_version, is_text_id
 
 __all__ = [
     "AnswerRule",
+    "CANCEL_WAIT",
     "EVERY_NAME",
     "EventRule",
     "MAX_STEPS",
@@ -46,6 +47,8 @@ Admits: TypeAlias = Literal["parties", "anyone"]
 MAX_STEPS: Final = 10_000
 _Mark: TypeAlias = tuple[str, PayloadType | None, dict[str, Any]]
 _MARK: Final = "__sealbus_saga__"
+CANCEL_WAIT: Final = "sealbus!cancel"
+"""The wait by which an operator ends a process: it is due at once, and no saga can name one so."""
 EVERY_NAME: Final = "*"
 """In `@answers`, `@due` and `@failed`: whatever the wait is called. The context says which it is."""
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -66,6 +69,8 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
     admits: Admits = "parties"
     every: bool = False
     """Whether it reaches every open process of the saga, and not the one that a key names."""
+    shared_key: bool = False
+    """Whether all senders mean one process by a key; by default each has its own."""
 
 
 class AnswerRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +102,20 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
     max_steps: int
 
     @property
+    def shares_keys(self) -> bool:
+        """Whether all senders mean one process by a key."""
+        return any(rule.shared_key for rule in self.starters.values())
+
+    def knows_wait(self, name: str) -> bool:
+        """Whether this code has any method about a wait that is called *name*."""
+        asked = any(known in (name, EVERY_NAME) for known, _ in self.answers)
+        return asked or self.due_method(name) is not None or self.failed_method(name) is not None
+
+    def knows_phase(self, phase: str) -> bool:
+        """Whether *phase* is one that this code knows, where the saga names its phases."""
+        return not self.phases or not phase or phase in self.phases or any(phase in to for to in self.phases.values())
+
+    @property
     def kept_state(self) -> KeptType:
         """How its states are kept. Raises ContractError where an annotation names nothing yet."""
         return kept_type(self.state)
@@ -112,6 +131,16 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
     def failed_method(self, name: str) -> str | None:
         """Return the method for the failure of the ask *name*."""
         return self.failed.get(name) or self.failed.get(EVERY_NAME)
+
+    @property
+    def sends(self) -> frozenset[type[Any]]:
+        """The payload classes that it lists as sent, its own and those of its bases."""
+        return frozenset(each for base in self.cls.__mro__ for each in vars(base).get("sends", ()))
+
+    @property
+    def functions(self) -> Sequence[Callable[..., Any]]:
+        """The functions of the class and its bases."""
+        return _functions(self.cls)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -157,11 +186,14 @@ class Saga(Generic[State]):
     *version* is the state's, *name* stays the same for as long as there are processes (by default the class's name,
     `order-flow` for OrderFlow), *max_steps* ends a process that goes round in circles. A state with a field `phase`
     may come with `phases`, a map of each phase to those that may follow: then `@on(..., at=("called",))` says where an
-    event is legal.
+    event is legal. `sealbus topics apply` makes the topics of the payload classes that the methods name, and of those
+    in *sends*.
     """
 
     state: State
     phases: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+    sends: ClassVar[Sequence[type[Any]]] = ()
+    keeps: ClassVar[Sequence[str]] = ()
     rules: ClassVar[SagaRules]
 
     def __init_subclass__(
@@ -182,15 +214,17 @@ class Saga(Generic[State]):
 # What stands above the methods.
 
 
-def starts(payload: type[Any], *, key: str | None = None) -> Callable[[_Method], _Method]:
+def starts(payload: type[Any], *, key: str | None = None, shared_key: bool = False) -> Callable[[_Method], _Method]:
     """Open a process with a message of *payload*; *key* points to what its process is known by.
 
         @starts(OrderPlaced, key="/data/order_id")
         async def placed(self, order, context): ...
 
-    Without *key* every message opens a process of its own.
+    Without *key* every message opens a process of its own. A key belongs to who opens with it (the proven principal,
+    without keys the sender): two senders of one key have two processes. *shared_key*: all senders mean the same one,
+    and whoever comes first opens it.
     """
-    return _marking("starts", payload, key=key)
+    return _marking("starts", payload, key=key, shared_key=shared_key)
 
 
 def on(
@@ -209,7 +243,8 @@ def on(
 
     *missing*: where there is no such process yet, the message waits until it expires ("wait"), is passed over ("skip"),
     or is dead ("dead"). *at*: the phases in which it is legal. *admits*: only the opener's sender and those whom the
-    process has asked or answered ("parties"), or "anyone" whom the policy lets in. *every*: it reaches every open
+    process has asked or answered ("parties"), or "anyone" whom the policy lets in. A sender's own process with that key
+    comes first; else it is the only open one that admits it. *every*: it reaches every open
     process of the saga, at most a thousand, in one step of each; then there is no *key*.
     """
     return _marking("on", payload, key=key, missing=missing, at=tuple(at), admits=admits, every=every)
@@ -336,6 +371,8 @@ def _read(cls: type[Any], version: str, name: str, max_steps: int, state: type[A
     _check_endings(cls, found)
     phases = {phase: tuple(following) for phase, following in cls.phases.items()}
     _check_phases(cls, found, phases)
+    if len({rule.shared_key for rule in found.starters.values() if rule.key is not None}) > 1:
+        raise ConfigurationError(f"{cls.__name__}: one @starts shares its key and another does not: give both the same")
     return SagaRules(
         cls=cls,
         name=name,
@@ -384,6 +421,8 @@ def _collect(cls: type[Any], found: _Found, member: Callable[..., Any], mark: _M
 
 def _check_event(cls: type[Any], method: str, what: str, options: Mapping[str, Any]) -> None:
     key = options["key"]
+    if options.get("shared_key") and key is None:
+        raise ConfigurationError(f"{cls.__name__}.{method}: shared_key=True needs key='/data/...', which all share")
     if what == "on" and options["every"] != (key is None):
         raise ConfigurationError(f"{cls.__name__}.{method}: @on needs key='/data/...', or every=True, and not both")
     if key is not None and not (isinstance(key, str) and key and is_pointer(key)):
@@ -420,6 +459,8 @@ def _check_phases(cls: type[Any], found: _Found, phases: Mapping[str, tuple[str,
 def _wait_name(cls: type[Any], name: object) -> str:
     if not isinstance(name, str) or not is_text_id(name) or len(name) > _MOST_NAME:
         raise ConfigurationError(f"{cls.__name__}: illegal name of a wait {name!r:.80}")
+    if name == CANCEL_WAIT:
+        raise ConfigurationError(f"{cls.__name__}: {name!r} is the name of a wait of the bus: choose another")
     return name
 
 

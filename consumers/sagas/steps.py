@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import ContractError, RetryLater
+from bus.errors import ContractError, Reject, RetryLater
 from bus.payloads.payload_types import PayloadType, Registry
 from bus.protocol import canonical, sealing
 from bus.protocol.sealing import Message
@@ -26,18 +26,20 @@ from bus.vocabulary import BUILT_IN
 from bus.vocabulary.bus import WaitDue
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.task import TaskCancel
-from consumers.inbox.base import Transaction
+from consumers.deadletters.records import Failure
+from consumers.inbox.base import UNPROVEN, Transaction
 from consumers.resilience.retry import Tier
 from consumers.sagas.context import AskFailure, SagaContext, StepDone, labels_for
 from consumers.sagas.early_events import EarlyEvents
-from consumers.sagas.process import Memory, Process, Wait, pack, process_id, unpack
-from consumers.sagas.rules import EventRule, SagaRules
+from consumers.sagas.process import Memory, NewerCode, Process, Wait, pack, unpack
+from consumers.sagas.rules import CANCEL_WAIT, EventRule, SagaRules
 from consumers.sagas.store import ProcessChange, ProcessStore
 from consumers.settling.dispositions import refusal, refused, wait_in_tiers
 from consumers.settling.outcome import Dead, Done, Outcome
-from consumers.settling.outputs import seal_outputs
+from consumers.settling.outputs import report_of, seal_outputs, wants_report
 from consumers.state.delivery import Accepted
 from producers.publisher import Publisher
+from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["CALL_S", "StepRunner", "StepTaken"]
 
@@ -80,8 +82,16 @@ class _Early(Exception):  # noqa: N818 - a verdict
     """The event may become legal later, when its process has come or moved on."""
 
 
-class _Newer(Exception):  # noqa: N818 - a verdict
-    """Only newer code than this can take the step: another worker of the group may have it."""
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has cancelled a process, and why."""
+
+    code: str
+    why: str = ""
+    passes_on: TaskCancel | None = None
+    """What those who were asked are told."""
+    asked: tuple[str, ...] = ()
+    is_told: bool = False
+    """Whether the requester is to hear of it: it has not cancelled the process itself."""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,10 +109,8 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     """What the event is an answer to, or the end of."""
     ends_wait: bool = False
     failure: AskFailure | None = None
-    ends: bool = False
-    """Whether the process is over with it."""
-    cancels: tuple[str, ...] = ()
-    """Agents that are told to cancel the task in turn."""
+    cancelled: Cancelled | None = None
+    """That somebody has cancelled the process."""
 
 
 class _Built(msgspec.Struct, frozen=True):
@@ -122,6 +130,7 @@ class StepRunner:
         *,
         namespace: str,
         group: str,
+        agent_id: str,
         reply_to: str,
         registry: Registry,
         publisher: Publisher,
@@ -133,6 +142,9 @@ class StepRunner:
         built_in: Mapping[str, BuiltIn] = MappingProxyType({}),
     ) -> None:
         self.store = store
+        self.crowded: frozenset[str] = frozenset()
+        """Senders that have as many open processes as one may have: what they would open waits."""
+        self._agent_id = agent_id
         self._early = early
         self._built_in = built_in
         self._sagas: Mapping[str, SagaRules] = {rules.name: rules for rules in sagas}
@@ -163,13 +175,16 @@ class StepRunner:
                 events = await self._events_of(delivery)
             except _Early:
                 return self._early.outcome_of(delivery)
-            except _Newer:
+            except NewerCode:
                 self._counted.labels(self._group, "other", "early").inc()
                 return wait_in_tiers(delivery, self._tiers, self._left_s(delivery))
             except ContractError as error:
                 return refused(error.with_traceback(None))
             if not isinstance(events, Sequence):
                 return events
+            if self._opens_too_many(events, delivery):
+                self._counted.labels(self._group, "other", "crowded").inc()
+                return wait_in_tiers(delivery, self._tiers, self._left_s(delivery))
             changes: list[ProcessChange] = []
             outputs: list[NewRecord] = []
             for event in events:
@@ -186,6 +201,11 @@ class StepRunner:
                 return StepTaken(outputs)
             await transaction.rollback()
             self._count(changes, "conflict")
+
+    def _opens_too_many(self, events: Sequence[_Event | _Built], delivery: Accepted) -> bool:
+        if not self.crowded or self._principal_of(delivery.message) not in self.crowded:
+            return False
+        return any(isinstance(event, _Event) and event.process is None for event in events)
 
     # Whose event it is.
 
@@ -213,30 +233,42 @@ class StepRunner:
         message = delivery.message
         task_id, sender = message.metadata.task_id or "", message.metadata.sender.id or ""
         events: list[_Event | _Built] = []
-        for process in await self.store.of_task(task_id, most=_MOST_AT_ONCE):
-            opener = sealing.parse(process.opener)
-            if opener.metadata.task_id != task_id or opener.metadata.sender.id != sender:
-                continue
+        for process in await self.store.of_task(task_id, self._principal_of(message)):
             if (built := self._built_in.get(process.saga)) is not None:
                 taken = await built.cancelled(process, sender, f"CANCELLED: {cancel.reason_code}")
                 events += [] if taken is None else [_Built(*taken)]
                 continue
-            rules = self._sagas.get(process.saga)
-            if rules is None:
-                raise _Newer
-            waits = await self.store.waits_of(process.id)
-            asked = tuple(wait.addressee for wait in waits if wait.seal is not None and wait.addressee is not None)
-            events.append(
-                _Event(
-                    rules=rules,
-                    process=process,
-                    key=process.key,
-                    method=rules.cancelled,
-                    ends=rules.cancelled is None,
-                    cancels=asked if cancel.cascade else (),
-                )
-            )
+            cancelled = Cancelled(code=cancel.reason_code, passes_on=cancel if cancel.cascade else None)
+            events.append(await self._ended(process, cancelled))
         return events
+
+    async def _ended(self, process: Process, cancelled: Cancelled, wait: Wait | None = None) -> _Event:
+        """Return the end of *process*, which somebody has cancelled. Raises NewerCode."""
+        rules = self._rules_of(process)
+        waits = await self.store.waits_of(process.id)
+        asked = tuple(each.addressee for each in waits if each.seal is not None and each.addressee is not None)
+        return _Event(
+            rules=rules,
+            process=process,
+            key=process.key,
+            method=rules.cancelled,
+            wait=wait,
+            ends_wait=wait is not None,
+            cancelled=msgspec.structs.replace(cancelled, asked=asked),
+        )
+
+    def _rules_of(self, process: Process) -> SagaRules:
+        """Return the rules of *process*. Raises NewerCode where another worker of the group may know them."""
+        rules = self._sagas.get(process.saga)
+        if rules is None:
+            raise NewerCode
+        return rules
+
+    def _principal_of(self, message: Message) -> str:
+        """Return whose message it is: the proven principal, or without keys the sender that it names."""
+        sender = message.metadata.sender.id or ""
+        is_proven = message.verification.signature is not None or not self._publisher.sealer.admission.has_keys
+        return sender if is_proven else f"{UNPROVEN}{sender}"
 
     async def _all_reached(self, rules: SagaRules, rule: EventRule, delivery: Accepted) -> list[_Event]:
         """Return what *delivery* means to every open process of *rules*; those whom it is no party of are left out."""
@@ -261,22 +293,43 @@ class StepRunner:
         place = starter or spontaneous
         assert place is not None  # noqa: S101 - its type is one of the saga's
         key = delivery.message.message_id if place.key is None else _key_at(delivery.message, place.key)
-        process = await self.store.find(process_id(self._namespace, self._group, rules.name, key))
+        owner = "" if rules.shares_keys else self._principal_of(delivery.message)
+        process: Process | Dead | None = await self.store.find(self.store.ids.process(rules.name, owner, key))
+        if process is None and starter is not None:
+            return _Event(rules=rules, process=None, key=key, method=starter.method, payload=delivery.payload)
+        if process is None and spontaneous is not None:
+            process = await self._others(rules, spontaneous, key, delivery.message)
         if process is None:
-            if starter is not None:
-                return _Event(rules=rules, process=None, key=key, method=starter.method, payload=delivery.payload)
             return self._missing(spontaneous)
+        if isinstance(process, Dead):
+            return process
         if process.status == "finished":
             return refusal("conversation_closed", f"{rules.name} {key!r:.80} is finished", place.key)
         if spontaneous is None:
             return refusal("invalid_transition", f"{rules.name} {key!r:.80} is open already", place.key)
         opened = self._unpacked(rules, process)
         self._check_party(spontaneous, process, opened[0], delivery.message)
-        if spontaneous.at and (phase := str(getattr(opened[1], "phase", ""))) not in spontaneous.at:
+        phase = str(getattr(opened[1], "phase", ""))
+        if not rules.knows_phase(phase):
+            raise NewerCode
+        if spontaneous.at and phase not in spontaneous.at:
             if rules.can_reach(phase, spontaneous.at):
                 raise _Early
             return refusal("invalid_transition", f"{name} is not legal in {phase!r}, nor in any phase that follows")
         return _Event(rules=rules, process=process, key=key, method=spontaneous.method, payload=delivery.payload)
+
+    async def _others(self, rules: SagaRules, rule: EventRule, key: str, message: Message) -> Process | Dead | None:
+        """Return the only open process with *key* that *message* may move, of whoever has opened it.
+
+        Where none admits it, the open one whose party it is not; else one that is finished.
+        """
+        known = await self.store.of_key(rules.name, key, most=_MOST_AT_ONCE)
+        opened = [process for process in known if process.status == "open"]
+        admitted = [each for each in opened if self._is_party(rule, each, self._unpacked(rules, each)[0], message)]
+        if len(admitted) > 1:
+            text = f"{len(admitted)} processes of {rules.name} are known by {key!r:.80}, of several owners"
+            return refusal("invalid_transition", text, rule.key or "")
+        return next(iter((*admitted, *opened, *known)), None)
 
     def _missing(self, rule: EventRule | None) -> Dead | None:
         missing = "wait" if rule is None else rule.missing
@@ -301,7 +354,7 @@ class StepRunner:
         sender = message.metadata.sender.id or ""
         if rule.admits == "anyone" or sender in memory.parties:
             return True
-        return sender == sealing.parse(process.opener).metadata.sender.id
+        return self._principal_of(message) == process.sender
 
     async def _mailed(self, delivery: Accepted) -> Sequence[_Event | _Built] | Outcome:
         message = delivery.message
@@ -319,10 +372,14 @@ class StepRunner:
         if (built := self._built_in.get(process.saga)) is not None:
             taken = await built.mailed(wait, process, delivery)
             return [_Built(*taken)] if isinstance(taken, tuple) else taken
-        rules = self._sagas.get(process.saga)
-        if rules is None:
-            # Another worker of the group may know it, during a rolling upgrade.
-            raise _Newer
+        if is_nudge and wait.name == CANCEL_WAIT:
+            cancelled = Cancelled(
+                code="CANCELLED", why=wait.note, passes_on=TaskCancel(reason_code="CANCELLED"), is_told=True
+            )
+            return [await self._ended(process, cancelled, wait)]
+        rules = self._rules_of(process)
+        if not rules.knows_wait(wait.name):
+            raise NewerCode
         return [self._due(rules, process, wait)] if is_nudge else self._replied(rules, process, wait, delivery)
 
     def _replied(
@@ -372,20 +429,26 @@ class StepRunner:
                 by=delivery.message.metadata.sender.id or "",
             )
             return [self._ask_failed(rules, process, wait, failure)]
-        return refusal("invalid_transition", f"{name} is no answer to {wait.name!r} of {rules.name}")
+        # This code takes no such answer to it.
+        raise NewerCode
 
     def _due(self, rules: SagaRules, process: Process, wait: Wait) -> _Event:
         if wait.seal is not None and not wait.many:
             return self._ask_failed(rules, process, wait, AskFailure(kind="silent", by=wait.addressee or ""))
         method = rules.due_method(wait.name)
+        if method is None:
+            raise NewerCode
         return _Event(rules=rules, process=process, key=process.key, method=method, wait=wait, ends_wait=True)
 
     def _ask_failed(self, rules: SagaRules, process: Process, wait: Wait, failure: AskFailure) -> _Event:
+        method = rules.failed_method(wait.name)
+        if method is None:
+            raise NewerCode
         return _Event(
             rules=rules,
             process=process,
             key=process.key,
-            method=rules.failed_method(wait.name),
+            method=method,
             wait=wait,
             ends_wait=True,
             failure=failure,
@@ -398,7 +461,9 @@ class StepRunner:
         rules, process, message = event.rules, event.process, delivery.message
         opener = message if process is None else sealing.parse(process.opener)
         memory, state = (Memory(), rules.state()) if process is None else self._unpacked(rules, process)
-        identity = process_id(self._namespace, self._group, rules.name, event.key) if process is None else process.id
+        principal = self._principal_of(opener)
+        owner = "" if rules.shares_keys else principal
+        identity = self.store.ids.process(rules.name, owner, event.key) if process is None else process.id
         version = 1 if process is None else process.version + 1
         if version > rules.max_steps:
             raise ContractError(
@@ -423,6 +488,7 @@ class StepRunner:
             opener=opener,
             rules=rules,
             process=identity,
+            ids=self.store.ids,
             version=version,
             run=labels,
             apart=labels_for(opener, opener, admission, EffectiveLabels(level="platform_policy")),
@@ -433,6 +499,8 @@ class StepRunner:
             failure=event.failure,
             wait_name="" if event.wait is None else event.wait.name,
             append_ms=delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms,
+            is_cancelled=event.cancelled is not None,
+            where=event.method or "",
         )
         returned = None
         ask = None if event.wait is None or event.failure is None else memory.asks.get(event.wait.name)
@@ -450,19 +518,20 @@ class StepRunner:
             finally:
                 context.over = True
             state = saga.state
-        if event.ends:
+        sealed = list(done.sealed)
+        if event.cancelled is not None:
             context.over = False
-            context.finish()
-        if isinstance(delivery.payload, TaskCancel):
-            context.pass_on(delivery.payload, event.cancels)
-        sealed = [*done.sealed, *seal_outputs(self._publisher, message, (), returned, self._registry, run=labels)]
+            sealed = self._over(event.cancelled, context, done, opener)
+        sealed += seal_outputs(self._publisher, message, (), returned, self._registry, run=labels)
+        is_over, plain = done.ending is not None, _plain(rules, state)
         memory = Memory(
-            data=_plain(rules, state),
-            asks=done.asks,
-            rounds=done.rounds,
-            parties=tuple(done.parties),
+            data={name: value for name, value in plain.items() if name in rules.cls.keeps} if is_over else plain,
+            asks={} if is_over else done.asks,
+            rounds={} if is_over else done.rounds,
+            parties=() if is_over else tuple(done.parties),
             classification=labels.current.classification,
             tags=tuple(sorted(labels.current.tags)),
+            ending=done.ending,
         )
         after = Process(
             id=identity,
@@ -471,27 +540,44 @@ class StepRunner:
             saga=rules.name,
             key=event.key,
             version=version,
-            status="finished" if done.finished else "open",
+            status="finished" if is_over else "open",
             shape=rules.version,
-            state=b"" if done.finished else pack(memory),
+            state=pack(memory),
             opener=opener.value,
             trust=labels.current.level,
+            owner=owner if process is None else process.owner,
+            sender=principal if process is None else process.sender,
+            task_id=opener.metadata.task_id or opener.message_id,
         )
         acted = None if event.wait is None else event.wait.id
         change = ProcessChange(
             before=process,
             after=after,
             keep_ms=self._keep_ms,
-            armed=() if done.finished else tuple(done.armed.values()),
+            armed=() if is_over else tuple(done.armed.values()),
             ended=done.ended,
             acted=acted,
         )
         return change, [record for each in sealed for record in each.records]
 
+    def _over(self, cancelled: Cancelled, context: SagaContext, done: StepDone, opener: Message) -> list[SealedRecord]:
+        """End the process of *context*, whatever its @cancelled method has left undone; return what is sent."""
+        if cancelled.passes_on is not None:
+            context.pass_on(cancelled.passes_on, cancelled.asked)
+        if done.ending is None:
+            context.finish("cancelled", cancelled.why or cancelled.code)
+        sealed = list(done.sealed)
+        reply_to = opener.routing.reply_to
+        is_answered = any(record.topic == reply_to for each in sealed for record in each.records)
+        if cancelled.is_told and wants_report(opener, "rejected") and not is_answered:
+            failure = Failure(reason="rejected", error="Cancelled", exception=Reject(f"cancelled: {cancelled.why}"))
+            sealed.append(report_of(self._publisher, opener, failure, self._agent_id, group=self._group))
+        return sealed
+
     def _unpacked(self, rules: SagaRules, process: Process) -> tuple[Memory, Any]:
         found = unpack(rules, process)
         if found is None:
-            raise _Newer
+            raise NewerCode
         return found
 
     def _kind_of(self, name: str) -> PayloadType | None:

@@ -7,7 +7,9 @@ Reads stand outside every transaction; writes are made in the transaction that a
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+import os
+import string
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -16,39 +18,48 @@ import msgspec
 from bus.clock import Clock
 from bus.errors import ConfigurationError
 from consumers.inbox.base import Dialect, Inbox, OwnTransaction, Transaction
-from consumers.sagas.process import Hold, Process, Wait
+from consumers.sagas.process import Hold, Ids, Process, Wait
+from consumers.sagas.rules import CANCEL_WAIT
 
 __all__ = ["ProcessChange", "NewWait", "ProcessStore", "Swept"]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _SCHEMA_LOCK: Final = 0x5EA1B050
 """The lock that every change of sealbus tables holds (`consumers.inbox.postgres.statements`)."""
 _SWEPT_AT_ONCE: Final = 200
 _PURGED_AT_ONCE: Final = 5_000
 AGAIN_MS: Final = 60_000
 """A wait whose nudge was not acknowledged is nudged again after so long."""
-HOURLY_MS: Final = 3_600_000
+FIRST_AGAIN_MS: Final = 600_000
+"""A wait whose nudge is in the log and that still stands is nudged again after so long, then after twice as long."""
+MOST_AGAIN_MS: Final = 86_400_000
+_SECRET_BYTES: Final = 32
+_ID_DIGITS: Final = 64
 
 _TABLES: Final = (
     """CREATE TABLE sealbus_processes (
   id {bytes} PRIMARY KEY, namespace text NOT NULL, grp text NOT NULL, saga text NOT NULL, key text NOT NULL,
   version bigint NOT NULL, status text NOT NULL, shape text NOT NULL, state {bytes} NOT NULL, opener {bytes} NOT NULL,
-  trust text NOT NULL, opened_ms bigint NOT NULL, changed_ms bigint NOT NULL, keep_until_ms bigint NOT NULL)""",
+  trust text NOT NULL, owner text NOT NULL, sender text NOT NULL, task_id text NOT NULL,
+  opened_ms bigint NOT NULL, changed_ms bigint NOT NULL, keep_until_ms bigint NOT NULL)""",
     """CREATE TABLE sealbus_waits (
   id text PRIMARY KEY, process {bytes} NOT NULL, name text NOT NULL, namespace text NOT NULL, grp text NOT NULL,
   addressee text, seal text, many boolean NOT NULL, due_ms bigint NOT NULL, nudge_ms bigint NOT NULL,
-  UNIQUE (process, name))""",
+  nudges bigint NOT NULL DEFAULT 0, note text NOT NULL DEFAULT '', UNIQUE (process, name))""",
     "CREATE INDEX sealbus_waits_by_time ON sealbus_waits (namespace, grp, nudge_ms)",
     """CREATE TABLE sealbus_holds (
   process {bytes} NOT NULL, seal text NOT NULL, record {bytes} NOT NULL, PRIMARY KEY (process, seal))""",
     "CREATE INDEX sealbus_processes_by_group ON sealbus_processes (namespace, grp, status, saga)",
+    "CREATE INDEX sealbus_processes_by_key ON sealbus_processes (namespace, grp, saga, key)",
+    "CREATE INDEX sealbus_processes_by_task ON sealbus_processes (namespace, grp, task_id, sender)",
+    "CREATE TABLE sealbus_secrets (part text PRIMARY KEY, secret {bytes} NOT NULL)",
 )
 
 _PROCESS: Final = (
     "p.id, p.namespace, p.grp, p.saga, p.key, p.version, p.status, p.shape, p.state, p.opener, p.trust, "
-    "p.opened_ms, p.changed_ms, p.keep_until_ms"
+    "p.owner, p.sender, p.task_id, p.opened_ms, p.changed_ms, p.keep_until_ms"
 )
-_WAIT: Final = "w.id, w.process, w.name, w.addressee, w.seal, w.many, w.due_ms, w.nudge_ms"
+_WAIT: Final = "w.id, w.process, w.name, w.addressee, w.seal, w.many, w.due_ms, w.nudge_ms, w.note"
 
 
 class NewWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,22 +98,37 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     due_ms: int
     opener: bytes
     marked_ms: int
+    number: int
+    """How often it was nudged, with this time."""
 
 
 class ProcessStore:
     """The tables of one namespace and group, in the database of *inbox*."""
 
-    def __init__(self, inbox: Inbox, *, namespace: str, group: str | None, clock: Clock) -> None:
-        """Read and write the rows of *group*; None reads those of all groups, and writes nothing."""
+    def __init__(
+        self,
+        inbox: Inbox,
+        *,
+        namespace: str,
+        group: str | None,
+        clock: Clock,
+        ended: Callable[[Process], None] = lambda _: None,
+    ) -> None:
+        """Read and write the rows of *group*; None reads those of all groups. *ended* hears of each that ends."""
+        self._ended = ended
         self._inbox = inbox
         self._namespace = namespace
         self._group = group
         self._clock = clock
+        self.ids = Ids(b"", namespace=namespace, group=group or "")
+        """What its rows are called; known once it is open."""
 
     async def open(self) -> None:
         """Create the tables where they are missing. Raises ConfigurationError where newer code has changed them."""
         async with _own(self._inbox) as transaction:
             await _migrate(transaction, self._inbox.dialect)
+            secret = await _secret(transaction)
+        self.ids = Ids(secret, namespace=self._namespace, group=self._group or "")
 
     # Reads.
 
@@ -123,7 +149,7 @@ class ProcessStore:
         if not rows:
             return None
         now_ms, *values = rows[0]
-        return _wait(values[:8]), _process(values[8:]), int(now_ms)
+        return _wait(values[:9]), _process(values[9:]), int(now_ms)
 
     async def waits_of(self, process: bytes) -> list[Wait]:
         """Return the waits of a process, the next due first."""
@@ -155,19 +181,55 @@ class ProcessStore:
         )
         return [_process(row) for row in rows]
 
-    async def of_task(self, task_id: str, *, most: int) -> list[Process]:
-        """Return the open processes of this group whose opening message may belong to *task_id*."""
-        named = b'"task_id":' + msgspec.json.encode(task_id)
-        found = "position($3 in p.opener)" if self._inbox.dialect == "postgres" else "instr(p.opener, $3)"
+    async def of_task(self, task_id: str, sender: str) -> list[Process]:
+        """Return the open processes of this group that *sender* has opened for *task_id*."""
         rows = await self._read(
-            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 "
-            f"AND p.status = 'open' AND {found} > 0 LIMIT $4",
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 AND p.task_id = $3 "
+            "AND p.sender = $4 AND p.status = 'open' ORDER BY p.opened_ms",
             self._namespace,
             self._group,
-            named,
+            task_id,
+            sender,
+        )
+        return [_process(row) for row in rows]
+
+    async def of_key(self, saga: str, key: str, *, most: int) -> list[Process]:
+        """Return the processes of *saga* in this group that are known by *key*, whosever they are, open ones first."""
+        rows = await self._read(
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 AND p.saga = $3 "
+            "AND p.key = $4 ORDER BY p.status DESC, p.opened_ms LIMIT $5",
+            self._namespace,
+            self._group,
+            saga,
+            key,
             most,
         )
         return [_process(row) for row in rows]
+
+    async def begins(self, digits: str) -> list[Process]:
+        """Return at most two processes of the namespace whose ids begin with the hexadecimal *digits*."""
+        digits = digits.lower()
+        if not 0 < len(digits) <= _ID_DIGITS or set(digits) - set(string.hexdigits):
+            return []
+        low, high = bytes.fromhex(digits.ljust(_ID_DIGITS, "0")), bytes.fromhex(digits.ljust(_ID_DIGITS, "f"))
+        rows = await self._read(
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.id >= $1 AND p.id <= $2 AND p.namespace = $3 LIMIT 2",
+            low,
+            high,
+            self._namespace,
+        )
+        return [_process(row) for row in rows]
+
+    async def crowded(self, most: int) -> frozenset[str]:
+        """Return the senders that have *most* open processes in this group, or more."""
+        rows = await self._read(
+            "SELECT sender FROM sealbus_processes WHERE namespace = $1 AND grp = $2 AND status = 'open' "
+            "GROUP BY sender HAVING count(*) >= $3",
+            self._namespace,
+            self._group,
+            most,
+        )
+        return frozenset(str(row[0]) for row in rows)
 
     async def waits(self, *, overdue_ms: int | None = None, most: int = 1000) -> list[tuple[Wait, Process, int]]:
         """Return waits of this group with their processes, the next due first; those *overdue_ms* late at least."""
@@ -180,7 +242,7 @@ class ProcessStore:
             self._group,
             most,
         )
-        return [(_wait(row[1:9]), _process(row[9:]), int(row[0])) for row in rows]
+        return [(_wait(row[1:10]), _process(row[10:]), int(row[0])) for row in rows]
 
     async def count_waits(self, transaction: Transaction, beginning: str) -> int:
         """Return how many waits of this group have a name with this *beginning*, as *transaction* sees them."""
@@ -239,8 +301,9 @@ class ProcessStore:
         if change.before is None:
             moved = await transaction.fetchrow(
                 "INSERT INTO sealbus_processes (id, namespace, grp, saga, key, version, status, shape, state, opener, "
-                "trust, opened_ms, changed_ms, keep_until_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "
-                f"{now}, {now}, {now} + $12) ON CONFLICT (id) DO NOTHING RETURNING version",
+                "trust, owner, sender, task_id, opened_ms, changed_ms, keep_until_ms) VALUES ($1, $2, $3, $4, $5, $6, "
+                f"$7, $8, $9, $10, $11, $12, $13, $14, {now}, {now}, {now} + $15) ON CONFLICT (id) DO NOTHING "
+                "RETURNING version",
                 after.id,
                 after.namespace,
                 after.group,
@@ -252,6 +315,9 @@ class ProcessStore:
                 after.state,
                 after.opener,
                 after.trust,
+                after.owner,
+                after.sender,
+                after.task_id,
                 change.keep_ms,
             )
         else:
@@ -277,6 +343,7 @@ class ProcessStore:
             await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1 AND name = $2", after.id, name)
         if after.status == "finished":
             await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1", after.id)
+            self._ended(after)
         for wait in change.armed:
             await self._arm(transaction, after, wait)
         if change.frees_holds:
@@ -308,6 +375,22 @@ class ProcessStore:
             wait.after_ms,
         )
 
+    async def ask_to_cancel(self, process: Process, note: str) -> bool:
+        """Have a worker of its group end *process*, as soon as one runs; False where that is asked already."""
+        async with _own(self._inbox) as transaction:
+            made = await transaction.fetchrow(
+                "INSERT INTO sealbus_waits (id, process, name, namespace, grp, addressee, seal, many, due_ms, "
+                f"nudge_ms, note) VALUES ($1, $2, $3, $4, $5, NULL, NULL, false, {self._now()}, {self._now()}, $6) "
+                "ON CONFLICT (process, name) DO NOTHING RETURNING id",
+                self.ids.timer(process.id, CANCEL_WAIT, process.version),
+                process.id,
+                CANCEL_WAIT,
+                process.namespace,
+                process.group,
+                note,
+            )
+        return made is not None
+
     # The sweeper's.
 
     async def sweep(self) -> list[Swept]:
@@ -322,36 +405,46 @@ class ProcessStore:
         lock = " FOR UPDATE SKIP LOCKED" if self._inbox.dialect == "postgres" else ""
         async with _own(self._inbox) as transaction:
             rows = await transaction.fetch(
-                f"UPDATE sealbus_waits SET nudge_ms = {self._now()} + {AGAIN_MS} WHERE id IN (SELECT id FROM "
-                f"sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self._now()} ORDER BY nudge_ms "
-                f"LIMIT {_SWEPT_AT_ONCE}{lock}) RETURNING id, name, due_ms, nudge_ms, process",
+                f"UPDATE sealbus_waits SET nudges = nudges + 1, nudge_ms = {self._now()} + {AGAIN_MS} WHERE id IN ("
+                f"SELECT id FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self._now()} "
+                f"ORDER BY nudge_ms LIMIT {_SWEPT_AT_ONCE}{lock}) "
+                "RETURNING id, name, due_ms, nudge_ms, nudges, process",
                 self._namespace,
                 self._group,
             )
             found = []
-            for identity, name, due_ms, marked_ms, process in rows:
+            for identity, name, due_ms, marked_ms, number, process in rows:
                 opener = await transaction.fetchrow("SELECT opener FROM sealbus_processes WHERE id = $1", process)
                 if opener is not None:
-                    found.append(
-                        Swept(id=identity, name=name, due_ms=due_ms, opener=bytes(opener[0]), marked_ms=marked_ms)
+                    swept = Swept(
+                        id=identity,
+                        name=name,
+                        due_ms=due_ms,
+                        opener=bytes(opener[0]),
+                        marked_ms=marked_ms,
+                        number=number,
                     )
+                    found.append(swept)
         return found
 
     async def nudged(self, swept: Sequence[Swept]) -> None:
-        """Note that the nudges of *swept* are in the log: the next ones come in an hour."""
+        """Note that the nudges of *swept* are in the log: while a wait stands, its next ones come ever later."""
         async with _own(self._inbox) as transaction:
             for wait in swept:
                 # A row that was armed again or nudged by another worker meanwhile stays as it is.
                 await transaction.execute(
-                    f"UPDATE sealbus_waits SET nudge_ms = {self._now()} + {HOURLY_MS} WHERE id = $1 AND nudge_ms = $2",
+                    f"UPDATE sealbus_waits SET nudge_ms = {self._now()} + {again_ms(wait.number)} WHERE id = $1 "
+                    "AND nudge_ms = $2",
                     wait.id,
                     wait.marked_ms,
                 )
 
     async def not_yet(self, wait: str) -> None:
-        """Nudge *wait* when it is due: it was looked at too early."""
+        """Nudge *wait* when it is due: it was looked at too early. Its time and its number stay as they are."""
         async with _own(self._inbox) as transaction:
-            await transaction.execute("UPDATE sealbus_waits SET nudge_ms = due_ms WHERE id = $1", wait)
+            await transaction.execute(
+                "UPDATE sealbus_waits SET nudge_ms = due_ms WHERE id = $1 AND nudge_ms > due_ms", wait
+            )
 
     async def purge(self) -> int:
         """Delete processes that have been finished for long enough; return how many."""
@@ -409,10 +502,32 @@ async def _migrate(transaction: Transaction, dialect: Dialect) -> None:
         raise ConfigurationError(
             f"the processes have schema {row[0]}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus"
         )
+    elif row[0] < SCHEMA_VERSION:
+        # No release has written the older one.
+        raise ConfigurationError(
+            f"the processes have schema {row[0]}, of a sealbus before its first release: begin with an empty database"
+        )
+
+
+async def _secret(transaction: Transaction) -> bytes:
+    """Return what only this store knows; whoever opens it first draws it."""
+    await transaction.execute(
+        "INSERT INTO sealbus_secrets (part, secret) VALUES ('processes', $1) ON CONFLICT (part) DO NOTHING",
+        os.urandom(_SECRET_BYTES),
+    )
+    row = await transaction.fetchrow("SELECT secret FROM sealbus_secrets WHERE part = 'processes'")
+    assert row is not None  # noqa: S101 - written before
+    return bytes(row[0])
+
+
+def again_ms(number: int) -> int:
+    """Return how long after its *number*-th nudge a wait that still stands is nudged again. Pure."""
+    return min(MOST_AGAIN_MS, FIRST_AGAIN_MS << min(number - 1, 16))
 
 
 def _process(row: Sequence[Any]) -> Process:
-    identity, namespace, group, saga, key, version, status, shape, state, opener, trust, *times = row
+    identity, namespace, group, saga, key, version, status, shape, state, opener, trust, *more = row
+    owner, sender, task_id, *times = more
     return Process(
         id=bytes(identity),
         namespace=namespace,
@@ -425,6 +540,9 @@ def _process(row: Sequence[Any]) -> Process:
         state=bytes(state),
         opener=bytes(opener),
         trust=trust,
+        owner=owner,
+        sender=sender,
+        task_id=task_id,
         opened_ms=int(times[0]),
         changed_ms=int(times[1]),
         keep_until_ms=int(times[2]),
@@ -432,7 +550,7 @@ def _process(row: Sequence[Any]) -> Process:
 
 
 def _wait(row: Sequence[Any]) -> Wait:
-    identity, process, name, addressee, seal, many, due_ms, nudge_ms = row
+    identity, process, name, addressee, seal, many, due_ms, nudge_ms, note = row
     return Wait(
         id=identity,
         process=bytes(process),
@@ -442,4 +560,5 @@ def _wait(row: Sequence[Any]) -> Wait:
         many=bool(many),
         due_ms=int(due_ms),
         nudge_ms=int(nudge_ms),
+        note=note,
     )

@@ -19,7 +19,6 @@ from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended
 from bus.vocabulary.bus import WaitDue
-from consumers.sagas.process import nudge_id
 from consumers.sagas.store import ProcessStore, Swept
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
@@ -51,8 +50,13 @@ class WaitSweeper:
         mailbox: str,
         clock: Clock,
         metrics: Metrics,
+        most_processes: int,
+        crowded: Callable[[frozenset[str]], None],
         randomness: Callable[[], float] = random.random,
     ) -> None:
+        """*crowded* is told, every ten rounds, which senders have *most_processes* open processes."""
+        self._most_processes = most_processes
+        self._crowded = crowded
         self._store = store
         self._publisher = publisher
         self._group = group
@@ -103,7 +107,8 @@ class WaitSweeper:
         return await self._store.next_nudge_s()
 
     async def count(self) -> None:
-        """Refresh the gauges of open processes and overdue waits."""
+        """Refresh the gauges of open processes and overdue waits, and who has too many."""
+        self._crowded(await self._store.crowded(self._most_processes))
         by_saga, overdue = await self._store.counts()
         for saga in self._known - set(by_saga):
             self._metrics.processes_open.labels(self._group, saga).set(0)
@@ -117,7 +122,9 @@ class WaitSweeper:
         draft = Draft(
             payload=WaitDue(wait=wait.id, name=wait.name, due_at=due_at),
             to=self._agent_id,
-            message_id=nudge_id(wait.id),
+            message_id=self._store.ids.nudge(wait.id, wait.number),
+            # It may have to wait for a worker whose code knows it; dead it would only tell people what a row tells.
+            ttl_s=self._publisher.settings.publish.max_ttl_s,
         )
         try:
             opener = sealing.parse(wait.opener)

@@ -7,7 +7,6 @@ running handlers in `consumers.handling.executor`.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import sys
@@ -91,7 +90,6 @@ class Dispositions:
     ) -> None:
         self._plan = plan
         self._admin = admin
-        self._counts: dict[str, int] = {}
         """Partition counts of tier topics; they only grow."""
         self._watched_until_s = self._unwatched_until_s = 0.0
         self._publisher = publisher
@@ -131,8 +129,7 @@ class Dispositions:
             case MoveToTier(tier=tier, control=control, climbs=climbs):
                 await self._move(delivery, self._longer(delivery, tier) if climbs else tier, control)
             case PassOn(tier=tier):
-                tier = self._longer(delivery, tier)
-                await self._move(delivery, tier, delivery.control, await self._next_partition(delivery, tier))
+                await self._move(delivery, self._longer(delivery, tier), delivery.control)
             case Dead(failure=failure, control=control, records=records):
                 delivery.control = control or delivery.control
                 await self._bury(delivery, failure, records)
@@ -298,24 +295,11 @@ class Dispositions:
             self._metrics.publish_seconds.of(label).observe(elapsed_s)
         return undecided
 
-    async def _next_partition(self, delivery: Delivery, tier: Tier) -> int | None:
-        """Return the partition of *tier* after that of *delivery*; None selects the partition of its key.
-
-        In the partition of its key the record would come back here until it expires. The next one, not a random one:
-        records that are passed on twice stay together.
-        """
-        topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
-        if topic not in self._counts:
-            with contextlib.suppress(BusError):
-                self._counts[topic] = len(await self._admin.ranges(topic))
-        count = self._counts.get(topic)
-        return (delivery.record.partition + 1) % count if count else None
-
-    async def _move(self, delivery: Delivery, tier: Tier, control: Control, partition: int | None = None) -> None:
+    async def _move(self, delivery: Delivery, tier: Tier, control: Control) -> None:
         topic = retry_topic(self._plan.namespace, self._plan.group, tier.name)
         delivery.control = control
         try:
-            await self._appender.send([reappend(delivery.record, control, topic, partition)], delivery.partition)
+            await self._appender.send([reappend(delivery.record, control, topic)], delivery.partition)
         except RecordTooLargeError as error:
             failure = Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}")
             await self._bury(delivery, failure)

@@ -8,7 +8,8 @@ with an alarm. A dead letter that can never be stored becomes a stub. Outcomes a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -86,7 +87,7 @@ class DurableAppender:
         be sent again, the last time with *at_last*. Raises GaveUpError, RecordTooLargeError.
         """
         waiting, undecided = [record for record in records if not self._has_no_place(record)], []
-        with _Patience(partition, self._clock, self._hold) as patience:
+        with _Patience(partition, self._clock, self._hold) as patience, self._missing() as missing:
             while True:
                 waiting, error, placeless = await self._try(waiting) if waiting else ([], None, ())
                 undecided += self._without_a_place(placeless, at_last=at_last)
@@ -99,6 +100,7 @@ class DurableAppender:
                 if isinstance(error, TopicMissingError) and otherwise is not None:
                     waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
                     continue
+                missing(waiting[0].topic if isinstance(error, TopicMissingError) else None)
                 pause_s = patience.pause_s
                 _log.error(
                     "settlement.append_failed",
@@ -171,6 +173,24 @@ class DurableAppender:
             await self.send([letter], partition, otherwise=otherwise)
         except RecordTooLargeError:
             await self.send([stub(delivery.record, letter, failure)], partition, otherwise=otherwise)
+
+    @contextmanager
+    def _missing(self) -> Iterator[Callable[[str | None], None]]:
+        """Show, while it lasts, which topic an output waits for."""
+        shown: str | None = None
+
+        def show(topic: str | None) -> None:
+            nonlocal shown
+            if shown is not None and shown != topic:
+                self._metrics.missing_topics.labels(self._group, shown).set(0)
+            if topic is not None:
+                self._metrics.missing_topics.labels(self._group, topic).set(1)
+            shown = topic
+
+        try:
+            yield show
+        finally:
+            show(None)
 
     def _has_no_place(self, record: NewRecord) -> bool:
         """Return whether the reply topic of *record* was missing a moment ago; the record is dropped then."""

@@ -7,6 +7,7 @@ not fetched for longer than a reader waits says that it is unwell. A goodbye goe
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 from collections.abc import Callable
@@ -94,13 +95,17 @@ class Beacon:
         await self._send(AgentGoodbye(reason_code="SHUTDOWN"), "_directory", timeout_s=_GOODBYE_S)
 
     async def _run(self) -> None:
-        beat_s, carded_s = self._settings.directory.beat_s, -_CARD_AGAIN_S
+        beat_s, healthy_s = self._settings.directory.beat_s, self._settings.directory.healthy_s
+        carded_s, heard_s = -_CARD_AGAIN_S, -math.inf
         while True:
-            is_old = self._clock.monotonic_s() - carded_s >= _CARD_AGAIN_S
-            if is_old and await self._send(AgentHandshake(agent_card=card_of(self._app)), "_directory"):
+            now_s = self._clock.monotonic_s()
+            # Readers forget who is silent for long, and the card with it.
+            is_due = now_s - carded_s >= _CARD_AGAIN_S or now_s - heard_s > healthy_s
+            if is_due and await self._send(AgentHandshake(agent_card=card_of(self._app)), "_directory"):
                 carded_s = self._clock.monotonic_s()
             told = self._heartbeat()
-            await self._send(told, "_heartbeats")
+            if await self._send(told, "_heartbeats"):
+                heard_s = self._clock.monotonic_s()
             left_s = beat_s * (1 + _SPREAD * (2 * self._randomness() - 1))
             while left_s > 0 and self._heartbeat().status == told.status:
                 # Getting stuck is told at once.
@@ -145,5 +150,5 @@ def card_of(app: Declaration) -> AgentCard:
         schema_versions=tuple(versions),
         accepts=tuple(accepts),
         roles=tuple(sorted(app.roles)),
-        metadata={"group": app.group},
+        metadata={"group": app.group, "types": sorted(app.topic_types)},
     )

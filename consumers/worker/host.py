@@ -21,6 +21,7 @@ from bus.protocol.identifiers import uuid7
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
+from bus.topics.namespace_groups import NamespaceGroups
 from bus.topics.specs import creates_topics
 from bus.transports import open_configured
 from bus.transports.base import Transport
@@ -148,7 +149,9 @@ class Host:
             resources=resources,
         )
         guard.open(settings.worker.concurrency, member)
-        await _bury_the_dead(self._transport, app.group, guard.gone_members())
+        await _bury_the_dead(
+            NamespaceGroups(self._transport.admin, settings.bus.namespace), app.group, guard.gone_members()
+        )
         orders = await _orders(self._transport, settings, app.group, guard)
         await worker.start(create_topics=creates_topics(settings, self._transport.features))
         self._worker = worker
@@ -323,14 +326,14 @@ def in_namespace(settings: Settings, namespace: str | None) -> Settings:
     return msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, namespace=namespace))
 
 
-async def _bury_the_dead(transport: Transport, group: str, members: Collection[str]) -> None:
+async def _bury_the_dead(groups: NamespaceGroups, group: str, members: Collection[str]) -> None:
     """Expel *members*, dead processes of this machine, from *group*.
 
     Their partitions would wait until their sessions time out.
     """
     if members:
         try:
-            await transport.admin.expel(group, members)
+            await groups.expel(group, members)
         except BusError as error:
             _log.info(
                 "process.dead_not_expelled",

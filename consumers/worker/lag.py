@@ -14,6 +14,7 @@ from bus.clock import Clock
 from bus.errors import TransportError
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
+from bus.topics.names import consumer_group
 from bus.transports.base import PartitionRange, Transport
 from consumers.state.partition import Partition
 
@@ -37,7 +38,7 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 async def measure(transport: Transport, partitions: Sequence[Partition], clock: Clock, group: str) -> list[Lag]:
-    """Return the lag of *group* in each of *partitions*. Raises TransportError."""
+    """Return the lag of *group*, as the log names it, in each of *partitions*. Raises TransportError."""
     commits: Mapping[tuple[str, int], int] = {}
     # Without a partition, too: whether the log answers is to be known.
     if not partitions or any(_known(partition) is None for partition in partitions):
@@ -102,6 +103,7 @@ async def watch(
     metrics: Metrics,
     group: str,
     *,
+    namespace: str,
     told: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Measure and publish the lag of the *held* partitions at intervals, for ever; tell each time why not, or "".
@@ -112,7 +114,7 @@ async def watch(
     pause_s, was_known = _FIRST_S, True
     while True:
         await clock.sleep(pause_s)
-        error = await show(transport, held(), clock, metrics, group, is_news=was_known)
+        error = await show(transport, held(), clock, metrics, group, namespace=namespace, is_news=was_known)
         told(error)
         is_known = not error
         if is_known and not was_known:
@@ -127,6 +129,7 @@ async def show(
     metrics: Metrics,
     group: str,
     *,
+    namespace: str,
     is_news: bool = True,
 ) -> str:
     """Measure and publish once; return why that failed, else "".
@@ -134,7 +137,8 @@ async def show(
     A log that does not answer leaves the gauges as they are, and is told if *is_news*.
     """
     try:
-        publish(await measure(transport, partitions, clock, group), metrics, group)
+        lags = await measure(transport, partitions, clock, consumer_group(namespace, group))
+        publish(lags, metrics, group)
     except TransportError as error:
         if is_news:
             _log.warning("worker.lag_unknown", error=str(error))

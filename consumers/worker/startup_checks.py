@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 from bus.errors import ConfigurationError
 from bus.payloads.payload_types import raised_risk
+from bus.topics.names import group_of_agent
 from bus.trust.labels import GRAVE
-from bus.trust.policy import NO_POLICY
+from bus.trust.policy import NO_POLICY, rules_source
 from consumers.declaration import Declaration
 
 __all__ = ["check_hash_seed", "check_needs"]
@@ -46,6 +47,7 @@ def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) ->
             "no inbox: give inbox.url a store that all workers of the group see (on Kafka, "
             "postgresql://user@host/database)"
         )
+    yield from _group_faults(app)
     for name, subscription in app.subscriptions.items():
         if subscription.approval is not None:
             yield from _approval_faults(app, name, subscription.approval.by)
@@ -71,6 +73,18 @@ def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) ->
                 f"{kind.name} is of high risk, which no receiver accepts unsigned: set trust.key_file, or give the App "
                 "a signer"
             )
+
+
+def _group_faults(app: Declaration) -> Iterator[str]:
+    """Yield why nobody would answer to the mailbox of the app's group, which its processes and approvals need."""
+    rules = rules_source(app.policy)() if app.has_mailbox else None
+    if rules is None or app.group in {group_of_agent(app.agent_id), *rules.agent(app.agent_id).groups}:
+        return
+    yield (
+        f"{app.agent_id} asks for answers at the mailbox of group {app.group}, which the policy does not give it: "
+        f'each of its questions would be refused. Write groups = ["{app.group}"] into its [[agents]] row, or leave '
+        "group= out of App(...)"
+    )
 
 
 def _approval_faults(app: Declaration, name: str, by: str) -> Iterator[str]:

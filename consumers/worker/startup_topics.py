@@ -1,7 +1,7 @@
-"""Startup topics: a starting worker creates missing topics, and finds tiers left over from other settings.
+"""Startup topics: a starting worker makes missing topics or names them, and finds tiers left over from other settings.
 
 It changes nothing else: less retention deletes records, more partitions move keys, and starting a worker asks for
-neither. Which topics are needed is in `bus.topics.specs`; `sealbus topics apply` brings them into line.
+neither. Which topics are needed is in `consumers.worker.needed_topics`; `sealbus topics apply` brings them into line.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from bus.errors import NotPermittedError
+from bus.errors import NotPermittedError, TopicMissingError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Admin, TopicSpec
 from consumers.group_plan import GroupPlan, leftover_tiers
 from consumers.resilience.retry import Tier
+from consumers.worker.needed_topics import missing_topics
 
-__all__ = ["find_orphan_tiers", "create_missing"]
+__all__ = ["check_topics", "find_orphan_tiers", "create_missing"]
+
+_MOST_NAMED = 5
 
 _log = get_logger("worker")
 
@@ -39,6 +42,17 @@ async def create_missing(admin: Admin, specs: Sequence[TopicSpec]) -> None:
                 detail="they stay as they are, and not as the settings say; `sealbus topics apply` brings them into "
                 "line",
             )
+
+
+async def check_topics(admin: Admin, specs: Sequence[TopicSpec]) -> None:
+    """Raise TopicMissingError naming those of *specs* that do not exist: each could hold a partition later."""
+    missing = missing_topics(specs, await admin.topics())
+    if not missing:
+        return
+    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+    error = TopicMissingError(f"there is no topic {', '.join(missing[:_MOST_NAMED])}{more}")
+    error.add_note("`sealbus topics apply MODULE:APP` creates all topics of an app, and those of the bus in it")
+    raise error
 
 
 async def find_orphan_tiers(admin: Admin, plan: GroupPlan) -> dict[str, Tier]:

@@ -6,6 +6,7 @@ Owns which part gets which others; no part creates another. `consumers.worker.wo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from bus.clock import Clock
@@ -35,6 +36,7 @@ from consumers.resilience.circuit_breaker import CircuitBreakers
 from consumers.resilience.failure_brake import BrakeRule, FailureBrake
 from consumers.resilience.retry_clock import RetryClock
 from consumers.sagas.early_events import EarlyEvents
+from consumers.sagas.process import Process, ending_of
 from consumers.sagas.steps import StepRunner
 from consumers.sagas.store import ProcessStore
 from consumers.sagas.sweeper import WaitSweeper
@@ -250,7 +252,9 @@ def _processes(
         return None, None, None
     namespace, group = plan.namespace, plan.group
     mailbox = mailbox_topic(namespace, group)
-    store = ProcessStore(inbox, namespace=namespace, group=group, clock=clock)
+    store = ProcessStore(
+        inbox, namespace=namespace, group=group, clock=clock, ended=partial(_count_end, metrics, group)
+    )
     keep_ms = round(shortest_retention_s(settings) * 1000)
     desk = ApprovalDesk(
         store,
@@ -271,6 +275,7 @@ def _processes(
         store,
         namespace=namespace,
         group=group,
+        agent_id=plan.agent_id,
         reply_to=mailbox,
         registry=plan.view.registry,
         publisher=publisher,
@@ -289,6 +294,20 @@ def _processes(
         built_in={APPROVAL_SAGA: desk},
     )
     sweeper = WaitSweeper(
-        store, publisher, group=group, agent_id=plan.agent_id, mailbox=mailbox, clock=clock, metrics=metrics
+        store,
+        publisher,
+        group=group,
+        agent_id=plan.agent_id,
+        mailbox=mailbox,
+        clock=clock,
+        metrics=metrics,
+        most_processes=settings.worker.max_processes,
+        crowded=partial(setattr, steps, "crowded"),
     )
     return steps, sweeper, desk
+
+
+def _count_end(metrics: Metrics, group: str, process: Process) -> None:
+    ending = ending_of(process)
+    outcome = "completed" if ending is None else ending.outcome
+    metrics.processes_ended.labels(group, process.saga, outcome).inc()

@@ -19,7 +19,7 @@ from bus.protocol.reasons import REASONS
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
-from bus.topics.specs import group_topics, message_topics, namespace_topics
+from bus.topics.names import consumer_group
 from bus.transports.base import Assignment, LogSubscription, Transport
 from bus.trust.key_pairing import SOON_MS
 from consumers.crashes.crash_guard import CrashGuard
@@ -32,7 +32,8 @@ from consumers.worker import lag
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.drain import CUT_GRACE_S, cut, drain, end_if_strict, running_for
 from consumers.worker.health import POLL_S, StuckHandler, WorkerSigns
-from consumers.worker.startup_topics import create_missing, find_orphan_tiers
+from consumers.worker.needed_topics import needed_topics
+from consumers.worker.startup_topics import check_topics, create_missing, find_orphan_tiers
 from consumers.worker.wiring import assemble
 from producers.publisher import Publisher
 
@@ -134,18 +135,15 @@ class Worker:
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:
-        """Create missing topics if *create_topics*, open the inbox, join the group.
+        """Create missing topics if *create_topics*, else refuse to work without them; open the inbox, join the group.
 
         Raises TopicMissingError, UnreachableError, InboxError.
         """
+        needed = needed_topics(self._settings, self.app)
         if create_topics:
-            own = [
-                *group_topics(self._settings, self._plan.group, has_mailbox=self.app.has_mailbox),
-                *namespace_topics(self._settings),
-            ]
-            await create_missing(
-                self._transport.admin, [*message_topics(self._settings, sorted(self.app.topic_types)), *own]
-            )
+            await create_missing(self._transport.admin, needed)
+        else:
+            await check_topics(self._transport.admin, needed)
         # What was cancelled while no worker ran is known before anything runs.
         await self.cancels.look()
         if self.inbox is not None:
@@ -172,7 +170,7 @@ class Worker:
         self._partitions.add_tiers(left.values())
         topics = (*self._plan.topics, *left)
         self._partitions.subscription = await self._transport.subscribe(
-            self._plan.group, topics, self, member=self._member
+            consumer_group(self._settings.bus.namespace, self._plan.group), topics, self, member=self._member
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -186,6 +184,7 @@ class Worker:
             self._clock,
             self._metrics,
             self._plan.group,
+            namespace=self._settings.bus.namespace,
             told=self._note_lag_error,
         )
         works = [self._keep(), measuring]

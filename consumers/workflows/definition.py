@@ -32,7 +32,9 @@ __all__ = [
     "edges_of",
     "parse_definition",
     "schema_of_definition",
+    "sent_by",
     "sha256_of",
+    "type_of",
 ]
 
 DEFAULT_TIMEOUT_S: Final = 600.0
@@ -146,6 +148,20 @@ class Definition(_Part, frozen=True, kw_only=True):
     def by_id(self) -> Mapping[str, Node]:
         """Return the nodes by their ids."""
         return MappingProxyType({node.id: node for node in self.nodes})
+
+
+def type_of(message: WorkflowMessage) -> str:
+    """Return the message type of *message*."""
+    return message.type or f"act.{message.performative.replace('_', '-')}"
+
+
+def sent_by(definition: Definition) -> Iterator[str]:
+    """Yield the message types that the nodes of *definition* send."""
+    for node in definition.nodes:
+        if isinstance(node, Emit):
+            yield type_of(node.message)
+        elif isinstance(node, Parallel):
+            yield from (type_of(branch.message) for branch in node.branches)
 
 
 def parse_definition(data: bytes | str | Mapping[str, Any]) -> Definition:

@@ -17,7 +17,7 @@ from bus.errors import ContractError, Reject
 from bus.payloads.payload_types import PayloadType, Registry
 from bus.protocol import canonical
 from bus.vocabulary import BUILT_IN
-from bus.vocabulary.act import ActAccept, ActConfirm, ActError, ActInform, ActPropose, ActQuery, ActReject
+from bus.vocabulary.act import ActAccept, ActConfirm, ActError, ActInform, ActPropose, ActQuery, ActReject, ActRequest
 from bus.vocabulary.bus import WorkflowStart
 from bus.vocabulary.evidence import EvidenceObserved
 from bus.vocabulary.method import MethodResponse
@@ -42,7 +42,7 @@ from consumers.workflows.advance import (
     advance,
 )
 from consumers.workflows.check import check_workflow
-from consumers.workflows.definition import Definition, parse_definition, sha256_of
+from consumers.workflows.definition import Definition, parse_definition, sent_by, sha256_of, type_of
 from consumers.workflows.variables import initial_variables
 
 __all__ = ["ENGINE", "RunState", "Workflow", "engine_app"]
@@ -63,6 +63,7 @@ class RunState(msgspec.Struct, kw_only=True):
 class Workflow(Saga[RunState], version="1.0.0"):
     """Runs workflow definitions; see `engine_app`."""
 
+    keeps = ("definition", "sha256", "run")
     definitions: ClassVar[Mapping[str, Definition]] = {}
     """By hash, what a start may name instead of carrying it."""
     types: ClassVar[Registry] = BUILT_IN
@@ -151,7 +152,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
 
     def _send(self, context: SagaContext, sending: Sending) -> None:
         message = sending.message
-        name = message.type or f"{_ACT}{message.performative.replace('_', '-')}"
+        name = type_of(message)
         kind = self.types.get(name)
         if kind is None:
             raise Reject(f"{sending.wait}: there is no message type {name!r}")
@@ -173,7 +174,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
             error = ErrorInfo(code="WORKFLOW_FAILED", message=end.why or definition.name)
             result = TaskResult(status="failed", summary=end.why, error=error)
         context.answer(result, task_id=context.task_id)
-        context.finish()
+        context.finish("completed" if end.status == "completed" else "failed", end.why or "")
 
     def _tell(self, context: SagaContext, text: str) -> None:
         """Tell who started it where it is."""
@@ -215,6 +216,8 @@ def engine_app(definitions: Iterable[Definition] = (), types: Sequence[type[Any]
 
     Engine.definitions = {sha256_of(each): each for each in definitions}
     Engine.types = Registry(types, below=BUILT_IN)
+    names = {name for each in Engine.definitions.values() for name in sent_by(each)}
+    Engine.sends = (ActRequest, *(kind.cls for name in sorted(names) if (kind := Engine.types.get(name)) is not None))
     app.add(Engine)
     return app
 

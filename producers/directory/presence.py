@@ -1,38 +1,95 @@
-"""Presence: which agents are there, from cards and heartbeats, by the reader's monotonic clock. Pure.
+"""Presence: which agents are there, from cards, heartbeats and goodbyes. Pure.
 
-An agent is healthy while one of its instances is: heard within `healthy_s`, and not saying otherwise. What was in the
-topic before the reader came counts by its distance from the newest append there, so a wall clock that is wrong changes
-nothing.
+An agent is healthy while one of its instances is: heard within `healthy_s` by the reader's monotonic clock, and not
+saying otherwise. What an instance says counts in the order in which it was sealed, only forwards: a repeated or older
+record changes nothing, whatever the order of reading. An instance that is silent for ten times `healthy_s` is
+forgotten, and agents, instances and cards are bounded: what comes when all places are taken by the living is dropped
+and counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from operator import attrgetter
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from bus.protocol.identifiers import is_message_type
 from bus.vocabulary.parts import AgentCard
 
-__all__ = ["AgentEntry", "Health", "Instance", "Presence", "accepts_version"]
+__all__ = [
+    "FORGET_AFTER",
+    "AgentEntry",
+    "DirectorySize",
+    "Health",
+    "Instance",
+    "Presence",
+    "PresenceLimits",
+    "accepts_version",
+]
 
+_MOST_TYPES: Final = 256
 Health: TypeAlias = Literal["healthy", "unhealthy", "gone"]
 
+FORGET_AFTER: Final = 10.0
+"""An instance that is silent for so many times `healthy_s` is forgotten."""
+_NEVER: Final = float("-inf")
+_ALWAYS: Final = float("inf")
+_carded: Final = attrgetter("carded_ms")
 
-class Instance(msgspec.Struct, kw_only=True):
-    """One running copy of an agent."""
 
+class PresenceLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is kept at most. Four times as many instances as agents are kept in all."""
+
+    agents: int = 10_000
+    instances: int = 1_000
+    """Of one agent."""
+    card_bytes: int = 32 * 1_048_576
+    """Of all cards, as they lie in the log."""
+    card_bytes_of_agent: int = 1_048_576
+
+
+class DirectorySize(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a directory holds, and what it did not take."""
+
+    agents: int = 0
+    instances: int = 0
+    refused: int = 0
+    """Records that a gate refused."""
+    dropped: int = 0
+    """Records for which there was no place."""
+
+
+class Instance(msgspec.Struct, kw_only=True, gc=False):
+    """One running copy of an agent. Times in milliseconds are those at which the instance sealed what it said."""
+
+    seen_s: float
+    """When it last said something that counts, on the reader's monotonic clock."""
     card: AgentCard | None = None
+    types: frozenset[str] = frozenset()
+    """Which it takes, by its card."""
+    card_bytes: int = 0
+    carded_ms: int = -1
     heard_s: float | None = None
-    """When it was heard last, on the reader's monotonic clock."""
+    """When its newest heartbeat was heard, on the reader's monotonic clock."""
+    heard_ms: int = -1
+    left_ms: int = -1
     is_well: bool = True
     """Whether it said so."""
-    is_gone: bool = False
     active_tasks: int | None = None
     is_draining: bool = False
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether its goodbye is the newest that it said."""
+        return self.left_ms >= 0 and self.heard_ms <= self.left_ms >= self.carded_ms
 
-class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
+
+class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known about an agent. Its name and description are a stranger's text."""
 
     agent_id: str
@@ -49,6 +106,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     """By healthy instance, the types and versions that it takes."""
     roles: tuple[str, ...] = ()
     active_tasks: int | None = None
+    types: tuple[str, ...] = ()
+    """The message types whose topics its healthy instances say that they read or append to."""
     unwell: int = 0
     """Instances that were heard and say that they are stuck or cut off."""
 
@@ -58,68 +117,296 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
         return self.health == "healthy"
 
 
+class _Agent:
+    """The instances of one agent, the longest silent first, and its entry as long as that is true."""
+
+    __slots__ = ("card", "card_bytes", "claimed", "entry", "granted", "heard_s", "instances", "types", "until_s")
+
+    def __init__(self) -> None:
+        self.instances: OrderedDict[str, Instance] = OrderedDict()
+        self.card_bytes = 0
+        self.entry: AgentEntry | None = None
+        self.card: AgentCard | None = None
+        """Whose capabilities are parted into those that the policy grants, and those that are only claimed."""
+        self.granted: tuple[str, ...] | None = None
+        """None: they are to be parted anew."""
+        self.claimed: tuple[str, ...] = ()
+        self.types: frozenset[str] = frozenset()
+        self.heard_s: float | None = None
+        self.until_s = _NEVER
+        """Until when the entry is true, if nothing is heard."""
+
+
 class Presence:
-    """The instances of all agents."""
+    """The instances of all agents. *granted_of* returns an agent's capabilities by the policy, None without one."""
 
-    def __init__(self, healthy_s: float) -> None:
+    def __init__(
+        self,
+        healthy_s: float,
+        *,
+        limits: PresenceLimits | None = None,
+        granted_of: Callable[[str], frozenset[str] | None] = lambda _: None,
+    ) -> None:
         self._healthy_s = healthy_s
-        self._agents: dict[str, dict[str, Instance]] = {}
+        self._limits = limits or PresenceLimits()
+        self._granted_of = granted_of
+        self._agents: dict[str, _Agent] = {}
+        self._names: list[str] = []
+        """Sorted."""
+        self._silent: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """All instances, the longest silent first."""
+        self._card_bytes = 0
+        self.dropped = 0
+        """Records for which there was no place."""
 
-    def carded(self, agent_id: str, session: str, card: AgentCard) -> None:
-        """Note the card of an instance; it says nothing about when."""
-        instance = self._instance(agent_id, session)
-        instance.card = card
+    @property
+    def instances(self) -> int:
+        """How many instances are known."""
+        return len(self._silent)
+
+    # What is heard.
+
+    def carded(
+        self, agent_id: str, session: str, card: AgentCard, *, sealed_ms: int, at_s: float, size: int = 0
+    ) -> None:
+        """Note the card of an instance, sealed at *sealed_ms*, *size* bytes in the log. It is no sign of life."""
+        instance = self._instance(agent_id, session, at_s)
+        if instance is None or sealed_ms <= instance.carded_ms:
+            return
+        agent, limits = self._agents[agent_id], self._limits
+        more = size - instance.card_bytes
+        if (
+            agent.card_bytes + more > limits.card_bytes_of_agent or self._card_bytes + more > limits.card_bytes
+        ) and more > 0:
+            self.dropped += 1
+            return
+        agent.card_bytes += more
+        self._card_bytes += more
+        instance.card, instance.card_bytes, instance.carded_ms = card, size, sealed_ms
+        instance.types = frozenset([each.partition("@")[0] for each in card.accepts])
+        self._said(agent_id, session, instance, at_s)
 
     def heard(
-        self, agent_id: str, session: str, at_s: float, *, is_well: bool, active_tasks: int | None, draining: bool
+        self,
+        agent_id: str,
+        session: str,
+        at_s: float,
+        *,
+        sealed_ms: int,
+        is_well: bool,
+        active_tasks: int | None,
+        draining: bool,
     ) -> None:
-        """Note a heartbeat, heard at *at_s*. An instance that has left stays gone: the topics are read in any order."""
-        instance = self._instance(agent_id, session)
-        if instance.heard_s is None or at_s >= instance.heard_s:
-            instance.heard_s, instance.is_well = at_s, is_well
-            instance.active_tasks, instance.is_draining = active_tasks, draining
+        """Note a heartbeat, sealed at *sealed_ms* and heard at *at_s*."""
+        instance = self._instance(agent_id, session, at_s)
+        if instance is None or sealed_ms <= instance.heard_ms:
+            return
+        instance.heard_ms, instance.is_well = sealed_ms, is_well
+        instance.heard_s = at_s if instance.heard_s is None else max(instance.heard_s, at_s)
+        instance.active_tasks, instance.is_draining = active_tasks, draining
+        self._said(agent_id, session, instance, at_s)
 
-    def left(self, agent_id: str, session: str) -> None:
-        """Note a goodbye, of this instance alone."""
-        self._instance(agent_id, session).is_gone = True
+    def left(self, agent_id: str, session: str, *, sealed_ms: int, at_s: float) -> None:
+        """Note a goodbye, of this instance alone; what it has sealed later counts more."""
+        instance = self._instance(agent_id, session, at_s)
+        if instance is None or sealed_ms <= instance.left_ms:
+            return
+        instance.left_ms = sealed_ms
+        self._said(agent_id, session, instance, at_s)
 
-    def agents(self) -> Iterable[str]:
-        """Return the ids of all agents that were ever heard of."""
-        return sorted(self._agents)
+    def forget(self, now_s: float) -> None:
+        """Drop the instances that have been silent for ten times `healthy_s`."""
+        while self._silent:
+            agent_id, session = place = next(iter(self._silent))
+            seen_s = self._agents[agent_id].instances[session].seen_s
+            if now_s - seen_s <= FORGET_AFTER * self._healthy_s:
+                return
+            self._drop(*place)
 
-    def entry(self, agent_id: str, now_s: float, granted: frozenset[str] | None) -> AgentEntry | None:
-        """Return what is known about an agent now; *granted* are its capabilities by the policy, None without one."""
-        instances = self._agents.get(agent_id)
-        if not instances:
-            return None
-        present = [each for each in instances.values() if not each.is_gone]
-        well = [each for each in present if self._is_well(each, now_s)]
-        known = well or present or list(instances.values())
-        card = next((each.card for each in known if each.card is not None), None)
-        said = () if card is None else card.capabilities
-        heard = [each.heard_s for each in instances.values() if each.heard_s is not None]
+    def regranted(self) -> None:
+        """Note that the policy has changed."""
+        for agent in self._agents.values():
+            agent.until_s, agent.granted = _NEVER, None
+
+    # What is known.
+
+    def agents(self) -> Sequence[str]:
+        """Return the ids of all agents that are known, in their order."""
+        return self._names
+
+    def entry(self, agent_id: str, now_s: float) -> AgentEntry | None:
+        """Return what is known about an agent now."""
+        agent = self._agents.get(agent_id)
+        return None if agent is None else _at(agent, self._entry(agent_id, agent, now_s), now_s)
+
+    def found(
+        self,
+        now_s: float,
+        *,
+        capability: str | None = None,
+        message_type: str | None = None,
+        role: str | None = None,
+        healthy: bool | None = True,
+        claimed: bool = False,
+        late_s: float = 0.0,
+    ) -> list[AgentEntry]:
+        """Return the agents with all that is asked for, by their ids; *healthy* None: whatever they are.
+
+        *late_s* is how late a silence may show: what has ended since then is left for `renewed`.
+        """
+        found, since_s = list[AgentEntry](), now_s - late_s
+        for agent_id in self._names:
+            agent = self._agents[agent_id]
+            entry = agent.entry
+            if entry is None or since_s > agent.until_s:
+                entry = self._entry(agent_id, agent, now_s)
+            if healthy is not None and (entry.health == "healthy") is not healthy:
+                continue
+            if message_type is not None and message_type not in agent.types:
+                continue
+            if role is not None and role not in entry.roles:
+                continue
+            if capability is not None and not (
+                capability in entry.capabilities or (claimed and capability in entry.claimed)
+            ):
+                continue
+            found.append(_at(agent, entry, now_s))
+        return found
+
+    def renewed(self, now_s: float) -> Iterator[None]:
+        """Bring every entry up to date, one at each step, so that nobody who asks has to wait for all of them."""
+        for agent_id in list(self._names):
+            agent = self._agents.get(agent_id)
+            if agent is not None and now_s > agent.until_s:
+                self._entry(agent_id, agent, now_s)
+                yield
+
+    # Its parts.
+
+    def _entry(self, agent_id: str, agent: _Agent, now_s: float) -> AgentEntry:
+        if agent.entry is None or now_s > agent.until_s:
+            agent.entry = self._made(agent_id, agent, now_s)
+        return agent.entry
+
+    def _made(self, agent_id: str, agent: _Agent, now_s: float) -> AgentEntry:
+        since_s, heard_s, until_s = now_s - self._healthy_s, _NEVER, _ALWAYS
+        present, well, unwell = list[Instance](), list[Instance](), 0
+        for each in agent.instances.values():
+            at_s = each.heard_s
+            if at_s is not None and at_s > heard_s:
+                heard_s = at_s
+            if each.left_ms >= 0 and each.is_gone:
+                continue
+            present.append(each)
+            if at_s is None or at_s < since_s:
+                continue
+            until_s = min(until_s, at_s)
+            if each.is_well:
+                well.append(each)
+            else:
+                unwell += 1
+        known = well or present or list(agent.instances.values())
+        # The newest card is that of the code that runs now.
+        newest = known[0] if len(known) == 1 else max(known, key=_carded)
+        card = newest.card
+        if card is not agent.card or agent.granted is None:
+            granted, said = self._granted_of(agent_id), () if card is None else card.capabilities
+            agent.card, agent.granted = card, said
+            agent.claimed = ()
+            if granted is not None:
+                agent.granted = tuple(each for each in said if each in granted)
+                agent.claimed = tuple(each for each in said if each not in granted)
+        agent.types = newest.types if len(well) == 1 else frozenset[str]().union(*[each.types for each in well])
+        agent.heard_s = None if heard_s == _NEVER else heard_s
+        agent.until_s = until_s + self._healthy_s
         return AgentEntry(
             agent_id=agent_id,
             health="healthy" if well else "unhealthy" if present else "gone",
             instances=len(well),
-            heard_s_ago=now_s - max(heard) if heard else None,
+            heard_s_ago=None,
             name="" if card is None else card.name,
-            capabilities=tuple(each for each in said if granted is None or each in granted),
-            claimed=() if granted is None else tuple(each for each in said if each not in granted),
-            accepts=tuple(() if each.card is None else each.card.accepts for each in well),
+            capabilities=agent.granted or (),
+            claimed=agent.claimed,
+            accepts=tuple([() if each.card is None else each.card.accepts for each in well]),
             roles=() if card is None else card.roles,
-            active_tasks=sum(each.active_tasks or 0 for each in well) if well else None,
-            unwell=sum(not each.is_well and self._is_heard(each, now_s) for each in present),
+            active_tasks=sum([each.active_tasks or 0 for each in well]) if well else None,
+            types=tuple(sorted({name for each in well for name in _types_of(each.card)})),
+            unwell=unwell,
         )
 
-    def _is_well(self, instance: Instance, now_s: float) -> bool:
-        return instance.is_well and self._is_heard(instance, now_s)
+    def _instance(self, agent_id: str, session: str, at_s: float) -> Instance | None:
+        """Return the instance; a new one where there is a place for it, else None."""
+        agent = self._agents.get(agent_id)
+        known = None if agent is None else agent.instances.get(session)
+        if known is not None:
+            return known
+        if not self._has_place(agent_id, agent, at_s):
+            self.dropped += 1
+            return None
+        # It may have been the last instance of this very agent that has made room.
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            agent = self._agents[agent_id] = _Agent()
+            insort(self._names, agent_id)
+        instance = agent.instances[session] = Instance(seen_s=at_s)
+        self._silent[agent_id, session] = None
+        return instance
 
-    def _is_heard(self, instance: Instance, now_s: float) -> bool:
-        return instance.heard_s is not None and now_s - instance.heard_s <= self._healthy_s
+    def _has_place(self, agent_id: str, agent: _Agent | None, at_s: float) -> bool:
+        """Make a place by dropping who is silent; return whether there is one."""
+        limits = self._limits
+        if agent is not None and len(agent.instances) >= limits.instances:
+            session = next(iter(agent.instances))
+            if not self._is_silent(agent_id, session, at_s):
+                return False
+            self._drop(agent_id, session)
+        while len(self._silent) >= 4 * limits.agents or (
+            agent_id not in self._agents and len(self._agents) >= limits.agents
+        ):
+            place = next(iter(self._silent))
+            if not self._is_silent(*place, at_s):
+                return False
+            self._drop(*place)
+        return True
 
-    def _instance(self, agent_id: str, session: str) -> Instance:
-        return self._agents.setdefault(agent_id, {}).setdefault(session, Instance())
+    def _is_silent(self, agent_id: str, session: str, now_s: float) -> bool:
+        instance = self._agents[agent_id].instances[session]
+        return instance.is_gone or now_s - instance.seen_s > self._healthy_s
+
+    def _said(self, agent_id: str, session: str, instance: Instance, at_s: float) -> None:
+        instance.seen_s = max(instance.seen_s, at_s)
+        agent = self._agents[agent_id]
+        agent.instances.move_to_end(session)
+        self._silent.move_to_end((agent_id, session))
+        agent.until_s = _NEVER
+
+    def _drop(self, agent_id: str, session: str) -> None:
+        agent = self._agents[agent_id]
+        instance = agent.instances.pop(session)
+        del self._silent[agent_id, session]
+        agent.card_bytes -= instance.card_bytes
+        self._card_bytes -= instance.card_bytes
+        agent.until_s = _NEVER
+        if not agent.instances:
+            del self._agents[agent_id]
+            del self._names[bisect_left(self._names, agent_id)]
+
+
+def _at(agent: _Agent, entry: AgentEntry, now_s: float) -> AgentEntry:
+    """Return *entry* with how long ago the agent was heard. A copy costs a quarter of `replace`; there may be many."""
+    if agent.heard_s is None:
+        return entry
+    copied = copy(entry)
+    msgspec.structs.force_setattr(copied, "heard_s_ago", now_s - agent.heard_s)
+    return copied
+
+
+def _types_of(card: AgentCard | None) -> tuple[str, ...]:
+    """Return the message types that *card* lists: a stranger's text, of which only what can be a type counts."""
+    listed = () if card is None else card.metadata.get("types", ())
+    if not isinstance(listed, list | tuple):
+        return ()
+    return tuple(each for each in listed[:_MOST_TYPES] if isinstance(each, str) and is_message_type(each))
 
 
 def accepts_version(ranges: Iterable[str], message_type: str, version: str) -> bool:

@@ -1,14 +1,15 @@
 """Directory: what a process knows about which agents are there, kept by following two topics.
 
-Owns which cards and heartbeats are believed (their record's key names the sealed sender, and where keys are configured
-its signature holds), following them, and the answers. The rules of health are `presence`'s.
+Owns which cards and heartbeats are believed: those that pass every gate of a message, by their own append time; whose
+record's key names the sealed sender; and whose sender no rule denies to say that it is there. Following the topics and
+the answers are its own, too; the rules of health are `presence`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -17,17 +18,18 @@ from bus.clock import Clock
 from bus.errors import BusError, ClosedError, ContractError, TopicMissingError
 from bus.own_context import OwnContext
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import Risk, payload_type
-from bus.protocol import sealing
+from bus.payloads.payload_types import PayloadType, Risk, payload_type
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
+from bus.protocol.timestamps import parse_ms
 from bus.telemetry.logs import get_logger
 from bus.topics.names import own_topic
 from bus.transports.base import Appended, NewRecord, Record, Transport
+from bus.trust.admission import Admission, Party
 from bus.trust.policy import NO_POLICY, Policy, rules_source
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
-from producers.directory.presence import AgentEntry, Presence, accepts_version
+from producers.directory.presence import AgentEntry, DirectorySize, Presence, PresenceLimits, accepts_version
 from producers.outcomes import PublishRejected
 
 __all__ = ["AgentEntry", "Directory", "DirectoryChange", "record_key"]
@@ -36,7 +38,13 @@ _PAUSE_S: Final = 0.5
 _PROBE_S: Final = 5.0
 _PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 4 * 1_048_576
+_MOST_BYTES: Final = 65_536
+"""Of one card or heartbeat."""
+_PIECE_S: Final = 0.005
+"""Records are taken in by pieces of this length: whoever asks meanwhile waits for one of them."""
 _KINDS: Final = {kind.name: kind for kind in map(payload_type, (AgentHandshake, AgentHeartbeat, AgentGoodbye))}
+
+_HEARTBEAT: Final = payload_type(AgentHeartbeat).name
 
 _log = get_logger("directory")
 
@@ -67,21 +75,50 @@ class Directory:
         policy: Policy | None = None,
         clock: Clock,
         healthy_s: float,
+        max_agents: int = PresenceLimits().agents,
     ) -> None:
         self._transport = transport
         self._namespace = namespace
-        self._verifier = verifier
-        self._policy = policy or NO_POLICY
         self._clock = clock
-        self._presence = Presence(healthy_s)
+        self._healthy_s = healthy_s
+        self._rules_of = rules_source(policy or NO_POLICY)
+        self._rules = self._rules_of()
+        self._presence = Presence(
+            healthy_s, limits=PresenceLimits(agents=max_agents), granted_of=self._granted_capabilities
+        )
+        # Without keys nobody's name is proven.
+        risk: Risk = "low" if verifier is None else "medium"
+        party = Party(agent_id="", namespace=namespace, group="directory")
+        admission = Admission(party, verifier=verifier, policy=policy or NO_POLICY, now_ms=clock.now_ms)
+        self._checks = gates.Checks(
+            max_message_bytes=_MOST_BYTES,
+            namespace=namespace,
+            risk_of=lambda _: risk,
+            verifier=verifier,
+            kind_of=_kind_of,
+            admit=lambda message, kind, payload, _: admission.admit_presence(message, kind, payload),
+        )
         self._cards = own_topic(namespace, "_directory")
         self._beats = own_topic(namespace, "_heartbeats")
         self._offsets: dict[tuple[str, int], int] = {}
+        self._looked_s = 0.0
+        """When the topics were last read to their end."""
         self._own = OwnContext()
         self._opening: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self.refused = 0
         """Cards and heartbeats that were not believed."""
+
+    @property
+    def size(self) -> DirectorySize:
+        """How much is known, and what was not taken."""
+        presence = self._presence
+        return DirectorySize(
+            agents=len(presence.agents()),
+            instances=presence.instances,
+            refused=self.refused,
+            dropped=presence.dropped,
+        )
 
     async def find(
         self,
@@ -97,18 +134,16 @@ class Directory:
         *claimed*: also by capabilities that only the agent itself says it has.
         """
         await self.ready()
-        found = []
-        for agent_id in self._presence.agents():
-            entry = self._entry(agent_id)
-            if entry is None or (healthy is not None and entry.is_healthy != healthy):
-                continue
-            able = (*entry.capabilities, *entry.claimed) if claimed else entry.capabilities
-            takes = {each.partition("@")[0] for ranges in entry.accepts for each in ranges}
-            if capability is not None and capability not in able:
-                continue
-            if (type is None or type in takes) and (role is None or role in entry.roles):
-                found.append(entry)
-        return found
+        self._look_at_policy()
+        return self._presence.found(
+            self._clock.monotonic_s(),
+            capability=capability,
+            message_type=type,
+            role=role,
+            healthy=healthy,
+            claimed=claimed,
+            late_s=_PAUSE_S,
+        )
 
     async def get(self, agent_id: str) -> AgentEntry | None:
         """Return what is known about *agent_id*; None where it was never heard of."""
@@ -116,15 +151,20 @@ class Directory:
         return self._entry(agent_id)
 
     async def watch(self) -> AsyncIterator[DirectoryChange]:
-        """Yield every agent whose health changes, first as they are now."""
+        """Yield every agent whose health changes, first as they are now. One that is silent for long is gone."""
         await self.ready()
-        before: dict[str, Any] = {}
+        before: dict[str, AgentEntry] = {}
         while True:
-            for agent_id in self._presence.agents():
-                entry = self._entry(agent_id)
-                if entry is not None and before.get(agent_id) != entry.health:
-                    yield DirectoryChange(entry, before.get(agent_id, "unknown"))
-                    before[agent_id] = entry.health
+            found = {entry.agent_id: entry for entry in await self.find(healthy=None)}
+            for agent_id in [each for each in before if each not in found]:
+                last = before.pop(agent_id)
+                if last.health != "gone":
+                    yield DirectoryChange(msgspec.structs.replace(last, health="gone", instances=0), last.health)
+            for agent_id, entry in found.items():
+                known = before.get(agent_id)
+                before[agent_id] = entry
+                if known is None or known.health != entry.health:
+                    yield DirectoryChange(entry, "unknown" if known is None else known.health)
             await self._clock.sleep(_PAUSE_S)
 
     async def require(self, to: str | Agent | None, payload: Payload) -> None:
@@ -156,20 +196,19 @@ class Directory:
                 await asyncio.wait([task])
 
     def _entry(self, agent_id: str) -> AgentEntry | None:
-        rules = rules_source(self._policy)()
-        granted = None if rules is None else rules.agent(agent_id).capabilities
-        return self._presence.entry(agent_id, self._clock.monotonic_s(), granted)
+        self._look_at_policy()
+        return self._presence.entry(agent_id, self._clock.monotonic_s())
+
+    def _granted_capabilities(self, agent_id: str) -> frozenset[str] | None:
+        return None if self._rules is None else self._rules.agent(agent_id).capabilities
+
+    def _look_at_policy(self) -> None:
+        if (rules := self._rules_of()) is not self._rules:
+            self._rules = rules
+            self._presence.regranted()
 
     async def _open(self) -> None:
-        log_ms = await self._log_ms()
-        records = await self._news(self._beats)
-        # What was there before counts by its distance from the log's own time: no wall clock is read here.
-        newest_ms, now_s = max((record.timestamp_ms for record in records), default=0), self._clock.monotonic_s()
-        newest_ms = max(newest_ms, log_ms)
-        for record in await self._news(self._cards):
-            self._take(record, now_s)
-        for record in records:
-            self._take(record, now_s - (newest_ms - record.timestamp_ms) / 1000)
+        await self._look(await self._log_ms())
 
     async def _log_ms(self) -> int:
         """Return the log's time now, by an empty record to the heartbeats; 0 where this reader may not write.
@@ -188,72 +227,138 @@ class Directory:
         while True:
             await self._clock.sleep(_PAUSE_S)
             try:
-                for topic in (self._cards, self._beats):
-                    for record in await self._news(topic):
-                        self._take(record, self._clock.monotonic_s())
+                # What lies there after a long pause of this reader is as old as what lies there at its start.
+                is_late = self._clock.monotonic_s() - self._looked_s > self._healthy_s / 2
+                await self._look(await self._log_ms() if is_late else 0, since_s=self._looked_s)
             except ClosedError:
                 return
             except BusError as error:
                 _log.warning("directory.unreadable", error=str(error))
 
-    async def _news(self, topic: str) -> list[Record]:
-        found: list[Record] = []
+    async def _look(self, log_ms: int, since_s: float | None = None) -> None:
+        """Read both topics to their end; *since_s* is when that was done before, *log_ms* the log's time if known."""
+        looked_s = self._clock.monotonic_s()
+        # Beats first: a card alone is dropped where it is old.
+        ends = {topic: await self._ends(topic) for topic in (self._beats, self._cards)}
+        # What was there before counts by its distance from the log's own time: no wall clock is read here.
+        newest_ms = max([log_ms, *[await self._newest_ms(topic, found) for topic, found in ends.items()]])
+        for topic, found in ends.items():
+            for partition, (start, end) in found.items():
+                await self._advance((topic, partition), start, end, newest_ms=newest_ms, since_s=since_s)
+        self._looked_s = looked_s
+        now_s = self._clock.monotonic_s()
+        self._presence.forget(now_s)
+        self._look_at_policy()
+        begun_s = now_s
+        for _ in self._presence.renewed(now_s):
+            begun_s = await self._breathe(begun_s)
+
+    async def _ends(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Return by partition with news where reading goes on, and where it ends."""
         try:
             ranges = await self._transport.admin.ranges(topic)
         except TopicMissingError:
-            return found
+            return {}
+        found = {}
         for partition, kept in ranges.items():
-            place = (topic, partition)
-            offset = self._offsets.get(place, kept.start)
+            offset = self._offsets.get((topic, partition), kept.start)
+            # The topic may have been made anew.
             offset = kept.start if offset > kept.end else max(offset, kept.start)
-            while offset < kept.end:
-                records = await self._transport.read(
-                    topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES
-                )
-                if not records:
-                    break
-                found += records
-                offset = records[-1].offset + 1
-            self._offsets[place] = offset
+            if offset < kept.end:
+                found[partition] = (offset, kept.end)
         return found
 
-    def _take(self, record: Record, at_s: float) -> None:
-        if record.value is None:
+    async def _newest_ms(self, topic: str, ends: dict[int, tuple[int, int]]) -> int:
+        newest = 0
+        for partition, (_, end) in ends.items():
+            last = await self._transport.read(topic, partition, end - 1, max_records=1, max_bytes=_PAGE_BYTES)
+            newest = max([newest, *(record.timestamp_ms for record in last)])
+        return newest
+
+    async def _advance(
+        self, place: tuple[str, int], offset: int, end: int, *, newest_ms: int, since_s: float | None
+    ) -> None:
+        begun_s = self._clock.monotonic_s()
+        while offset < end:
+            records = await self._transport.read(*place, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES)
+            if not records:
+                offset = end
+            for record in records:
+                age_s = max(0, newest_ms - record.timestamp_ms) / 1000
+                at_s = self._clock.monotonic_s() - age_s
+                # What comes now was not there at the last look.
+                self._take(record, at_s if since_s is None else max(at_s, since_s), newest_ms)
+                offset = record.offset + 1
+                begun_s = await self._breathe(begun_s)
+            self._offsets[place] = offset
+
+    async def _breathe(self, begun_s: float) -> float:
+        """Let others run where a piece is over; return when the present one has begun."""
+        if self._clock.monotonic_s() - begun_s < _PIECE_S:
+            return begun_s
+        await asyncio.sleep(0)
+        return self._clock.monotonic_s()
+
+    def _take(self, record: Record, at_s: float, log_ms: int) -> None:
+        if not record.value:
+            # The question of a reader what time it is, or a card that somebody has removed.
             return
         try:
-            message = sealing.parse(record.value)
-            payload = self._believed(record, message)
+            message, payload = self._believed(record)
         except ContractError:
             self.refused += 1
             return
-        sender = message.metadata.sender
+        sender, sealed_ms = message.metadata.sender, parse_ms(message.metadata.timestamp) or 0
         agent_id, session = sender.id or "", sender.session_id or ""
-        if isinstance(payload, AgentHandshake):
-            self._presence.carded(agent_id, session, payload.agent_card)
-        elif isinstance(payload, AgentHeartbeat):
+        if isinstance(payload, AgentHeartbeat):
             self._presence.heard(
                 agent_id,
                 session,
                 at_s,
+                sealed_ms=sealed_ms,
                 is_well=payload.status == "healthy",
                 active_tasks=payload.active_tasks,
                 draining=payload.draining,
             )
+            return
+        # A card that is put there again is as old as its seal: it is no news of an instance that nobody hears.
+        said_s = at_s - max(0, record.timestamp_ms - sealed_ms) / 1000
+        if log_ms > (parse_ms(message.routing.expires_at) or 0) + gates.EXPIRY_TOLERANCE_MS:
+            # It was good when it was appended, and its time is over.
+            return
+        if isinstance(payload, AgentHandshake):
+            card, size = payload.agent_card, len(record.value)
+            self._presence.carded(agent_id, session, card, sealed_ms=sealed_ms, at_s=said_s, size=size)
         else:
-            self._presence.left(agent_id, session)
+            self._presence.left(agent_id, session, sealed_ms=sealed_ms, at_s=said_s)
 
-    def _believed(self, record: Record, message: Message) -> object:
-        """Return what *message* says, where it is its sender's. Raises ContractError."""
-        kind = _KINDS.get(message.message_type)
-        if kind is None or message.metadata.namespace != self._namespace:
-            raise ContractError("is none of a directory's", "/metadata/message_type", "wrong_audience")
-        sender = message.metadata.sender
-        if record.key != record_key(sender.id or "", sender.session_id or "") or record.key != message.key:
+    def _believed(self, record: Record) -> tuple[Message, object]:
+        """Return the message of *record* and what it says, where it passes every gate. Raises ContractError."""
+        append_ms = record.timestamp_ms
+        case = gates.Case(
+            record=record, is_own=True, key=record.key, now_ms=append_ms, append_ms=append_ms, how="topic"
+        )
+        verdict = gates.judge(case, self._checks)
+        if isinstance(verdict, gates.Failed):
+            raise verdict.error
+        message = verdict.message
+        metadata = message.metadata
+        if metadata.recipient is not None:
+            raise ContractError("what is said to everybody has no recipient", "/metadata/recipient", "wrong_audience")
+        if record.topic != (self._beats if metadata.message_type == _HEARTBEAT else self._cards):
+            raise ContractError(
+                f"{metadata.message_type} is none of {record.topic}", "/metadata/message_type", "type_mismatch"
+            )
+        if record.key != record_key(metadata.sender.id or "", metadata.sender.session_id or ""):
             raise ContractError("the record's key does not name its sender", "/routing/key", "key_mismatch")
-        # Without keys nobody's name is proven.
-        risk: Risk = "low" if self._verifier is None else "medium"
-        gates.prove(message, risk, self._verifier, append_ms=record.timestamp_ms or None)
-        return kind.open(message)
+        return message, case.payload
+
+
+def _kind_of(message: Message) -> PayloadType:
+    kind = _KINDS.get(message.message_type)
+    if kind is None:
+        raise ContractError("is none of a directory's", "/metadata/message_type", "wrong_audience")
+    return kind
 
 
 def record_key(agent_id: str, session: str) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import shlex
 from collections.abc import Sequence
 from typing import Any, TypeVar, Unpack
 
@@ -319,8 +320,10 @@ class Requester:
         A mistyped name cannot create another topic here.
         """
         settings = self._publisher.settings
+        agent = self._publisher.sealer.origin.sender.id or ""
         how = (
-            f"create {self.topic} (1 partition) with Kafka's own tools, or run `sealbus topics apply` as a user who may"
+            f"run `sealbus topics apply --agent {shlex.quote(agent)}` as a user who may, or create {self.topic} "
+            "(1 partition) with Kafka's own tools"
         )
         if settings.topics.create is False:
             raise TopicMissingError(

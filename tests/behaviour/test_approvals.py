@@ -16,6 +16,7 @@ from bus.vocabulary.approval import ApprovalRequest
 from bus.vocabulary.bus import ApprovalClosed
 from bus.vocabulary.task import StatusUpdate
 from consumers.approvals.deciding import decision_about, seal_decision
+from consumers.sagas.process import ending_of
 from consumers.testing import AppBus, HeldMessage
 from sealbus import (
     App,
@@ -418,3 +419,44 @@ def test_strict_order_and_an_approval_are_refused_together() -> None:
     app = App("deployer@svc")
     with pytest.raises(ConfigurationError, match="key_strict"):
         app.on(Deploy, approval=Approval(), order="key_strict")
+
+
+# Code of another version.
+
+
+NEWER = {
+    "an unknown wait": ("UPDATE sealbus_waits SET name = $1", b"reminder"),
+    "a later shape": ("UPDATE sealbus_processes SET shape = $1", b"2.0.0"),
+    "an unknown phase": ("UPDATE sealbus_processes SET state = $1", b'{"phase":"asked"}'),
+}
+
+
+@pytest.mark.parametrize("name", NEWER)
+async def test_an_approval_that_newer_code_has_written_is_not_timed_out_by_this(site: Site, name: str) -> None:
+    change, value = NEWER[name]
+    column, table = ("name", "waits") if "waits" in change else (change.split()[3], "processes")
+    async with site.bus(timeout_s=600) as bus:
+        await held_by(bus, ttl_s=6 * 86_400)
+        ((before,),) = await bus.database.fetch(f"SELECT {column} FROM sealbus_{table}")  # noqa: S608
+        await bus.database.execute(change, value if column == "state" else value.decode())
+        await bus.advance(7200)
+        assert (site.runs, reasons(bus)) == ([], [])
+        assert await bus.database.fetch("SELECT count(*) FROM sealbus_waits") == [(1,)]
+        await bus.database.execute(change, before)
+        await bus.advance(2 * 86_400)
+        assert reasons(bus) == ["approval_timeout"]
+
+
+async def test_an_approval_says_how_it_has_ended(site: Site) -> None:
+    async with site.bus() as bus:
+        await bus.approve(await held_by(bus), by="lead@acme")
+        await bus.settle()
+        await bus.reject(await held_by(bus), by="lead@acme", reason="not on a Friday")
+        await bus.settle()
+        steps = bus.workers[0].steps
+        assert steps is not None
+        found = [ending_of(process) for process in await steps.store.processes()]
+        assert {(each.outcome, each.where, each.reason) for each in found if each is not None} == {
+            ("completed", "consumed", ""),
+            ("failed", "rejected", "not on a Friday"),
+        }

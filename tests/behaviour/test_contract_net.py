@@ -19,7 +19,7 @@ from bus.vocabulary.auction import (
 )
 from bus.vocabulary.parts import ErrorInfo, Money, ReturnContract
 from consumers.conversations.contract_net import ContractNet, SeenBid, fault_of, ranked
-from sealbus import App, Context, Reject, SagaContext, payload, starts
+from sealbus import App, Context, Draft, Reject, SagaContext, payload, starts
 
 
 @payload("net.wanted", version="1.0.0")
@@ -154,3 +154,26 @@ def test_the_choice_is_the_same_in_whatever_order_bids_came(bids: list[SeenBid],
 def test_a_bid_counts_by_when_the_log_took_it(bid: SeenBid) -> None:
     assert fault_of(bid, CALL, called_ms=0) is None
     assert fault_of(msgspec.structs.replace(bid, append_ms=10_001), CALL, called_ms=0) == "LATE"
+
+
+async def test_a_bidder_has_one_bid_and_an_auction_a_most_of_bidders() -> None:
+    class Small(Shipping, version="1.0.0"):
+        most_bids = 2
+
+    app = App("manager@svc", types=[Ended])
+    app.add(Small)
+    async with app.test() as bus:
+        await bus.publish(Wanted(goal="x"))
+        await bus.settle()
+        (call,) = bus.messages(AuctionCall)
+        for name, cents in (("a@svc", 50), ("b@svc", 40), ("a@svc", 30), ("c@svc", 1)):
+            bidder = bus.as_agent(name).publisher
+            bid = AuctionBid(cost=Money(amount=str(cents), currency="EUR"), confidence=0.5, duration_s=5)
+            draft = Draft(payload=bid, task_id=call.metadata.task_id)
+            await bidder.send(bidder.sealer.seal(draft, cause=call, answers=True, topic=call.routing.reply_to))
+            await bus.settle()
+        assert [loss.reason_code for loss in bus.sent(AuctionLoss)] == ["REPLACED", "FULL"]
+        await bus.advance(13)
+        (award,) = bus.messages(AuctionAward)
+        assert award.metadata.recipient is not None
+        assert award.metadata.recipient.id == "a@svc"

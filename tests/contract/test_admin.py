@@ -142,6 +142,40 @@ async def test_ranges_tell_start_and_end(log):
         await transport.admin.ranges("a.c")
 
 
+async def test_offsets_are_found_by_the_time_of_append(log):
+    transport = log.open()
+    await log.topic(transport, partitions=2)
+    appended = []
+    for _ in range(5):
+        appended += await log.fill(transport, 20, partition=1)
+        await asyncio.sleep(0.01)
+    places = [("a.b", 0), ("a.b", 1)]
+
+    async def at(timestamp_ms):
+        found = await transport.admin.offsets_at(places, timestamp_ms)
+        assert found["a.b", 0] == 0
+        return found["a.b", 1]
+
+    assert (await at(0), await at(appended[-1].timestamp_ms + 1), await at(1 << 61)) == (0, 100, 100)
+    for time_ms in {outcome.timestamp_ms for outcome in appended}:
+        assert await at(time_ms) == min(out.offset for out in appended if out.timestamp_ms >= time_ms)
+    with pytest.raises(TopicMissingError):
+        await transport.admin.offsets_at([("a.c", 0)], 0)
+
+
+async def test_offsets_are_found_by_time_where_records_are_gone(embedded_log):
+    transport = embedded_log.open(retention_interval_s=0.1)
+    await embedded_log.topic(transport, compacted=True)
+    first = await embedded_log.append(transport, *(NewRecord("a.b", b"k", b"x", partition=0) for _ in range(50)))
+    (last,) = await embedded_log.append(transport, NewRecord("a.b", b"l", b"x", partition=0))
+    async with asyncio.timeout(30):
+        while len(await transport.read("a.b", 0, 0, max_records=100, max_bytes=1 << 20)) > 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    found = await transport.admin.offsets_at([("a.b", 0)], first[0].timestamp_ms)
+    assert 0 <= found["a.b", 0] <= 49
+    assert (await transport.admin.offsets_at([("a.b", 0)], last.timestamp_ms + 1))["a.b", 0] == 51
+
+
 async def test_a_group_tells_what_it_has_committed(log):
     transport = log.open()
     await log.topic(transport, partitions=2)

@@ -41,6 +41,15 @@ FIRES: dict[str, AlertCase] = {
         {'sealbus_group_lag_messages{group="shop"}': "5x12 0x12", 'sealbus_group_members{group="shop"}': "0x400"}
     ),
     "SealbusGroupStill": AlertCase({'sealbus_group_still_seconds{group="shop"}': "25x12 0x12"}),
+    "SealbusProcessesFail": AlertCase(
+        {
+            'sealbus_processes_ended_total{group="shop",saga="buying",outcome="failed"}': "0+1x12 12x120",
+            'sealbus_processes_ended_total{group="shop",saga="buying",outcome="completed"}': "0x132",
+        },
+        fires="3m",
+        clears="30m",
+    ),
+    "SealbusTopicMissing": AlertCase({'sealbus_missing_topics{group="shop",topic="agents.a.b"}': "1x12 0x12"}),
     "SealbusTransactionOpen": AlertCase({"sealbus_transaction_open_seconds": "30x12 0x12"}),
     "SealbusRecordsLost": AlertCase({'sealbus_group_lost_partitions{group="shop"}': "1x12 0x12"}),
     "SealbusLag": AlertCase({'sealbus_lag_seconds{group="shop",topic="t"}': "400x12 0x12"}),

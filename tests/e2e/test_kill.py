@@ -69,7 +69,7 @@ async def _holders(url: str) -> dict[str, int]:
     transport = open_transport(url)
     try:
         for group in await transport.admin.groups():
-            if group.name == GROUP:
+            if group.name == f"agents.{GROUP}":
                 counted = {
                     member: sum(topic.endswith("ledger.entry") for topic, _ in held)
                     for member, held in group.members.items()

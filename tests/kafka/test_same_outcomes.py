@@ -171,7 +171,7 @@ async def append_all(transport: Transport, settings: Settings) -> dict[str, Appe
 
 async def everything_settled(transport: Transport, group: str, settings: Settings) -> bool:
     for info in await transport.admin.groups():
-        if info.name == group:
+        if info.name == f"{settings.bus.namespace}.{group}":
             for (topic, partition), offset in info.committed.items():
                 if (await transport.admin.ranges(topic))[partition].end > offset:
                     return False

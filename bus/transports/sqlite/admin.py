@@ -22,6 +22,10 @@ from bus.transports.topic_settings import PARTITIONS, compared, settings_of
 __all__ = ["SqliteAdmin"]
 
 
+_NEXT = """SELECT off, CAST(ts AS INTEGER) FROM records WHERE part = ? AND off >= ? AND off < ?
+    ORDER BY off LIMIT 1"""
+
+
 class SqliteAdmin:
     """The admin side of a transport; *ready* is called before each use and raises if the transport is closed."""
 
@@ -46,6 +50,10 @@ class SqliteAdmin:
     async def ranges(self, topic: str) -> Mapping[int, PartitionRange]:
         self._ready()
         return await self._reader.run(partial(_ranges, topic=topic))
+
+    async def offsets_at(self, places: Collection[tuple[str, int]], timestamp_ms: int) -> Mapping[tuple[str, int], int]:
+        self._ready()
+        return await self._reader.run(partial(_offsets_at, places=places, timestamp_ms=timestamp_ms))
 
     async def held_up(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:  # noqa: ARG002
         return {}
@@ -129,6 +137,34 @@ def _ranges(connection: sqlite3.Connection, topic: str) -> dict[int, PartitionRa
     if not rows:
         raise TopicMissingError(f"there is no topic {topic[:249]!r}; create it with `sealbus topics apply`")
     return {partition: PartitionRange(start, end) for partition, start, end in rows}
+
+
+def _offsets_at(
+    connection: sqlite3.Connection, places: Collection[tuple[str, int]], timestamp_ms: int
+) -> dict[tuple[str, int], int]:
+    """Search each partition by halves: there is no index by time, and offsets are in the order of time."""
+    kept = {
+        (topic, partition): (part, start, end)
+        for topic, partition, part, start, end in connection.execute(
+            """SELECT name, partition, partitions.id, start_offset, next_offset FROM partitions
+               JOIN topics ON topics.id = topic_id"""
+        )
+    }
+    found = {}
+    for place in places:
+        if place not in kept:
+            raise TopicMissingError(f"there is no partition {place[1]} of a topic {place[0][:249]!r}")
+        part, low, high = kept[place]
+        while timestamp_ms > 0 and low < high:
+            middle = (low + high) // 2
+            # Offsets may have gaps: the next record above stands for them.
+            row = connection.execute(_NEXT, (part, middle, high)).fetchone()
+            if row is None or row[1] >= timestamp_ms:
+                high = middle
+            else:
+                low = row[0] + 1
+        found[place] = low
+    return found
 
 
 def _groups(connection: sqlite3.Connection, now_s: float) -> list[GroupInfo]:

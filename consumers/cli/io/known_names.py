@@ -54,7 +54,10 @@ def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str)
     """Return the groups of the log."""
 
     async def look(transport: Transport) -> Iterable[str]:
-        return [group.name for group in await transport.admin.groups()]
+        from bus.topics.namespace_groups import NamespaceGroups
+
+        groups = NamespaceGroups(transport.admin, _settings(ctx).bus.namespace)
+        return [group.name for group in await groups.infos()]
 
     return _beginning(incomplete, _read(ctx, look))
 

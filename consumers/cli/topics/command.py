@@ -7,6 +7,7 @@ comparison, `consumers.operations.drift` which differences matter, and the trans
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,7 @@ from bus.clock import SystemClock
 from bus.errors import ConfigurationError, NotPermittedError
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic, reply_topic
-from bus.topics.specs import group_topics, message_topics, namespace_topics, reply_topics
+from bus.topics.specs import message_topics, reply_topics
 from bus.transports.base import Change, TopicSpec, Transport
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
@@ -23,12 +24,21 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, app_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.operations import drift
+from consumers.worker.needed_topics import needed_topics
 
 if TYPE_CHECKING:
     from bus.settings.schema import Settings
     from consumers.app import App
 
 __all__ = ["topics", "wanted_topics"]
+
+_workflows = click.option(
+    "--workflow",
+    "workflows",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Also the topics of what this workflow sends; repeatable.",
+)
 
 
 @click.group(cls=VerbGroup)
@@ -76,28 +86,44 @@ def list_(session: CommandSession, everything: bool) -> int:
 
 
 @topics.command()
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("target", metavar="[MODULE:APP]", required=False)
+@click.option(
+    "--agent", "agents", multiple=True, metavar="ID", help="Also the topic of answers to this agent; repeatable."
+)
+@_workflows
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @with_session
-def apply(session: CommandSession, target: str, dry_run: bool) -> int:
+def apply(
+    session: CommandSession, target: str | None, agents: tuple[str, ...], workflows: tuple[Path, ...], dry_run: bool
+) -> int:
     """Create the topics that an app needs, and bring existing ones into line.
 
-    Partitions are only ever added, and no topic is removed.
+    These are all that the app, and the bus in its name, may read or append to. Partitions are only ever added, and no
+    topic is removed. The bus's own agents are named by their ids. Who only asks, and handles nothing, is named by
+    --agent.
 
     \b
     Examples:
       sealbus topics apply agents:app --dry-run
       sealbus topics apply agents:app
+      sealbus topics apply workflow@sealbus --workflow research.json
+      sealbus topics apply registry@sealbus
+      sealbus topics apply --agent client@svc
     """
+    if target is None and not agents and not workflows:
+        raise click.UsageError("name an app, MODULE:APP, or an agent that only asks, --agent ID")
     app = app_of(target)
     settings = session.settings(app)
 
     async def body(_: object) -> int:
         async with session.open(settings, create=not dry_run) as transport:
-            specs = wanted_topics(settings, app)
+            replies = reply_topics(settings, [reply_topic(settings.bus.namespace, agent) for agent in agents])
+            wanted = [*wanted_topics(settings, app), *replies, *_sent_by(settings, workflows)]
+            specs = [*{spec.name: spec for spec in wanted}.values()]
             plan = await transport.admin.plan(specs)
             to_do = [change for change in plan if not change.by_hand]
             _warn(plan)
+            _tell_cost(to_do)
             if to_do and not dry_run:
                 # Another process reports its own changes.
                 changed = set(await transport.admin.create_topics(specs))
@@ -113,8 +139,9 @@ def apply(session: CommandSession, target: str, dry_run: bool) -> int:
 
 @topics.command()
 @click.argument("target", metavar="MODULE:APP")
+@_workflows
 @with_session
-def check(session: CommandSession, target: str) -> int:
+def check(session: CommandSession, target: str, workflows: tuple[Path, ...]) -> int:
     """Compare the log with what an app needs.
 
     Exit code 1 when a topic is missing or is not set up as it should be, when records or offsets are kept for too short
@@ -130,7 +157,7 @@ def check(session: CommandSession, target: str) -> int:
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
-            specs = wanted_topics(settings, app)
+            specs = [*wanted_topics(settings, app), *_sent_by(settings, workflows)]
             plan = await transport.admin.plan(specs)
             tiers = await drift.read_left_tiers(transport.admin, settings, app.group) if app is not None else []
             brokers, unread = await _brokers(transport)
@@ -167,13 +194,30 @@ def wanted_topics(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
             declared = trusting(declared, keyless(settings), SystemClock())
         except ConfigurationError as error:
             click.echo(f"hint: what the policy needs is left out: {printable(str(error))}", err=True)
-    replies = reply_topics(settings, [reply_topic(settings.bus.namespace, app.agent_id)])
-    return [
-        *message_topics(settings, sorted(declared.topic_types)),
-        *group_topics(settings, app.group, has_mailbox=declared.has_mailbox),
-        *replies,
-        *namespace_topics(settings),
-    ]
+    return needed_topics(settings, declared)
+
+
+def _sent_by(settings: Settings, workflows: Sequence[Path]) -> Sequence[TopicSpec]:
+    """Return the topics of what *workflows* send."""
+    if not workflows:
+        return ()
+    from consumers.workflows.definition import parse_definition, sent_by
+
+    definitions = [parse_definition(file.read_bytes()) for file in workflows]
+    return message_topics(settings, sorted({name for each in definitions for name in sent_by(each)}))
+
+
+def _tell_cost(plan: Sequence[Change]) -> None:
+    """Say what new topics cost the brokers, before they are made."""
+    new: dict[str, dict[str, str]] = {}
+    for change in plan:
+        if change.found is None:
+            new.setdefault(change.topic, {})[change.setting] = change.wanted
+    if new:
+        partitions = sum(int(wanted["partitions"]) for wanted in new.values())
+        replicas = sum(int(wanted["partitions"]) * int(wanted.get("replicas", "1")) for wanted in new.values())
+        copies = f", {replicas} with their replicas" if replicas > partitions else ""
+        click.echo(f"{len(new)} topics are new: {partitions} partitions{copies}", err=True)
 
 
 async def _brokers(transport: Transport) -> tuple[Mapping[str, Mapping[str, str]], str]:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from bus.clock import Clock
 from bus.databases.postgres import TIMEOUT_S, closing, failures, place, pool, refuse_shared_session, translating
+from bus.databases.stored_text import restored, storable
 from bus.errors import BusError, ConfigurationError, InboxError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
@@ -182,6 +183,13 @@ class PostgresInbox:
             # A message that no longer runs here may be claimed again, also where the release could not be stored.
             self._forget(identity, token)
 
+    async def void(self, key: Key, token: int) -> None:
+        identity = key_digest(key_text(key))
+        try:
+            await asyncio.shield(self._begun(self._release(identity, token, statements.VOID)))
+        finally:
+            self._forget(identity, token)
+
     async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
         identity = key_digest(key_text(key))
         if not isinstance(transaction, PostgresTransaction):
@@ -196,7 +204,7 @@ class PostgresInbox:
             if not await connection.fetchval(statements.STEPS_EXIST):
                 return {}
             rows = await connection.fetch(statements.STEPS, key_digest(key_text(key)))
-            return {row["name"]: bytes(row["data"]) for row in rows}
+            return {restored(row["name"]): bytes(row["data"]) for row in rows}
 
     async def remember(self, key: Key, token: int, name: str, data: bytes) -> bool:
         identity = key_digest(key_text(key))
@@ -206,7 +214,7 @@ class PostgresInbox:
             async with connection.transaction(isolation="read_committed"):
                 if await connection.fetchval(statements.STILL_CLAIMED, identity, self._owner, token) is None:
                     return False
-                await connection.execute(statements.REMEMBER, identity, name, data)
+                await connection.execute(statements.REMEMBER, identity, storable(name), data)
                 return True
 
     async def forget(self, key: Key) -> None:
@@ -322,9 +330,9 @@ class PostgresInbox:
         finally:
             await transaction.rollback()
 
-    async def _release(self, identity: bytes, token: int) -> None:
+    async def _release(self, identity: bytes, token: int, statement: str = statements.RELEASE) -> None:
         async with self._connection() as connection:
-            await connection.execute(statements.RELEASE, identity, self._owner, token)
+            await connection.execute(statement, identity, self._owner, token)
 
     async def _release_together(self, identity: bytes, token: int, transaction: PostgresTransaction) -> bool:
         try:

@@ -34,6 +34,7 @@ __all__ = [
     "STILL_CLAIMED",
     "STRIKE",
     "UPDATE",
+    "VOID",
     "leave",
     "locked_row",
     "make_steps_table",
@@ -127,6 +128,8 @@ IS_FINISHED: Final = (
 RELEASE: Final = """
 UPDATE sealbus_inbox SET state = 'free', owner = 0, starts = 0, deaths = 0, suspect = false, alone = false
 WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'claimed'"""
+
+VOID: Final = "DELETE FROM sealbus_inbox WHERE id = $1 AND owner = $2 AND token = $3 AND state = 'claimed'"
 
 # A time that is constant during the statement and has the column's type: otherwise the index is not used, and all rows
 # are read.

@@ -42,6 +42,12 @@ class JobBatch:
         """Set *row* under *key*, also for the jobs that follow."""
         self.rows[key] = self.changed[key] = row
 
+    def delete(self, key: str) -> None:
+        """Delete the row under *key*, also for the jobs that follow."""
+        self.rows.pop(key, None)
+        self.changed.pop(key, None)
+        self.table.delete(key)
+
 
 class WriterSession:
     """A handler's transaction: from the job that begins it until its end, the writer does nothing else."""

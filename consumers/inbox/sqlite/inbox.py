@@ -159,6 +159,13 @@ class SqliteInbox:
             # A message that no longer runs here may be claimed again, also where the release could not be stored.
             self._forget(text, token)
 
+    async def void(self, key: Key, token: int) -> None:
+        text = key_text(key)
+        try:
+            await self._run(partial(self._forgotten, text, token), text)
+        finally:
+            self._forget(text, token)
+
     async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
         text = key_text(key)
         if not isinstance(transaction, SqliteTransaction):
@@ -284,6 +291,11 @@ class SqliteInbox:
         row = claim_rules.released(batch.rows.get(key), owner=self._owner, token=token)
         if row is not None:
             batch.put(key, row)
+
+    def _forgotten(self, key: str, token: int, batch: JobBatch) -> None:
+        self._forget(key, token)
+        if claim_rules.released(batch.rows.get(key), owner=self._owner, token=token) is not None:
+            batch.delete(key)
 
     def _purge(self, batch: JobBatch) -> int:
         return batch.table.purge(self._clock.now_ms(), self._clock.monotonic_s(), _PURGED_AT_ONCE)

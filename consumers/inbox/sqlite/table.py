@@ -199,6 +199,10 @@ class Table:
             count += self.connection.execute(_finish_with(len(values) // 3), (*values, owner)).rowcount
         return count == len(results)
 
+    def delete(self, key: str) -> None:
+        """Delete the row under *key*."""
+        self.connection.execute("DELETE FROM sealbus_inbox WHERE key = ?", (key,))
+
     def purge(self, now_ms: int, now_s: float, most: int) -> int:
         """Delete at most *most* expired rows that no live owner has claimed; return how many."""
         # A wall clock that leaps says nothing about who is alive.

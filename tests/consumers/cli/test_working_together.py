@@ -152,8 +152,13 @@ def test_a_process_is_listed_shown_and_cancelled(folder: Any) -> None:
     assert "\x1b" not in shown + said(folder, "processes", "list") + said(folder, "waits", "list")
     assert "there is no process 'ffff'" in refused(folder, "processes", "show", "ffff")
     said(folder, "processes", "cancel", process["process"][:8], "--why", "ordered twice", "--yes")
+    folder.wait_until(lambda: bool(objects(folder, "processes", "list", "--status", "finished")))
     assert objects(folder, "waits", "list") == []
-    assert [each["status"] for each in objects(folder, "processes", "list", "--status", "finished")] == ["finished"]
+    (ended,) = objects(folder, "processes", "list", "--outcome", "cancelled")
+    assert (ended["status"], ended["outcome"], ended["reason"]) == ("finished", "cancelled", "ordered twice")
+    assert objects(folder, "processes", "list", "--outcome", "failed") == []
+    assert "cancelled: ordered twice" in said(folder, "processes", "list")
+    assert "cancelled" in said(folder, "processes", "show", process["process"][:8])
 
 
 def test_processes_of_a_store_that_is_not_there(folder: Any) -> None:

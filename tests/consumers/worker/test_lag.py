@@ -141,7 +141,7 @@ async def test_while_the_groups_commits_cannot_be_looked_up_the_gauges_stay_as_t
     metrics = Metrics()
     metrics.lag_messages.labels(GROUP, PLACE.topic, 0).set(7)
     with mock.patch.object(transport.admin, "committed", away):
-        await show(transport, [arrived()], clock, metrics, GROUP)
+        await show(transport, [arrived()], clock, metrics, GROUP, namespace="agents")
     assert (
         metrics.registry.get_sample_value(
             "sealbus_lag_messages", {"group": GROUP, "topic": PLACE.topic, "partition": "0"}
@@ -183,7 +183,7 @@ async def test_commits_go_on_while_the_lag_is_being_measured(monkeypatch: pytest
         assert measuring.is_set()
         await bus.publish(Job())
         await moved_on(bus, running, 40)
-        committed = await bus.transport.admin.committed(app.group)
+        committed = await bus.transport.admin.committed(f"agents.{app.group}")
         assert sum(offset for (topic, _), offset in committed.items() if topic == "agents.lag.job") == 1
         stop.set()
         await moved_on(bus, running, 10)

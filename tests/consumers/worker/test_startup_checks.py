@@ -3,6 +3,8 @@ it."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -10,7 +12,7 @@ from bus.errors import ConfigurationError
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from consumers.worker.startup_checks import check_hash_seed, check_needs
-from sealbus import App, Context, payload
+from sealbus import App, Context, FilePolicy, Saga, SagaContext, payload, starts
 
 
 @payload("needs.order")
@@ -121,3 +123,40 @@ def test_texts_must_not_hash_to_what_can_be_known(seed: str) -> None:
         check_hash_seed({"PYTHONHASHSEED": seed})
     check_hash_seed({"PYTHONHASHSEED": "random"})
     check_hash_seed({})
+
+
+RULES = """
+[[agents]]
+id = "needs@tests"
+{groups}
+
+[[rules]]
+id = "everybody"
+effect = "allow"
+action = ["publish", "handle"]
+types = "**"
+"""
+
+
+@pytest.mark.parametrize(("groups", "is_fine"), [("", False), ('groups = ["dep"]', True)])
+def test_a_group_that_the_policy_does_not_give_is_refused_at_start_with_the_line_that_cures_it(
+    tmp_path: Path, groups: str, is_fine: bool
+) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(RULES.replace("{groups}", groups), "utf-8")
+    app = App("needs@tests", group="dep", policy=FilePolicy(path), verifier=Keys())
+    app.add(Waiting)
+    if is_fine:
+        check_needs(app.declaration, has_inbox=True)
+    else:
+        with pytest.raises(ConfigurationError, match=r'groups = \["dep"\]'):
+            check_needs(app.declaration, has_inbox=True)
+
+
+class Nothing(msgspec.Struct):
+    pass
+
+
+class Waiting(Saga[Nothing], version="1.0.0"):
+    @starts(Order)
+    async def placed(self, order: Order, context: SagaContext) -> None: ...

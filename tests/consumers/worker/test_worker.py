@@ -40,10 +40,10 @@ from bus.transports.base import NewRecord, Outcome, Record, TopicSpec
 from bus.vocabulary.error import ErrorReported
 from consumers.app import App
 from consumers.context import Context
-from consumers.group_plan import make_plan
 from consumers.resilience.retry import Retry
 from consumers.testing import AppBus
 from consumers.worker.host import make_worker
+from consumers.worker.needed_topics import needed_topics
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
 from producers.requests.requester import Requester
@@ -104,7 +104,7 @@ async def unsettled(bus: AppBus, group: str) -> int:
     committed = {
         place: offset
         for info in await bus.transport.admin.groups()
-        if info.name == group
+        if info.name == f"agents.{group}"
         for place, offset in info.committed.items()
     }
     left = 0
@@ -850,17 +850,6 @@ async def test_a_type_that_a_tier_reader_does_not_know_waits_ever_longer_without
         assert bus.dead == []
 
 
-async def test_a_type_that_a_tier_reader_does_not_know_reaches_whoever_reads_the_other_partitions() -> None:
-    app = app_of(handled)
-    async with app.test() as bus:
-        tier = f"agents._retry.{app.group}.5s"
-        message = make(bus, message_type="job.other", routing={"expires_at": format_ms(bus.clock.now_ms() + 3_600_000)})
-        await append(bus, message.value, headers=(("sb-origin-topic", b"agents.job.other"),), topic=tier)
-        await bus.advance(5 + 30 + 300 + 1)
-        tiers = [f"agents._retry.{app.group}.{delay}" for delay in ("5s", "30s", "5m")]
-        assert sorted([record.partition for tier in tiers for record in await records_of(bus, tier)]) == [0, 1, 2, 3]
-
-
 async def test_an_unreadable_record_of_a_tier_becomes_a_dead_letter_of_that_tier() -> None:
     app = app_of(handled)
     async with app.test() as bus:
@@ -877,16 +866,28 @@ def without_creation() -> Settings:
     return load(flags={"topics.create": False, "topics.partitions": 1}, env={}, file=None).settings
 
 
-async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there_is_one() -> None:
+def missing_topic(metrics: Metrics, app: App, topic: str) -> float | None:
+    return metrics.registry.get_sample_value("sealbus_missing_topics", {"group": app.group, "topic": topic})
+
+
+async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     settings, clock, metrics = without_creation(), ManualClock(), Metrics()
     app = app_of(failing([], 99, lambda: Reject("never")))
     transport = open_transport("memory://", clock=clock)
     worker = make_worker(app.declaration, transport, settings, member="m", clock=clock, metrics=metrics)
     publisher = make_publisher(transport, settings, "test@sealbus", clock=clock, metrics=metrics)
-    await transport.admin.create_topics(
-        [TopicSpec(name=topic, partitions=1) for topic in make_plan(app.declaration, settings).topics]
-    )
+    await transport.admin.create_topics(needed_topics(settings, app.declaration))
     await worker.start(create_topics=False)
+    dead, append, exists = dead_letter_topic(TOPIC), transport.append, False
+
+    async def without_letters(records: Sequence[NewRecord], **options: Any) -> Sequence[Outcome]:
+        if not exists and any(record.topic == dead for record in records):
+            return [TopicMissingError(f"there is no topic {dead}") for _ in records]
+        return await append(records, **options)
+
+    monkeypatch.setattr(transport, "append", without_letters)
 
     async def start(_: object) -> Worker:
         raise AssertionError("no agent is played here")
@@ -904,9 +905,11 @@ async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there
         await publisher.publish(Draft(payload=Job()))
         await bus.advance(25)
         assert await unsettled(bus, app.group) == 1
-        await transport.admin.create_topics([TopicSpec(name=dead_letter_topic(TOPIC), partitions=1)])
+        assert missing_topic(metrics, app, dead) == 1
+        exists = True
         await bus.advance(30)
         assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert missing_topic(metrics, app, dead) == 0
         assert await unsettled(bus, app.group) == 0
     finally:
         await worker.stop(0)

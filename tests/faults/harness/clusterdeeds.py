@@ -16,6 +16,7 @@ from harness.messages import GROUP
 from harness.proxy import Mood
 from harness.timeline import Fault
 
+from bus.topics.names import consumer_group
 from deploy.kafka.node import Node
 
 if TYPE_CHECKING:
@@ -90,7 +91,13 @@ def _chosen(arena: Arena, whom: str) -> Sequence[Node]:
         case "two":
             return list(cluster.brokers[:2])
         case "coordinator":
-            return [cluster.node(_leader(cluster.bootstrap, "__consumer_offsets", java_hash(GROUP) % 4))]
+            return [
+                cluster.node(
+                    _leader(
+                        cluster.bootstrap, "__consumer_offsets", java_hash(consumer_group(arena.namespace, GROUP)) % 4
+                    )
+                )
+            ]
         case "follower":
             leader = _leader(cluster.bootstrap, f"{arena.namespace}.fault.task", 0)
             return [next(node for node in cluster.brokers if node.id != leader)]

@@ -22,6 +22,8 @@ from harness.rows.row import Row
 from harness.terms import Result
 from harness.timeline import Timeline
 
+from bus.topics.names import consumer_group
+
 __all__ = ["Stage"]
 
 
@@ -52,7 +54,9 @@ class Stage:
             arena = await self._on_kafka(folder, row, timeline, number, bug)
         else:
             place = folder / "disk" if row.load.disk_mb else folder
-            arena = Arena(folder, EmbeddedLog(place, NAMESPACE, GROUP), row.load, timeline, bug=bug)
+            arena = Arena(
+                folder, EmbeddedLog(place, NAMESPACE, consumer_group(NAMESPACE, GROUP)), row.load, timeline, bug=bug
+            )
         arena.heal_s = self._heal_s
         with disks.mounted(folder / "disk", row.load.disk_mb) if row.load.disk_mb else contextlib.nullcontext():
             result = await arena.run(row.script)
@@ -78,7 +82,7 @@ class Stage:
         namespace = f"{NAMESPACE}{number}"
         arena = Arena(
             folder,
-            KafkaLog(self._cluster, namespace, GROUP),
+            KafkaLog(self._cluster, namespace, consumer_group(namespace, GROUP)),
             row.load,
             timeline,
             bug=bug,

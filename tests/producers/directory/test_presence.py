@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
+import time
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.vocabulary.parts import AgentCard
-from producers.directory.presence import Presence, accepts_version
+from producers.directory.presence import Presence, PresenceLimits, accepts_version
 
 
 def card(agent: str, *accepts: str, capabilities: tuple[str, ...] = ("search",)) -> AgentCard:
     return AgentCard(agent_id=agent, name=agent, version="1.0.0", capabilities=capabilities, accepts=accepts)
 
 
-def beat(presence: Presence, session: str, at_s: float, *, is_well: bool = True) -> None:
-    presence.heard("a@svc", session, at_s, is_well=is_well, active_tasks=1, draining=False)
+def beat(
+    presence: Presence,
+    session: str,
+    at_s: float,
+    *,
+    agent: str = "a@svc",
+    is_well: bool = True,
+    sealed_ms: int | None = None,
+) -> None:
+    sealed_ms = round(at_s * 1000) if sealed_ms is None else sealed_ms
+    presence.heard(agent, session, at_s, sealed_ms=sealed_ms, is_well=is_well, active_tasks=1, draining=False)
+
+
+def leave(presence: Presence, session: str, at_s: float, sealed_ms: int | None = None) -> None:
+    sealed_ms = round(at_s * 1000) if sealed_ms is None else sealed_ms
+    presence.left("a@svc", session, sealed_ms=sealed_ms, at_s=at_s)
+
+
+def show(presence: Presence, session: str, said: AgentCard, at_s: float, size: int = 100) -> None:
+    presence.carded(said.agent_id, session, said, sealed_ms=round(at_s * 1000), at_s=at_s, size=size)
 
 
 def health(presence: Presence, now_s: float) -> str:
-    entry = presence.entry("a@svc", now_s, None)
+    entry = presence.entry("a@svc", now_s)
     assert entry is not None
     return entry.health
 
 
 def test_an_agent_is_healthy_for_as_long_as_it_is_heard() -> None:
     presence = Presence(35)
-    assert presence.entry("a@svc", 0, None) is None
+    assert presence.entry("a@svc", 0) is None
     beat(presence, "1", 100)
     assert health(presence, 135) == "healthy"
     assert health(presence, 135.1) == "unhealthy"
@@ -36,18 +57,18 @@ def test_one_healthy_instance_is_enough() -> None:
     presence = Presence(35)
     beat(presence, "1", 100)
     beat(presence, "2", 130)
-    entry = presence.entry("a@svc", 140, None)
+    entry = presence.entry("a@svc", 140)
     assert entry is not None
-    assert (entry.health, entry.instances) == ("healthy", 1)
+    assert (entry.health, entry.instances, entry.heard_s_ago) == ("healthy", 1, 10)
 
 
 def test_a_goodbye_is_of_that_instance_alone() -> None:
     presence = Presence(35)
     beat(presence, "1", 100)
     beat(presence, "2", 100)
-    presence.left("a@svc", "1")
+    leave(presence, "1", 100)
     assert health(presence, 101) == "healthy"
-    presence.left("a@svc", "2")
+    leave(presence, "2", 100)
     assert health(presence, 101) == "gone"
     beat(presence, "3", 102)
     assert health(presence, 103) == "healthy"
@@ -55,9 +76,35 @@ def test_a_goodbye_is_of_that_instance_alone() -> None:
 
 def test_an_instance_that_has_left_does_not_come_back_by_a_beat_that_is_read_later() -> None:
     presence = Presence(35)
-    presence.left("a@svc", "1")
+    leave(presence, "1", 101)
     beat(presence, "1", 100)
     assert health(presence, 101) == "gone"
+
+
+def test_what_an_instance_says_after_its_goodbye_counts() -> None:
+    presence = Presence(35)
+    beat(presence, "1", 102)
+    leave(presence, "1", 103, sealed_ms=101_000)
+    assert health(presence, 103) == "healthy"
+
+
+def test_a_beat_that_is_read_again_or_was_sealed_before_the_newest_changes_nothing() -> None:
+    presence = Presence(35)
+    beat(presence, "1", 100)
+    beat(presence, "1", 130, sealed_ms=100_000)
+    beat(presence, "1", 131, sealed_ms=90_000, is_well=False)
+    assert health(presence, 134) == "healthy"
+    assert health(presence, 136) == "unhealthy"
+
+
+def test_a_card_that_is_older_than_the_newest_changes_nothing() -> None:
+    presence = Presence(35)
+    beat(presence, "1", 100)
+    show(presence, "1", card("a@svc", "new@1"), 100)
+    presence.carded("a@svc", "1", card("a@svc", "old@1"), sealed_ms=99_000, at_s=101)
+    entry = presence.entry("a@svc", 101)
+    assert entry is not None
+    assert entry.accepts == (("new@1",),)
 
 
 def test_an_instance_that_says_it_is_unwell_is_believed() -> None:
@@ -68,17 +115,91 @@ def test_an_instance_that_says_it_is_unwell_is_believed() -> None:
 
 def test_a_card_alone_is_no_sign_of_life() -> None:
     presence = Presence(35)
-    presence.carded("a@svc", "1", card("a@svc"))
+    show(presence, "1", card("a@svc"), 0)
     assert health(presence, 0) == "unhealthy"
 
 
 def test_capabilities_count_as_far_as_the_policy_grants_them() -> None:
-    presence = Presence(35)
-    presence.carded("a@svc", "1", card("a@svc", capabilities=("search", "deploy")))
+    granted = frozenset({"search"})
+    presence = Presence(35, granted_of=lambda _: granted)
+    show(presence, "1", card("a@svc", capabilities=("search", "deploy")), 100)
     beat(presence, "1", 100)
-    entry = presence.entry("a@svc", 100, frozenset({"search"}))
+    entry = presence.entry("a@svc", 100)
     assert entry is not None
     assert (entry.capabilities, entry.claimed) == (("search",), ("deploy",))
+    assert not presence.found(100, capability="deploy")
+    assert presence.found(100, capability="deploy", claimed=True)
+    granted = frozenset({"deploy"})
+    presence.regranted()
+    assert presence.found(100, capability="deploy")
+
+
+def test_an_instance_that_is_silent_for_ten_times_as_long_is_forgotten() -> None:
+    presence = Presence(35)
+    beat(presence, "1", 100)
+    beat(presence, "2", 200)
+    presence.forget(450)
+    assert presence.instances == 2
+    presence.forget(451)
+    assert (presence.instances, list(presence.agents())) == (1, ["a@svc"])
+    presence.forget(551)
+    assert (presence.instances, list(presence.agents()), presence.entry("a@svc", 551)) == (0, [], None)
+
+
+def test_agents_are_bounded_and_who_lives_keeps_the_place() -> None:
+    presence = Presence(35, limits=PresenceLimits(agents=100))
+    for number in range(1000):
+        beat(presence, "1", 100, agent=f"a{number}@svc")
+    assert (len(presence.agents()), presence.instances, presence.dropped) == (100, 100, 900)
+    assert presence.entry("a0@svc", 100) is not None
+    # Who is silent makes room for who comes.
+    beat(presence, "1", 136, agent="new@svc")
+    assert (len(presence.agents()), presence.entry("a0@svc", 136)) == (100, None)
+    assert presence.entry("new@svc", 136) is not None
+
+
+def test_instances_of_one_agent_are_bounded_and_leave_room_for_others() -> None:
+    presence = Presence(35, limits=PresenceLimits(agents=10, instances=5))
+    for session in range(100):
+        beat(presence, str(session), 100)
+    beat(presence, "1", 100, agent="b@svc")
+    assert (presence.instances, presence.dropped) == (6, 95)
+
+
+def test_all_instances_are_bounded() -> None:
+    presence = Presence(35, limits=PresenceLimits(agents=2, instances=50))
+    for session in range(10):
+        for agent in ("a@svc", "b@svc"):
+            beat(presence, str(session), 100, agent=agent)
+    assert (presence.instances, presence.dropped) == (8, 12)
+
+
+def test_cards_are_bounded_and_those_of_one_agent_leave_room_for_others() -> None:
+    presence = Presence(35, limits=PresenceLimits(card_bytes=1_000, card_bytes_of_agent=500))
+    for session in range(10):
+        show(presence, str(session), card("a@svc"), 100)
+    show(presence, "1", card("b@svc"), 100, size=500)
+    show(presence, "1", card("c@svc"), 100, size=1)
+    assert presence.dropped == 6
+    assert presence.instances == 12
+    for agent in ("b@svc", "c@svc"):
+        beat(presence, "1", 100, agent=agent)
+    assert [entry.agent_id for entry in presence.found(100, capability="search")] == ["b@svc"]
+    # What is forgotten gives back its share.
+    presence.forget(1000)
+    show(presence, "1", card("c@svc"), 1000)
+    beat(presence, "1", 1000, agent="c@svc")
+    assert [entry.agent_id for entry in presence.found(1000, capability="search")] == ["c@svc"]
+
+
+def test_found_are_those_with_all_that_is_asked_for_in_the_order_of_their_names() -> None:
+    presence = Presence(35)
+    for agent, accepts in (("c@svc", "order@1"), ("a@svc", "order@1"), ("b@svc", "bill@1")):
+        show(presence, "1", card(agent, accepts), 100)
+        beat(presence, "1", 100, agent=agent)
+    assert [entry.agent_id for entry in presence.found(100, message_type="order")] == ["a@svc", "c@svc"]
+    assert [entry.agent_id for entry in presence.found(136, healthy=False)] == ["a@svc", "b@svc", "c@svc"]
+    assert not presence.found(136, message_type="order")
 
 
 @pytest.mark.parametrize(
@@ -97,11 +218,39 @@ def test_a_range_of_versions(taken: str, version: str, takes: bool) -> None:
     assert accepts_version([taken], "order", version) is takes
 
 
-@given(st.lists(st.tuples(st.sampled_from(["1", "2"]), st.floats(0, 1000)), min_size=1))
-def test_the_order_in_which_beats_come_means_nothing(beats: list[tuple[str, float]]) -> None:
-    first, second = Presence(35), Presence(35)
-    for session, at_s in beats:
-        beat(first, session, at_s)
-    for session, at_s in reversed(beats):
-        beat(second, session, at_s)
-    assert first.entry("a@svc", 1000, None) == second.entry("a@svc", 1000, None)
+_said = st.tuples(st.sampled_from(["beat", "unwell", "leave"]), st.sampled_from(["1", "2"]), st.integers(0, 1000))
+
+
+@given(st.lists(_said, min_size=1, unique_by=lambda said: said[1:]), st.randoms())
+def test_the_order_in_which_records_come_and_how_often_means_nothing(
+    said: list[tuple[str, str, int]], random: Random
+) -> None:
+    def told(records: list[tuple[str, str, int]]) -> Presence:
+        presence = Presence(35)
+        for what, session, at_s in records:
+            if what == "leave":
+                leave(presence, session, at_s)
+            else:
+                beat(presence, session, at_s, is_well=what == "beat")
+        return presence
+
+    again = [*said, *said]
+    random.shuffle(again)
+    assert told(said).entry("a@svc", 1000) == told(again).entry("a@svc", 1000)
+
+
+def test_whoever_asks_waits_less_than_ten_milliseconds_with_all_places_taken() -> None:
+    presence = Presence(35)
+    for number in range(100_000):
+        beat(presence, "1", 100, agent=f"made-up-{number}@svc")
+    show(presence, "1", card("made-up-1@svc", "order@1"), 100)
+    list(presence.renewed(100))
+
+    def cost_s(now_s: float) -> float:
+        begun_s = time.thread_time()
+        presence.found(now_s, message_type="order", late_s=0.5)
+        return time.thread_time() - begun_s
+
+    assert min(cost_s(100) for _ in range(5)) < 0.01
+    # All of them fall silent in one moment.
+    assert min(cost_s(135.2) for _ in range(5)) < 0.01

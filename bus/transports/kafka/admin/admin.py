@@ -72,6 +72,10 @@ class KafkaAdmin:
         self._ready()
         return await self._link.ranges(topic)
 
+    async def offsets_at(self, places: Collection[tuple[str, int]], timestamp_ms: int) -> Mapping[tuple[str, int], int]:
+        self._ready()
+        return _placed(await self._link.offsets_at([TopicPartition(*place) for place in sorted(places)], timestamp_ms))
+
     async def held_up(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         self._ready()
         return _placed(await self._link.held_up([TopicPartition(*place) for place in sorted(places)]))

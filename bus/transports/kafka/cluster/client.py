@@ -127,6 +127,17 @@ class ClusterClient:
 
         return await self.ask("reading offsets", question)
 
+    async def offsets_at(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        """Return for each partition the first offset of that time or later; its end where there is none."""
+
+        async def question(client: AIOKafkaClient) -> dict[TopicPartition, int]:
+            leaders = await _leaders(client, partitions)
+            found = await _offsets(client, leaders, timestamp_ms if timestamp_ms > 0 else _EARLIEST)
+            later = {place: leaders[place] for place, offset in found.items() if offset < 0}
+            return found | (await _offsets(client, later, _LATEST))
+
+        return await self.ask("reading offsets", question) if partitions else {}
+
     async def held_up(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return how many offsets of each partition lie behind the first open transaction, where there is one."""
 

@@ -8,14 +8,18 @@ import sqlite3
 import subprocess
 from typing import Any
 
+import msgspec
 import pytest
 
 from bus.settings import loading
 from bus.settings.schema import Settings
+from bus.topics.names import reply_topic
 from bus.transports import open_transport
 from bus.transports.base import Change, NewRecord, TopicSpec
 from consumers.app import App
+from consumers.operations.doctor import of_cards
 from consumers.operations.drift import LeftTier, detail, kept, of_brokers, of_changes, of_settings, of_tiers
+from producers.directory.presence import AgentEntry
 
 GROUP = App("worker@svc").group
 OLD_TIER = f"agents._retry.{GROUP}.7s"
@@ -47,6 +51,40 @@ def test_the_second_apply_has_nothing_to_do(folder: Any) -> None:
     assert "nothing to do" in second.stderr
 
 
+def test_apply_says_what_new_topics_cost_before_it_makes_them(folder: Any) -> None:
+    assert "17 topics are new: 23 partitions" in folder.call("topics", "apply", "agents:app").stderr
+    assert "are new" not in folder.call("topics", "apply", "agents:app").stderr
+
+
+def test_who_only_asks_gets_the_topic_of_its_answers(folder: Any) -> None:
+    made = folder.call("topics", "apply", "--agent", "client@svc", "--output", "json")
+    assert {each["topic"] for each in folder.objects(made.stdout)} == {reply_topic("agents", "client@svc")}
+    assert folder.call("topics", "apply").exit_code == 2
+
+
+def test_the_buss_own_agents_are_named_by_their_ids(folder: Any) -> None:
+    node = {"id": "ask", "type": "emit", "message": {"receiver": "a@b", "type": "review.request"}, "out": {"to": "end"}}
+    workflow = {"name": "one", "nodes": [node, {"id": "end", "type": "end"}]}
+    (folder.path / "one.json").write_bytes(msgspec.json.encode(workflow))
+    made = folder.call("topics", "apply", "workflow@sealbus", "--workflow", "one.json", "--output", "json")
+    names = {each["topic"] for each in folder.objects(made.stdout)}
+    assert {"agents.workflow.start", "agents.review.request", "agents.status.update", "agents.act.request"} <= names
+    assert folder.call("topics", "check", "workflow@sealbus", "--workflow", "one.json").exit_code == 0
+    made = folder.call("topics", "apply", "registry@sealbus", "--output", "json")
+    assert "agents.agent.discover" in {each["topic"] for each in folder.objects(made.stdout)}
+
+
+def test_a_topic_that_a_running_agent_needs_and_that_is_missing_is_named() -> None:
+    agents = [
+        AgentEntry(agent_id="shop@svc", health="healthy", instances=1, heard_s_ago=0.0, types=("order.placed", "a.b"))
+    ]
+    (found,) = of_cards(agents, {"agents.a.b"}, "agents")
+    assert (found.state, found.text) == (
+        "fault",
+        "shop@svc needs agents.order.placed, and there is no such topic",
+    )
+
+
 def test_a_dry_run_shows_what_apply_does_and_does_nothing(folder: Any) -> None:
     folder.call("topics", "apply", "agents:app")
     more = {"SEALBUS_TOPICS__PARTITIONS": "6", "SEALBUS_TOPICS__RETENTION_S": "20d"}
@@ -54,8 +92,8 @@ def test_a_dry_run_shows_what_apply_does_and_does_nothing(folder: Any) -> None:
     done = folder.call("topics", "apply", "agents:app", env=more)
     assert dry[0].stdout == dry[1].stdout == done.stdout
     assert "4 -> 6 partitions; kept 14d -> 20d" in done.stdout
-    assert "12 would be changed" in dry[1].stderr
-    assert "12 changed" in done.stderr
+    assert "6 would be changed" in dry[1].stderr
+    assert "6 changed" in done.stderr
 
 
 def test_apply_writes_one_object_for_each_setting(folder: Any) -> None:
@@ -261,5 +299,5 @@ def test_an_app_whose_messages_wait_for_somebody_has_the_topics_in_which_they_ar
     made = folder.call("topics", "apply", "agents:app", "--output", "json")
     assert made.exit_code == 0, made.stderr
     names = {each["topic"] for each in folder.objects(made.stdout)}
-    assert {"agents.approval.request", "agents.approval.decision", "agents.status.update"} <= names
+    assert {"agents.approval.request", "agents.approval.closed", "agents.status.update"} <= names
     assert [name for name in names if name.startswith("agents._mail.")]

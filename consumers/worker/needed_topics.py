@@ -1,0 +1,32 @@
+"""Needed topics: every topic that an app and the bus's own sagas in it may read or append to. Pure.
+
+The one list: `topics apply`, the check of a starting worker, `doctor`, and what a worker creates on the embedded log.
+`bus.trust.policy_acls` says the same of a policy. Specs are `bus.topics.specs`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bus.settings.schema import Settings
+from bus.topics.names import reply_topic
+from bus.topics.specs import group_topics, message_topics, namespace_topics, reply_topics
+from bus.transports.base import TopicSpec
+from consumers.declaration import Declaration
+
+__all__ = ["missing_topics", "needed_topics"]
+
+
+def needed_topics(settings: Settings, declared: Declaration) -> Sequence[TopicSpec]:
+    """Return the specs of all topics that a worker of *declared* may read or append to."""
+    return [
+        *message_topics(settings, sorted(declared.topic_types)),
+        *group_topics(settings, declared.group, has_mailbox=declared.has_mailbox),
+        *reply_topics(settings, [reply_topic(settings.bus.namespace, declared.agent_id)]),
+        *namespace_topics(settings),
+    ]
+
+
+def missing_topics(needed: Sequence[TopicSpec], existing: Mapping[str, TopicSpec]) -> list[str]:
+    """Return the names of those of *needed* that are not among the *existing* topics, in order."""
+    return sorted(spec.name for spec in needed if spec.name not in existing)

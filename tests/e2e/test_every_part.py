@@ -1,0 +1,269 @@
+"""Every built-in part as a stranger deploys it: topics made by `topics apply` alone, keys, a policy, workers killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import HERE, ROOT, wait_until
+from parts_app import Deploy, Ended, Fix, Price, Ship, Write
+
+from bus.vocabulary.blackboard import BlackboardWrite, BlackboardWritten
+from bus.vocabulary.bus import WorkflowStart
+from bus.vocabulary.subscription import SubscriptionOpen, SubscriptionOpened
+from bus.vocabulary.task import TaskRequest, TaskResult
+from sealbus import Bus, connect
+from tests.databases import Postgres, postgres_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+POLICY = """
+[[agents]]
+id = "lead@acme"
+kind = "human"
+owner = "lead"
+
+[[agents]]
+id = "client@svc"
+owner = "ops"
+
+[[agents]]
+id = "boss@svc"
+owner = "ops"
+
+[[agents]]
+id = "helper@svc"
+owner = "ops"
+
+[[agents]]
+id = "workflow@sealbus"
+owner = "ops"
+
+[[agents]]
+id = "registry@sealbus"
+owner = "ops"
+
+[[agents]]
+id = "audit@sealbus"
+owner = "ops"
+
+[[rules]]
+id = "everybody"
+effect = "allow"
+action = ["publish", "handle", "redrive", "cancel"]
+types = "**"
+
+[[rules]]
+id = "approvers"
+effect = "allow"
+action = "approve"
+agents = "*@acme"
+types = "parts.**"
+"""
+AGENTS = ("client@svc", "boss@svc", "helper@svc", "lead@acme", "workflow@sealbus", "registry@sealbus", "audit@sealbus")
+STEP: dict[str, Any] = {
+    "name": "find",
+    "nodes": [
+        {
+            "id": "ask",
+            "type": "emit",
+            "message": {"performative": "request", "receiver": "helper@svc", "content": {"q": "x"}},
+            "out": {"on": "inform", "to": "end"},
+        },
+        {"id": "end", "type": "end"},
+    ],
+}
+
+
+class Deployment:
+    """One namespace on one log, used by the command line and by processes of it alone."""
+
+    def __init__(self, url: str, inbox: str, folder: Path) -> None:
+        self.folder = folder
+        self.namespace = f"p{uuid.uuid4().hex[:8]}"
+        self.settings = {
+            "SEALBUS_BUS__URL": url,
+            "SEALBUS_BUS__NAMESPACE": self.namespace,
+            "SEALBUS_INBOX__URL": inbox,
+            "SEALBUS_TOPICS__CREATE": "false",
+            "SEALBUS_TRUST__KEYS": str(folder / "keys" / "jwks.json"),
+            "SEALBUS_TRUST__KEY_FILE": str(folder / "keys"),
+            "SEALBUS_POLICY__FILE": str(folder / "policy.toml"),
+            "SEALBUS_AUDIT__URL": f"sqlite:///{folder}/audit.db",
+            "SEALBUS_LOG__LEVEL": "warning",
+        }
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"} | self.settings
+
+    def run(self, *arguments: str, given: bytes = b"", codes: tuple[int, ...] = (0,)) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "consumers.cli", *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            input=given,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode in codes, (arguments, done.stdout.decode(), done.stderr.decode(), self.logs())
+        return done.stdout.decode()
+
+    def objects(self, *arguments: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.run(*arguments, "--output", "json").splitlines()]
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"process-{len(self.running)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "consumers.cli", *arguments],
+                env=self.environment,
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+        self.running.append(process)
+        return process
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text("utf-8", "replace")[-4000:] for path in sorted(self.folder.glob("process-*")))
+
+    def lag(self) -> int:
+        return sum(row["lag"] for row in self.objects("groups"))
+
+    def stop(self) -> None:
+        for process in self.running:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.running:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    server = postgres_server()
+    yield server
+    server.end()
+
+
+@pytest.fixture(params=["sqlite", "kafka"])
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    if request.param == "kafka":
+        url, inbox = (
+            f"kafka://{request.getfixturevalue('kafka')}",
+            asyncio.run(request.getfixturevalue("postgres").create_database()),
+        )
+    else:
+        url, inbox = f"sqlite:///{tmp_path}/log.db", f"sqlite:///{tmp_path}/inbox.db"
+    made = Deployment(url, inbox, tmp_path)
+    (tmp_path / "policy.toml").write_text(POLICY)
+    (tmp_path / "find.json").write_text(json.dumps(STEP))
+    made.run("keys", "new", *AGENTS)
+    for target in ("parts_app:boss", "parts_app:helper", "registry@sealbus"):
+        made.run("topics", "apply", target)
+    made.run("topics", "apply", "workflow@sealbus", "--workflow", "find.json")
+    made.run("topics", "apply", "--agent", "client@svc")
+    yield made
+    made.stop()
+
+
+async def used(bus: Bus, deployment: Deployment) -> None:
+    """Use every part once, each to its end."""
+
+    async def ended(payload: Any, how: str) -> None:
+        key = uuid.uuid4().hex
+        assert (await bus.request(payload, Ended, to="boss@svc", timeout_s=120, idempotency_key=key)).how == how
+
+    async def worked(payload: Any, to: str) -> None:
+        key = uuid.uuid4().hex
+        task = await bus.submit(payload, to=to, task_id=key, idempotency_key=key, ttl_s=300)
+        result = await task.result(TaskResult)
+        assert result.status == "completed"
+
+    async def noticed() -> None:
+        wanted = SubscriptionOpen(subscription_id=uuid.uuid4().hex, subject="tea", lease_s=60)
+        await bus.request(wanted, SubscriptionOpened, to="boss@svc", timeout_s=120)
+        await bus.publish(Price(sku="tea", cents=3), to="boss@svc")
+
+    async def kept() -> None:
+        write = BlackboardWrite(key=uuid.uuid4().hex, expected_version=0, value=1)
+        written = await bus.request(write, BlackboardWritten, to="boss@svc", timeout_s=120, idempotency_key=write.key)
+        assert written.version == 1
+
+    uses: list[Callable[[], Awaitable[None]]] = [
+        lambda: ended(Ship(goal="carry it"), "delivered"),
+        lambda: ended(Fix(what="it"), "fixed"),
+        lambda: ended(Write(title="it"), "approved in round 1"),
+        lambda: worked(TaskRequest(goal="draft"), "helper@svc"),
+        lambda: worked(WorkflowStart(definition=STEP), "workflow@sealbus"),
+        noticed,
+        kept,
+        lambda: approved(bus, deployment),
+    ]
+    async with asyncio.TaskGroup() as group:
+        for use in uses:
+            group.create_task(use())
+
+
+async def approved(bus: Bus, deployment: Deployment) -> None:
+    """Have a deployment approved from the command line."""
+    key = uuid.uuid4().hex
+    order = Deploy(service=key)
+    waiting = asyncio.create_task(bus.request(order, Ended, to="boss@svc", timeout_s=240, idempotency_key=key))
+    while True:
+        listed = await asyncio.to_thread(deployment.objects, "approvals", "list")
+        if mine := [each for each in listed if json.dumps(each).find(key) >= 0]:
+            break
+        assert not waiting.done(), waiting
+        await asyncio.sleep(0.2)
+    identity = str(mine[0]["approval"])
+    shown = json.loads(await asyncio.to_thread(deployment.run, "approvals", "show", identity, "--output", "json"))
+    digits = shown["action_hash"].removeprefix("sha256:")[:8]
+    await asyncio.to_thread(deployment.run, "approvals", "approve", identity, "--agent", "lead@acme", "--hash", digits)
+    assert (await waiting).how == f"deployed {key}"
+
+
+def test_every_part_works_with_the_topics_that_topics_apply_makes(deployment: Deployment) -> None:
+    boss = deployment.start("worker", "parts_app:boss")
+    deployment.start("worker", "parts_app:boss")
+    for arguments in (("worker", "parts_app:helper"), ("workflow", "serve"), ("agents", "serve"), ("audit", "run")):
+        deployment.start(*arguments)
+
+    async def use() -> None:
+        env = {name: value for name, value in deployment.environment.items() if name.startswith("SEALBUS_")}
+        async with connect(agent="client@svc", env=env) as bus:
+            await used(bus, deployment)
+            boss.kill()
+            await used(bus, deployment)
+
+    asyncio.run(use())
+    wait_until(lambda: deployment.lag() == 0, 60, "nothing is left")
+    for target in ("parts_app:boss", "parts_app:helper", "workflow@sealbus", "registry@sealbus"):
+        faults = [each for each in deployment.objects("doctor", target) if each["state"] == "fault"]
+        assert faults == []
+    dead = deployment.objects("dlq", "list")
+    assert dead == []
+
+
+def test_a_worker_whose_topics_were_not_made_names_them_and_does_not_start(deployment: Deployment) -> None:
+    deployment.settings["SEALBUS_BUS__NAMESPACE"] = f"{deployment.namespace}x"
+    process = deployment.start("worker", "parts_app:helper")
+    assert process.wait(60) != 0
+    said = deployment.logs()
+    assert "auction.award" in said
+    assert "sealbus topics apply" in said
