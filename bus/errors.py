@@ -6,6 +6,7 @@
     |  |- UnknownTypeError         no payload class is registered under that name
     |  '- DialectError             a foreign message cannot be read, or a message cannot be said in a dialect
     |- SigningError                retriable: the signer made no signature, nothing was sealed
+    |  '- KeyRefusedError          not retriable: the key has ended, is not valid yet, or is another agent's: `reason`
     |- WrongLoopError              a Bus was used outside the event loop, or the process, that opened it
     |- NameRefusedError            a topic, group, namespace or id is illegal or collides
     |- TransportError              the log answered with a failure, translated by its adapter
@@ -61,6 +62,7 @@ __all__ = [
     "GroupBusyError",
     "HandlerError",
     "InboxError",
+    "KeyRefusedError",
     "LogFullError",
     "NameRefusedError",
     "NotPermittedError",
@@ -141,6 +143,20 @@ class SigningError(BusError):
     """The signer made no signature: nothing was sealed."""
 
     retriable = True
+
+
+class KeyRefusedError(SigningError):
+    """The key must not sign this: receivers would refuse it for *reason*. Nothing was sealed.
+
+    Repeating it helps only with another key, which may come while the program runs.
+    """
+
+    retriable = False
+    pointer = "/verification/signature"
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 class WrongLoopError(BusError, RuntimeError):

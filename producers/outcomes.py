@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from bus.errors import BusError, ContractError
+from bus.errors import BusError, ContractError, KeyRefusedError
 
 if TYPE_CHECKING:
     from bus.protocol.sealing import Message
@@ -68,9 +68,9 @@ class PublishRejected(PublishError):  # noqa: N818 - the contract's word
     def __init__(self, text: str, cause: BusError | None = None) -> None:
         super().__init__(text)
         self.__cause__ = cause
-        self.reason = cause.reason if isinstance(cause, ContractError) else ""
+        self.reason = cause.reason if isinstance(cause, ContractError | KeyRefusedError) else ""
         """The contract's word for what is wrong, as in dead letters; empty where the log refused it."""
-        self.pointer = cause.pointer if isinstance(cause, ContractError) else ""
+        self.pointer = cause.pointer if isinstance(cause, ContractError | KeyRefusedError) else ""
         """The field (JSON pointer) or the option that is wrong; empty where it is none."""
 
 

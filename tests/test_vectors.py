@@ -24,6 +24,7 @@ from bus.protocol.signatures import Signature, parse_signature, sign, signing_in
 from bus.protocol.timestamps import parse_ms
 from bus.transports.base import Record
 from bus.trust.authority import exceeding_member
+from bus.trust.effective_labels import LabelRules, effective_labels
 from tests.vectors import make_vectors
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "envelopes.json").read_text())
@@ -262,3 +263,10 @@ def test_the_document_lists_every_gate_and_reason_in_order() -> None:
 def test_globs_of_an_authority_are_within_others(vector: dict[str, Any]) -> None:
     found = exceeding_member({"can_read": vector["asked"]}, {"can_read": vector["granted"]})
     assert (found is None) == vector["within"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["levels"], ids=lambda vector: vector["name"])
+def test_a_message_has_its_effective_level(vector: dict[str, Any]) -> None:
+    message = sealing.parse(vector["value"].encode())
+    sealing.check_integrity(message)
+    assert effective_labels(message, LabelRules(has_keys=True)).level == vector["level"]

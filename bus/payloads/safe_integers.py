@@ -1,7 +1,7 @@
 """Integers of a payload: from -(2^53-1) to 2^53-1, as the exports say and every language can hold them.
 
 Owns finding one beyond that in a decoded payload. A type whose integers all have limits of their own is not looked at;
-of any other type only text in which sixteen digits stand in a row is. What is `Any` holds the doubles of the protocol,
+of any other type only text with a number of sixteen digits is. What is `Any` holds the doubles of the protocol,
 and is not judged. Pure.
 """
 
@@ -20,8 +20,12 @@ from bus.protocol.canonical_numbers import SAFE_INTEGER
 
 __all__ = ["has_open_integers", "integers_checked"]
 
-_ALL_ZEROS: Final = bytes(ord("0") if chr(code) in "0123456789" else code for code in range(256))
-_LONG_RUN: Final = b"0" * len(str(SAFE_INTEGER))
+# Fractions are full of digits, and looking at every value costs as much as reading them: only a number that begins with
+# sixteen digits may be too large.
+_OUTLINE: Final = bytes(
+    ord("0") if chr(code) in "0123456789" else ord(":") if chr(code) in ":,[-" else code for code in range(256)
+)
+_LONG_INTEGER: Final = b":" + b"0" * len(str(SAFE_INTEGER))
 _LISTS: Final = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
 _PLAIN: Final = (int, float, str, bytes, list, tuple, set, frozenset, dict, type(None))
 
@@ -37,7 +41,7 @@ def integers_checked(read: Callable[[bytes], Any], described: Any) -> Callable[[
 
     def read_safely(data: bytes) -> Any:
         found = read(data)
-        if _LONG_RUN in data.translate(_ALL_ZEROS) and (pointer := _unsafe(found, kind)) is not None:
+        if _LONG_INTEGER in data.translate(_OUTLINE) and (pointer := _unsafe(found, kind)) is not None:
             raise ContractError("is beyond 2^53-1", f"/data{pointer}", "schema_violation")
         return found
 

@@ -59,6 +59,11 @@ class Metrics:
         self.keys_age_seconds = self._gauge(
             "keys_age_seconds", "How long the keys have been unreadable; 0 while they are good."
         )
+        self.key_expiry_timestamp_seconds = self._gauge(
+            "key_expiry_timestamp_seconds",
+            "When the key ends with which an agent signs; +Inf: never.",
+            "agent",
+        )
         self.policy_age_seconds = self._gauge(
             "policy_age_seconds", "How long the policy file has been unreadable; 0 while it is good."
         )

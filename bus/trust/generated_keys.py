@@ -49,6 +49,10 @@ class GeneratedKeys:
             signature, statement, payload, now_ms=self._now_ms(), append_ms=append_ms, is_link=is_link
         )
 
+    def key_named(self, kid: str) -> TrustedKey | None:
+        """Return the key *kid*, None where it is not among these."""
+        return self._directory.key_named(kid)
+
     def may_sign(self, kid: str, message_type: str) -> bool:
         """Tell whether the key *kid* may sign messages of *message_type*."""
         return self._directory.may_sign(kid, message_type)

@@ -162,6 +162,10 @@ class KeyDirectory:
             return "unauthorized"
         return None
 
+    def key_named(self, kid: str) -> TrustedKey | None:
+        """Return the key *kid*, None where it is not among these."""
+        return self.keys.get(kid)
+
     def may_sign(self, kid: str, message_type: str) -> bool:
         """Tell whether the key *kid* may sign messages of *message_type*."""
         key = self.keys.get(kid)
@@ -254,7 +258,8 @@ def _check_members(jwk: dict[str, Any], where: str) -> None:
     for member in jwk:
         if member not in _MEMBERS:
             raise ConfigurationError(f"{where}: there is no member {member!r:.80}{nearest(member, _MEMBERS)}")
-    if jwk.get("use", "sig") != "sig" or "verify" not in jwk.get("key_ops", ["verify"]):
+    operations = jwk.get("key_ops", ["verify"])
+    if jwk.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
         raise ConfigurationError(f"{where} is not for signatures (use, key_ops)")
 
 

@@ -6,7 +6,7 @@ What a program gives is used as it is; what it leaves out comes from the section
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -17,7 +17,10 @@ from bus.telemetry.logs import get_logger
 from bus.topics.names import agent_slug
 from bus.trust.policy import NO_POLICY, AllowAll, Policy
 
-__all__ = ["ALLOW_ALL", "Trust", "believed_keys", "key_file_of", "open_trust"]
+if TYPE_CHECKING:
+    from bus.trust.key_directory import KeyDirectory
+
+__all__ = ["ALLOW_ALL", "Trust", "agent_of_file", "believed_keys", "key_file_of", "open_trust"]
 
 ALLOW_ALL: Final = "allow-all"
 _SUFFIXES: Final = (".pem", ".jwk")
@@ -42,7 +45,7 @@ def open_trust(
     verifier: Verifier | None = None,
     policy: Policy | None = None,
 ) -> Trust:
-    """Return the trust of *agent_id*. Raises ConfigurationError for files that cannot be used."""
+    """Return the trust of *agent_id*. Raises ConfigurationError for files that cannot be used, and another's key."""
     trust, file = settings.trust, settings.policy.file
     if verifier is None and trust.keys:
         from bus.trust.trusted_keys import TrustedKeys
@@ -52,6 +55,10 @@ def open_trust(
         signer = _open_signer(Path(trust.key_file), agent_id, clock)
     if (policy is None or policy is NO_POLICY) and file:
         policy = AllowAll() if file == ALLOW_ALL else _open_policy(file, clock, trust.stale_after_s)
+    if agent_id and signer is not None:
+        from bus.trust.key_pairing import check_pair
+
+        check_pair(signer, verifier, agent_id)
     return Trust(signer, verifier, NO_POLICY if policy is None else policy)
 
 
@@ -64,6 +71,37 @@ def believed_keys(settings: Settings, clock: Clock) -> Verifier | None:
     """Return the keys of *settings*, None without any; private keys are not looked at. Raises ConfigurationError."""
     keys_alone = msgspec.structs.replace(keyless(settings), policy=msgspec.structs.replace(settings.policy, file=""))
     return open_trust(keys_alone, "", clock=clock).verifier
+
+
+def agent_of_file(settings: Settings, named: str | None, *, otherwise: str) -> str:
+    """Return who acts with the private key that *settings* name: *named*, else whom it speaks for.
+
+    Without a key, and of a folder of them, it is *otherwise*. Raises ConfigurationError where the trusted keys do not
+    say whose it is, or say that it is another's.
+    """
+    path = Path(settings.trust.key_file)
+    if not settings.trust.key_file or path.is_dir():
+        return otherwise if named is None else named
+    from bus.trust.key_pairing import agent_of_key, check_pair
+    from bus.trust.private_keys import read_private_key
+
+    key, known = read_private_key(path), _known_keys(settings, path)
+    if named is None:
+        return agent_of_key(key.kid, known)
+    check_pair(key, known, named)
+    return named
+
+
+def _known_keys(settings: Settings, private: Path) -> KeyDirectory | None:
+    """Return the trusted keys of *settings*; without any, those that `sealbus keys` keeps beside the key *private*."""
+    from bus.trust.key_directory import parse_keys
+    from bus.trust.key_folder import JWKS
+    from bus.trust.trusted_files import check_trusted_file, files_of, read_files
+
+    path = Path(settings.trust.keys) if settings.trust.keys else private.parent / JWKS
+    if not settings.trust.keys and not path.exists():
+        return None
+    return parse_keys(read_files(files_of(path, (".json", ".jwks")), check_trusted_file), domain=settings.trust.domain)
 
 
 def key_file_of(path: Path, agent_id: str) -> Path:

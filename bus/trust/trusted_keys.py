@@ -13,7 +13,7 @@ from typing import Final
 from bus.clock import Clock, SystemClock
 from bus.protocol.envelope import Statement
 from bus.protocol.signatures import Signature
-from bus.trust.key_directory import Domain, KeyDirectory, parse_keys
+from bus.trust.key_directory import Domain, KeyDirectory, TrustedKey, parse_keys
 from bus.trust.signature_algorithms import require_library
 from bus.trust.trusted_files import Reloaded, alarm_about, check_secret_file, check_trusted_file
 
@@ -87,6 +87,10 @@ class TrustedKeys:
         return directory.judge(
             signature, statement, payload, now_ms=self._clock.now_ms(), append_ms=append_ms, is_link=is_link
         )
+
+    def key_named(self, kid: str) -> TrustedKey | None:
+        """Return the key *kid*, None where it is not among these."""
+        return self._files.current().keys.get(kid)
 
     def may_sign(self, kid: str, message_type: str) -> bool:
         """Tell whether the key *kid* may sign messages of *message_type*."""

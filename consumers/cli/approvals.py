@@ -43,8 +43,8 @@ def approvals() -> None:
     Examples:
       sealbus approvals list
       sealbus approvals show 834a77aab005
-      sealbus approvals approve 834a77aab005 --agent lead@acme --key-file lead.pem --hash b5124a78
-      sealbus approvals reject 834a77aab005 --agent lead@acme --key-file lead.pem --reason "not on a Friday"
+      sealbus approvals approve 834a77aab005 --key-file lead.pem --hash b5124a78
+      sealbus approvals reject 834a77aab005 --key-file lead.pem --reason "not on a Friday"
     """
 
 
@@ -140,7 +140,7 @@ def approve(
     session: CommandSession,
     *,
     approval: str,
-    agent: str,
+    agent: str | None,
     key_file: Path | None,
     digits: str | None,
     conditions: tuple[str, ...],
@@ -151,7 +151,7 @@ def approve(
 
     \b
     Examples:
-      sealbus approvals approve 834a77aab005 --agent lead@acme --key-file lead.pem
+      sealbus approvals approve 834a77aab005 --key-file lead.pem
     """
     return _decide(session, approval, "approve", agent, key_file, digits=digits, conditions=conditions)
 
@@ -163,13 +163,19 @@ def approve(
 @click.option("--change", "changes", multiple=True, metavar="TEXT", help="What to change; may be repeated.")
 @with_session
 def reject(
-    session: CommandSession, *, approval: str, agent: str, key_file: Path | None, reason: str, changes: tuple[str, ...]
+    session: CommandSession,
+    *,
+    approval: str,
+    agent: str | None,
+    key_file: Path | None,
+    reason: str,
+    changes: tuple[str, ...],
 ) -> int:
     """Refuse an action, with your own key; with --change, ask for changes.
 
     \b
     Examples:
-      sealbus approvals reject 834a77aab005 --agent lead@acme --key-file lead.pem --reason "not on a Friday"
+      sealbus approvals reject 834a77aab005 --key-file lead.pem --reason "not on a Friday"
     """
     verb: Verb = "request_changes" if changes else "reject"
     return _decide(session, approval, verb, agent, key_file, reason=reason, changes=changes)
@@ -179,13 +185,14 @@ def _decide(
     session: CommandSession,
     approval: str,
     verb: Verb,
-    agent: str,
+    named: str | None,
     key_file: Path | None,
     *,
     digits: str | None = None,
     **members: Any,
 ) -> int:
     settings = session.settings_for(key_file)
+    agent = session.acting_agent(settings, named)
 
     async def body(_: object) -> int:
         async with session.acting(settings, agent) as bus:

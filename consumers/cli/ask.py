@@ -40,7 +40,7 @@ def ask(
     *,
     receiver: str | None,
     text: str | None,
-    agent: str,
+    agent: str | None,
     key_file: Path | None,
     wait: float,
     no_wait: bool,
@@ -65,9 +65,10 @@ def ask(
         raise click.UsageError("one at a time: AGENT and TEXT, or --task HANDLE")
     given = dict(name_and_value(each, "--input", "NAME=TEXT") for each in inputs)
     settings = session.settings_for(key_file)
+    acting = session.acting_agent(settings, agent)
 
     async def body(_: object) -> int:
-        async with session.acting(settings, agent, create=handle is None) as bus:
+        async with session.acting(settings, acting, create=handle is None) as bus:
             if handle is not None:
                 task = bus.task(handle)
             else:

@@ -42,7 +42,9 @@ _LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 @click.option("--new-token", metavar="NAME", help="Print a new token and its entry for --tokens, and end.")
 @click.option("--read-only", is_flag=True, help="Nobody may change anything.")
 @click.option("--behind-tls", is_flag=True, help="A proxy in front speaks TLS: cookies and origins are of https.")
-@click.option("--agent", metavar="ID", help="The person as whom this console decides about approvals.")
+@click.option(
+    "--agent", metavar="ID", help="The person as whom this console decides.  [default: whom the key speaks for]"
+)
 @click.option("--key-file", type=click.Path(path_type=Path), help="The private key of that person.")
 @with_session
 def console(
@@ -69,7 +71,7 @@ def console(
       sealbus console --read-only --port 9000
       sealbus console --new-token alice >> tokens.toml
       sealbus console --tokens tokens.toml --host 0.0.0.0 --allow-host console.example.org --behind-tls
-      sealbus console --agent lead@acme --key-file lead.pem
+      sealbus console --key-file lead.pem
     """
     if new_token is not None:
         text = secrets.token_urlsafe(_TOKEN_BYTES)
@@ -86,13 +88,15 @@ def console(
         raise ConfigurationError(
             f"the console needs the extra `console` ({error.name} is missing): pip install 'sealbus[console]'"
         ) from error
-    if (agent is None) != (key_file is None):
-        raise click.UsageError("--agent and --key-file belong together: a decision is signed by the person it is of")
+    if agent is not None and key_file is None:
+        raise click.UsageError("--agent needs --key-file: a decision is signed by the person it is of")
     is_private = _is_loopback(host)
     if not is_private and tokens is None:
         raise click.UsageError(f"on {host} anybody could look: give --tokens, or serve on 127.0.0.1")
     settings, clock = session.settings(), SystemClock()
-    known, printed = _tokens(tokens, read_only=read_only, can_decide=agent is not None)
+    person_settings = None if key_file is None else session.settings_for(key_file)
+    person = "" if person_settings is None else session.acting_agent(person_settings, agent)
+    known, printed = _tokens(tokens, read_only=read_only, can_decide=bool(person))
 
     async def body(interrupts: Interrupts) -> int:
         async with session.open(settings) as transport:
@@ -100,8 +104,8 @@ def console(
                 transport,
                 settings,
                 clock,
-                person=agent or "",
-                person_settings=None if key_file is None else session.settings_for(key_file),
+                person=person,
+                person_settings=person_settings,
             )
             sock = _listen(host, port)
             bound = sock.getsockname()[1]

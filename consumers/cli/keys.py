@@ -21,6 +21,7 @@ from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
 from bus.trust.key_directory import KeyDirectory, TrustedKey, parse_keys
 from bus.trust.key_folder import JWKS, KeyFolder
+from bus.trust.key_pairing import ending_keys
 from bus.trust.private_keys import public_jwk, read_private_key
 from bus.trust.signature_algorithms import ED25519
 from bus.trust.trusted_files import check_secret_file, check_trusted_file, files_of, read_files
@@ -35,7 +36,6 @@ __all__ = ["keys"]
 _OVERLAP_S: Final = 15.0
 """Longer than the second within which a receiver reads a changed file, and the ten that are promised."""
 _LAST_SIGNED_MS: Final = 60_000
-_SOON_MS: Final = 14 * 86_400_000
 
 _dir_option = click.option(
     "--dir",
@@ -269,25 +269,14 @@ def check(session: CommandSession, folder: Path | None) -> int:
 
 def _faults(directory: KeyDirectory, now_ms: int) -> Iterator[str]:
     for key in directory.keys.values():
-        whom = ", ".join(sorted(key.principals))
         if not key.principals:
             yield f"{key.kid}: signs for nobody (principals is empty)"
-        elif not key.is_revoked(now_ms) and key.not_after_ms is not None and not _followed(directory, key, now_ms):
-            if key.not_after_ms < now_ms:
-                yield f"{key.kid}: ended at {format_ms(key.not_after_ms)}, and {whom} has no other key"
-            elif key.not_after_ms < now_ms + _SOON_MS:
-                yield f"{key.kid}: ends at {format_ms(key.not_after_ms)}: `sealbus keys rotate {whom}`"
-
-
-def _followed(directory: KeyDirectory, key: TrustedKey, now_ms: int) -> bool:
-    """Tell whether another key of the same agents is good for longer."""
-    return any(
-        other.kid != key.kid
-        and not other.is_revoked(now_ms)
-        and key.principals <= other.principals
-        and (other.not_after_ms is None or other.not_after_ms > now_ms + _SOON_MS)
-        for other in directory.keys.values()
-    )
+    for key, has_ended in ending_keys(directory, now_ms):
+        whom, end = ", ".join(sorted(key.principals)), format_ms(key.not_after_ms or 0)
+        if has_ended:
+            yield f"{key.kid}: ended at {end}, and {whom} has no other key"
+        else:
+            yield f"{key.kid}: ends at {end}: `sealbus keys rotate {whom}`"
 
 
 def _store(settings: Settings, folder: Path | None) -> KeyFolder:

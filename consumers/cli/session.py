@@ -19,7 +19,7 @@ import msgspec
 from bus.errors import UnreachableError
 from bus.settings import loading
 from bus.telemetry import logs
-from consumers.cli.io.parameter_types import OneOf
+from consumers.cli.io.parameter_types import TEXT_ID, OneOf
 
 if TYPE_CHECKING:
     from bus.clock import Clock
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from producers.connection import Bus
 
 __all__ = [
+    "COMMAND_LINE",
     "COMMON",
     "CommandSession",
     "app_of",
@@ -50,6 +51,8 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
+COMMAND_LINE: Final = "cli@sealbus"
+"""Who acts where neither an agent nor a key is named."""
 _SQLITE: Final = "sqlite:///"
 
 
@@ -75,6 +78,16 @@ class CommandSession:
         logs.configure(loaded.settings.log.level, loaded.settings.log.format)
         logs.adopt_logging(loaded.settings.log.level)
         return loaded
+
+    def acting_agent(self, chosen: Settings, agent: str | None) -> str:
+        """Return who acts: *agent*, else whom the key speaks for that *chosen* names, else `cli@sealbus`.
+
+        The only place that pairs the agents of commands with their keys. Raises ConfigurationError for two that do not
+        fit.
+        """
+        from bus.trust import opening
+
+        return opening.agent_of_file(chosen, agent, otherwise=COMMAND_LINE)
 
     def settings_for(self, key_file: Path | None) -> Settings:
         """Return the settings of who signs with *key_file*; None: with what they say themselves."""
@@ -164,7 +177,9 @@ def whole_log_option(function: Callable[P, R]) -> Callable[P, R]:
 
 def key_options(function: Callable[P, R]) -> Callable[P, R]:
     """Add the options `--agent` and `--key-file`: in whose name a person acts, and with which key it is proven."""
-    named = click.option("--agent", default="cli@sealbus", show_default=True, help="Who acts.")(function)
+    named = click.option(
+        "--agent", type=TEXT_ID, help="Who acts.  [default: whom the key speaks for, else cli@sealbus]"
+    )(function)
     return click.option(
         "--key-file",
         envvar="SEALBUS_KEY_FILE",

@@ -109,7 +109,7 @@ def run(
     session: CommandSession,
     *,
     file: Path,
-    agent: str,
+    agent: str | None,
     key_file: Path | None,
     given: tuple[str, ...],
     wait: float,
@@ -133,10 +133,11 @@ def run(
         known = ", ".join(sorted(definition.variables)) or "none"
         raise click.BadParameter(f"the workflow has no variable {unknown[0]!r}; it has {known}", param_hint="--set")
     settings = session.settings_for(key_file)
+    acting = session.acting_agent(settings, agent)
     start = WorkflowStart(definition=msgspec.to_builtins(definition), variables=variables)
 
     async def body(_: object) -> int:
-        async with session.acting(settings, agent, create=True) as bus:
+        async with session.acting(settings, acting, create=True) as bus:
             number = new_task_id()
             task = await bus.submit(start, to=ENGINE, task_id=number, idempotency_key=number, ttl_s=wait)
             said = f"run {task.message_id}; to follow it elsewhere: sealbus ask --task {task.id}"

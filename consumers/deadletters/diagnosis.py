@@ -64,9 +64,7 @@ def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_messa
     case = gates.Case(
         record=msgspec.structs.replace(letter.record, headers=letter.headers),
         # A mailbox, a tier and a reply topic carry any type.
-        expected_type=topic.message_type
-        if topic is not None and not topic.message_type.startswith("_")
-        else msgspec.UNSET,
+        expected_type=topic.message_type if topic is not None and topic.kind == "message" else msgspec.UNSET,
         key=letter.record.key,
         now_ms=letter.failed_ms,
         append_ms=letter.record.timestamp_ms,

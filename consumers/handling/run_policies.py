@@ -6,9 +6,13 @@ decides. `idle` keeps the usual message cheap: an idle policy is not asked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bus.clock import Clock
 from bus.errors import ContractError, DependencyDown
 from bus.gates import EXPIRY_TOLERANCE_MS
+from bus.telemetry.logs import get_logger
+from bus.trust.key_pairing import KeyFault
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.receiving.verification import RecordVerifier
 from consumers.resilience.circuit_breaker import CircuitBreakers
@@ -17,11 +21,14 @@ from consumers.settling.dispositions import Dispositions, refused, wait_outside
 from consumers.settling.outcome import Dead, Done, Outcome
 from consumers.state.delivery import Accepted, Delivery
 
-__all__ = ["EXPIRED_S", "BrakePolicy", "BreakerPolicy", "CrashPolicy", "LifetimePolicy", "RunPolicy"]
+__all__ = ["EXPIRED_S", "BrakePolicy", "BreakerPolicy", "CrashPolicy", "KeyPolicy", "LifetimePolicy", "RunPolicy"]
 
 EXPIRED_S = EXPIRY_TOLERANCE_MS / 1000
 """Seconds after the end of its lifetime after which a message has certainly expired."""
 _FRESH_S, _MOMENT_S = 0.5, 0.01
+_KEY_WAIT_S = 5.0
+
+_log = get_logger("handling")
 
 
 class RunPolicy:
@@ -57,6 +64,31 @@ class CrashPolicy(RunPolicy):
         """Bury a message that must not run again."""
         failure = self._guard.end_of(delivery)
         return None if failure is None else Dead(failure)
+
+
+class KeyPolicy(RunPolicy):
+    """Messages wait while the worker's own key must not sign: what came of them could not be sent.
+
+    Nothing runs, so nothing is done twice. A key that is put in its place counts within a second.
+    """
+
+    def __init__(self, fault: Callable[[], KeyFault | None]) -> None:
+        self._fault = fault
+        self._told: KeyFault | None = None
+
+    @property
+    def idle(self) -> bool:
+        """True while the key may sign."""
+        found = self._fault()
+        if found != self._told:
+            self._told = found
+            if found is not None:
+                _log.error("trust.key_refused", reason=found.reason, detail=f"{found.text}; messages wait meanwhile")
+        return found is None
+
+    def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:
+        """Wait for a key that may sign."""
+        return wait_outside(delivery, _within_life(delivery, _KEY_WAIT_S, now_s))
 
 
 class LifetimePolicy(RunPolicy):

@@ -17,10 +17,12 @@ import msgspec
 
 from bus.clock import Clock
 from bus.errors import BusError, ConfigurationError
+from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings, WorkerSettings
 from bus.topics.names import message_topic
 from bus.transports.base import Transport
-from bus.trust.opening import keyless, open_trust
+from bus.trust.key_pairing import SOON_MS, KeyGuard, ending_keys
+from bus.trust.opening import Trust, keyless, open_trust
 from bus.trust.policy import NO_POLICY
 from consumers.declaration import Declaration
 from consumers.inbox.open import inbox_url, is_missing_file, log_file, open_inbox
@@ -125,11 +127,34 @@ def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> It
         else:
             signs = "" if not agent else ("; it signs" if trust.signer is not None else "; it does not sign")
             yield _ok("keys", f"keys{named} can be read{signs}")
+            yield from _own_key(trust, agent, settings.bus.namespace, clock)
         if trust.policy is NO_POLICY:
             cure = "set policy.file (docs/policy.md), or say allow-all"
             yield _hint("policy", "no policy: everybody may do everything", cure)
         else:
             yield _ok("policy", f"{settings.policy.file} can be read")
+
+
+def _own_key(trust: Trust, agent: str, namespace: str, clock: Clock) -> Iterator[CheckResult]:
+    """Judge the key with which *agent* signs; without an agent, all that are trusted."""
+    rotate = "sealbus keys rotate {}, and give its program the new private key"
+    if trust.signer is None:
+        directory = getattr(trust.verifier, "directory", None)
+        for key, has_ended in () if agent or directory is None else ending_keys(directory, clock.now_ms()):
+            whom, end = ", ".join(sorted(key.principals)), format_ms(key.not_after_ms or 0)
+            text = f"the key of {whom} {'ended' if has_ended else 'ends'} at {end}, and no other follows it"
+            yield (_fault if has_ended else _hint)("keys", text, rotate.format(whom))
+        return
+    guard = KeyGuard(trust.signer, trust.verifier, clock.now_ms)
+    fault, own = guard.fault(agent, namespace), guard.key
+    if fault is not None:
+        yield _fault("keys", f"{fault.text}: nothing of it is signed ({fault.reason})", rotate.format(agent))
+    elif own is None and hasattr(trust.verifier, "key_named"):
+        text = f"the key of {agent} is not among the trusted keys here: whoever does not know it refuses what it signs"
+        yield _hint("keys", text, "sealbus keys export, into the file that trust.keys names")
+    elif own is not None and own.not_after_ms is not None and own.not_after_ms < clock.now_ms() + SOON_MS:
+        text = f"the key of {agent} ends at {format_ms(own.not_after_ms)}: then it signs nothing, and messages wait"
+        yield _hint("keys", text, rotate.format(agent))
 
 
 def check_limits(declaration: Declaration, worker: WorkerSettings) -> Iterator[CheckResult]:

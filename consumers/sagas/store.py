@@ -1,13 +1,12 @@
 """ProcessStore: processes, waits and holds in the inbox's database, one SQL for SQLite and PostgreSQL.
 
-Owns the tables and every statement about them. All times are the store's: PostgreSQL's clock, on SQLite the worker's.
-Reads stand outside every transaction; writes are made in the transaction that also ends the event (design part two
-16.4), so a step counts whole or not at all.
+Owns every statement about the rows; the tables are `consumers.sagas.schema`'s. All times are the store's: PostgreSQL's
+clock, on SQLite the worker's. Reads stand outside every transaction; writes are made in the transaction that also ends
+the event (design part two 16.4), so a step counts whole or not at all.
 """
 
 from __future__ import annotations
 
-import os
 import string
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,16 +16,13 @@ import msgspec
 
 from bus.clock import Clock
 from bus.databases.stored_text import restored_row, storable_row
-from bus.errors import ConfigurationError
-from consumers.inbox.base import Dialect, Inbox, Transaction
+from consumers.inbox.base import Inbox, Transaction
 from consumers.sagas.process import Hold, Ids, Process, Wait
 from consumers.sagas.rules import CANCEL_WAIT
+from consumers.sagas.schema import migrate
 
 __all__ = ["ProcessChange", "NewWait", "ProcessStore", "Swept"]
 
-SCHEMA_VERSION: Final = 2
-_SCHEMA_LOCK: Final = 0x5EA1B050
-"""The lock that every change of sealbus tables holds (`consumers.inbox.postgres.statements`)."""
 _SWEPT_AT_ONCE: Final = 200
 _PURGED_AT_ONCE: Final = 5_000
 AGAIN_MS: Final = 60_000
@@ -34,27 +30,7 @@ AGAIN_MS: Final = 60_000
 FIRST_AGAIN_MS: Final = 600_000
 """A wait whose nudge is in the log and that still stands is nudged again after so long, then after twice as long."""
 MOST_AGAIN_MS: Final = 86_400_000
-_SECRET_BYTES: Final = 32
 _ID_DIGITS: Final = 64
-
-_TABLES: Final = (
-    """CREATE TABLE sealbus_processes (
-  id {bytes} PRIMARY KEY, namespace text NOT NULL, grp text NOT NULL, saga text NOT NULL, key text NOT NULL,
-  version bigint NOT NULL, status text NOT NULL, shape text NOT NULL, state {bytes} NOT NULL, opener {bytes} NOT NULL,
-  trust text NOT NULL, owner text NOT NULL, sender text NOT NULL, task_id text NOT NULL,
-  opened_ms bigint NOT NULL, changed_ms bigint NOT NULL, keep_until_ms bigint NOT NULL)""",
-    """CREATE TABLE sealbus_waits (
-  id text PRIMARY KEY, process {bytes} NOT NULL, name text NOT NULL, namespace text NOT NULL, grp text NOT NULL,
-  addressee text, seal text, many boolean NOT NULL, due_ms bigint NOT NULL, nudge_ms bigint NOT NULL,
-  nudges bigint NOT NULL DEFAULT 0, note text NOT NULL DEFAULT '', UNIQUE (process, name))""",
-    "CREATE INDEX sealbus_waits_by_time ON sealbus_waits (namespace, grp, nudge_ms)",
-    """CREATE TABLE sealbus_holds (
-  process {bytes} NOT NULL, seal text NOT NULL, record {bytes} NOT NULL, PRIMARY KEY (process, seal))""",
-    "CREATE INDEX sealbus_processes_by_group ON sealbus_processes (namespace, grp, status, saga)",
-    "CREATE INDEX sealbus_processes_by_key ON sealbus_processes (namespace, grp, saga, key)",
-    "CREATE INDEX sealbus_processes_by_task ON sealbus_processes (namespace, grp, task_id, sender)",
-    "CREATE TABLE sealbus_secrets (part text PRIMARY KEY, secret {bytes} NOT NULL)",
-)
 
 _PROCESS: Final = (
     "p.id, p.namespace, p.grp, p.saga, p.key, p.version, p.status, p.shape, p.state, p.opener, p.trust, "
@@ -127,8 +103,7 @@ class ProcessStore:
     async def open(self) -> None:
         """Create the tables where they are missing. Raises ConfigurationError where newer code has changed them."""
         async with _own(self._inbox) as transaction:
-            await _migrate(transaction, self._inbox.dialect)
-            secret = await _secret(transaction)
+            secret = await migrate(transaction, self._inbox.dialect)
         self.ids = Ids(secret, namespace=self._namespace, group=self._group or "")
 
     # Reads.
@@ -513,36 +488,6 @@ async def _own(inbox: Inbox) -> AsyncGenerator[Transaction]:
         await transaction.commit()
     finally:
         await transaction.rollback()
-
-
-async def _migrate(transaction: Transaction, dialect: Dialect) -> None:
-    if dialect == "postgres":
-        await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
-    row = await transaction.fetchrow("SELECT version FROM sealbus_schema WHERE part = 'processes'")
-    if row is None:
-        for statement in _TABLES:
-            await transaction.execute(statement.format(bytes="bytea" if dialect == "postgres" else "BLOB"))
-        await transaction.execute("INSERT INTO sealbus_schema (part, version) VALUES ('processes', $1)", SCHEMA_VERSION)
-    elif row[0] > SCHEMA_VERSION:
-        raise ConfigurationError(
-            f"the processes have schema {row[0]}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus"
-        )
-    elif row[0] < SCHEMA_VERSION:
-        # No release has written the older one.
-        raise ConfigurationError(
-            f"the processes have schema {row[0]}, of a sealbus before its first release: begin with an empty database"
-        )
-
-
-async def _secret(transaction: Transaction) -> bytes:
-    """Return what only this store knows; whoever opens it first draws it."""
-    await transaction.execute(
-        "INSERT INTO sealbus_secrets (part, secret) VALUES ('processes', $1) ON CONFLICT (part) DO NOTHING",
-        os.urandom(_SECRET_BYTES),
-    )
-    row = await transaction.fetchrow("SELECT secret FROM sealbus_secrets WHERE part = 'processes'")
-    assert row is not None  # noqa: S101 - written before
-    return bytes(row[0])
 
 
 def again_ms(number: int) -> int:

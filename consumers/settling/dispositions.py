@@ -21,6 +21,7 @@ from bus.errors import (
     BusError,
     ContractError,
     HandlerError,
+    KeyRefusedError,
     RecordTooLargeError,
     SettingMissing,
     SigningError,
@@ -428,7 +429,9 @@ def wait_in_tiers(delivery: Delivery, tiers: Sequence[Tier], remaining_s: float)
 
 
 def blamed(error: Exception) -> Exception:
-    """Return *error*, or SettingMissing where only a signer is missing: the message waits, no sender is to blame."""
+    """Return *error*, or SettingMissing where only a key is missing, or must not sign: no sender is to blame for it."""
+    if isinstance(error, PublishRejected) and isinstance(error.__cause__, KeyRefusedError):
+        return SettingMissing("trust.key_file", str(error.__cause__))
     breach = breach_of(error)
     missing = breach is not None and breach.reason == "signature_missing"
     return SettingMissing("signer", breach.text) if missing and breach is not None else error

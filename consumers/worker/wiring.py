@@ -26,7 +26,7 @@ from consumers.handling.claims import InboxClient
 from consumers.handling.exclusive import ExclusiveGate
 from consumers.handling.executor import Executor
 from consumers.handling.overflow import Overflow
-from consumers.handling.run_policies import BrakePolicy, BreakerPolicy, CrashPolicy, LifetimePolicy
+from consumers.handling.run_policies import BrakePolicy, BreakerPolicy, CrashPolicy, KeyPolicy, LifetimePolicy
 from consumers.handling.slots import HandlerSlots
 from consumers.inbox.base import Inbox
 from consumers.receiving.deprecation_watch import DeprecationWatch
@@ -181,6 +181,7 @@ def assemble(
         CrashPolicy(guard),
         CancelPolicy(watch),
         LifetimePolicy(verification, clock),
+        *([] if publisher.sealer.keys is None else [KeyPolicy(publisher.sealer.key_fault)]),
         *([BrakePolicy(brake)] if brake.enabled else ()),
         BreakerPolicy(dependencies, dispositions),
     )

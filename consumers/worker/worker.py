@@ -9,6 +9,7 @@ Owns the loop (poll, receive, commit), partitions coming and going, and stopping
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Sequence
 
 from bus.clock import Clock, Interval
@@ -20,6 +21,7 @@ from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import consumer_group
 from bus.transports.base import Assignment, LogSubscription, Transport
+from bus.trust.key_pairing import SOON_MS
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.declaration import Declaration
 from consumers.group_plan import GroupPlan
@@ -45,6 +47,7 @@ _FETCH_BYTES = 8 * 1_048_576
 _INBOX_LOOK_S, _INBOX_ANSWER_S = 5.0, 5.0
 _LAST_COMMIT_S, _PURGE_S, _LEFTOVERS_S = 3.0, 600.0, 1.0
 _CROWDED_S = 0.01
+_TOLD_AGAIN_S = 86_400.0
 """Seconds between looks at a type that crowds out others."""
 
 _log = get_logger("worker")
@@ -85,6 +88,8 @@ class Worker:
             tiers=[tier.name for tier in plan.tiers],
         )
         self.inbox = inbox
+        self._publisher = publisher
+        self._rarely = Interval(clock)
         self._shares = len(app.subscriptions) > 1
         """Whether there are several types, of which one could keep the others out."""
         self._committing = asyncio.Lock()
@@ -446,6 +451,20 @@ class Worker:
             age_s = getattr(source, "age_s", None)
             if age_s is not None:
                 gauge.set(age_s())
+        guard = self._publisher.sealer.keys
+        if guard is None or (key := guard.key) is None:
+            return
+        ends_s = math.inf if key.not_after_ms is None else key.not_after_ms / 1000
+        self._metrics.key_expiry_timestamp_seconds.labels(self.app.agent_id).set(ends_s)
+        left_s = ends_s - self._clock.now_ms() / 1000
+        if left_s * 1000 < SOON_MS and self._rarely.is_due("key ends", _TOLD_AGAIN_S):
+            _log.warning(
+                "trust.key_ends",
+                agent=self.app.agent_id,
+                kid=key.kid,
+                in_s=round(left_s),
+                detail=f"then nothing can be signed: `sealbus keys rotate {self.app.agent_id}`",
+            )
 
     def _wake(self) -> None:
         self.slots.changed()

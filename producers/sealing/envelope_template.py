@@ -239,9 +239,12 @@ class TemplateCache:
     """The templates of one publisher, by payload class and `shared_options`."""
 
     def __init__(
-        self, origin: PublisherIdentity, max_message_bytes: int, sign: Callable[[bytes], str] | None = None
+        self,
+        origin: PublisherIdentity,
+        max_message_bytes: int,
+        sign_as: Callable[[str], Callable[[bytes], str]] | None = None,
     ) -> None:
-        self._sign = sign
+        self._sign_as = sign_as
         self.plain: dict[type, EnvelopeTemplate] = {}
         """The templates without options, which are used most."""
         self._origin = origin
@@ -277,15 +280,18 @@ class TemplateCache:
             return None
         try:
             kind = payload_type(payload)
+            risk = raised_risk(kind, self._origin.high_risk)
+            is_signed = kind.sign or risk != "low"
+            sign = self._sign_as(kind.name) if is_signed and self._sign_as is not None else None
             template = (
                 None
-                if kind.is_judged_each or (raised_risk(kind, self._origin.high_risk) == "high" and self._sign is None)
+                if kind.is_judged_each or (risk == "high" and sign is None)
                 else EnvelopeTemplate(
                     kind,
                     self._origin,
                     draft if options else None,
                     max_message_bytes=self._max_message_bytes,
-                    sign=self._sign if kind.sign or raised_risk(kind, self._origin.high_risk) != "low" else None,
+                    sign=sign,
                 )
             )
         except (ContractError, UnicodeEncodeError):

@@ -29,6 +29,7 @@ from bus.settings.schema import Settings
 from bus.topics.names import check_namespace, message_topic
 from bus.transports.base import Headers, NewRecord
 from bus.trust.admission import Admission, Party
+from bus.trust.key_pairing import KeyFault, KeyGuard
 from bus.trust.policy import NO_POLICY, Policy
 from producers.outcomes import PublishRejected
 from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
@@ -63,11 +64,13 @@ class Sealer:
         self._clock = clock
         self._max_message_bytes = settings.publish.max_message_bytes
         self._signer = signer
+        self.keys = None if signer is None else KeyGuard(signer, verifier, clock.now_ms)
+        """Judges the key before it signs; None where nothing is signed."""
         self._entropy = entropy or Entropy()
         # Templates ask no policy.
         compiled = native.core is not None and not self.admission.has_rules
-        sign = None if signer is None else partial(sign_statement, signer=signer)
-        self._templates = TemplateCache(origin, self._max_message_bytes, sign) if compiled else None
+        sign_as = None if signer is None else (lambda name: partial(self._sign_checked, name, signer))
+        self._templates = TemplateCache(origin, self._max_message_bytes, sign_as) if compiled else None
 
     @property
     def proves(self) -> bool:
@@ -78,6 +81,20 @@ class Sealer:
     def signs(self) -> bool:
         """Whether there is a key to sign with."""
         return self._signer is not None
+
+    def key_fault(self, message_type: str | None = None) -> KeyFault | None:
+        """Return why nothing, or nothing of *message_type*, can be signed now; None where it can, or need not be."""
+        if self.keys is None:
+            return None
+        return self.keys.fault(self.origin.sender.id or "", self.origin.namespace, message_type)
+
+    def _check_key(self, message_type: str) -> None:
+        if self.keys is not None:
+            self.keys.check(self.origin.sender.id or "", self.origin.namespace, message_type)
+
+    def _sign_checked(self, message_type: str, signer: Signer, statement: bytes) -> str:
+        self._check_key(message_type)
+        return sign_statement(statement, signer)
 
     def seal(
         self,
@@ -175,6 +192,9 @@ class Sealer:
         if self.proves and risk != "low" and cause is not None and not cause.verification.signature:
             text = f"{kind.name} carries the proof of its cause, and {cause.message_type} {cause.message_id} has none"
             raise ContractError(text, "/verification/proof_chain", "proof_invalid")
+        is_signed = kind.sign or risk != "low"
+        if is_signed:
+            self._check_key(kind.name)
         now_ms = self._clock.now_ms() if now_ms is None else now_ms
         identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
         layers = compose(
@@ -187,7 +207,7 @@ class Sealer:
             layers.routing,
             parents=layers.parents,
             proof_chain=layers.proof_chain,
-            signer=self._signer if kind.sign or risk != "low" else None,
+            signer=self._signer if is_signed else None,
         )
         self.admission.check_outgoing(message, kind, draft.payload)
         if len(message.value) > (limit := self._max_message_bytes):

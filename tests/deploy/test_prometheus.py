@@ -36,6 +36,7 @@ FIRES: dict[str, AlertCase] = {
     "SealbusDiskLow": AlertCase({'sealbus_disk_free_bytes{of="log"}': "1000x12 9000000000x12"}),
     "SealbusDeadLetters": AlertCase({'sealbus_dead_letters_open{type="a.b",reason="rejected"}': "3x12 0x12"}),
     "SealbusForged": AlertCase({'sealbus_dead_letters_open{type="a.b",reason="signature_invalid"}': "1x12 0x12"}),
+    "SealbusKeyRefused": AlertCase({'sealbus_dead_letters_open{type="a.b",reason="key_expired"}': "1x12 0x12"}),
     "SealbusNoWorker": AlertCase(
         {'sealbus_group_lag_messages{group="shop"}': "5x12 0x12", 'sealbus_group_members{group="shop"}': "0x400"}
     ),
@@ -66,6 +67,7 @@ FIRES: dict[str, AlertCase] = {
     "SealbusBrakeOn": AlertCase({'sealbus_brake_on{group="shop",type="a.b"}': "1x12 0x12"}),
     "SealbusLoopLate": AlertCase({'sealbus_loop_lag_seconds{instance="i"}': "9x12 0x12"}),
     "SealbusKeysStale": AlertCase({"sealbus_keys_age_seconds": "400x12 0x12"}),
+    "SealbusKeyEnds": AlertCase({'sealbus_key_expiry_timestamp_seconds{agent="shop@svc"}': "1209000x12 9999999x12"}),
     "SealbusPublishFails": AlertCase({'sealbus_published_total{type="a.b",outcome="unknown"}': "0+5x12 60x12"}),
     "SealbusAuditBlind": AlertCase({"sealbus_audit_up": "0x12 1x12"}),
     "SealbusAuditBehind": AlertCase({"sealbus_audit_behind_records": "20000x20 0x4"}, fires="4m"),

@@ -3,6 +3,9 @@ helper does what it is asked."""
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import msgspec
 
 from bus.vocabulary.act import ActInform, ActRequest
@@ -16,7 +19,7 @@ from consumers.conversations.contract_net import ContractNet
 from consumers.conversations.handoff import Handoff
 from consumers.conversations.review import IteratedReview
 from consumers.conversations.subscriptions import Subscriptions
-from sealbus import App, Approval, Context, SagaContext, on, payload, progress, starts
+from sealbus import App, Approval, Context, Reject, SagaContext, on, payload, progress, starts
 
 
 @payload("parts.deploy", version="1.0.0", performative="request")
@@ -53,6 +56,16 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 @payload("parts.ended", version="1.0.0", performative="inform")
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     how: str
+
+
+@payload("parts.repair", version="1.0.0", performative="request")
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+@payload("parts.dream", version="1.0.0", performative="request")
+class Dream(msgspec.Struct, frozen=True, kw_only=True):
+    pass
 
 
 class Shipping(ContractNet, version="1.0.0"):
@@ -144,6 +157,20 @@ async def carry(award: AuctionAward) -> AuctionResult:
 async def fix(_: HandoffRequest) -> list[HandoffAccepted | Patch | HandoffCompleted]:
     completed = HandoffCompleted(handoff_id="h1", status="completed", result_ref=NOWHERE, summary="done")
     return [HandoffAccepted(handoff_id="h1"), Patch(diff="+1"), completed]
+
+
+@helper.on(Repair)
+async def repair(_: Repair) -> None:
+    if not Path("repaired").exists():
+        raise Reject("not repaired yet")
+
+
+@helper.on(Dream)
+async def dream(_: Dream, context: Context) -> None:
+    Path("dreaming").touch()
+    while not context.cancelled:  # noqa: ASYNC110 - as users are shown it
+        await asyncio.sleep(0.05)
+    Path("woken").touch()
 
 
 @helper.on(TaskRequest)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import msgspec
 
-from sealbus import App, Saga, SagaContext, answers, due, failed, payload, starts
+from sealbus import App, Saga, SagaContext, answers, due, failed, payload, starts, upcast
 
 PAUSE_S = 0.3
 
@@ -91,6 +92,70 @@ class Buying(Saga[BuyingState], version="1.0.0"):
 
 buyer = App("buyer@tests", types=[Asked, Ended])
 buyer.add(Buying)
+
+
+class NewBuyingState(msgspec.Struct):
+    number: int = 0
+    paused_at_s: float = 0.0
+    waited_s: float = 0.0
+    steps: list[str] = []
+    paper: str = ""
+
+
+class NewBuying(Saga[NewBuyingState], version="2.0.0", name="buying"):
+    """The next release: it wraps, with an ask, a timer and a member of the state that the last one does not know."""
+
+    @upcast("1.0.0", "2.0.0")
+    @staticmethod
+    def with_paper(state: dict[str, Any]) -> dict[str, Any]:
+        return {**state, "paper": "red"}
+
+    @starts(Order, key="/data/number")
+    async def placed(self, order: Order, context: SagaContext) -> None:
+        self.state.number = order.number
+        self.state.paper = "blue"
+        self.state.steps.append("placed")
+        context.ask("price", Asked(number=order.number, what="price"), to="seller@tests", answer_by_s=600)
+
+    @answers("price", Answered)
+    async def priced(self, _: Answered, context: SagaContext) -> None:
+        self.state.steps.append("priced")
+        self.state.paused_at_s = time.time()
+        context.timer("pause", PAUSE_S)
+
+    @due("pause")
+    async def paused(self, context: SagaContext) -> None:
+        self.state.steps.append("paused")
+        self.state.waited_s = time.time() - self.state.paused_at_s
+        context.ask("wrapping", Asked(number=self.state.number, what="wrapping"), to="seller@tests", answer_by_s=600)
+
+    @answers("wrapping", Answered)
+    async def wrapped(self, _: Answered, context: SagaContext) -> None:
+        self.state.steps.append("wrapped")
+        context.timer("cool", PAUSE_S)
+
+    @due("cool")
+    async def cooled(self, context: SagaContext) -> None:
+        self.state.steps.append("cooled")
+        context.ask("goods", Asked(number=self.state.number, what="goods"), to="seller@tests", answer_by_s=600)
+
+    @answers("goods", Answered)
+    async def delivered(self, _: Answered, context: SagaContext) -> None:
+        self.state.steps.append("delivered")
+        how = ",".join(self.state.steps)
+        context.send(Ended(number=self.state.number, how=how, waited_s=self.state.waited_s))
+        context.finish()
+
+    @failed("price")
+    @failed("wrapping")
+    @failed("goods")
+    async def not_done(self, context: SagaContext) -> None:
+        context.send(Ended(number=self.state.number, how="failed"))
+        context.finish()
+
+
+new_buyer = App("buyer@tests", types=[Asked, Ended])
+new_buyer.add(NewBuying)
 
 seller = App("seller@tests")
 

@@ -3,6 +3,8 @@
 Owns two ways to die, on each log with each store. `--deaths N`: a worker dies at a random failpoint, N times in all.
 `--rounds N`: three workers at once, all of them killed every `--every` seconds, N times. Then it reads log, store and
 the ledger of the seller, prints what it found, and exits 1 where anything was lost, done twice, early or stuck.
+`--versions`: the workers that die are of two releases of the buyer side by side; then the older one is alone for a
+while, as after a roll-back, and at last the newer one.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ PLACES = ("claimed", "stepped", "sent", "nudged")
 COUNTS = 3, 12
 """At which passing of its place a worker dies. Not at the first: what is there when three in turn die is given up."""
 HOW = "placed,priced,paused,delivered"
+NEW_HOW = "placed,priced,paused,wrapped,cooled,delivered"
+BUYERS = "buyer", "new_buyer"
+ROLLED_BACK_S = 30.0
 BATCH = 200
 KAFKA = {"group.min.session.timeout.ms": "1000"}
 
@@ -63,7 +68,8 @@ def work(env: dict[str, str], log: str) -> NoReturn:
 
     importlib.reload(failpoints)
     saga_app.open_ledger()
-    main(["worker", "saga_app:buyer", "saga_app:seller", "--bus", env["SEALBUS_BUS__URL"]], prog_name="sealbus")
+    apps = f"saga_app:{env['BUYER']}", "saga_app:seller"
+    main(["worker", *apps, "--bus", env["SEALBUS_BUS__URL"]], prog_name="sealbus")
     raise SystemExit(0)
 
 
@@ -78,13 +84,15 @@ class Scene:
     published: int = 0
     deaths: int = 0
     died_at: Counter[str] = field(default_factory=Counter)
+    versions: bool = False
 
     @property
     def ledger(self) -> Path:
         return self.folder / "ledger.txt"
 
-    def start(self, failpoint: str = "") -> multiprocessing.process.BaseProcess:
-        env = self.env | {"SEALBUS_FAILPOINT": failpoint, "LEDGER": str(self.ledger)}
+    def start(self, failpoint: str = "", buyer: str = "") -> multiprocessing.process.BaseProcess:
+        last = BUYERS[-1] if self.versions else BUYERS[0]
+        env = self.env | {"SEALBUS_FAILPOINT": failpoint, "LEDGER": str(self.ledger), "BUYER": buyer or last}
         forking = multiprocessing.get_context("forkserver")
         worker = forking.Process(target=work, args=(env, str(self.folder / "workers.log")))
         worker.start()
@@ -140,9 +148,9 @@ async def die_at_failpoints(scene: Scene, deaths: int, seed: int, lives_s: float
                 await scene.publish(BATCH)
             while len(lives) < 2:
                 place = chance.choice(PLACES)
-                lives.append(
-                    (scene.start(f"{place}:{chance.randrange(*COUNTS)}"), place, time.monotonic() + lives_s),
-                )
+                buyer = chance.choice(BUYERS) if scene.versions else ""
+                worker = scene.start(f"{place}:{chance.randrange(*COUNTS)}", buyer)
+                lives.append((worker, place, time.monotonic() + lives_s))
             await asyncio.sleep(0.05)
             for life in list(lives):
                 worker, place, until_s = life
@@ -165,7 +173,7 @@ async def die_together(scene: Scene, rounds: int, every_s: float, processes: int
     with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[open]:,} open")) as progress:
         bar = progress.add_task("rounds", total=rounds, open=0)
         for number in range(rounds):
-            lives = [scene.start() for _ in range(workers)]
+            lives = [scene.start(buyer=BUYERS[n % 2] if scene.versions else "") for n in range(workers)]
             until_s = time.monotonic() + every_s
             await scene.publish(processes * (number + 1) // rounds - scene.published)
             await asyncio.sleep(max(0.0, until_s - time.monotonic()))
@@ -175,6 +183,16 @@ async def die_together(scene: Scene, rounds: int, every_s: float, processes: int
                 worker.join()
                 scene.deaths += 1
             progress.update(bar, completed=number + 1, open=await scene.open_processes())
+
+
+async def roll_back(scene: Scene, for_s: float) -> None:
+    """Let the older release be alone for a while: what it does not know it leaves alone."""
+    worker = scene.start(buyer=BUYERS[0])
+    await asyncio.sleep(for_s)
+    assert worker.exitcode is None, f"a worker ended by itself: {worker.exitcode}"
+    worker.terminate()
+    worker.join(30)
+    print(f"  rolled back for {for_s:.0f} s: {await scene.open_processes():,} open processes wait for the newer code")
 
 
 async def finish(scene: Scene, within_s: float) -> float:
@@ -208,11 +226,11 @@ async def faults(scene: Scene) -> list[str]:
         "stuck": await scene.open_processes(),
         "ended twice": sum(len(each) > 1 for each in ended.values()),
         "asked twice": sum(len(each) > 1 for each in asked.values()),
-        "not as written": sum(each.how != HOW for each in last),
+        "not as written": sum(each.how not in ((HOW, NEW_HOW) if scene.versions else (HOW,)) for each in last),
         "waits left": await scene.counted("SELECT count(*) FROM sealbus_waits"),
         "holds left": await scene.counted("SELECT count(*) FROM sealbus_holds"),
         "early timers": sum(each.waited_s < PAUSE_S for each in last),
-        "never sold": 2 * scene.published - len(acts),
+        "never sold": 2 * scene.published + sum(each.how == NEW_HOW for each in last) - len(acts),
     }
     waited = sorted(each.waited_s - PAUSE_S for each in last)
     late = ", ".join(
@@ -239,14 +257,16 @@ async def run(options: argparse.Namespace, log: str, store: str, bootstrap: str)
         "SEALBUS_KAFKA__SESSION_TIMEOUT_S": "2s",  # whoever is killed is missed soon
         "SEALBUS_KAFKA__HEARTBEAT_S": "0.2s",
     }
-    scene = Scene(folder, url, inbox, env)
+    scene = Scene(folder, url, inbox, env, versions=options.versions)
     began_s = time.monotonic()
     print(f"log {log}, store {store}, seed {options.seed}", flush=True)
     if options.rounds:
         await die_together(scene, options.rounds, options.every, options.processes, options.workers)
     else:
         await die_at_failpoints(scene, options.deaths, options.seed, 10.0)
-    took_s = await finish(scene, 300.0)
+    if options.versions:
+        await roll_back(scene, ROLLED_BACK_S)
+    took_s = await finish(scene, 1500.0 if options.versions else 300.0)
     found = await faults(scene)
     print(f"  {time.monotonic() - began_s:.0f} s, the last {took_s:.0f} s of them by one worker that lived", flush=True)
     if found:
@@ -257,6 +277,7 @@ async def run(options: argparse.Namespace, log: str, store: str, bootstrap: str)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--deaths", type=int, default=500, help="at failpoints, on each log with each store; 500")
+    parser.add_argument("--versions", action="store_true", help="two releases of the buyer side by side")
     parser.add_argument("--rounds", type=int, default=0, help="instead of that: so often all workers are killed")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between them; 10")
     parser.add_argument("--processes", type=int, default=10_000, help="published over all rounds; 10,000")

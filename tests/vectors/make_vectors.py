@@ -543,6 +543,25 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
     del unsigned["verification"]["proof_chain"][0]["signature"]
     yield case("an unsigned link where keys are configured", unsigned, "proof_invalid", at_chain, keys=True, risk="low")
     yield case("an unsigned link without keys", unsigned, None)
+    bare = copy.deepcopy(answer)
+    del bare["verification"]["signature"]
+    signature_at = "/verification/signature"
+    for risk, reason, place in (
+        ("low", "proof_invalid", at_chain),
+        ("medium", "signature_missing", signature_at),
+        ("high", "signature_missing", signature_at),
+    ):
+        name = f"an unsigned message with a chain where keys are configured, {risk} risk"
+        yield case(name, bare, reason, place, keys=True, risk=risk)
+    delayed = sealed(put(first, "/routing/not_before", "2026-01-01T00:05:00.000Z"))
+    yield case("a delay that no critical field names", delayed, None)
+    hash_of = "sha256:" + "0" * 64
+    for name, other in (
+        ("the own version as the other one", {"schema_version": "1.0.0"}),
+        ("the newer version without a hash", {"schema_version": "0.9.0"}),
+        ("the older version with a hash", {"schema_version": "2.0.0", "content_hash": hash_of}),
+    ):
+        yield case(name, sealed(put(first, "/metadata/other_version", other)), None)
     yield case("still alive", first, None, now="2026-01-01T01:00:06.000Z")
     yield case("expired", first, "expired", "/routing/expires_at", now="2026-01-01T01:00:06.001Z")
     yield case("seven days of life", sealed(put(first, "/routing/expires_at", "2026-01-08T00:00:01.000Z")), None)
@@ -601,6 +620,68 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
     yield case("no hops allowed, one made", sealed(hopping), "too_many_hops", "/metadata/hops")
     yield case("sealed 120 s ahead", first, None, now="2025-12-31T23:58:01.000Z")
     yield case("sealed further ahead", first, "clock_skew", "/metadata/timestamp", now="2025-12-31T23:58:00.999Z")
+
+
+def levels(made: dict[str, Tree]) -> Iterator[Tree]:
+    """Messages with the effective level that they have where there are keys and no policy."""
+    first, signed = made["first"], made["signed"]
+    signer = {"sender": {"id": "researcher@svc"}, "performative": "request"}
+
+    def with_level(level: str) -> Tree:
+        return {**signer, "security": {"trust_level": level}}
+
+    for name, tree, level in (
+        ("a signed first message", signed, "user_request"),
+        ("an unsigned first message", first, "untrusted_content"),
+        ("an answer with its chain", made["signed, caused"], "user_request"),
+        (
+            "one parent, no chain, no level",
+            message(21, {}, signed, metadata=signer, carries=False, signed=True),
+            "untrusted_content",
+        ),
+        (
+            "one parent, no chain, a level",
+            message(22, {}, signed, metadata=with_level("model_generated"), carries=False, signed=True),
+            "model_generated",
+        ),
+        (
+            "one parent, no chain, more than a ceiling",
+            message(23, {}, signed, metadata=with_level("platform_policy"), carries=False, signed=True),
+            "user_request",
+        ),
+        (
+            "two parents and no level",
+            message(24, {}, signed, metadata=signer, parents=(ANOTHER_PARENT,), signed=True),
+            "untrusted_content",
+        ),
+        (
+            "two parents and a level",
+            message(25, {}, signed, metadata=with_level("user_request"), parents=(ANOTHER_PARENT,), signed=True),
+            "user_request",
+        ),
+        (
+            "a level that there is not",
+            message(26, {}, metadata={"security": {"trust_level": "User_Request"}}, signed=True),
+            "untrusted_content",
+        ),
+        (
+            "what comes from outside",
+            message(27, {}, metadata={"message_type": "tool.result"}, signed=True),
+            "untrusted_content",
+        ),
+        (
+            "what rests on a lower level",
+            message(
+                28,
+                {},
+                message(29, {}, metadata={"security": {"trust_level": "untrusted_content"}}, signed=True),
+                metadata=with_level("user_request"),
+                signed=True,
+            ),
+            "untrusted_content",
+        ),
+    ):
+        yield {"name": name, "value": rfc8785.dumps(tree).decode(), "level": level}
 
 
 FOLDERS = [f"src/m{number}/**" for number in range(14)]
@@ -677,6 +758,7 @@ def vectors() -> Tree:
         "now": NOW,
         "messages": [parts_of(name, tree) for name, tree in made.items()],
         "tampered": list(tampered(made)),
+        "levels": list(levels(made)),
         "narrowing": [{"granted": granted, "asked": asked, "within": within} for granted, asked, within in NARROWING],
     }
 

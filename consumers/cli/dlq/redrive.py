@@ -81,7 +81,7 @@ def redrive(
     dry_run: bool,
     yes: bool,
     key_file: Path | None,
-    agent: str,
+    agent: str | None,
 ) -> int:
     """Send dead letters back, with their original bytes, to the group each of them died in and to no other.
 
@@ -91,7 +91,7 @@ def redrive(
     into the state of each letter.
 
     Where keys are configured, --extend of a type of high risk counts only with the order of somebody who may redrive:
-    give --agent and --key-file.
+    give --key-file.
 
     With --stop-after it sends few at first and waits until the group has been through them, so a worker of the group
     must be running.
@@ -109,6 +109,7 @@ def redrive(
     at work.
     """
     settings = session.settings(key_file=key_file)
+    acting = session.acting_agent(settings, agent)
     orders = RedriveOrders(force=force, extend_ms=round((extend or 0) * 1000))
     plan, selection = _plan(session, settings, selection, orders)
     if dry_run or not plan.meant:
@@ -133,7 +134,7 @@ def redrive(
             await prepare_journal(transport, settings)
             journal = Journal(transport, settings, clock, verb="redrive", why=why)
             run = Redrive(
-                transport, settings, clock, selection, orders, journal=journal, sealer=_sealer(settings, agent, clock)
+                transport, settings, clock, selection, orders, journal=journal, sealer=_sealer(settings, acting, clock)
             )
             with Progress(plan.meant, unit="sent", alone=True) as progress:
                 result = await run.run(

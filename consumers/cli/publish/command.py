@@ -32,7 +32,15 @@ from consumers.cli.io.printing import LineWriter
 from consumers.cli.io.progress import Progress
 from consumers.cli.publish.foreign_lines import ForeignFeed
 from consumers.cli.publish.json_lines import Feed, LineFeed
-from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.session import (
+    COMMAND_LINE,
+    CommandSession,
+    app_of,
+    app_option,
+    key_options,
+    registry_of,
+    with_session,
+)
 from producers.connection import Bus, connect
 from producers.outcomes import PublishUnknown, Receipt, Result
 from producers.sealing.options import Options
@@ -51,13 +59,7 @@ __all__ = ["publish"]
 @click.option(
     "--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data."
 )
-@click.option("--agent", type=TEXT_ID, default="cli@sealbus", show_default=True, help="Who sends.")
-@click.option(
-    "--key-file",
-    envvar="SEALBUS_KEY_FILE",
-    type=click.Path(path_type=Path),
-    help="The private key of --agent, or the folder of `sealbus keys new`.  [default: trust.key_file]",
-)
+@key_options
 @click.option("--to", type=TEXT_ID, help="The one agent that is to handle it; without it every subscribed group does.")
 @click.option("--role", type=TEXT_ID, help="The role that is to handle it.")
 @click.option("--key", type=TEXT_ID, help="Messages of one key stay in order.")
@@ -80,7 +82,7 @@ def publish(
     target: str | None,
     dialect: str | None,
     schema_version: str | None,
-    agent: str,
+    agent: str | None,
     key_file: Path | None,
     to: str | None,
     role: str | None,
@@ -114,11 +116,12 @@ def publish(
     """
     app = app_of(target)
     settings = session.settings(app, key_file=key_file)
+    acting = session.acting_agent(settings, agent)
     message_type, file = _what(what, dialect)
     _check_lifetime(ttl, delay, settings)
     if dialect is not None:
         fallback = Defaults(
-            sender=Agent(id=agent),
+            sender=Agent(id=acting),
             recipient=Agent(id=to, role=role) if to or role else None,
             conversation_id=conversation,
             task_id=task,
@@ -151,7 +154,7 @@ def publish(
         typed = schema_version is None
         return Feed(bus.publisher, kind, options, typed=typed, stream=file, ignore_unknown=ignore_unknown)
 
-    return _run(settings, agent, open_feed, timeout, message_type)
+    return _run(settings, acting, open_feed, timeout, message_type)
 
 
 def _what(given: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:
@@ -171,7 +174,7 @@ def _publish_foreign(
     async def open_feed(bus: Bus) -> LineFeed:
         return ForeignFeed(bus.publisher, dialect_of(dialect), defaults, file)
 
-    return _run(settings, defaults.sender or "cli@sealbus", open_feed, timeout_s, f"messages of dialect {dialect}")
+    return _run(settings, defaults.sender or COMMAND_LINE, open_feed, timeout_s, f"messages of dialect {dialect}")
 
 
 def _run(
@@ -288,5 +291,5 @@ class _Tally:
         self.rejected += 1
         cause = result.__cause__
         self._for_good += not (isinstance(cause, BusError) and cause.retriable)
-        pointer = getattr(cause, "pointer", "")
-        return {"outcome": "rejected", "line": line, **({"pointer": pointer} if pointer else {}), "error": str(result)}
+        why = {name: found for name in ("reason", "pointer") if (found := getattr(cause, name, ""))}
+        return {"outcome": "rejected", "line": line, **why, "error": str(result)}

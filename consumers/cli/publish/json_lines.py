@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from bus.errors import ContractError
+from bus.errors import ContractError, SigningError
 from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from bus.protocol import canonical
@@ -69,7 +69,7 @@ class LineFeed:
                 if line.content is None:
                     raise ContractError("the line is longer than any message may be", "/data", "oversized")
                 item = self.item(line.number, line.content)
-            except ContractError as error:
+            except (ContractError, SigningError) as error:
                 yield PublishRejected(str(error), error)
             else:
                 yield item

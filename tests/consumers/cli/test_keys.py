@@ -10,15 +10,17 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
 import pytest
 
+from bus.protocol.timestamps import format_ms
 from bus.trust.key_directory import parse_keys
 from bus.trust.key_folder import KeyFolder
-from bus.trust.private_keys import new_private_key, read_private_key
+from bus.trust.private_keys import new_private_key, pem_of, read_private_key
 from tests.keyrings import jwks_of, key_of, write_keys
 
 
@@ -455,7 +457,10 @@ def test_publish_signs_with_a_key_file_and_verify_and_tail_believe_it(folder: An
 )
 def test_verify_and_tail_name_the_reason(folder: Any, how: str, reason: str) -> None:
     write_keys(Path("keys"), "planner@svc", "eve@svc")
-    options = {"unsigned": (), "other": ("--key-file", "keys/eve.pem")}.get(how, ("--key-file", "keys/planner.pem"))
+    # What lies beside no JWKS is whoever's it says it is.
+    Path("away").mkdir(mode=0o700)
+    Path("keys/eve.pem").rename("away/eve.pem")
+    options = {"unsigned": (), "other": ("--key-file", "away/eve.pem")}.get(how, ("--key-file", "keys/planner.pem"))
     Path("message.json").write_bytes(published(folder, *options))
     if how == "unknown":
         Path("keys/jwks.json").write_bytes(jwks_of("eve@svc"))
@@ -467,6 +472,116 @@ def test_verify_and_tail_name_the_reason(folder: Any, how: str, reason: str) -> 
     tailed = folder.call("tail", "job.run", "--all", "--verify", "--jwks", "keys/jwks.json")
     assert tailed.exit_code == 1
     assert f"0 good, 1 bad (1 {reason})" in tailed.stderr
+
+
+def test_without_an_agent_it_is_whom_the_key_speaks_for(folder: Any) -> None:
+    (made,) = keys(folder, "new", "planner@svc")
+    for trusted in ({}, {"SEALBUS_TRUST__KEYS": "keys/jwks.json"}):
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in trusted.items():
+                patch.setenv(name, value)
+            sent = folder.call(
+                "publish", "job.run", "--app", "agents:app", "--key-file", made["private"], stdin='{"number":7}'
+            )
+        assert sent.exit_code == 0, sent.stderr
+        record = folder.objects(folder.call("tail", "job.run", "-n", "1", "--output", "json").stdout)[-1]
+        assert record["value"]["metadata"]["sender"]["id"] == "planner@svc"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--agent", "eve@svc", "--key-file", "keys/planner.pem"), "signs for planner@svc, not for eve@svc"),
+        (("--key-file", "away.pem"), "name its agent with --agent"),
+        (("--key-file", "keys/both.pem"), "signs for a@svc, b@svc: say with --agent who acts"),
+    ],
+)
+def test_an_agent_and_a_key_that_do_not_fit_are_refused_before_anything_is_sent(
+    folder: Any, options: tuple[str, ...], said: str
+) -> None:
+    write_keys(Path("keys"), "planner@svc")
+    listed = (
+        json.loads(jwks_of("planner@svc"))["keys"] + json.loads(jwks_of("both", principals=["a@svc", "b@svc"]))["keys"]
+    )
+    Path("keys/jwks.json").write_text(json.dumps({"keys": listed}))
+    for name, path in (("both", "keys/both.pem"), ("away", "away.pem")):
+        Path(path).write_bytes(pem_of(key_of(name)))
+        Path(path).chmod(0o600)
+    for words in (
+        ("publish", "job.run", "--app", "agents:app"),
+        ("approvals", "approve", "0123"),
+        ("approvals", "reject", "0123", "--reason", "no"),
+        ("dlq", "redrive", "--yes"),
+        ("ask", "helper@svc", "help"),
+        ("console",),
+    ):
+        result = folder.call(*words, *options, stdin='{"number":7}')
+        assert result.exit_code == 78, (words, result.output, result.stderr)
+        assert said in result.stderr
+    assert not list(folder.path.glob("*.db"))
+
+
+@pytest.mark.parametrize(
+    ("members", "reason", "said"),
+    [
+        (
+            {"not_after": "2026-01-01T00:00:00Z"},
+            "key_expired",
+            "ended at 2026-01-01T00:00:00.000Z: `sealbus keys rotate",
+        ),
+        ({"not_before": "2999-01-01T00:00:00Z"}, "key_expired", "is not valid before 2999-01-01T00:00:00.000Z"),
+        ({"revoked_at": "2026-01-01T00:00:00Z"}, "key_revoked", "was revoked at"),
+        ({"types": ["other.*"]}, "unauthorized", "may not sign job.run (its types: other.*)"),
+        ({"namespaces": ["elsewhere"]}, "sender_mismatch", "signs in elsewhere, not in agents"),
+    ],
+)
+def test_what_a_key_may_not_sign_is_rejected_line_by_line(
+    folder: Any, monkeypatch: pytest.MonkeyPatch, members: dict[str, Any], reason: str, said: str
+) -> None:
+    write_keys(Path("keys"), "planner@svc")
+    Path("keys/jwks.json").write_bytes(jwks_of("planner@svc", **members))
+    monkeypatch.setenv("SEALBUS_TRUST__KEYS", "keys/jwks.json")
+    sent = folder.call(
+        "publish",
+        "job.run",
+        "--app",
+        "agents:app",
+        "--key-file",
+        "keys/planner.pem",
+        stdin='{"number":7}\n{"number":8}',
+    )
+    assert sent.exit_code == 1
+    answers = folder.objects(sent.stdout)
+    assert [answer.get("reason") for answer in answers] == [reason, reason]
+    assert all(said in json.dumps(answer) for answer in answers)
+    assert folder.objects(folder.call("tail", "job.run", "--all", "--output", "json").stdout) == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({}, True, "ok", "it signs"),
+        ({"not_after": "2026-01-01T00:00:00Z"}, True, "fault", "ended at 2026-01-01T00:00:00.000Z"),
+        ({"not_before": "2999-01-01T00:00:00Z"}, True, "fault", "is not valid before"),
+        ({"soon": True}, True, "hint", "then it signs nothing"),
+        ({"principals": ["eve@svc"]}, True, "fault", "the agent and its key do not fit"),
+        ({"soon": True}, False, "hint", "ends at"),
+        ({"not_after": "2026-01-01T00:00:00Z"}, False, "fault", "ended at"),
+    ],
+)
+def test_doctor_tells_of_the_key_with_which_an_app_signs(
+    folder: Any, monkeypatch: pytest.MonkeyPatch, case: tuple[dict[str, Any], bool, str, str]
+) -> None:
+    members, with_app, state, said = dict(case[0]), *case[1:]
+    write_keys(Path("keys"), "worker@svc")
+    if members.pop("soon", False):
+        members["not_after"] = format_ms(time.time_ns() // 1_000_000 + 10 * 86_400_000)
+    Path("keys/jwks.json").write_bytes(jwks_of("worker@svc", **members))
+    monkeypatch.setenv("SEALBUS_TRUST__KEYS", "keys/jwks.json")
+    monkeypatch.setenv("SEALBUS_TRUST__KEY_FILE", "keys/worker.pem")
+    result = folder.call("doctor", *(["agents:app"] if with_app else []), "--output", "json")
+    found = [line for line in folder.objects(result.stdout) if line["area"] == "keys" and said in json.dumps(line)]
+    assert [line["state"] for line in found] == [state], result.stdout
 
 
 def test_keys_that_cannot_be_used_stop_the_verb(folder: Any) -> None:

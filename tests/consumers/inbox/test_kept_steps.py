@@ -5,9 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from bus.clock import SystemClock
+from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
+from bus.transports import open_transport
+from bus.vocabulary.task import TaskRequest
 from consumers.inbox.base import AlreadyDone
+from consumers.sagas import schema
 from consumers.sagas.process import Ids, Process
 from consumers.sagas.store import NewWait, ProcessChange, ProcessStore
+from producers.connection import make_publisher
+from producers.sealing.options import Draft
 from tests.consumers.inbox.stores import OUTPUTS, Store, claim, claimed, key
 
 
@@ -168,3 +175,40 @@ async def test_open_processes_and_overdue_waits_are_counted(store: Store) -> Non
     assert await rows.processes(saga="buying", status="finished") == []
     assert len(await rows.waits()) == 1
     assert await rows.waits(overdue_ms=60_000) == []
+
+
+async def test_rows_of_the_first_version_get_owners_and_are_found_by_them(store: Store) -> None:
+    inbox = await store.open("a")
+    transport, settings = open_transport("memory://"), load(flags={}, env={}, file=None).settings
+    publisher = make_publisher(transport, settings, "buyer@svc", clock=SystemClock(), metrics=Metrics())
+    draft = Draft(payload=TaskRequest(goal="x"), to="shop@svc", task_id="t-1")
+    opener = publisher.sealer.seal(draft, topic="agents.task.request").record.value
+    await publisher.close()
+    await transport.close()
+    transaction = await inbox.begin()
+    for statement in schema._TABLES:
+        await transaction.execute(statement.format(bytes="bytea" if inbox.dialect == "postgres" else "BLOB"))
+    await transaction.execute("INSERT INTO sealbus_schema (part, version) VALUES ('processes', 1)")
+    await transaction.execute(
+        "INSERT INTO sealbus_processes VALUES ($1, 'agents', 'researchers', 'buying', 'one', 1, 'open', '1.0.0', $2, "
+        "$3, 'user_request', 0, 0, 0)",
+        b"old",
+        b"{}",
+        opener,
+    )
+    await transaction.execute(
+        "INSERT INTO sealbus_waits (id, process, name, namespace, grp, many, due_ms, nudge_ms) VALUES ('w', $1, "
+        "'ripe', 'agents', 'researchers', false, 0, 0)",
+        b"old",
+    )
+    await transaction.commit()
+    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store._clock or SystemClock())
+    await rows.open()
+    found = await rows.find(rows.ids.process("buying", "buyer@svc", "one"))
+    assert found is not None
+    assert (found.owner, found.sender, found.task_id) == ("buyer@svc", "buyer@svc", "t-1")
+    assert [wait.name for wait in await rows.waits_of(found.id)] == ["ripe"]
+    assert [each.id for each in await rows.of_task("t-1", "buyer@svc")] == [found.id]
+    before = rows.ids.timer(found.id, "ripe", 1)
+    await rows.open()
+    assert rows.ids.timer(found.id, "ripe", 1) == before
