@@ -37,6 +37,7 @@ Health: TypeAlias = Literal["healthy", "unhealthy", "gone"]
 
 FORGET_AFTER: Final = 10.0
 """An instance that is silent for so many times `healthy_s` is forgotten."""
+_AT_A_STEP: Final = 64
 _NEVER: Final = float("-inf")
 _ALWAYS: Final = float("inf")
 _carded: Final = attrgetter("carded_ms")
@@ -120,7 +121,18 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class _Agent:
     """The instances of one agent, the longest silent first, and its entry as long as that is true."""
 
-    __slots__ = ("card", "card_bytes", "claimed", "entry", "granted", "heard_s", "instances", "types", "until_s")
+    __slots__ = (
+        "card",
+        "card_bytes",
+        "claimed",
+        "entry",
+        "granted",
+        "heard_s",
+        "instances",
+        "stamped_s",
+        "types",
+        "until_s",
+    )
 
     def __init__(self) -> None:
         self.instances: OrderedDict[str, Instance] = OrderedDict()
@@ -133,6 +145,8 @@ class _Agent:
         self.claimed: tuple[str, ...] = ()
         self.types: frozenset[str] = frozenset()
         self.heard_s: float | None = None
+        self.stamped_s = _NEVER
+        """At what time the entry says how long ago it was heard."""
         self.until_s = _NEVER
         """Until when the entry is true, if nothing is heard."""
 
@@ -237,7 +251,7 @@ class Presence:
     def entry(self, agent_id: str, now_s: float) -> AgentEntry | None:
         """Return what is known about an agent now."""
         agent = self._agents.get(agent_id)
-        return None if agent is None else _at(agent, self._entry(agent_id, agent, now_s), now_s)
+        return None if agent is None else _at(agent, self._entry(agent_id, agent, now_s), now_s, 0.0)
 
     def found(
         self,
@@ -252,9 +266,10 @@ class Presence:
     ) -> list[AgentEntry]:
         """Return the agents with all that is asked for, by their ids; *healthy* None: whatever they are.
 
-        *late_s* is how late a silence may show: what has ended since then is left for `renewed`.
+        *late_s* is how late a silence may show: what has ended since then is left for `renewed`. How long ago somebody
+        was heard is at most twice as old.
         """
-        found, since_s = list[AgentEntry](), now_s - late_s
+        found, since_s, stamped_s = list[AgentEntry](), now_s - late_s, now_s - 2 * late_s
         for agent_id in self._names:
             agent = self._agents[agent_id]
             entry = agent.entry
@@ -270,22 +285,23 @@ class Presence:
                 capability in entry.capabilities or (claimed and capability in entry.claimed)
             ):
                 continue
-            found.append(_at(agent, entry, now_s))
+            found.append(entry if agent.stamped_s >= stamped_s else _at(agent, entry, now_s, late_s))
         return found
 
     def renewed(self, now_s: float) -> Iterator[None]:
-        """Bring every entry up to date, one at each step, so that nobody who asks has to wait for all of them."""
-        for agent_id in list(self._names):
+        """Bring every entry up to date, some at each step, so that nobody who asks has to wait for all of them."""
+        for number, agent_id in enumerate(list(self._names)):
             agent = self._agents.get(agent_id)
-            if agent is not None and now_s > agent.until_s:
-                self._entry(agent_id, agent, now_s)
+            if agent is not None:
+                _at(agent, self._entry(agent_id, agent, now_s), now_s, 0.0)
+            if number % _AT_A_STEP == 0:
                 yield
 
     # Its parts.
 
     def _entry(self, agent_id: str, agent: _Agent, now_s: float) -> AgentEntry:
         if agent.entry is None or now_s > agent.until_s:
-            agent.entry = self._made(agent_id, agent, now_s)
+            agent.entry, agent.stamped_s = self._made(agent_id, agent, now_s), _NEVER
         return agent.entry
 
     def _made(self, agent_id: str, agent: _Agent, now_s: float) -> AgentEntry:
@@ -392,13 +408,18 @@ class Presence:
             del self._names[bisect_left(self._names, agent_id)]
 
 
-def _at(agent: _Agent, entry: AgentEntry, now_s: float) -> AgentEntry:
-    """Return *entry* with how long ago the agent was heard. A copy costs a quarter of `replace`; there may be many."""
-    if agent.heard_s is None:
+def _at(agent: _Agent, entry: AgentEntry, now_s: float, late_s: float) -> AgentEntry:
+    """Return *entry* with how long ago the agent was heard, at most *late_s* before *now_s*.
+
+    A copy costs a quarter of `replace`, and there may be very many.
+    """
+    if agent.stamped_s == now_s or agent.stamped_s >= now_s - late_s:
         return entry
-    copied = copy(entry)
-    msgspec.structs.force_setattr(copied, "heard_s_ago", now_s - agent.heard_s)
-    return copied
+    agent.stamped_s = now_s
+    if agent.heard_s is not None:
+        agent.entry = entry = copy(entry)
+        msgspec.structs.force_setattr(entry, "heard_s_ago", now_s - agent.heard_s)
+    return entry
 
 
 def _types_of(card: AgentCard | None) -> tuple[str, ...]:
