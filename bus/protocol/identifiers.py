@@ -46,7 +46,7 @@ _VERSION = re.compile(rf"{_DIGITS}\.{_DIGITS}\.{_DIGITS}\Z")
 _PROTOCOL = re.compile(rf"sealbus/1(?:\.{_DIGITS})?\Z")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _REPLY = re.compile(rf"({_SEGMENT})\.(?:_reply\.[a-z0-9-]{{1,64}}-[0-9a-f]{{8}}|_mail\.({_SEGMENT}))\Z")
-_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z", re.IGNORECASE | re.ASCII)
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*\Z")
 # Categories Cc, Cf, Zl and Zp of Unicode 16, written out: the verdict must not depend on the interpreter's Unicode

@@ -56,7 +56,7 @@ def explain(session: CommandSession, *, message_id: str, whole_log: bool, target
         letters = [read_dead_letter(copy.record) for copy in dead]
         limits = {"namespace": settings.bus.namespace, "max_message_bytes": settings.publish.max_message_bytes}
         judged = [(each, states.get(each.place), examine(each, registry, **limits)) for each in letters]  # type: ignore[arg-type]
-        answer = explained(message_id, copies, judged, groups=found.groups, until=found.until)
+        answer = explained(message_id, copies, judged, groups=found.known_groups, until=found.until)
         if session.as_json:
             print_json(msgspec.to_builtins(answer))
             return 0
@@ -137,6 +137,8 @@ async def _found(
             )
     if found.audit_error:
         click.echo(f"hint: {printable(found.audit_error)}; this is what the log has", err=True)
+    if found.groups_error:
+        click.echo(f"hint: what groups made of it is not known: {printable(found.groups_error)}", err=True)
     if not found.audited and not any(copy.message_id == message_id for copy in found.search.copies):
         raise click.BadParameter(
             f"there is no message {message_id} in namespace {settings.bus.namespace}: "

@@ -428,7 +428,7 @@ async def message(request: _Request) -> Response[str]:
         "message.html",
         id=identity,
         places=[copy.place for copy in own],
-        told=explain(identity, copies, judged, groups=found.groups, until=found.until),
+        told=explain(identity, copies, judged, groups=found.known_groups, until=found.until),
         facts={key: masked(value) for key, value in facts.items() if value is not None},
         lines=[] if sealed is None else _lines(masked(msgspec.json.decode(sealed.data)), ""),
         conversation="" if sealed is None else sealed.metadata.conversation_id,

@@ -51,13 +51,13 @@ def explain(
     copies: Sequence[StoredCopy],
     letters: Sequence[tuple[DeadLetter, LetterState | None, Diagnosis]],
     *,
-    groups: tuple[GroupVerdict, ...] = (),
+    groups: tuple[GroupVerdict, ...] | None = None,
     until: str = "",
 ) -> Explanation:
     """Return what became of *message_id*.
 
     *copies* are the records of it, and of what it has caused; *letters* those in which it died; *groups* what each
-    group has made of it, as far as letters were looked at, up to *until*.
+    group has made of it, None where that is not known, as far as letters were looked at, up to *until*.
     """
     own = [copy for copy in copies if copy.message_id == message_id]
     answers = [copy for copy in copies if copy.causation_id == message_id and copy.kind in ORIGINALS]
@@ -70,12 +70,12 @@ def explain(
         state = "answered" if answers else "retried" if retried else "sent"
         sentences += [_answered(copy) for copy in answers[:3]]
         sentences += _of_groups(groups, until)
-        return Explanation(message_id=message_id, state=state, text=" ".join(sentences), groups=groups)
+        return Explanation(message_id=message_id, state=state, text=" ".join(sentences), groups=groups or ())
     letter, known, finding = max(letters, key=lambda each: each[0].failed_ms)
     sentences.append(_died(letter, finding))
     state = state_of(letter, known)
     sentences.append("The letter is open." if state == "open" else f"Its letter is {state}.")
-    sentences += _of_groups([each for each in groups if each.state != "dead"], until)
+    sentences += _of_groups([each for each in groups or () if each.state != "dead"] or None, until)
     passes, cure = CURES.get(letter.reason, ("", ""))
     metadata = None if letter.message is None else letter.message.metadata
     return Explanation(
@@ -90,11 +90,13 @@ def explain(
             conversation="" if metadata is None else metadata.conversation_id,
         ),
         place=letter.place,
-        groups=groups,
+        groups=groups or (),
     )
 
 
-def _of_groups(groups: Sequence[GroupVerdict], until: str) -> list[str]:
+def _of_groups(groups: Sequence[GroupVerdict] | None, until: str) -> list[str]:
+    if groups is None:
+        return []
     reading = [each for each in groups if each.state != "not subscribed"]
     others = [each.group for each in groups if each.state == "not subscribed"]
     told = [f"Group {sentence}." for sentence in told_of(reading, until=until)]

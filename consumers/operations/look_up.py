@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from bus.errors import BusError
+from bus.errors import BusError, NotPermittedError
 from bus.protocol.identifiers import uuid7_ms
 from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
@@ -37,11 +37,18 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
 
     search: Search
     groups: tuple[GroupVerdict, ...] = ()
+    groups_error: str = ""
+    """Why it is not known what the groups made of it."""
     states: dict[str, LetterState] = {}
     audited: Sequence[AuditRecord] = ()
     """Its rows in the audit."""
     audit_error: str = ""
     """Why the audit was not asked, though there is one."""
+
+    @property
+    def known_groups(self) -> tuple[GroupVerdict, ...] | None:
+        """What each group made of it; None where that is not known."""
+        return None if self.groups_error else self.groups
 
     @property
     def until(self) -> str:
@@ -94,14 +101,21 @@ async def look_up(
     )
     own = [copy for copy in search.copies if copy.message_id == message_id]
     states = await load_states(transport, namespace) if any(copy.kind == "dlq" for copy in own) else {}
-    groups = (
-        group_verdicts(
-            message_id, search.copies, await NamespaceGroups(transport.admin, namespace).infos(), states=states
-        )
-        if own
-        else ()
+    groups, error = tuple[GroupVerdict, ...](), ""
+    if own:
+        try:
+            infos = await NamespaceGroups(transport.admin, namespace).infos()
+            groups = group_verdicts(message_id, search.copies, infos, states=states)
+        except NotPermittedError as refused:
+            error = str(refused)
+    return LookUp(
+        search=search,
+        groups=groups,
+        groups_error=error,
+        states=states,
+        audited=audited.rows,
+        audit_error=audited.error,
     )
-    return LookUp(search=search, groups=groups, states=states, audited=audited.rows, audit_error=audited.error)
 
 
 async def trace_up(

@@ -54,6 +54,7 @@ FIRES: dict[str, AlertCase] = {
     "SealbusRecordsLost": AlertCase({'sealbus_group_lost_partitions{group="shop"}': "1x12 0x12"}),
     "SealbusLag": AlertCase({'sealbus_lag_seconds{group="shop",topic="t"}': "400x12 0x12"}),
     "SealbusAgentUnhealthy": AlertCase({'sealbus_agents{health="unhealthy"}': "1x12 0x12"}),
+    "SealbusDirectoryFull": AlertCase({"sealbus_directory_dropped_total": "0+9x12 108x120"}, clears="30m"),
     "SealbusApprovalOpen": AlertCase({"sealbus_open_approvals": "1x12 0x12"}),
     "SealbusApprovalOld": AlertCase(
         {"sealbus_open_approvals": "1x260 0x60", "sealbus_approval_oldest_timestamp_seconds": "0x400"},
@@ -70,6 +71,7 @@ FIRES: dict[str, AlertCase] = {
     "SealbusPublishFails": AlertCase({'sealbus_published_total{type="a.b",outcome="unknown"}': "0+5x12 60x12"}),
     "SealbusAuditBlind": AlertCase({"sealbus_audit_up": "0x12 1x12"}),
     "SealbusAuditBehind": AlertCase({"sealbus_audit_behind_records": "20000x20 0x4"}, fires="4m"),
+    "SealbusAuditUnstorable": AlertCase({"sealbus_audit_unstorable_total": "0+1x12 12x120"}, clears="30m"),
     "SealbusErrorBudget": AlertCase(
         {
             'sealbus_settled_total{group="shop",outcome="dead"}': "0+9x20 180x200",
