@@ -62,6 +62,8 @@ class DurableAppender:
         self._hold = hold
         self._retry_clock = retry_clock
         self._metrics = metrics
+        self.missing: set[str] = set()
+        """Topics that do not exist, and for which an output waits."""
         self._gone: OrderedDict[str, float] = OrderedDict()
         """Reply topics that were missing or forbidden, with the monotonic time until which they are not tried."""
 
@@ -174,6 +176,7 @@ class DurableAppender:
             await self.send([stub(delivery.record, letter, failure)], partition, otherwise=otherwise)
 
     def _show_missing(self, topic: str, is_missing: bool) -> None:
+        (self.missing.add if is_missing else self.missing.discard)(topic)
         self._metrics.missing_topics.labels(self._group, topic).set(int(is_missing))
 
     def _has_no_place(self, record: NewRecord) -> bool:
