@@ -18,13 +18,15 @@ from bus import gates
 from bus.errors import ContractError
 from bus.protocol import proof_chain as proof
 from bus.protocol import sealing
-from bus.protocol.envelope import Metadata, Routing, Statement, Verification
+from bus.protocol.envelope import Agent, Metadata, Routing, Statement, Verification
 from bus.protocol.reasons import GATES, gate_of
 from bus.protocol.signatures import Signature, parse_signature, sign, signing_input
 from bus.protocol.timestamps import parse_ms
 from bus.transports.base import Record
 from bus.trust.authority import exceeding_member
 from bus.trust.effective_labels import LabelRules, effective_labels
+from bus.trust.key_directory import parse_keys
+from bus.vocabulary import BUILT_IN
 from tests.vectors import make_vectors
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "envelopes.json").read_text())
@@ -270,3 +272,43 @@ def test_a_message_has_its_effective_level(vector: dict[str, Any]) -> None:
     message = sealing.parse(vector["value"].encode())
     sealing.check_integrity(message)
     assert effective_labels(message, LabelRules(has_keys=True)).level == vector["level"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["keys"], ids=lambda vector: f"{vector['limits']} {vector['appended']}"[:80])
+def test_a_key_is_good_at_its_times_and_for_its_agents(vector: dict[str, Any]) -> None:
+    jwk = {"kty": "oct", "alg": KEY["alg"], "kid": KEY["kid"], "principals": KEY["principals"], **vector["limits"]}
+    jwk["k"] = base64.urlsafe_b64encode(SECRET).rstrip(b"=").decode()
+    directory = parse_keys({"keys": json.dumps({"keys": [jwk]}).encode()}, domain="closed")
+    message = sealing.parse(MESSAGES[vector["of"]]["value"].encode())
+    signature = parse_signature(message.verification.signature or "")
+    assert signature is not None
+    now_ms, append_ms = parse_ms(vector["now"]), parse_ms(vector["appended"] or "")
+    text = proof.encode_statement(message.statement)
+    assert (
+        directory.judge(signature, message.statement, text, now_ms=now_ms or 0, append_ms=append_ms) == vector["reason"]
+    )
+
+
+@pytest.mark.parametrize("vector", VECTORS["older"], ids=lambda vector: f"{vector['type']} {vector['data']}"[:80])
+def test_data_of_an_older_version_are_judged_by_its_schema_and_upcast(vector: dict[str, Any]) -> None:
+    kind = BUILT_IN.get(vector["type"])
+    assert kind is not None
+    metadata = Metadata(
+        protocol="sealbus/1",
+        namespace="agents",
+        message_id="m",
+        message_type=vector["type"],
+        schema_version=vector["version"],
+        timestamp="2026-01-01T00:00:00.000Z",
+        sender=Agent(id="a@svc"),
+        conversation_id="c",
+        hops=0,
+    )
+    routing = Routing(expires_at="2026-01-01T01:00:00.000Z")
+    message = sealing.seal(rfc8785.dumps(vector["data"]), metadata, routing)
+    if vector["reason"] is None:
+        assert kind.open(message) == kind.decode(rfc8785.dumps(vector["upcast"]))
+        return
+    with pytest.raises(ContractError) as caught:
+        kind.open(message)
+    assert (caught.value.reason, caught.value.pointer) == (vector["reason"], vector["pointer"])

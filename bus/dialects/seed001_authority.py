@@ -143,7 +143,7 @@ def read_authority(source: Source | None, notes: Notes, handoff: HandoffFlags = 
     try:
         check_authority(msgspec.to_builtins(authority), "/authority")
     except ContractError as error:
-        raise DialectError("/authority", error.text, "an authority of at most 1 KiB") from None
+        raise DialectError(error.pointer, error.text, "an authority as the envelope takes it") from None
     return authority
 
 

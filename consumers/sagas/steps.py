@@ -178,31 +178,38 @@ class StepRunner:
             except _Early:
                 return self._early.outcome_of(delivery)
             except NewerCode:
-                self._counted.labels(self._group, "other", "early").inc()
-                return wait_in_tiers(delivery, self._tiers, self._left_s(delivery))
+                return self._waits(delivery, "early")
             except ContractError as error:
                 return refused(error.with_traceback(None))
             if not isinstance(events, Sequence):
                 return events
             if self._opens_too_many(events, delivery):
-                self._counted.labels(self._group, "other", "crowded").inc()
-                return wait_in_tiers(delivery, self._tiers, self._left_s(delivery))
+                return self._waits(delivery, "crowded")
             changes: list[ProcessChange] = []
             outputs: list[NewRecord] = []
-            for event in events:
-                change, sent = (
-                    (event.change, event.outputs)
-                    if isinstance(event, _Built)
-                    else await self._step(event, delivery, run)
-                )
-                changes.append(change)
-                outputs += sent
+            try:
+                for event in events:
+                    change, sent = (
+                        (event.change, event.outputs)
+                        if isinstance(event, _Built)
+                        else await self._step(event, delivery, run)
+                    )
+                    changes.append(change)
+                    outputs += sent
+            except NewerCode:
+                # Its state is of a later version.
+                return self._waits(delivery, "early")
             transaction = await begin()
             if await self.store.write(transaction, changes):
                 self._count(changes, "stepped")
                 return StepTaken(outputs)
             await transaction.rollback()
             self._count(changes, "conflict")
+
+    def _waits(self, delivery: Accepted, why: str) -> Outcome:
+        """Let *delivery* wait without an attempt, for other code or for room."""
+        self._counted.labels(self._group, "other", why).inc()
+        return wait_in_tiers(delivery, self._tiers, self._left_s(delivery))
 
     def _opens_too_many(self, events: Sequence[_Event | _Built], delivery: Accepted) -> bool:
         if not self.crowded or self._principal_of(delivery.message) not in self.crowded:

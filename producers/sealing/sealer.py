@@ -88,6 +88,16 @@ class Sealer:
             return None
         return self.keys.fault(self.origin.sender.id or "", self.origin.namespace, message_type)
 
+    def signer_for(self, agent_id: str, message_type: str) -> Signer | None:
+        """Return who signs what *agent_id* says of *message_type*, None where it is not this agent.
+
+        For what is sealed elsewhere. Raises KeyRefusedError.
+        """
+        if agent_id != self.origin.sender.id:
+            return None
+        self._check_key(message_type)
+        return self._signer
+
     def _check_key(self, message_type: str) -> None:
         if self.keys is not None:
             self.keys.check(self.origin.sender.id or "", self.origin.namespace, message_type)

@@ -129,6 +129,22 @@ async def test_an_ask_of_newer_code_is_left_alone_whatever_comes_of_it(answer: A
         assert await waits(bus) == []
 
 
+@pytest.mark.parametrize("answer", [Quote(cents=5), REFUSED, None], ids=["answered", "refused", "silent"])
+async def test_a_state_of_a_later_version_is_left_alone_whatever_comes(answer: Any) -> None:
+    async with shop().test() as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.settle()
+        await bus.database.execute("UPDATE sealbus_processes SET shape = '2.0.0'")
+        if answer is not None:
+            await told(bus, answer)
+        await bus.publish(Cancelled(order_id="1"), ttl_s=2 * DAY_S)
+        await bus.advance(2 * 3600)
+        assert (await waits(bus), notes(bus), bus.dead) == (["price", "remind"], [], [])
+        await bus.database.execute("UPDATE sealbus_processes SET shape = '1.0.0'")
+        await bus.advance(DAY_S)
+        assert await waits(bus) == []
+
+
 async def test_an_answer_that_this_code_does_not_take_waits_for_code_that_does() -> None:
     async with shop().test() as bus:
         await bus.publish(Order(order_id="1"))

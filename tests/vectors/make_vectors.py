@@ -684,6 +684,96 @@ def levels(made: dict[str, Tree]) -> Iterator[Tree]:
         yield {"name": name, "value": rfc8785.dumps(tree).decode(), "level": level}
 
 
+SEALED, END = "2026-01-01T00:00:05.000Z", "2026-01-01T00:00:04.999Z"
+LATER, MUCH_LATER, TOO_LATE = "2026-01-01T00:10:00.000Z", "2026-01-15T00:00:05.000Z", "2026-01-15T00:00:05.001Z"
+KEYS: list[tuple[Tree, str, str | None, str | None]] = [
+    # Further members of the key, the time of judging, that of appending, and the reason of the gate `authenticity`.
+    ({}, LATER, LATER, None),
+    ({"not_before": SEALED, "not_after": SEALED}, LATER, LATER, None),
+    ({"not_before": "2026-01-01T00:00:05.001Z"}, LATER, LATER, "key_expired"),
+    ({"not_after": END}, LATER, LATER, "key_expired"),
+    ({"not_after": SEALED}, MUCH_LATER, MUCH_LATER, None),
+    ({"not_after": SEALED}, TOO_LATE, TOO_LATE, "key_expired"),
+    ({"not_after": SEALED}, TOO_LATE, None, None),
+    ({"revoked_at": LATER}, "2026-01-01T00:09:59.999Z", SEALED, None),
+    ({"revoked_at": LATER}, LATER, SEALED, "key_revoked"),
+    ({"revoked_at": LATER, "not_after": END}, LATER, SEALED, "key_revoked"),
+    ({"namespaces": ["agents", "others"]}, LATER, LATER, None),
+    ({"namespaces": ["others"]}, LATER, LATER, "sender_mismatch"),
+    ({"principals": ["researcher@svc"]}, LATER, LATER, "sender_mismatch"),
+    ({"principals": []}, LATER, LATER, "sender_mismatch"),
+]
+
+REQUEST = {"action": "deploy", "reason": "why", "request_id": "r", "resource": {"id": "i", "type": "x"}}
+
+
+def approval(action: Tree, **members: Any) -> Tree:
+    """What an `approval.request` of the first version becomes."""
+    risk = {"risk_level": members.pop("risk_level", "medium")}
+    rest = {
+        "approval_id": "r",
+        "action": action,
+        "action_hash": digest(action),
+        "reason": "why",
+        "risk_assessment": risk,
+    }
+    return rest | members
+
+
+def remark(finding: str, *, blocking: bool) -> Tree:
+    return {"blocking": blocking, "category": "comment", "finding": finding, "severity": "low"}
+
+
+OLDER: list[tuple[str, Tree, str | None, Tree | None]] = [
+    # Type, data of version 1.0.0, the pointer where its schema refuses them, and what they become where it does not.
+    ("review.result", {"verdict": "approved"}, None, {"verdict": "approved"}),
+    (
+        "review.result",
+        {"comments": ["x", ""], "items": [{"finding": "y"}], "verdict": "changes_requested"},
+        None,
+        {"items": [remark("x", blocking=True)], "verdict": "changes_requested"},
+    ),
+    (
+        "review.result",
+        {"comments": ["x", "y"], "verdict": "needs_discussion"},
+        None,
+        {"items": [remark("x", blocking=False), remark("y", blocking=False)], "verdict": "needs_discussion"},
+    ),
+    ("review.result", {}, "/data/verdict", None),
+    ("review.result", {"comments": {"a": 1}, "verdict": "approved"}, "/data/comments", None),
+    ("review.result", {"comments": "abc", "verdict": "approved"}, "/data/comments", None),
+    ("review.result", {"comments": [1], "verdict": "approved"}, "/data/comments/0", None),
+    (
+        "approval.request",
+        REQUEST,
+        None,
+        approval({"description": "why", "resource": REQUEST["resource"], "type": "deploy"}),
+    ),
+    (
+        "approval.request",
+        REQUEST | {"action": "Deploy to production", "risk_level": "low", "timeout_seconds": 60},
+        None,
+        approval(
+            {
+                "description": "Deploy to production: why",
+                "resource": REQUEST["resource"],
+                "type": "deploy_to_production",
+            },
+            risk_level="low",
+            timeout_seconds=60,
+        ),
+    ),
+    (
+        "approval.request",
+        REQUEST | {"action": "7 of 9"},
+        None,
+        approval({"description": "7 of 9: why", "resource": REQUEST["resource"], "type": "action"}),
+    ),
+    ("approval.request", REQUEST | {"action": {"type": "deploy"}}, "/data/action", None),
+    ("approval.request", REQUEST | {"timeout_seconds": 0}, "/data/timeout_seconds", None),
+    ("approval.request", REQUEST | {"resource": "x"}, "/data/resource", None),
+]
+
 FOLDERS = [f"src/m{number}/**" for number in range(14)]
 NARROWING: list[tuple[list[str], list[str], bool]] = [
     # What a cause grants, what its effect asks for, and whether every text of the second is one of the first.
@@ -759,6 +849,21 @@ def vectors() -> Tree:
         "messages": [parts_of(name, tree) for name, tree in made.items()],
         "tampered": list(tampered(made)),
         "levels": list(levels(made)),
+        "keys": [
+            {"of": "signed", "limits": limits, "now": now, "appended": appended, "reason": reason}
+            for limits, now, appended, reason in KEYS
+        ],
+        "older": [
+            {
+                "type": kind,
+                "version": "1.0.0",
+                "data": data,
+                "reason": pointer and "schema_violation",
+                "pointer": pointer,
+            }
+            | {"upcast": upcast}
+            for kind, data, pointer, upcast in OLDER
+        ],
         "narrowing": [{"granted": granted, "asked": asked, "within": within} for granted, asked, within in NARROWING],
     }
 

@@ -154,7 +154,9 @@ def redrive(
 def _sealer(settings: Settings, agent: str, clock: Clock) -> Sealer | None:
     """Return who signs orders, where there is a key."""
     trust = open_trust(settings, agent, clock=clock)
-    return None if trust.signer is None else make_sealer(settings, agent, clock=clock, signer=trust.signer)
+    if trust.signer is None:
+        return None
+    return make_sealer(settings, agent, clock=clock, signer=trust.signer, verifier=trust.verifier)
 
 
 def _plan(

@@ -10,8 +10,11 @@ from typing import BinaryIO
 from bus.clock import SystemClock
 from bus.dialects import Defaults, Dialect
 from bus.dialects.sealing import seal_foreign
+from bus.errors import ContractError
+from bus.payloads.payload_types import raised_risk
 from bus.protocol.identifiers import Entropy, uuid7
 from bus.topics.names import message_topic
+from bus.vocabulary import BUILT_IN
 from consumers.cli.publish.json_lines import LineFeed
 from producers.publisher import Publisher
 from producers.sealing.sealed_record import sealed_as
@@ -31,14 +34,23 @@ class ForeignFeed(LineFeed):
         self._entropy = Entropy()
 
     def item(self, number: int, content: bytes) -> Item:  # noqa: ARG002 - a line says all by itself
-        """Return the message in a line, sealed now. Raises ContractError."""
-        now_ms = self._clock.now_ms()
-        namespace = self._publisher.sealer.origin.namespace
+        """Return the message in a line, sealed now. Raises ContractError, KeyRefusedError."""
+        now_ms, sealer = self._clock.now_ms(), self._publisher.sealer
+        namespace = sealer.origin.namespace
+        foreign = self._dialect.decode(content, defaults=self._defaults)
+        sender = foreign.claims.sender or self._defaults.sender
+        signer = None if sender is None else sealer.signer_for(sender.id or "", foreign.type)
         message = seal_foreign(
-            self._dialect.decode(content, defaults=self._defaults),
+            foreign,
             namespace=namespace,
             sender=self._defaults.sender,
             now_ms=now_ms,
             message_id=uuid7(now_ms, self._entropy(10)),
+            signer=signer,
         )
+        risk = raised_risk(BUILT_IN.get(message.message_type), sealer.origin.high_risk)
+        if sealer.proves and risk != "low" and message.verification.signature is None:
+            who = message.metadata.sender.id
+            text = f"{who} is not {sealer.origin.sender.id}, whose key this is: nobody would believe it unsigned"
+            raise ContractError(text, "/verification/signature", "signature_missing")
         return sealed_as(message, message_topic(namespace, message.message_type))

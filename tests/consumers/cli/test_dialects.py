@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from bus.protocol import sealing
 from consumers.cli import main
+from tests.keyrings import write_keys
 
 TASK: dict[str, Any] = {
     "message_id": "msg_1_a",
@@ -148,6 +149,22 @@ class TestOnTheLog:
         assert {**shown, "timestamp": 0, "routing": 0} == {**task, "timestamp": 0, "routing": 0}
         event = json.loads(sealbus("tail", "task.request", "--dialect", "cloudevents", "--bus", bus).stdout)
         assert event["data"]["inputs"] == {"files": ["a.py"]}
+
+    def test_with_a_key_foreign_messages_of_its_agent_are_signed_and_others_refused(
+        self, bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keys = write_keys(tmp_path / "keys", "planner@svc")
+        monkeypatch.setenv("SEALBUS_TRUST__KEYS", str(keys))
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        own = {**TASK, "timestamp": now, "sender": {**TASK["sender"], "agent_id": "planner@svc"}}
+        other = {**own, "message_id": "msg_2", "sender": {**TASK["sender"], "agent_id": "eve@svc"}}
+        words = ("publish", "--dialect", "004", "--bus", bus, "--key-file", str(keys.parent / "planner.pem"))
+        done = sealbus(*words, stdin=lines(own, other))
+        assert done.exit_code == 1
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [answer.get("reason") for answer in answers] == [None, "signature_missing"]
+        tailed = sealbus("tail", "task.request", "--all", "--verify", "--jwks", str(keys), "--bus", bus)
+        assert "1 good, 0 bad" in tailed.stderr
 
     def test_what_has_expired_is_not_published(self, bus: str) -> None:
         past = (datetime.now(UTC) - timedelta(hours=1)).isoformat().replace("+00:00", "Z")
