@@ -74,6 +74,10 @@ class Instance(msgspec.Struct, kw_only=True, gc=False):
     card: AgentCard | None = None
     types: frozenset[str] = frozenset()
     """Which it takes, by its card."""
+    topic_types: tuple[str, ...] = ()
+    """Whose topics it reads or appends to, by its card."""
+    missing: tuple[str, ...] = ()
+    """Topics that do not exist, and for which an output of it waits, by its card."""
     card_bytes: int = 0
     carded_ms: int = -1
     heard_s: float | None = None
@@ -201,6 +205,8 @@ class Presence:
         self._card_bytes += more
         instance.card, instance.card_bytes, instance.carded_ms = card, size, sealed_ms
         instance.types = frozenset([each.partition("@")[0] for each in card.accepts])
+        instance.topic_types = _listed(card, "types", is_message_type)
+        instance.missing = _listed(card, "missing", _is_topic)
         self._said(agent_id, session, instance, at_s)
 
     def heard(
@@ -349,8 +355,8 @@ class Presence:
             accepts=tuple([() if each.card is None else each.card.accepts for each in well]),
             roles=() if card is None else card.roles,
             active_tasks=sum([each.active_tasks or 0 for each in well]) if well else None,
-            types=tuple(sorted({name for each in well for name in _listed(each.card, "types", is_message_type)})),
-            missing=tuple(sorted({name for each in well for name in _listed(each.card, "missing", _is_topic)})),
+            types=_united([each.topic_types for each in well]),
+            missing=_united([each.missing for each in well]),
             unwell=unwell,
         )
 
@@ -424,6 +430,11 @@ def _at(agent: _Agent, entry: AgentEntry, now_s: float, late_s: float) -> AgentE
         agent.entry = entry = copy(entry)
         msgspec.structs.force_setattr(entry, "heard_s_ago", now_s - agent.heard_s)
     return entry
+
+
+def _united(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the texts of all *lists*, each once, sorted; instances of one agent mostly say the same."""
+    return tuple(sorted({each for listed in set(lists) for each in listed}))
 
 
 def _listed(card: AgentCard | None, name: str, is_legal: Callable[[str], bool]) -> tuple[str, ...]:
