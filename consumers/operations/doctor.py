@@ -213,10 +213,12 @@ async def check_clock(transport: Transport, survey: Survey, settings: Settings, 
 def of_cards(agents: Sequence[AgentEntry], existing: Collection[str], namespace: str) -> Iterator[CheckResult]:
     """Judge whether the topics exist that running *agents* say they read or append to."""
     for agent in agents:
-        missing = [topic for name in agent.types if (topic := message_topic(namespace, name)) not in existing]
+        needed = [message_topic(namespace, name) for name in agent.types]
+        missing = [topic for topic in dict.fromkeys((*needed, *agent.missing)) if topic not in existing]
         if missing:
             text = f"{agent.agent_id} needs {', '.join(missing)}, and there is no such topic"
-            yield _fault("topics", text, "sealbus topics apply MODULE:APP, with the app of that agent")
+            cure = "name what it sends in App(types=[...]), then sealbus topics apply MODULE:APP with that app"
+            yield _fault("topics", text, cure)
 
 
 def of_survey(survey: Survey) -> Iterator[CheckResult]:

@@ -8,8 +8,7 @@ with an alarm. A dead letter that can never be stored becomes a stub. Outcomes a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -63,6 +62,8 @@ class DurableAppender:
         self._hold = hold
         self._retry_clock = retry_clock
         self._metrics = metrics
+        self.missing: set[str] = set()
+        """Topics that do not exist, and for which an output waits."""
         self._gone: OrderedDict[str, float] = OrderedDict()
         """Reply topics that were missing or forbidden, with the monotonic time until which they are not tried."""
 
@@ -87,7 +88,7 @@ class DurableAppender:
         be sent again, the last time with *at_last*. Raises GaveUpError, RecordTooLargeError.
         """
         waiting, undecided = [record for record in records if not self._has_no_place(record)], []
-        with _Patience(partition, self._clock, self._hold) as patience, self._missing() as missing:
+        with _Patience(partition, self._clock, self._hold, self._show_missing) as patience:
             while True:
                 waiting, error, placeless = await self._try(waiting) if waiting else ([], None, ())
                 undecided += self._without_a_place(placeless, at_last=at_last)
@@ -100,7 +101,7 @@ class DurableAppender:
                 if isinstance(error, TopicMissingError) and otherwise is not None:
                     waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
                     continue
-                missing(waiting[0].topic if isinstance(error, TopicMissingError) else None)
+                patience.waits_for(waiting[0].topic if isinstance(error, TopicMissingError) else "")
                 pause_s = patience.pause_s
                 _log.error(
                     "settlement.append_failed",
@@ -117,7 +118,7 @@ class DurableAppender:
         Raises GaveUpError, PublishRejected.
         """
         ends_s = self._clock.monotonic_s() + within_s
-        with _Patience(partition, self._clock, self._hold) as patience:
+        with _Patience(partition, self._clock, self._hold, self._show_missing) as patience:
             while True:
                 try:
                     return make()
@@ -174,23 +175,9 @@ class DurableAppender:
         except RecordTooLargeError:
             await self.send([stub(delivery.record, letter, failure)], partition, otherwise=otherwise)
 
-    @contextmanager
-    def _missing(self) -> Iterator[Callable[[str | None], None]]:
-        """Show, while it lasts, which topic an output waits for."""
-        shown: str | None = None
-
-        def show(topic: str | None) -> None:
-            nonlocal shown
-            if shown is not None and shown != topic:
-                self._metrics.missing_topics.labels(self._group, shown).set(0)
-            if topic is not None:
-                self._metrics.missing_topics.labels(self._group, topic).set(1)
-            shown = topic
-
-        try:
-            yield show
-        finally:
-            show(None)
+    def _show_missing(self, topic: str, is_missing: bool) -> None:
+        (self.missing.add if is_missing else self.missing.discard)(topic)
+        self._metrics.missing_topics.labels(self._group, topic).set(int(is_missing))
 
     def _has_no_place(self, record: NewRecord) -> bool:
         """Return whether the reply topic of *record* was missing a moment ago; the record is dropped then."""
@@ -251,9 +238,20 @@ class DurableAppender:
 
 
 class _Patience:
-    """Growing pauses between tries; holds *partition* from the first pause until the end."""
+    """Growing pauses between tries; holds *partition* from the first pause until the end.
 
-    def __init__(self, partition: Partition, clock: Clock, hold: Callable[[Partition, bool], None]) -> None:
+    *show* is told which missing topic it waits for, and when it waits for it no longer.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        clock: Clock,
+        hold: Callable[[Partition, bool], None],
+        show: Callable[[str, bool], None],
+    ) -> None:
+        self._show = show
+        self._missing = ""
         self._partition = partition
         self._clock = clock
         self._hold = hold
@@ -267,6 +265,15 @@ class _Patience:
     def __exit__(self, *exc_info: object) -> None:
         if self._held:
             self._hold(self._partition, False)
+            self.waits_for("")
+
+    def waits_for(self, topic: str) -> None:
+        """Show that it waits for *topic*, which is missing; "": for something else, or nothing."""
+        if self._missing and self._missing != topic:
+            self._show(self._missing, False)
+        if topic:
+            self._show(topic, True)
+        self._missing = topic
 
     async def wait(self) -> None:
         """Pause once. Raises GaveUpError when the partition has gone."""

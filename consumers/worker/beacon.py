@@ -10,7 +10,7 @@ import asyncio
 import math
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -35,6 +35,7 @@ _SPREAD: Final = 0.2
 _CARD_AGAIN_S: Final = 12 * 3_600.0
 """A card lives for a day, and is said again before."""
 _MOST_CAPABILITIES: Final = 50
+_MOST_MISSING: Final = 20
 _APPEND_S: Final = 5.0
 _GOODBYE_S: Final = 1.0
 _LOOK_S: Final = 1.0
@@ -50,6 +51,8 @@ class WorkProgress(msgspec.Struct, frozen=True):
     active_tasks: int
     is_stuck: bool = False
     """Whether a handler ignores its deadline, or offsets are not committed."""
+    missing: tuple[str, ...] = ()
+    """Topics that do not exist, and for which an output waits."""
 
 
 class Beacon:
@@ -96,18 +99,21 @@ class Beacon:
 
     async def _run(self) -> None:
         beat_s, healthy_s = self._settings.directory.beat_s, self._settings.directory.healthy_s
-        carded_s, heard_s = -_CARD_AGAIN_S, -math.inf
+        carded_s, heard_s, missing = -_CARD_AGAIN_S, -math.inf, tuple[str, ...]()
         while True:
             now_s = self._clock.monotonic_s()
             # Readers forget who is silent for long, and the card with it.
             is_due = now_s - carded_s >= _CARD_AGAIN_S or now_s - heard_s > healthy_s
-            if is_due and await self._send(AgentHandshake(agent_card=card_of(self._app)), "_directory"):
-                carded_s = self._clock.monotonic_s()
+            found = self._progress().missing
+            if (is_due or found != missing) and await self._send(
+                AgentHandshake(agent_card=card_of(self._app, found)), "_directory"
+            ):
+                carded_s, missing = self._clock.monotonic_s(), found
             told = self._heartbeat()
             if await self._send(told, "_heartbeats"):
                 heard_s = self._clock.monotonic_s()
             left_s = beat_s * (1 + _SPREAD * (2 * self._randomness() - 1))
-            while left_s > 0 and self._heartbeat().status == told.status:
+            while left_s > 0 and self._heartbeat().status == told.status and self._progress().missing == missing:
                 # Getting stuck is told at once.
                 await self._clock.sleep(min(left_s, _LOOK_S))
                 left_s -= _LOOK_S
@@ -134,8 +140,8 @@ class Beacon:
         return True
 
 
-def card_of(app: Declaration) -> AgentCard:
-    """Return the card of *app*: who it is, and what it takes in which versions."""
+def card_of(app: Declaration, missing: Sequence[str] = ()) -> AgentCard:
+    """Return the card of *app*: who it is, what it takes in which versions, and for which *missing* topics it waits."""
     kinds = [subscription.kind for subscription in app.subscriptions.values()]
     accepts = sorted(
         f"{kind.name}@{major}" for kind in kinds for major in range(kind.major + 1) if kind.reads(f"{major}.0.0")
@@ -150,5 +156,5 @@ def card_of(app: Declaration) -> AgentCard:
         schema_versions=tuple(versions),
         accepts=tuple(accepts),
         roles=tuple(sorted(app.roles)),
-        metadata={"group": app.group, "types": sorted(app.topic_types)},
+        metadata={"group": app.group, "types": sorted(app.topic_types), "missing": list(missing[:_MOST_MISSING])},
     )

@@ -165,7 +165,8 @@ class Host:
             signs = worker.signs()
             # What a probe says of it, for those who do not ask it.
             is_stuck = not answer_probe("live", [signs]).ok
-            return WorkProgress(signs.fetched_s_ago, len(worker.slots.running()), is_stuck)
+            missing = tuple(sorted(worker.appender.missing))
+            return WorkProgress(signs.fetched_s_ago, len(worker.slots.running()), is_stuck, missing)
 
         publisher = publisher_of(self._app, self._transport, self._settings, clock=self._clock, metrics=self._metrics)
         return Beacon(

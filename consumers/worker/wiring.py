@@ -77,6 +77,7 @@ class Parts(NamedTuple):
     sweeper: WaitSweeper | None
     cancels: CancelWatch
     overflow: Overflow
+    appender: DurableAppender
 
 
 def assemble(
@@ -234,6 +235,7 @@ def assemble(
         sweeper,
         watch,
         overflow,
+        appender,
     )
 
 

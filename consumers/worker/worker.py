@@ -132,6 +132,7 @@ class Worker:
             self.sweeper,
             self.cancels,
             self.overflow,
+            self.appender,
         ) = parts
 
     async def start(self, *, create_topics: bool) -> None:

@@ -19,6 +19,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from bus.protocol.identifiers import is_message_type
+from bus.topics.names import read_topic
 from bus.vocabulary.parts import AgentCard
 
 __all__ = [
@@ -108,6 +109,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     active_tasks: int | None = None
     types: tuple[str, ...] = ()
     """The message types whose topics its healthy instances say that they read or append to."""
+    missing: tuple[str, ...] = ()
+    """Topics that do not exist, and for which they say that an output of theirs waits."""
     unwell: int = 0
     """Instances that were heard and say that they are stuck or cut off."""
 
@@ -330,7 +333,8 @@ class Presence:
             accepts=tuple([() if each.card is None else each.card.accepts for each in well]),
             roles=() if card is None else card.roles,
             active_tasks=sum([each.active_tasks or 0 for each in well]) if well else None,
-            types=tuple(sorted({name for each in well for name in _types_of(each.card)})),
+            types=tuple(sorted({name for each in well for name in _listed(each.card, "types", is_message_type)})),
+            missing=tuple(sorted({name for each in well for name in _listed(each.card, "missing", _is_topic)})),
             unwell=unwell,
         )
 
@@ -401,12 +405,16 @@ def _at(agent: _Agent, entry: AgentEntry, now_s: float) -> AgentEntry:
     return copied
 
 
-def _types_of(card: AgentCard | None) -> tuple[str, ...]:
-    """Return the message types that *card* lists: a stranger's text, of which only what can be a type counts."""
-    listed = () if card is None else card.metadata.get("types", ())
+def _listed(card: AgentCard | None, name: str, is_legal: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return the texts that *card* lists under *name*: a stranger's, of which only what is legal counts."""
+    listed = () if card is None else card.metadata.get(name, ())
     if not isinstance(listed, list | tuple):
         return ()
-    return tuple(each for each in listed[:_MOST_TYPES] if isinstance(each, str) and is_message_type(each))
+    return tuple(each for each in listed[:_MOST_TYPES] if isinstance(each, str) and is_legal(each))
+
+
+def _is_topic(name: str) -> bool:
+    return read_topic(name) is not None
 
 
 def accepts_version(ranges: Iterable[str], message_type: str, version: str) -> bool:

@@ -139,6 +139,24 @@ async def deploy(order: Deploy, context: Context) -> Ended:
     return Ended(how=f"deployed {order.service}")
 
 
+leaky = App("leaky@svc")
+
+
+@payload("parts.leak", version="1.0.0", performative="inform")
+class Leak(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+@payload("parts.undeclared", version="1.0.0", performative="inform")
+class Undeclared(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+@leaky.on(Leak)
+async def leak(_: Leak, context: Context) -> None:
+    context.send(Undeclared())
+
+
 helper = App("helper@svc")
 NOWHERE = Ref(uri="message:x", sha256="sha256:" + "0" * 64)
 

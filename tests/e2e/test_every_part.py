@@ -45,6 +45,10 @@ id = "helper@svc"
 owner = "ops"
 
 [[agents]]
+id = "leaky@svc"
+owner = "ops"
+
+[[agents]]
 id = "workflow@sealbus"
 owner = "ops"
 
@@ -69,7 +73,17 @@ action = "approve"
 agents = "*@acme"
 types = "parts.**"
 """
-AGENTS = ("client@svc", "boss@svc", "helper@svc", "lead@acme", "workflow@sealbus", "registry@sealbus", "audit@sealbus")
+AGENTS = ("leaky@svc", "client@svc", "boss@svc", "helper@svc", "lead@acme")
+OWN = ("workflow@sealbus", "registry@sealbus", "audit@sealbus")
+    "leaky@svc",
+    "client@svc",
+    "boss@svc",
+    "helper@svc",
+    "lead@acme",
+    "workflow@sealbus",
+    "registry@sealbus",
+    "audit@sealbus",
+)
 STEP: dict[str, Any] = {
     "name": "find",
     "nodes": [
@@ -173,7 +187,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
     made = Deployment(url, inbox, tmp_path)
     (tmp_path / "policy.toml").write_text(POLICY)
     (tmp_path / "find.json").write_text(json.dumps(STEP))
-    made.run("keys", "new", *AGENTS)
+    made.run("keys", "new", *AGENTS, *OWN)
     for target in ("parts_app:boss", "parts_app:helper", "registry@sealbus"):
         made.run("topics", "apply", target)
     made.run("topics", "apply", "workflow@sealbus", "--workflow", "find.json")
@@ -283,3 +297,16 @@ def test_a_worker_whose_topics_were_not_made_names_them_and_does_not_start(deplo
     said = deployment.logs()
     assert "auction.award" in said
     assert "sealbus topics apply" in said
+
+
+def test_an_output_whose_topic_nobody_has_made_is_named_by_doctor_within_a_minute(deployment: Deployment) -> None:
+    deployment.run("topics", "apply", "parts_app:leaky")
+    deployment.start("worker", "parts_app:leaky")
+    deployment.run("publish", "parts.leak", "--app", "parts_app:leaky", "--agent", "client@svc", given=b"{}\n")
+
+    def is_named() -> bool:
+        said = deployment.run("doctor", "--output", "json", codes=(0, 1))
+        faults = [each for each in map(json.loads, said.splitlines()) if each["state"] == "fault"]
+        return any(f"{deployment.namespace}.parts.undeclared" in each["text"] for each in faults)
+
+    wait_until(is_named, 60, "doctor names the topic")

@@ -93,7 +93,7 @@ class Ledger:
         self.url = f"kafka://{bootstrap}"
         self.namespace = namespace
         self.topic = f"{namespace}.{TOPIC}"
-        self.group = GROUP
+        self.group = f"{namespace}.{GROUP}"
         self.journal = folder / "journal"
         self.journal.touch()
         self.receipts: dict[int, Receipt] = {}

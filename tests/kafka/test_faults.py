@@ -17,7 +17,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from ledger import GROUP, TOPIC, Ledger, Worker
 
-from bus.topics.specs import group_topics, message_topics
+from bus.topics.names import reply_topic
+from bus.topics.specs import group_topics, message_topics, namespace_topics, reply_topics
 from bus.transports import open_transport
 from deploy.kafka.cluster import Cluster
 
@@ -200,6 +201,13 @@ async def prepare(cluster: Cluster, ledger: Ledger, *, replicas: int) -> None:
     settings = ledger.settings()
     transport = open_transport(ledger.url)
     try:
-        await transport.admin.create_topics([*message_topics(settings, [TOPIC]), *group_topics(settings, GROUP)])
+        await transport.admin.create_topics(
+            [
+                *message_topics(settings, [TOPIC, "task.cancel"]),
+                *group_topics(settings, GROUP),
+                *reply_topics(settings, [reply_topic(ledger.namespace, "fault@test")]),
+                *namespace_topics(settings),
+            ]
+        )
     finally:
         await transport.close()

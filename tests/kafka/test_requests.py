@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from bus.settings.loading import load
-from bus.topics.specs import group_topics, message_topics
+from bus.topics.names import reply_topic
+from bus.topics.specs import group_topics, message_topics, namespace_topics, reply_topics
 from bus.transports import open_transport
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,12 @@ class Play:
         transport = open_transport(self.url)
         try:
             await transport.admin.create_topics(
-                [*message_topics(settings, ["request.sum"]), *group_topics(settings, "request-test")]
+                [
+                    *message_topics(settings, ["request.sum", "request.total", "task.cancel"]),
+                    *group_topics(settings, "request-test"),
+                    *reply_topics(settings, [reply_topic(self.namespace, "adder@test")]),
+                    *namespace_topics(settings),
+                ]
             )
         finally:
             await transport.close()

@@ -13,12 +13,13 @@ from bus.clock import ManualClock, SystemClock
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
-from bus.topics.specs import group_topics, message_topics
+from bus.topics.specs import message_topics
 from bus.transports import open_configured
 from bus.transports.base import Appended, NewRecord, Transport
 from bus.transports.read_all import scan
 from consumers.deadletters.letters import list_dead_letters
 from consumers.worker.host import make_worker
+from consumers.worker.needed_topics import needed_topics
 from producers.connection import make_publisher
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
@@ -123,8 +124,8 @@ async def outcomes_of(settings: Settings) -> tuple[dict[str, str], list[tuple[st
     try:
         await transport.admin.create_topics(
             [
-                *message_topics(settings, ["parity.job", "parity.done", "parity.other"]),
-                *group_topics(settings, app.group),
+                *message_topics(settings, ["parity.other"]),
+                *needed_topics(settings, app.declaration),
             ]
         )
         worker = make_worker(app.declaration, transport, settings, member="m", clock=clock, metrics=metrics)

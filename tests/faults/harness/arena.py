@@ -19,7 +19,7 @@ from harness.deeds import DEEDS, Deed
 from harness.history import History, Life
 from harness.journal import Published, published_in
 from harness.ledger import Run, payments_in, runs_of
-from harness.messages import GROUP, KINDS, NAMESPACE, PUBLISHER, behaviour_of
+from harness.messages import AGENT, GROUP, KINDS, NAMESPACE, PUBLISHER, behaviour_of
 from harness.processes import Crew, run_publisher
 from harness.publisher import Config
 from harness.terms import Load, Log, Result
@@ -30,6 +30,7 @@ from bus.settings.schema import Settings
 from bus.topics.names import reply_topic
 from bus.topics.specs import group_topics, message_topics, namespace_topics, reply_topics
 from bus.transports import open_transport
+from bus.transports.base import TopicSpec
 
 __all__ = ["HEAL_S", "Arena"]
 
@@ -67,6 +68,7 @@ class Arena:
         self.redriven = False
         self.cluster: Any = None
         self._load = load
+        self.topics: list[TopicSpec] = []
         self._timeline = timeline
         self._bug = bug
         self._deeds = DEEDS | (deeds or {})
@@ -184,13 +186,14 @@ class Arena:
         settings = self.settings()
         transport = open_transport(self.direct_url)
         try:
-            topics = [
-                *message_topics(settings, [*KINDS, "fault.answer"]),
+            self.topics = [
+                *message_topics(settings, [*KINDS, "fault.answer", "task.cancel"]),
                 *group_topics(settings, GROUP),
                 *namespace_topics(settings),
             ]
-            topics += reply_topics(settings, [reply_topic(self.namespace, PUBLISHER)])
-            await transport.admin.create_topics([spec for spec in topics if not spec.name.endswith(self._load.absent)])
+            self.topics += reply_topics(settings, [reply_topic(self.namespace, agent) for agent in (PUBLISHER, AGENT)])
+            there = [spec for spec in self.topics if not spec.name.endswith(self._load.absent)]
+            await transport.admin.create_topics(there)
         finally:
             await transport.close()
         await asyncio.to_thread(self.log.watch)

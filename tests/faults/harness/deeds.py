@@ -12,10 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from harness import disks
-from harness.messages import GROUP, KINDS
 from harness.timeline import Fault
 
-from bus.topics.specs import group_topics, message_topics
 from bus.transports import open_transport
 
 if TYPE_CHECKING:
@@ -120,10 +118,9 @@ async def full(arena: Arena, fault: Fault) -> None:
 async def late_topics(arena: Arena, fault: Fault) -> None:
     """Topics that were missing so far are there once the fault is over."""
     await asyncio.sleep(fault.for_s)
-    settings = arena.settings()
     transport = open_transport(arena.direct_url)
     try:
-        await transport.admin.create_topics([*message_topics(settings, list(KINDS)), *group_topics(settings, GROUP)])
+        await transport.admin.create_topics(arena.topics)
     finally:
         await transport.close()
 
