@@ -75,15 +75,6 @@ types = "parts.**"
 """
 AGENTS = ("leaky@svc", "client@svc", "boss@svc", "helper@svc", "lead@acme")
 OWN = ("workflow@sealbus", "registry@sealbus", "audit@sealbus")
-    "leaky@svc",
-    "client@svc",
-    "boss@svc",
-    "helper@svc",
-    "lead@acme",
-    "workflow@sealbus",
-    "registry@sealbus",
-    "audit@sealbus",
-)
 STEP: dict[str, Any] = {
     "name": "find",
     "nodes": [
