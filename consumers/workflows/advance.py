@@ -181,12 +181,21 @@ def _first_target(node: Any) -> str:
 
 
 def _enter(definition: Definition, state: WorkflowState, identity: str) -> tuple[WorkflowState, Sequence[Decision]]:
-    node = definition.by_id().get(identity)
-    if node is None:
-        return _failed(state, f"there is no node {identity!r}")
-    if state.steps >= MAX_STEPS:
-        return _failed(state, f"it has taken {MAX_STEPS} steps")
-    state = msgspec.structs.replace(state, steps=state.steps + 1, at=identity, pending=())
+    nodes = definition.by_id()
+    while True:
+        node = nodes.get(identity)
+        if node is None:
+            return _failed(state, f"there is no node {identity!r}")
+        if state.steps >= MAX_STEPS:
+            return _failed(state, f"it has taken {MAX_STEPS} steps")
+        state = msgspec.structs.replace(state, steps=state.steps + 1, at=identity, pending=())
+        if not isinstance(node, WaitRetry) or (count := state.retries.get(identity, 0)) < node.policy.max_retries:
+            break
+        # Its fallback may be another that is used up, or itself.
+        rest = [to for _, to, _ in edges_of(node)][1:]
+        if not rest:
+            return _failed(state, f"{identity}: {count} retries are used up")
+        identity = rest[0]
     match node:
         case Emit():
             sending = _sending(node.id, node, state)
@@ -195,22 +204,15 @@ def _enter(definition: Definition, state: WorkflowState, identity: str) -> tuple
             sendings = [_sending(f"{node.id}.{branch.id}", branch, state) for branch in node.branches]
             return msgspec.structs.replace(state, pending=tuple(each.wait for each in sendings)), sendings
         case WaitRetry():
-            return _retrying(definition, node, state)
+            return _retrying(node, state)
         case EndNode():
             result = filled(node.result, state.variables, state.answers, f"/nodes/{node.id}/result")
             state = msgspec.structs.replace(state, ended=node.status)
             return state, [Finished(node.status, result, "" if node.status == "completed" else node.id)]
 
 
-def _retrying(
-    definition: Definition, node: WaitRetry, state: WorkflowState
-) -> tuple[WorkflowState, Sequence[Decision]]:
+def _retrying(node: WaitRetry, state: WorkflowState) -> tuple[WorkflowState, Sequence[Decision]]:
     count = state.retries.get(node.id, 0)
-    if count >= node.policy.max_retries:
-        rest = [to for _, to, _ in edges_of(node)][1:]
-        if rest:
-            return _enter(definition, state, rest[0])
-        return _failed(state, f"{node.id}: {count} retries are used up")
     state = msgspec.structs.replace(state, retries={**state.retries, node.id: count + 1}, pending=(node.id,))
     return state, [Waiting(node.id, node.policy.backoff_sec * node.policy.factor**count)]
 
