@@ -63,6 +63,7 @@ from bus.trust.policy import AllowAll  # noqa: E402
 from bus.trust.private_keys import FileSigner  # noqa: E402
 from bus.trust.trusted_keys import TrustedKeys  # noqa: E402
 from bus.trust.untrusted import Untrusted  # noqa: E402
+from consumers import conversations, workflows  # noqa: E402
 from consumers.app import App  # noqa: E402
 from consumers.approvals.approval import Approval  # noqa: E402
 from consumers.blocking_context import BlockingContext  # noqa: E402
@@ -149,6 +150,7 @@ __all__ = [
     "cancelled",
     "connect",
     "connect_sync",
+    "conversations",
     "dialects",
     "due",
     "failed",
@@ -161,4 +163,5 @@ __all__ = [
     "traced_publishes",
     "upcast",
     "vocabulary",
+    "workflows",
 ]

@@ -3,3 +3,34 @@
 A class here is a base: a subclass says what opens it, and what to do with the outcome. `roles` is seed 003's table of
 who may speak how.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from consumers.conversations.blackboard import Blackboard as Blackboard
+    from consumers.conversations.contract_net import ContractNet as ContractNet
+    from consumers.conversations.handoff import Handoff as Handoff
+    from consumers.conversations.review import IteratedReview as IteratedReview
+    from consumers.conversations.subscriptions import Subscriptions as Subscriptions
+
+_MODULES: Final = MappingProxyType(
+    {
+        "Blackboard": "blackboard",
+        "ContractNet": "contract_net",
+        "Handoff": "handoff",
+        "IteratedReview": "review",
+        "Subscriptions": "subscriptions",
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a protocol when it is asked for: each brings a family of the vocabulary."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return found
