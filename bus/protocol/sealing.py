@@ -147,9 +147,9 @@ def seal(
     *parents* are the seals this message rests on, the cause first; *proof_chain* is the cause's `chain_for_children()`.
     Raises ContractError for anything a receiver would refuse.
     """
-    envelope_rules.check_metadata(metadata)
-    envelope_rules.check_routing(routing, metadata)
     try:
+        envelope_rules.check_metadata(metadata)
+        envelope_rules.check_routing(routing, metadata)
         envelope = _encode(metadata), _encode(routing)
     except UnicodeEncodeError as error:
         raise ContractError("a lone surrogate is not Unicode text", "/metadata") from error

@@ -17,7 +17,7 @@ from bus.protocol.timestamps import format_ms
 from bus.telemetry.terminal import printable
 from bus.vocabulary.bus import WorkflowStart
 from consumers.cli.ask import name_and_value, new_task_id, watch
-from consumers.cli.exit_codes import FAILED
+from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import DURATION
 from consumers.cli.io.printing import print_json, print_table
@@ -102,7 +102,9 @@ def schema(session: CommandSession) -> int:
 @_file
 @key_options
 @click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="A variable, as JSON or text; repeatable.")
-@click.option("--wait", type=DURATION, default=3600.0, show_default="1h", help="How long the run may take.")
+@click.option(
+    "--wait", type=DURATION, default=3600.0, show_default="1h", help="How long the run may take; then it is cancelled."
+)
 @click.option("--no-wait", is_flag=True, help="Print the handle, and do not wait for the end.")
 @with_session
 def run(
@@ -141,7 +143,11 @@ def run(
             number = new_task_id()
             task = await bus.submit(start, to=ENGINE, task_id=number, idempotency_key=number, ttl_s=wait)
             said = f"run {task.message_id}; to follow it elsewhere: sealbus ask --task {task.id}"
-            return await watch(session, task, None if no_wait else said)
+            code = await watch(session, task, None if no_wait else said)
+            if code == LATER and not no_wait:
+                await task.cancel()
+                click.echo("its time is over: the run is told to end", err=True)
+            return code
 
     return execute(body)
 

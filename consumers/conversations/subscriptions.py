@@ -88,4 +88,4 @@ class Subscriptions(Saga[SubscriptionState], abstract=True):
         last = state.number - 1 if state.number else None
         ended = SubscriptionEnded(subscription_id=state.subscription_id, reason_code=code, last_number=last)
         context.send(ended, to=state.subscriber)
-        context.finish("cancelled" if code == "CANCELLED" else "timed_out", code)
+        context.finish("cancelled" if code == "CANCELLED" else "completed", code)

@@ -48,7 +48,6 @@ CALL_S: Final = 5.0
 _MOST_KEY: Final = 512
 """Characters of a process's key: every store has an index over it."""
 _MOST_AT_ONCE: Final = 1_000
-_DECISION: Final = "approval.decision"
 _REFUSALS: Final = frozenset({"rejected", "unauthorized", "untrusted_instruction", "approval_rejected"})
 
 _log = get_logger("sagas")
@@ -371,8 +370,6 @@ class StepRunner:
         named = delivery.payload.wait if isinstance(delivery.payload, WaitDue) else message.metadata.correlation_id
         found = None if named is None else await self.store.find_wait(named)
         if found is None:
-            if message.message_type == _DECISION:
-                return refusal("approval_invalid", "there is no such approval, or it has been decided")
             return self._late(message)
         wait, process, now_ms = found
         if is_nudge and wait.due_ms > now_ms:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -28,6 +29,7 @@ from bus.errors import (
     text_of,
 )
 from bus.failpoints import reach
+from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger, says_all
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic, retry_topic
@@ -65,6 +67,7 @@ _TRACES, _TRACES_EVERY_S = 20, 10.0
 
 _ASKED_AGAIN_S = 30.0
 _SOON_S: Final = 1.0
+_MOST_TOLD: Final = 10_000
 _LAST_S: Final = 1.2
 _log = get_logger("handler")
 
@@ -90,6 +93,8 @@ class Dispositions:
     ) -> None:
         self._plan = plan
         self._admin = admin
+        self._told: OrderedDict[str, None] = OrderedDict()
+        """Ids of records of the mailbox, the last ones, of which all that came has left."""
         """Partition counts of tier topics; they only grow."""
         self._watched_until_s = self._unwatched_until_s = 0.0
         self._publisher = publisher
@@ -175,10 +180,7 @@ class Dispositions:
     def outcome_of_claim(self, delivery: Accepted, answer: Claim) -> Outcome:
         """Decide what becomes of *delivery* where the inbox's *answer* allows no run."""
         match answer:
-            case AlreadyDone(message_id=first) if (
-                delivery.message.metadata.other_version and first != delivery.message.message_id
-            ):
-                # Its other version was handled, and sent what came of it.
+            case AlreadyDone() | AlreadyDead() if self._says_nothing_new(delivery.message, answer):
                 return Done(ran=False)
             case AlreadyDone(outputs=outputs, message_id=first):
                 try:
@@ -191,9 +193,6 @@ class Dispositions:
             case AlreadyDead(outputs=outputs, message_id=first):
                 if first == delivery.message.message_id:
                     return Dead(_failure_of(outputs[0]), records=outputs)
-                if delivery.message.metadata.other_version:
-                    # Its other version has died, and its requester was told.
-                    return Done(ran=False)
                 reason = _failure_of(outputs[0]).reason
                 return refusal(reason, f"{first}, which has its idempotency key, has died", "/routing/idempotency_key")
             case ClaimedElsewhere(wait_s=wait_s):
@@ -269,6 +268,22 @@ class Dispositions:
 
     # Carrying them out.
 
+    def _says_nothing_new(self, message: Message, answer: AlreadyDone | AlreadyDead) -> bool:
+        """Whether all that came of *message* has left: of itself, or of its other version."""
+        if answer.message_id == message.message_id:
+            return message.message_id in self._told
+        return message.metadata.other_version is not None
+
+    def _note_told(self, delivery: Delivery) -> None:
+        """Remember that all that came of a record of the mailbox has left.
+
+        A step may send much, and whoever may write to the mailbox may repeat its records as often as they like.
+        """
+        if isinstance(delivery, Accepted) and delivery.subscription.is_mailbox:
+            self._told[delivery.message.message_id] = None
+            if len(self._told) > _MOST_TOLD:
+                self._told.popitem(last=False)
+
     async def _finish(self, delivery: Delivery, outputs: Sequence[NewRecord]) -> None:
         try:
             if outputs:
@@ -277,6 +292,8 @@ class Dispositions:
                 if undecided:
                     self._late.add(delivery, undecided, lambda: self.succeeded(delivery))
                     return
+                if self._plan.view.mail:
+                    self._note_told(delivery)
         except RecordTooLargeError as error:
             text = f"its output is too large for the log: {error}"
             await self._bury(delivery, Failure(reason="rejected", error=type(error).__name__, text=text))
@@ -326,6 +343,8 @@ class Dispositions:
             self._died(delivery, failure)
 
     def _died(self, delivery: Delivery, failure: Failure) -> None:
+        if self._plan.view.mail:
+            self._note_told(delivery)
         self._in_flight.dead(delivery, failure.reason)
         reach("settled")
 

@@ -38,6 +38,7 @@ from producers.sealing.sealed_record import SealedRecord
 __all__ = ["Output", "answer_draft", "made_out_to", "report_of", "seal_outputs", "wants_report"]
 
 _UNPROVEN: Final = frozenset({"size", "parse", "integrity", "audience", "authenticity"})
+_OF_PEOPLE: Final = frozenset({"approval_rejected", "approval_timeout"})
 _MOST_SAID: Final = 240
 """Characters of a Reject's text in a report; a RequestFailed shows about as many."""
 
@@ -174,6 +175,10 @@ def _said(failure: Failure) -> str:
         # Its place and kind, and nothing of what the handler wanted to say.
         said = breach.text if isinstance(breach, AnswerMissingError) else f"{breach.reason} at {breach.pointer or '/'}"
         return cut(f"what its handler sends is refused: {said}", _MOST_SAID)
+    if failure.reason in _OF_PEOPLE:
+        # Who decided wrote it to the requester.
+        text = failure.text[: 4 * _MOST_SAID]
+        return cut(text if text.isprintable() else repr(text)[1:-1], _MOST_SAID)
     if not isinstance(error, Reject):
         return ""
     text = text_of(error)[: 4 * _MOST_SAID]

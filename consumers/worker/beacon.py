@@ -32,8 +32,8 @@ from producers.sealing.options import Draft
 __all__ = ["Beacon", "WorkProgress", "card_of"]
 
 _SPREAD: Final = 0.2
-_CARD_AGAIN_S: Final = 12 * 3_600.0
-"""A card lives for a day, and is said again before."""
+_CARD_AGAIN_S: Final = 300.0
+"""A card lives for a day. It is said again much earlier: whoever may write to the topic can have it compacted away."""
 _MOST_CAPABILITIES: Final = 50
 _MOST_MISSING: Final = 20
 _APPEND_S: Final = 5.0

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from bus.topics.names import mailbox_topic
+from bus.transports.base import NewRecord
 from bus.vocabulary.bus import WaitDue
 from bus.vocabulary.error import ErrorReported
 from consumers.sagas.store import FIRST_AGAIN_MS, MOST_AGAIN_MS, again_ms
@@ -228,3 +229,20 @@ async def test_nobody_can_say_beforehand_what_a_nudge_will_be_called() -> None:
             return {message.message_id for message in bus.messages(WaitDue)}
 
     assert not await called() & await called()
+
+
+async def test_a_repeated_record_of_the_mailbox_sends_nothing_again() -> None:
+    async with shop().test() as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.settle()
+        await told(bus, Quote(cents=5))
+        await bus.advance(62)
+        mailbox = mailbox_topic("agents", bus.workers[0].app.group)
+        before = len(bus.sent(Offer))
+        records = await bus.transport.read(mailbox, 0, 0, max_records=100, max_bytes=1 << 20)
+        for _ in range(5):
+            copies = [NewRecord(mailbox, each.key, each.value, each.headers, 0) for each in records]
+            await bus.transport.append(copies, timeout_s=5)
+        await bus.settle()
+        assert len(bus.sent(Offer)) == before
+        assert bus.dead == []

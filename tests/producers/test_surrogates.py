@@ -1,0 +1,46 @@
+"""Text that is no Unicode is refused before anything leaves, wherever it stands; nothing else is raised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sealbus import Authority, PublishRejected, Receipt, Security, connect, payload
+
+BAD = "\ud800"
+
+
+@payload("surrogate.said", version="1.0.0")
+class Said(msgspec.Struct, frozen=True):
+    text: str = "x"
+
+
+PLACES: dict[str, Any] = {
+    "can_read": {"authority": Authority(can_read=(BAD,))},
+    "can_execute": {"authority": Authority(can_execute=(BAD,))},
+    "max_side_effect": {"authority": Authority(max_side_effect=BAD)},
+    "decision_right": {"authority": Authority(decision_right=BAD)},
+    "classification": {"security": Security(data_classification=BAD)},
+    "task_id": {"task_id": BAD},
+    "intent": {"intent": BAD},
+    "key": {"key": BAD},
+    "to": {"to": BAD},
+    "traceparent": {"traceparent": BAD},
+    "idempotency_key": {"idempotency_key": BAD},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_lone_surrogate_is_refused_wherever_it_stands(place: str) -> None:
+    async with connect("memory://", agent="a@svc") as bus:
+        with pytest.raises(PublishRejected, match="refused before sending"):
+            await bus.publish(Said(), **PLACES[place])
+        assert isinstance(await bus.publish(Said()), Receipt)
+
+
+async def test_a_stream_goes_on_after_text_that_is_none() -> None:
+    async with connect("memory://", agent="a@svc") as bus:
+        found = [result async for result in bus.publish_many([Said(text=BAD), Said()])]
+        assert [type(result) for result in found] == [PublishRejected, Receipt]
