@@ -150,5 +150,6 @@ def _handling(rights: _Rights, agent: str, group: str, tiers: Sequence[str]) -> 
         *(message_topic(namespace, name) for name in (*APPROVAL_TYPES, CANCEL_TYPE)),
     )
     yield AclGrant(agent=agent, operations=("Write", "Describe"), names=told)
+    yield AclGrant(agent=agent, operations=("Read", "Describe"), names=(reply_topic(namespace, agent),))
     for prefix in (f"{namespace}._reply.", f"{namespace}._mail."):
         yield AclGrant(agent=agent, operations=("Write", "Describe"), names=(prefix,), prefixed=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bus.settings.schema import Settings
-from bus.topics.names import reply_topic
+from bus.topics.names import read_topic, reply_topic
 from bus.topics.specs import group_topics, message_topics, namespace_topics, reply_topics
 from bus.transports.base import TopicSpec
 from consumers.declaration import Declaration
 
-__all__ = ["missing_topics", "needed_topics"]
+__all__ = ["missing_topics", "needed_topics", "used_topics"]
 
 
 def needed_topics(settings: Settings, declared: Declaration) -> Sequence[TopicSpec]:
@@ -24,6 +24,22 @@ def needed_topics(settings: Settings, declared: Declaration) -> Sequence[TopicSp
         *group_topics(settings, declared.group, has_mailbox=declared.has_mailbox),
         *reply_topics(settings, [reply_topic(settings.bus.namespace, declared.agent_id)]),
         *namespace_topics(settings),
+    ]
+
+
+def used_topics(settings: Settings, declared: Declaration) -> Sequence[TopicSpec]:
+    """Return those that a worker of *declared* itself reads or appends to: no dead letters of what others handle.
+
+    Whoever has rights by the policy alone does not see these.
+    """
+    return [
+        spec
+        for spec in needed_topics(settings, declared)
+        if (name := read_topic(spec.name)) is None
+        or name.kind != "dlq"
+        or not name.message_type
+        or name.message_type.startswith("_")
+        or name.message_type in declared.subscriptions
     ]
 
 

@@ -32,7 +32,7 @@ from consumers.worker import lag
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.drain import CUT_GRACE_S, cut, drain, end_if_strict, running_for
 from consumers.worker.health import POLL_S, StuckHandler, WorkerSigns
-from consumers.worker.needed_topics import needed_topics
+from consumers.worker.needed_topics import needed_topics, used_topics
 from consumers.worker.startup_topics import check_topics, create_missing, find_orphan_tiers
 from consumers.worker.wiring import assemble
 from producers.publisher import Publisher
@@ -140,11 +140,10 @@ class Worker:
 
         Raises TopicMissingError, UnreachableError, InboxError.
         """
-        needed = needed_topics(self._settings, self.app)
         if create_topics:
-            await create_missing(self._transport.admin, needed)
+            await create_missing(self._transport.admin, needed_topics(self._settings, self.app))
         else:
-            await check_topics(self._transport.admin, needed)
+            await check_topics(self._transport.admin, used_topics(self._settings, self.app))
         # What was cancelled while no worker ran is known before anything runs.
         await self.cancels.look()
         if self.inbox is not None:

@@ -4,6 +4,7 @@ namespace."""
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -55,8 +56,15 @@ class Secured:
         self.cluster, self.folder, self.namespace = cluster, folder, namespace
         self.admin = AdminClient({**cluster.client_settings(), **QUIET})
 
-    def grant(self, *operations: str, resource: ResourceType = ResourceType.TOPIC, name: str | None = None) -> None:
-        pattern = ResourcePatternType.LITERAL if name is not None else ResourcePatternType.PREFIXED
+    def grant(
+        self,
+        *operations: str,
+        resource: ResourceType = ResourceType.TOPIC,
+        name: str | None = None,
+        prefixed: bool = False,
+    ) -> None:
+        is_literal = name is not None and not prefixed
+        pattern = ResourcePatternType.LITERAL if is_literal else ResourcePatternType.PREFIXED
         bindings = [
             AclBinding(
                 resource,
@@ -225,3 +233,70 @@ def test_a_tier_left_with_records_is_kept_also_by_who_may_not_see_the_group(user
     seen = user.call("check", "agents:app")
     assert seen.exit_code == 1
     assert f"still has 2 records waiting for group {GROUP}" in seen.stdout
+
+
+APP = """
+import msgspec
+from sealbus import App, payload
+
+@payload("acl.job", version="1.0.0", performative="inform")
+class Job(msgspec.Struct, frozen=True):
+    n: int = 0
+
+app = App("worker@svc")
+
+@app.on(Job)
+async def handle(job: Job) -> None:
+    print(f"handled {job.n}", flush=True)
+"""
+POLICY = """
+[[agents]]
+id = "worker@svc"
+
+[[rules]]
+id = "jobs"
+effect = "allow"
+action = ["publish", "handle"]
+agents = "worker@svc"
+types = "acl.job"
+"""
+
+
+def test_the_rights_that_a_policy_prints_are_enough_for_its_worker(user: Secured) -> None:
+    (user.folder.path / "jobs.py").write_text(APP)
+    (user.folder.path / "policy.toml").write_text(POLICY)
+    user.grant(*RIGHTS)
+    assert user.call("apply", "jobs:app").exit_code == 0
+    user.revoke_all()
+    environment = user.environment() | {"SEALBUS_TOPICS__CREATE": "false"}
+    printed = user.folder.call(
+        "policy", "acls", "policy.toml", "--app", "jobs:app", "--output", "json", env=environment
+    )
+    for grant in user.folder.objects(printed.stdout):
+        for name in grant["names"]:
+            user.grant(
+                *map(str.upper, grant["operations"]),
+                resource=ResourceType.GROUP if grant["kind"] == "group" else ResourceType.TOPIC,
+                name=name,
+                prefixed=grant["prefixed"],
+            )
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "consumers.cli", "worker", "jobs:app"],
+        cwd=user.folder.path,
+        env=user.folder.environment() | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        options = ("--app", "jobs:app", "--agent", "worker@svc")
+        sent = user.folder.call("publish", "acl.job", *options, env=environment, stdin='{"n": 7}\n')
+        assert sent.exit_code == 0, sent.stderr
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "handled 7\n"
+        assert worker.poll() is None
+    finally:
+        worker.terminate()
+        _, said = worker.communicate(timeout=60)
+    assert worker.returncode == 0, said
+    assert "not permitted" not in said
