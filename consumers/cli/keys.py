@@ -245,6 +245,7 @@ def check(session: CommandSession, folder: Path | None) -> int:
     settings, now_ms = session.settings(), SystemClock().now_ms()
     directory = _directory(settings, folder)
     faults = list(_faults(directory, now_ms))
+    early = {key.kid: has_other for key, has_other in _not_yet_valid(directory, now_ms)}
     place = folder if folder is not None else Path(settings.trust.key_file or "keys")
     for file in sorted(place.glob("*.pem")) if place.is_dir() else ():
         try:
@@ -258,11 +259,18 @@ def check(session: CommandSession, folder: Path | None) -> int:
             faults.append(f"{file}: its public half is not among the keys, so nobody believes what it signs")
         elif known.is_revoked(now_ms):
             faults.append(f"{file}: its key is revoked: `sealbus keys rotate {' '.join(known.principals)}`")
+        elif early.get(known.kid):
+            faults.append(
+                f"{file}: its key is valid from {format_ms(known.not_before_ms or 0)} on, and signs nothing yet"
+            )
     for fault in faults:
         if session.as_json:
             print_json({"fault": fault})
         else:
             click.echo(fault)
+    for kid in (kid for kid, has_other in early.items() if has_other):
+        start = format_ms(directory.keys[kid].not_before_ms or 0)
+        click.echo(f"hint: {kid} is valid from {start} on; until then its agents have another key", err=True)
     click.echo(f"{len(directory.keys)} keys, {len(faults)} faults", err=True)
     return FAILED if faults else 0
 
@@ -277,6 +285,18 @@ def _faults(directory: KeyDirectory, now_ms: int) -> Iterator[str]:
             yield f"{key.kid}: ended at {end}, and {whom} has no other key"
         else:
             yield f"{key.kid}: ends at {end}: `sealbus keys rotate {whom}`"
+    for key, has_other in _not_yet_valid(directory, now_ms):
+        if not has_other:
+            whom, start = ", ".join(sorted(key.principals)), format_ms(key.not_before_ms or 0)
+            yield f"{key.kid}: valid from {start} on, and {whom} has no other key until then: nobody believes it"
+
+
+def _not_yet_valid(directory: KeyDirectory, now_ms: int) -> Iterator[tuple[TrustedKey, bool]]:
+    """Yield each key that is not valid yet, and whether its agents have another that is."""
+    good = [key for key in directory.keys.values() if _state(key, now_ms) == "good"]
+    for key in directory.keys.values():
+        if key.principals and _state(key, now_ms) == "not yet":
+            yield key, any(key.principals <= other.principals for other in good)
 
 
 def _store(settings: Settings, folder: Path | None) -> KeyFolder:

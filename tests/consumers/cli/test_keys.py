@@ -421,6 +421,40 @@ def test_check_finds_what_needs_to_be_done(folder: Any) -> None:
     assert Path(made["private"]).name in json.dumps(keys(folder, "check", code=1))
 
 
+def test_check_names_a_key_that_is_not_valid_yet(folder: Any) -> None:
+    keys(folder, "new", "planner@svc")
+    path = Path("keys/jwks.json")
+    made = json.loads(path.read_bytes())
+    path.write_text(json.dumps({"keys": [made["keys"][0] | {"not_before": "2999-01-01T00:00:00Z"}]}))
+    (fault,) = keys(folder, "check", code=1)
+    assert "valid from 2999-01-01T00:00:00.000Z on, and planner@svc has no other key" in fault["fault"]
+
+
+def test_check_tells_of_a_successor_that_is_not_valid_yet_without_a_fault(folder: Any) -> None:
+    keys(folder, "new", "planner@svc")
+    path = Path("keys/jwks.json")
+    (old,) = json.loads(path.read_bytes())["keys"]
+    keys(folder, "rotate", "planner@svc", "--overlap", "1ms")
+    (successor,) = [each for each in json.loads(path.read_bytes())["keys"] if each["kid"] != old["kid"]]
+    (signing,) = Path("keys").glob("*.pem")
+    signing.rename(signing.with_suffix(".later"))
+    path.write_text(json.dumps({"keys": [old, successor | {"not_before": "2999-01-01T00:00:00Z"}]}))
+    told = folder.call("keys", "check")
+    assert told.exit_code == 0, told.output
+    assert f"{successor['kid']} is valid from 2999-01-01T00:00:00.000Z on" in told.stderr
+
+
+def test_check_finds_a_private_key_that_signs_nothing_yet_though_its_agent_has_another(folder: Any) -> None:
+    keys(folder, "new", "planner@svc")
+    path = Path("keys/jwks.json")
+    (old,) = json.loads(path.read_bytes())["keys"]
+    keys(folder, "rotate", "planner@svc", "--overlap", "1ms")
+    (successor,) = [each for each in json.loads(path.read_bytes())["keys"] if each["kid"] != old["kid"]]
+    path.write_text(json.dumps({"keys": [old, successor | {"not_before": "2999-01-01T00:00:00Z"}]}))
+    (fault,) = keys(folder, "check", code=1)
+    assert "signs nothing yet" in fault["fault"]
+
+
 # Verbs that are given keys.
 
 
