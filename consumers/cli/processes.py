@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from bus.clock import SystemClock
-from bus.errors import BusError, ConfigurationError
+from bus.errors import BusError
 from bus.protocol import sealing
 from bus.protocol.timestamps import format_ms
 from bus.redaction import cut
@@ -177,7 +177,7 @@ def cancel(session: CommandSession, *, process: str, why: str, force: bool, yes:
         async with opened_store(settings, None) as store:
             found = await chosen_process(store, process)
             if found.saga == APPROVAL_SAGA:
-                raise ConfigurationError("this is an approval: `sealbus approvals reject` decides about it")
+                raise BusError("this is an approval: `sealbus approvals reject` decides about it")
             if found.status == "finished":
                 click.echo("it is finished already", err=True)
                 return 0

@@ -212,6 +212,15 @@ def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guar
     guarded.wait_until(lambda: objects(guarded, "approvals", "list") == [])
 
 
+def test_an_approval_is_not_cancelled_as_a_process(guarded: Any) -> None:
+    published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
+    guarded.wait_until(lambda: bool(objects(guarded, "processes", "list")))
+    (process,) = objects(guarded, "processes", "list")
+    told = refused(guarded, "processes", "cancel", process["process"], "--why", "no", "--yes", code=1)
+    assert "this is an approval: `sealbus approvals reject` decides about it" in told
+    assert "hint" not in told
+
+
 def test_what_is_rejected_is_a_dead_letter(guarded: Any) -> None:
     published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
     guarded.wait_until(lambda: bool(objects(guarded, "approvals", "list")))
