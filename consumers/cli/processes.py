@@ -33,6 +33,7 @@ _ID_DIGITS: Final = 12
 _OVERDUE_MS: Final = 60_000
 _MOST_WHY: Final = 400
 _MOST_TOLD: Final = 60
+_MOST_SEARCHED: Final = 100_000
 
 
 @click.group(cls=VerbGroup)
@@ -79,7 +80,7 @@ def list_processes(
     outcome: str | None,
     limit: int,
 ) -> int:
-    """List processes, those that changed last first, and how each has ended.
+    """List processes, those that changed last first, who opened each, and how it has ended.
 
     \b
     Examples:
@@ -91,19 +92,32 @@ def list_processes(
 
     async def body(_: object) -> int:
         async with opened_store(settings, group) as store:
-            wanted = "finished" if outcome is not None else status
-            found = await store.processes(saga=saga, status=wanted, most=limit)
+            # How each has ended is within its state, where the database does not look.
+            most = limit if outcome is None else _MOST_SEARCHED
+            found = await store.processes(saga=saga, status=status if outcome is None else "finished", most=most)
         if outcome is not None:
-            found = [each for each in found if (ending := ending_of(each)) is not None and ending.outcome == outcome]
+            ended = [each for each in found if (ending := ending_of(each)) is not None and ending.outcome == outcome]
+            found = ended[:limit]
         if session.as_json:
             for process in found:
                 print_json(_described(process))
         elif found:
             rows = [
-                (each.id.hex()[:_ID_DIGITS], each.group, each.saga, each.key, each.version, _told(each), _ago(each))
+                (
+                    each.id.hex()[:_ID_DIGITS],
+                    each.group,
+                    each.saga,
+                    each.key,
+                    each.sender or "-",
+                    each.version,
+                    _told(each),
+                    _ago(each),
+                )
                 for each in found
             ]
-            print_table(("ID", "GROUP", "SAGA", "KEY", "STEPS", "STATUS", "CHANGED"), rows)
+            print_table(("ID", "GROUP", "SAGA", "KEY", "SENDER", "STEPS", "STATUS", "CHANGED"), rows)
+        elif group or saga or status or outcome:
+            click.echo("no process matches", err=True)
         else:
             click.echo("no process is stored here", err=True)
         return 0
@@ -274,6 +288,7 @@ async def chosen_process(store: ProcessStore, digits: str) -> Process:
 def _described(process: Process) -> dict[str, Any]:
     return {
         **_short(process),
+        "sender": process.sender,
         "steps": process.version,
         "status": process.status,
         **_ended(process),

@@ -30,6 +30,9 @@ class Buying(Saga[BuyingState], version="1.0.0"):
         self.state.order_id = order.order_id
         context.timer("ripe", 3600)
 
+        if order.order_id == "done":
+            context.finish()
+
     @due("ripe")
     async def ripe(self, context: SagaContext) -> None:
         context.finish()
@@ -159,6 +162,49 @@ def test_a_process_is_listed_shown_and_cancelled(folder: Any) -> None:
     assert objects(folder, "processes", "list", "--outcome", "failed") == []
     assert "cancelled: ordered twice" in said(folder, "processes", "list")
     assert "cancelled" in said(folder, "processes", "show", process["process"][:8])
+
+
+def test_processes_of_one_key_are_told_apart_by_who_opened_them(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(SHOP)
+    folder.worker()
+    for sender in ("anna@svc", "ben@svc"):
+        published(folder, "shop.order", {"order_id": "tea"}, "--agent", sender)
+    folder.wait_until(lambda: len(objects(folder, "processes", "list")) == 2)
+    found = objects(folder, "processes", "list")
+    assert {(each["key"], each["sender"]) for each in found} == {("tea", "anna@svc"), ("tea", "ben@svc")}
+    table = said(folder, "processes", "list")
+    assert "SENDER" in table
+    assert "anna@svc" in table
+    assert "ben@svc" in table
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--status", "finished"), ("--outcome", "failed"), ("--saga", "selling"), ("--group", "nobody")],
+    ids=lambda words: str(words[0]),
+)
+def test_a_list_of_processes_that_none_matches_does_not_say_that_none_is_stored(folder: Any, words: Any) -> None:
+    (folder.path / "agents.py").write_text(SHOP)
+    worker = folder.worker()
+    published(folder, "shop.order", {"order_id": "tea"})
+    folder.wait_until(lambda: bool(objects(folder, "processes", "list")))
+    folder.end(worker)
+    told = folder.call("processes", "list", *words)
+    assert (told.exit_code, told.stdout, told.stderr.strip()) == (0, "", "no process matches")
+
+
+def test_an_outcome_is_found_behind_processes_that_ended_otherwise_and_later(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(SHOP)
+    folder.worker()
+    published(folder, "shop.order", {"order_id": "tea"})
+    folder.wait_until(lambda: bool(objects(folder, "processes", "list")))
+    (process,) = objects(folder, "processes", "list")
+    said(folder, "processes", "cancel", process["process"], "--why", "ordered twice", "--yes")
+    folder.wait_until(lambda: bool(objects(folder, "processes", "list", "--status", "finished")))
+    published(folder, "shop.order", {"order_id": "done"})
+    folder.wait_until(lambda: len(objects(folder, "processes", "list", "--status", "finished")) == 2)
+    (found,) = objects(folder, "processes", "list", "--outcome", "cancelled", "--limit", "1")
+    assert found["process"] == process["process"]
 
 
 def test_processes_of_a_store_that_is_not_there(folder: Any) -> None:
