@@ -27,7 +27,7 @@ from consumers.sagas.opening import opened_store
 from consumers.sagas.process import Ending, Memory, Outcome, Process, Wait, ending_of, pack
 from consumers.sagas.store import ProcessChange, ProcessStore
 
-__all__ = ["cancel", "chosen_process", "opened_store", "processes", "waits"]
+__all__ = ["cancel", "chosen_process", "ended_members", "opened_store", "processes", "told_of", "waits"]
 
 _ID_DIGITS: Final = 12
 _OVERDUE_MS: Final = 60_000
@@ -110,7 +110,7 @@ def list_processes(
                     each.key,
                     each.sender or "-",
                     each.version,
-                    _told(each),
+                    told_of(each),
                     _ago(each),
                 )
                 for each in found
@@ -285,31 +285,32 @@ async def chosen_process(store: ProcessStore, digits: str) -> Process:
     raise BusError(f"{digits!r} begins the ids of several processes: give more digits")
 
 
+def ended_members(process: Process) -> dict[str, Any]:
+    """Return how *process* has ended, as members of a JSON object; none while it is open."""
+    ending = ending_of(process)
+    return {} if ending is None else {"outcome": ending.outcome, "reason": ending.reason, "where": ending.where}
+
+
+def told_of(process: Process) -> str:
+    """Return how *process* is, or how it has ended and why."""
+    ending = ending_of(process)
+    if ending is None:
+        return process.status
+    return f"{ending.outcome}: {cut(ending.reason, _MOST_TOLD)}" if ending.reason else ending.outcome
+
+
 def _described(process: Process) -> dict[str, Any]:
     return {
         **_short(process),
         "sender": process.sender,
         "steps": process.version,
         "status": process.status,
-        **_ended(process),
+        **ended_members(process),
         "shape": process.shape,
         "trust": process.trust,
         "opened_at": format_ms(process.opened_ms),
         "changed_at": format_ms(process.changed_ms),
     }
-
-
-def _ended(process: Process) -> dict[str, Any]:
-    ending = ending_of(process)
-    return {} if ending is None else {"outcome": ending.outcome, "reason": ending.reason, "where": ending.where}
-
-
-def _told(process: Process) -> str:
-    """Return how *process* is, or how it has ended."""
-    ending = ending_of(process)
-    if ending is None:
-        return process.status
-    return f"{ending.outcome}: {cut(ending.reason, _MOST_TOLD)}" if ending.reason else ending.outcome
 
 
 def _short(process: Process) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import DURATION
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.processes import cancel as cancel_process
-from consumers.cli.processes import chosen_process, opened_store
+from consumers.cli.processes import chosen_process, ended_members, opened_store, told_of
 from consumers.cli.session import CommandSession, app_of, app_option, key_options, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.sagas.process import Memory, Process
@@ -176,7 +176,7 @@ def serve(session: CommandSession, *, target: str | None) -> int:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="At most so many.")
 @with_session
 def list_runs(session: CommandSession, *, everything: bool, limit: int) -> int:
-    """List runs of workflows, and where they are.
+    """List runs of workflows, where they are, and how each has ended.
 
     \b
     Examples:
@@ -187,12 +187,12 @@ def list_runs(session: CommandSession, *, everything: bool, limit: int) -> int:
     async def body(_: object) -> int:
         async with opened_store(settings, None) as store:
             found = await store.processes(saga=_SAGA, status=None if everything else "open", most=limit)
-        rows = [_row(each) for each in found]
         if session.as_json:
-            for row in rows:
-                print_json(row)
-        elif rows:
-            print_table(("ID", "WORKFLOW", "AT", "STEPS", "STATUS", "CHANGED"), [tuple(row.values()) for row in rows])
+            for each in found:
+                print_json({**_row(each), **ended_members(each)})
+        elif found:
+            rows = [tuple((_row(each) | {"status": told_of(each)}).values()) for each in found]
+            print_table(("ID", "WORKFLOW", "AT", "STEPS", "STATUS", "CHANGED"), rows)
         else:
             click.echo("no workflow runs", err=True)
         return 0
@@ -228,7 +228,15 @@ def show(session: CommandSession, *, run_id: str, mermaid: bool) -> int:
             click.echo(mermaid_of_workflow(definition, progress))
         elif session.as_json:
             waits = [{"name": wait.name, "of": wait.addressee, "due_at": format_ms(wait.due_ms)} for wait in waiting]
-            print_json({**_row(found), "sha256": state.sha256, "run": msgspec.to_builtins(state.run), "waits": waits})
+            print_json(
+                {
+                    **_row(found),
+                    **ended_members(found),
+                    "sha256": state.sha256,
+                    "run": msgspec.to_builtins(state.run),
+                    "waits": waits,
+                }
+            )
         else:
             rows = [(node.id, type(node).__name__.lower(), progress.get(node.id, "-")) for node in definition.nodes]
             print_table(("NODE", "KIND", "STATE"), rows)

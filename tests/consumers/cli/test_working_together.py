@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import uuid
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,20 @@ def test_a_workflow_is_checked_and_drawn(folder: Any) -> None:
     assert result.exit_code != 0
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert json.loads(said(folder, "workflow", "schema"))["$schema"].startswith("https://json-schema.org")
+
+
+def test_a_list_of_workflows_says_how_and_why_each_has_ended(folder: Any) -> None:
+    (folder.path / "one.json").write_text(SAMPLE.read_text("utf-8"))
+    folder.start("workflow", "serve", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    said(folder, "workflow", "run", "one.json", "--no-wait")
+    folder.wait_until(lambda: bool(folder.call("workflow", "list", "--output", "json").stdout))
+    (run,) = objects(folder, "workflow", "list")
+    assert (run["status"], "outcome" in run) == ("open", False)
+    said(folder, "workflow", "cancel", run["id"], "--why", "ordered twice", "--yes")
+    folder.wait_until(lambda: objects(folder, "workflow", "list") == [])
+    (run,) = objects(folder, "workflow", "list", "--all")
+    assert (run["status"], run["outcome"], run["reason"]) == ("finished", "cancelled", "ordered twice")
+    assert "cancelled: ordered twice" in said(folder, "workflow", "list", "--all")
 
 
 def test_a_task_is_asked_and_taken_up_again(folder: Any) -> None:
