@@ -1,4 +1,4 @@
-"""Open requests: what waits for somebody's decision, read from the log alone.
+"""Open requests: what waits for somebody's decision, and how the others have ended, read from the log alone.
 
 Requests less what was closed, and the held message itself, whose bytes are compared with the packet that is hashed.
 """
@@ -22,17 +22,35 @@ from bus.transports.read_all import scan
 from bus.vocabulary.approval import ApprovalRequest, hash_of
 from consumers.approvals.deciding import request_in
 
-__all__ = ["HASH_DIGITS", "OpenRequest", "action_of", "agrees", "held_message", "open_requests"]
+__all__ = ["HASH_DIGITS", "Closing", "OpenRequest", "action_of", "agrees", "held_message", "open_requests"]
 
 _PREFIX: Final = "sha256:"
 HASH_DIGITS: Final = 8
 
 
+class Closing(msgspec.Struct, frozen=True):
+    """What the group that asked has said last of its request: the `state` and `decided_by` of `ApprovalClosed`.
+
+    Newer code may have further states.
+    """
+
+    state: str = ""
+    decided_by: tuple[str, ...] = ()
+
+
 class OpenRequest(msgspec.Struct, frozen=True):
-    """One request that nobody has closed."""
+    """One request, and how it was closed; None: nobody has closed it."""
 
     message: Message
     request: ApprovalRequest
+    closing: Closing | None = None
+    is_late: bool = False
+    """Its time is over."""
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether it waits for a decision."""
+        return self.closing is None and not self.is_late
 
     @property
     def digits(self) -> str:
@@ -49,8 +67,8 @@ async def open_requests(
     transport: Transport, namespace: str, *, verifier: Verifier | None, clock: Clock, closed: bool = False
 ) -> list[OpenRequest]:
     """Return what waits for a decision; with *closed* also what does not any more. Raises BusError."""
-    over = {
-        (message.metadata.sender.id, str(msgspec.json.decode(message.data).get("approval_id")))
+    closings = {
+        (message.metadata.sender.id, str(msgspec.json.decode(message.data).get("approval_id"))): _closing_in(message)
         for message in await _messages(transport, message_topic(namespace, "approval.closed"))
         if _is_proven(message, verifier)
     }
@@ -61,10 +79,18 @@ async def open_requests(
         except ContractError:
             continue
         is_late = (parse_ms(message.routing.expires_at) or 0) < clock.now_ms()
-        is_over = is_late or (message.metadata.sender.id, request.approval_id) in over
-        if _is_proven(message, verifier) and (closed or not is_over):
-            found[message.message_id] = OpenRequest(message, request)
+        closing = closings.get((message.metadata.sender.id, request.approval_id))
+        one = OpenRequest(message, request, closing, is_late)
+        if _is_proven(message, verifier) and (closed or one.is_open):
+            found[message.message_id] = one
     return list(found.values())
+
+
+def _closing_in(message: Message) -> Closing:
+    try:
+        return msgspec.json.decode(message.data, type=Closing)
+    except msgspec.ValidationError:
+        return Closing()
 
 
 def _is_proven(message: Message, verifier: Verifier | None) -> bool:

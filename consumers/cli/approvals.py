@@ -6,7 +6,9 @@ whose bytes are shown beside the packet that is hashed. A decision is signed wit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import click
@@ -30,6 +32,9 @@ __all__ = ["approvals"]
 
 _DIGITS: Final = 12
 _PREFIX: Final = "sha256:"
+_AFTER_APPROVAL: Final[Mapping[str, str]] = MappingProxyType(
+    {"consumed": "it has run", "expired": "but it did not run in time", "void": "but that is void"}
+)
 
 
 @click.group(cls=VerbGroup)
@@ -52,11 +57,12 @@ def approvals() -> None:
 @click.option("--all", "closed", is_flag=True, help="Also those that are closed or whose time is over.")
 @with_session
 def list_approvals(session: CommandSession, *, closed: bool) -> int:
-    """List what waits for a decision, the most urgent first.
+    """List what waits for a decision, the most urgent first; with --all also what was decided, and by whom.
 
     \b
     Examples:
       sealbus approvals list --output json
+      sealbus approvals list --all
     """
     settings = session.settings()
 
@@ -68,6 +74,7 @@ def list_approvals(session: CommandSession, *, closed: bool) -> int:
             for each in found:
                 print_json(_described(each))
         elif found:
+            headings = ("ID", "ACTION", "FOR", "RISK", "RULE", "UNTIL", "WHAT")
             rows = [
                 (
                     each.digits[:_DIGITS],
@@ -77,12 +84,13 @@ def list_approvals(session: CommandSession, *, closed: bool) -> int:
                     each.request.rule_id or "-",
                     each.message.routing.expires_at,
                     each.request.action.description,
+                    *((_told(each),) if closed else ()),
                 )
                 for each in found
             ]
-            print_table(("ID", "ACTION", "FOR", "RISK", "RULE", "UNTIL", "WHAT"), rows)
+            print_table((*headings, *(("STATE",) if closed else ())), rows)
         else:
-            click.echo("nothing waits for a decision", err=True)
+            click.echo("no approval was asked for" if closed else "nothing waits for a decision", err=True)
         return 0
 
     return execute(body)
@@ -92,7 +100,7 @@ def list_approvals(session: CommandSession, *, closed: bool) -> int:
 @click.argument("approval", metavar="ID")
 @with_session
 def show(session: CommandSession, *, approval: str) -> int:
-    """Show what would run: the action packet, its hash, and the held message as it is in the log.
+    """Show what would run: the action packet, its hash, and the held message as it is in the log; and its end.
 
     \b
     Examples:
@@ -111,6 +119,7 @@ def show(session: CommandSession, *, approval: str) -> int:
         request = found.request
         click.echo(f"approval   {found.digits}")
         click.echo(f"asked by   {printable(found.message.metadata.sender.id or '?')}, until {described['until']}")
+        click.echo(f"state      {printable(_told(found))}")
         click.echo(f"reason     {printable(request.reason)}")
         click.echo(
             f"rule       {printable(request.rule_id or '-')}, {request.quorum} of "
@@ -199,6 +208,8 @@ def _decide(
             if not bus.publisher.sealer.signs:
                 raise ConfigurationError("a decision is signed: give --key-file, or SEALBUS_KEY_FILE")
             found = await _chosen(bus.transport, settings, approval)
+            if not found.is_open:
+                raise BusError(f"nothing is to be decided about {found.digits[:_DIGITS]} any more: {_told(found)}")
             held = await held_message(bus.transport, settings.bus.namespace, found)
             if verb == "approve":
                 _confirm(found, held, digits)
@@ -231,13 +242,26 @@ async def _requests(transport: Transport, settings: Settings, *, closed: bool = 
 
 
 async def _chosen(transport: Transport, settings: Settings, digits: str) -> OpenRequest:
+    """Return the approval whose id begins with *digits*, an open one before others. Raises BusError."""
     wanted = digits.removeprefix(_PREFIX)
-    found = [each for each in await _requests(transport, settings) if each.digits.startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
+    matching = [each for each in await _requests(transport, settings, closed=True) if each.digits.startswith(wanted)]
+    found = [each for each in matching if each.is_open] or matching
+    if len({each.digits for each in found}) > 1:
+        raise BusError(f"{digits!r} begins the ids of {len(found)} approvals: give more digits")
     if not found:
-        raise BusError(f"no open approval begins with {digits!r}: `sealbus approvals list` shows them")
-    raise BusError(f"{digits!r} begins the ids of {len(found)} approvals: give more digits")
+        raise BusError(f"no approval begins with {digits!r}: `sealbus approvals list --all` shows them")
+    return found[-1]
+
+
+def _told(found: OpenRequest) -> str:
+    """Return how *found* is, or what was decided about it and by whom."""
+    if found.closing is None:
+        return "its time is over" if found.is_late else "open"
+    state = found.closing.state
+    by = f" by {', '.join(found.closing.decided_by)}" if found.closing.decided_by else ""
+    if state in _AFTER_APPROVAL:
+        return f"approved{by}, {_AFTER_APPROVAL[state]}"
+    return f"{state.replace('_', ' ') or 'closed'}{by}"
 
 
 def _indented(action: dict[str, Any]) -> str:
@@ -258,7 +282,15 @@ def _described(found: OpenRequest) -> dict[str, Any]:
         "asked_by": found.message.metadata.sender.id,
         "until": format_ms(parse_ms(found.message.routing.expires_at) or 0),
         "request": found.message.message_id,
+        "state": _state(found),
+        "decided_by": list(found.closing.decided_by) if found.closing is not None else [],
     }
+
+
+def _state(found: OpenRequest) -> str:
+    if found.closing is not None:
+        return found.closing.state or "closed"
+    return "overdue" if found.is_late else "open"
 
 
 def _held_described(held: Message | None) -> dict[str, Any] | None:

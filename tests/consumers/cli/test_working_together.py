@@ -257,6 +257,10 @@ def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guar
     guarded.wait_until(lambda: bool(guarded.handled()))
     assert guarded.handled() == [["shop", "lead@acme"]]
     guarded.wait_until(lambda: objects(guarded, "approvals", "list") == [])
+    guarded.wait_until(lambda: objects(guarded, "approvals", "list", "--all")[0]["state"] == "consumed")
+    (ended,) = objects(guarded, "approvals", "list", "--all")
+    assert ended["decided_by"] == ["lead@acme"]
+    assert "approved by lead@acme, it has run" in said(guarded, "approvals", "list", "--all")
 
 
 def test_an_approval_is_not_cancelled_as_a_process(guarded: Any) -> None:
@@ -280,6 +284,26 @@ def test_what_is_rejected_is_a_dead_letter(guarded: Any) -> None:
     guarded.wait_until(lambda: bool(objects(guarded, "dlq", "list")))
     assert [letter["reason"] for letter in objects(guarded, "dlq", "list")] == ["approval_rejected"]
     assert guarded.handled() == []
+
+
+def test_a_decided_approval_is_shown_with_its_end_and_is_not_decided_again(guarded: Any) -> None:
+    published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
+    guarded.wait_until(lambda: bool(objects(guarded, "approvals", "list")))
+    (held,) = objects(guarded, "approvals", "list", "--all")
+    assert (held["state"], held["decided_by"]) == ("open", [])
+    digits = held["approval"].removeprefix("sha256:")[:12]
+    (own,) = (guarded.path / "keys").glob("lead-acme-*.pem")
+    lead = ("--key-file", str(own), "--reason", "not on a Friday")
+    said(guarded, "approvals", "reject", digits, *lead)
+    guarded.wait_until(lambda: objects(guarded, "approvals", "list") == [])
+    (ended,) = objects(guarded, "approvals", "list", "--all")
+    assert (ended["state"], ended["decided_by"]) == ("rejected", ["lead@acme"])
+    assert "rejected by lead@acme" in said(guarded, "approvals", "list", "--all")
+    assert "state      rejected by lead@acme" in said(guarded, "approvals", "show", digits)
+    (shown,) = objects(guarded, "approvals", "show", digits)
+    assert (shown["state"], shown["decided_by"]) == ("rejected", ["lead@acme"])
+    assert "any more: rejected by lead@acme" in refused(guarded, "approvals", "reject", digits, *lead)
+    assert "no approval begins with 'ffff'" in refused(guarded, "approvals", "show", "ffff")
 
 
 def test_a_workflow_is_checked_and_drawn(folder: Any) -> None:
