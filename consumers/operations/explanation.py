@@ -16,7 +16,8 @@ from bus.protocol.timestamps import format_ms
 from bus.topics.names import read_topic
 from consumers.deadletters.causes import cause_of
 from consumers.deadletters.diagnosis import Diagnosis
-from consumers.deadletters.letter_state import LetterState, state_of
+from consumers.deadletters.letter_state import MAX_REDRIVES, LetterState, State, state_of
+from consumers.deadletters.letter_state import told_of as told_of_letter
 from consumers.deadletters.letters import DeadLetter
 from consumers.lineage.log_search import ORIGINALS, StoredCopy
 from consumers.operations.group_verdicts import GroupVerdict, told_of
@@ -28,6 +29,9 @@ CURES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {each.name: (each.expected, each.cure) for reasons in REASON_TABLE.values() for each in reasons}
 )
 """By reason, what would have passed, and what cures it."""
+_LED_TO: Final[Mapping[str, State]] = MappingProxyType(
+    {"redriven": "redriven", "twin": "redriven", "parked": "parked", "purged": "purged"}
+)
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +44,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     passes: str = ""
     """What would have passed."""
     cure: str = ""
+    """Empty where nothing is left to be cured: its letter was sent back or purged."""
     place: str = ""
     """Of the letter that is meant; empty without one."""
     groups: tuple[GroupVerdict, ...] = ()
@@ -74,7 +79,9 @@ def explain(
     letter, known, finding = max(letters, key=lambda each: each[0].failed_ms)
     sentences.append(_died(letter, finding))
     state = state_of(letter, known)
-    sentences.append("The letter is open." if state == "open" else f"Its letter is {state}.")
+    sentences.append("The letter is open." if state == "open" else _left(letter, known, state))
+    if state == "redriven":
+        sentences += [_answered(copy) for copy in answers[:3]]
     sentences += _of_groups([each for each in groups or () if each.state != "dead"] or None, until)
     passes, cure = CURES.get(letter.reason, ("", ""))
     metadata = None if letter.message is None else letter.message.metadata
@@ -83,8 +90,11 @@ def explain(
         state="dead" if state == "open" else state,
         text=" ".join(sentences),
         passes=finding.expected or passes,
-        cure=cure.format(
-            place=letter.place,
+        cure=""
+        if state in ("redriven", "purged")
+        else cure.format(
+            # What is parked is sent by force alone.
+            place=f"{letter.place} --force" if state == "parked" else letter.place,
             message=message_id,
             type=letter.message_type,
             conversation="" if metadata is None else metadata.conversation_id,
@@ -133,6 +143,21 @@ def _died(letter: DeadLetter, finding: Diagnosis) -> str:
         told += f"; expected {finding.expected or '-'}, found {finding.found or '-'}"
     told += f"; {finding.nearest}" if finding.nearest else ""
     return f"{told}. {_others(letter)}"
+
+
+def _left(letter: DeadLetter, known: LetterState | None, state: State) -> str:
+    """Return what became of *letter*, which is not open any more, and who has done it."""
+    told = told_of_letter(letter, known)
+    step = next((each for each in reversed(told.steps) if _LED_TO.get(each.action) == state), None) if told else None
+    if step is not None:
+        why = f", because: {step.why}" if step.why else ""
+        done = {"redriven": "was sent back", "twin": "repeats another that was sent back"}.get(
+            step.action, f"was {state}"
+        )
+        return f"Its letter {done} at {step.at} by {step.by}{why}."
+    if state == "parked" and letter.redrive_count >= MAX_REDRIVES:
+        return f"Its letter is parked: it was sent back {letter.redrive_count} times before."
+    return "Its letter is parked: it was set aside before it ran." if state == "parked" else f"Its letter is {state}."
 
 
 def _others(letter: DeadLetter) -> str:

@@ -120,6 +120,38 @@ def test_a_message_is_explained_with_what_cures_it(ailing: Any) -> None:
     assert ailing.call("explain", "nothing").exit_code == 2
 
 
+def test_a_letter_that_was_sent_back_or_purged_has_no_cure_and_says_what_became_of_it(ailing: Any) -> None:
+    first, second = objects(ailing, "dlq", "list")[:2]
+    assert ailing.call("dlq", "redrive", first["place"], "--why", "tea \x1b[31mis here", "--yes").exit_code == 0
+    told = ailing.call("explain", first["message_id"]).stdout
+    assert "Its letter was sent back at" in told
+    assert "is here." in told
+    assert "waits next in agents._redrive." in told
+    assert "cure:" not in told
+    assert "\x1b" not in told
+    (answer,) = objects(ailing, "explain", first["message_id"])
+    assert (answer["state"], answer["cure"]) == ("redriven", "")
+    assert ailing.call("dlq", "purge", second["place"], "--why", "noise", "--yes").exit_code == 0
+    told = ailing.call("explain", second["message_id"]).stdout
+    assert "Its letter was purged at" in told
+    assert "because: noise." in told
+    assert "cure:" not in told
+
+
+def test_a_letter_that_is_parked_is_cured_by_force(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(FAILING)
+    folder.worker()
+    publish(folder, [{"number": 1}])
+    for count in range(4):
+        folder.wait_until(lambda: len(objects(folder, "dlq", "list")) == count + 1)  # noqa: B023 - waited for here
+        letter = max(objects(folder, "dlq", "list"), key=lambda each: each["redrive_count"])
+        if count < 3:
+            assert folder.call("dlq", "redrive", letter["place"], "--why", "again", "--yes").exit_code == 0
+    told = folder.call("explain", letter["message_id"]).stdout
+    assert "Its letter is parked: it was sent back 3 times before." in told
+    assert f"sealbus dlq redrive {letter['place']} --force" in told
+
+
 def test_the_exporter_serves_the_same_and_goes_on_when_the_log_is_gone(ailing: Any) -> None:
     process = ailing.start("exporter", "--port", "0", "--every", "200ms")
     assert process.stderr is not None
