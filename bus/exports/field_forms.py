@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
@@ -10,8 +10,16 @@ from msgspec import inspect
 from bus.payloads.described_types import default_of
 from bus.payloads.field_docs import field_docs
 from bus.payloads.payload_types import PayloadType
+from bus.protocol.canonical_numbers import SAFE_INTEGER
 
 __all__ = ["field_rows"]
+
+_UNITS: Final[tuple[tuple[type, str], ...]] = (
+    (inspect.StrType, "characters"),
+    (inspect.BytesType, "bytes"),
+    (inspect.CollectionType, "items"),
+    (inspect.DictType, "members"),
+)
 
 
 def field_rows(kind: PayloadType) -> list[tuple[str, str, str, str]]:
@@ -21,9 +29,14 @@ def field_rows(kind: PayloadType) -> list[tuple[str, str, str, str]]:
 
 
 def _form(kind: Any) -> str:
-    """Return a short name of the form of *kind*, for a table."""
+    """Return a short name of the form of *kind* with its limits, for a table."""
     if isinstance(kind, inspect.Metadata):
         return _form(kind.type)
+    limits = _limits(kind)
+    return f"{_name(kind)} ({limits})" if limits else _name(kind)
+
+
+def _name(kind: Any) -> str:
     if isinstance(kind, inspect.UnionType):
         return " or ".join(_form(member) for member in kind.types if not isinstance(member, inspect.NoneType))
     if isinstance(kind, inspect.LiteralType):
@@ -33,6 +46,35 @@ def _form(kind: Any) -> str:
     if isinstance(kind, inspect.VarTupleType | inspect.ListType | inspect.SetType | inspect.FrozenSetType):
         return f"[{_form(kind.item_type)}]"
     return type(kind).__name__.removesuffix("Type").lower()
+
+
+def _limits(kind: Any) -> str:
+    """Return the least and the most that *kind* takes; empty where it takes any."""
+    if isinstance(kind, inspect.IntType | inspect.FloatType):
+        words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+        bounds = {name: value for name in words if (value := getattr(kind, name)) is not None}
+        # Of every integer and number in JSON: no limit of this field.
+        bounds = {name: value for name, value in bounds.items() if abs(value) != SAFE_INTEGER}
+        if bounds.keys() == {"ge", "le"}:
+            return f"{_figure(bounds['ge'])} to {_figure(bounds['le'])}"
+        return ", ".join(f"{words[name]} {_figure(value)}" for name, value in bounds.items())
+    unit = next((unit for form, unit in _UNITS if isinstance(kind, form)), None)
+    return "" if unit is None else _length(kind.min_length or 0, kind.max_length, unit)
+
+
+def _figure(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _length(least: int, most: int | None, unit: str) -> str:
+    if most is None:
+        return f"at least {_counted(least, unit)}" if least else ""
+    # A pattern may want more than nothing.
+    return f"{least} to {_counted(most, unit)}" if least else f"at most {_counted(most, unit)}"
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count} {unit.removesuffix('s') if count == 1 else unit}"
 
 
 def _default(field: Any) -> str:

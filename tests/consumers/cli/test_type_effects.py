@@ -54,3 +54,34 @@ def test_another_effect_is_reviewed(folder: Any) -> None:
     assert folder.call("types", "check", "cleanup.request", "--app", "effects_milder:app").exit_code == 1
     reviewed = ("--reviewed", "the policy says write, too")
     assert folder.call("types", "check", "cleanup.request", "--app", "effects_milder:app", *reviewed).exit_code == 0
+
+
+def test_a_type_shows_the_limits_of_its_fields(folder: Any) -> None:
+    limited = """
+import msgspec
+from typing import Annotated
+from msgspec import Meta
+from sealbus import App, payload
+
+@payload("tea.request", version="1.0.0")
+class Tea(msgspec.Struct, frozen=True, kw_only=True):
+    cups: Annotated[int, Meta(ge=1, le=12)]
+    heat: Annotated[float, Meta(gt=0.5)] | None = None
+    sugar: Annotated[int, Meta(ge=0)] = 0
+    name: Annotated[str, Meta(min_length=1)] = "tea"
+    guests: Annotated[tuple[Annotated[str, Meta(max_length=64)], ...], Meta(min_length=1, max_length=8)] = ("I",)
+    note: str = ""
+
+app = App("kitchen@svc", types=[Tea])
+"""
+    (folder.path / "effects_limited.py").write_text(limited)
+    shown = folder.call("types", "show", "tea.request", "--app", "effects_limited:app").stdout
+    forms = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
+    assert "int (1 to 12)" in forms["cups"]
+    assert "float (more than 0.5)" in forms["heat"]
+    assert "int (at least 0)" in forms["sugar"]
+    assert "str (at least 1 character)" in forms["name"]
+    assert "[str (at most 64 characters)] (1 to 8 items)" in forms["guests"]
+    assert "(" not in forms["note"]
+    built_in = folder.call("types", "show", "subscription.open").stdout
+    assert "int (30 to 86400)" in built_in
