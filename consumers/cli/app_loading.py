@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
+from typing import Final
 
 import click
 
@@ -30,19 +32,13 @@ def load_app(target: str) -> App:
 
     Raises click.UsageError if it names none, ImportFailedError for errors in the module itself.
     """
-    if target == "workflow@sealbus":
-        from consumers.workflows.engine import engine_app
-
-        return engine_app()
-    if target == "registry@sealbus":
-        from bus.settings.loading import load
-        from consumers.directory.registry import registry_app
-
-        return registry_app(load(flags={}, env={}, file=None).settings)
+    if (own := _OWN_AGENTS.get(target)) is not None:
+        return own()
     name, separator, attribute = target.partition(":")
     if not name or not separator or not attribute:
         raise click.UsageError(
-            f"{printable(target)!r} is not MODULE:APP, such as agents:app for `app = App(...)` in agents.py"
+            f"{printable(target)!r} is not MODULE:APP, such as agents:app for `app = App(...)` in agents.py, and none "
+            f"of the bus's own agents, {', '.join(_OWN_AGENTS)}"
         )
     module = _import(name)
     found: object = module
@@ -53,6 +49,25 @@ def load_app(target: str) -> App:
     if not isinstance(found, App):
         raise click.UsageError(f"{target} is a {type(found).__name__}, not an App; {_known_apps(module, name)}")
     return found
+
+
+def _workflow_engine() -> App:
+    from consumers.workflows.engine import engine_app
+
+    return engine_app()
+
+
+def _registry() -> App:
+    from bus.settings.loading import load
+    from consumers.directory.registry import registry_app
+
+    return registry_app(load(flags={}, env={}, file=None).settings)
+
+
+_OWN_AGENTS: Final[Mapping[str, Callable[[], App]]] = MappingProxyType(
+    {"workflow@sealbus": _workflow_engine, "registry@sealbus": _registry}
+)
+"""The bus's own agents, by their ids."""
 
 
 def _import(name: str) -> ModuleType:

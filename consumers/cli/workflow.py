@@ -21,6 +21,7 @@ from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import DURATION
 from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.workflow_file import read_workflow
 from consumers.cli.processes import cancel as cancel_process
 from consumers.cli.processes import chosen_process, ended_members, opened_store, told_of
 from consumers.cli.session import CommandSession, app_of, app_option, key_options, with_session
@@ -66,7 +67,7 @@ def check(session: CommandSession, *, file: Path, mermaid: bool) -> int:
       sealbus workflow check research.json
       sealbus workflow check research.json --mermaid > research.mmd
     """
-    definition = parse_definition(file.read_bytes())
+    definition = read_workflow(file)
     if mermaid:
         click.echo(mermaid_of_workflow(definition))
         return 0
@@ -126,7 +127,7 @@ def run(
       sealbus workflow run research.json --set query="vector databases"
       sealbus workflow run research.json --no-wait
     """
-    definition = parse_definition(file.read_bytes())
+    definition = read_workflow(file)
     faults = [finding for finding in check_workflow(definition) if finding.severity == "error"]
     if faults:
         raise ContractError(f"{faults[0].text}; {faults[0].cure}", faults[0].pointer, "semantic_violation")

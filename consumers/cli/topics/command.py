@@ -14,14 +14,17 @@ import click
 
 from bus.clock import SystemClock
 from bus.errors import ConfigurationError, NotPermittedError
+from bus.nearest import nearest
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic, reply_topic
 from bus.topics.specs import message_topics, reply_topics
 from bus.transports.base import Change, TopicSpec, Transport
+from consumers.cli.app_loading import load_app
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
+from consumers.cli.io.parameter_types import TEXT_ID
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.session import CommandSession, app_of, with_session
+from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.operations import drift
 from consumers.worker.needed_topics import needed_topics
@@ -86,40 +89,48 @@ def list_(session: CommandSession, everything: bool) -> int:
 
 
 @topics.command()
-@click.argument("target", metavar="[MODULE:APP]", required=False)
+@click.argument("targets", metavar="[MODULE:APP]...", nargs=-1)
 @click.option(
-    "--agent", "agents", multiple=True, metavar="ID", help="Also the topic of answers to this agent; repeatable."
+    "--agent",
+    "agents",
+    multiple=True,
+    type=TEXT_ID,
+    metavar="ID",
+    help="Also the topic of answers to this agent; repeatable.",
 )
 @_workflows
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @with_session
 def apply(
-    session: CommandSession, target: str | None, agents: tuple[str, ...], workflows: tuple[Path, ...], dry_run: bool
+    session: CommandSession,
+    targets: tuple[str, ...],
+    agents: tuple[str, ...],
+    workflows: tuple[Path, ...],
+    dry_run: bool,
 ) -> int:
-    """Create the topics that an app needs, and bring existing ones into line.
+    """Create the topics that apps need, and bring existing ones into line.
 
-    These are all that the app, and the bus in its name, may read or append to. Partitions are only ever added, and no
+    These are all that an app, and the bus in its name, may read or append to. Partitions are only ever added, and no
     topic is removed. The bus's own agents are named by their ids. Who only asks, and handles nothing, is named by
     --agent.
 
     \b
     Examples:
       sealbus topics apply agents:app --dry-run
-      sealbus topics apply agents:app
+      sealbus topics apply orders:app billing:app
       sealbus topics apply workflow@sealbus --workflow research.json
       sealbus topics apply registry@sealbus
       sealbus topics apply --agent client@svc
     """
-    if target is None and not agents and not workflows:
+    if not targets and not agents and not workflows:
         raise click.UsageError("name an app, MODULE:APP, or an agent that only asks, --agent ID")
-    app = app_of(target)
-    settings = session.settings(app)
+    apps = [load_app(target) for target in targets]
+    settings, sent = _settings_of(session, apps), _sent_by(workflows, apps)
 
     async def body(_: object) -> int:
         async with session.open(settings, create=not dry_run) as transport:
             replies = reply_topics(settings, [reply_topic(settings.bus.namespace, agent) for agent in agents])
-            wanted = [*wanted_topics(settings, app), *replies, *_sent_by(settings, workflows)]
-            specs = [*{spec.name: spec for spec in wanted}.values()]
+            specs = _distinct([*_wanted_by(settings, apps), *replies, *message_topics(settings, sent)])
             plan = await transport.admin.plan(specs)
             to_do = [change for change in plan if not change.by_hand]
             _warn(plan)
@@ -138,11 +149,11 @@ def apply(
 
 
 @topics.command()
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("targets", metavar="MODULE:APP...", nargs=-1, required=True)
 @_workflows
 @with_session
-def check(session: CommandSession, target: str, workflows: tuple[Path, ...]) -> int:
-    """Compare the log with what an app needs.
+def check(session: CommandSession, targets: tuple[str, ...], workflows: tuple[Path, ...]) -> int:
+    """Compare the log with what apps need.
 
     Exit code 1 when a topic is missing or is not set up as it should be, when records or offsets are kept for too short
     a time, when typing errors become topics, or when messages wait in a retry tier that is in no setting any more.
@@ -150,19 +161,20 @@ def check(session: CommandSession, target: str, workflows: tuple[Path, ...]) -> 
     \b
     Examples:
       sealbus topics check agents:app
-      sealbus topics check agents:app --output json
+      sealbus topics check orders:app billing:app --output json
     """
-    app = app_of(target)
-    settings = session.settings(app)
+    apps = [load_app(target) for target in targets]
+    settings, sent = _settings_of(session, apps), _sent_by(workflows, apps)
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
-            specs = [*wanted_topics(settings, app), *_sent_by(settings, workflows)]
+            specs = _distinct([*_wanted_by(settings, apps), *message_topics(settings, sent)])
             plan = await transport.admin.plan(specs)
-            tiers = await drift.read_left_tiers(transport.admin, settings, app.group) if app is not None else []
+            groups = sorted({app.group for app in apps})
+            tiers = [tier for group in groups for tier in await drift.read_left_tiers(transport.admin, settings, group)]
             brokers, unread = await _brokers(transport)
         findings = [
-            *drift.of_changes(plan, target),
+            *drift.of_changes(plan, " ".join(targets)),
             *drift.of_settings(settings),
             *drift.of_brokers(brokers, settings),
             *drift.of_tiers(tiers),
@@ -197,14 +209,42 @@ def wanted_topics(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
     return needed_topics(settings, declared)
 
 
-def _sent_by(settings: Settings, workflows: Sequence[Path]) -> Sequence[TopicSpec]:
-    """Return the topics of what *workflows* send."""
+def _settings_of(session: CommandSession, apps: Sequence[App]) -> Settings:
+    """Return the settings in the one namespace of *apps*."""
+    found = [session.settings(app) for app in apps] or [session.settings()]
+    if len(names := sorted({each.bus.namespace for each in found})) > 1:
+        raise click.UsageError(f"these apps are of several namespaces, {', '.join(names)}: name those of one at a time")
+    return found[0]
+
+
+def _wanted_by(settings: Settings, apps: Sequence[App]) -> Sequence[TopicSpec]:
+    return [spec for app in apps for spec in wanted_topics(settings, app)]
+
+
+def _distinct(specs: Sequence[TopicSpec]) -> Sequence[TopicSpec]:
+    return [*{spec.name: spec for spec in specs}.values()]
+
+
+def _sent_by(workflows: Sequence[Path], apps: Sequence[App]) -> Sequence[str]:
+    """Return the types that *workflows* send. Raises UsageError for one that nobody knows: no topic by typo."""
     if not workflows:
         return ()
-    from consumers.workflows.definition import parse_definition, sent_by
+    from bus.vocabulary import BUILT_IN
+    from consumers.cli.io.workflow_file import read_workflow
+    from consumers.workflows.definition import sent_by
 
-    definitions = [parse_definition(file.read_bytes()) for file in workflows]
-    return message_topics(settings, sorted({name for each in definitions for name in sent_by(each)}))
+    known = BUILT_IN.names().union(*(app.registry.names() for app in apps))
+    found: set[str] = set()
+    for file in workflows:
+        sent = set(sent_by(read_workflow(file)))
+        if unknown := sorted(sent - known):
+            raise click.BadParameter(
+                f"{file} sends {printable(unknown[0])!r}, which is no built-in type and none of a named app"
+                f"{nearest(unknown[0], known)}",
+                param_hint="--workflow",
+            )
+        found |= sent
+    return sorted(found)
 
 
 def _tell_cost(plan: Sequence[Change]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -72,6 +73,94 @@ def test_the_buss_own_agents_are_named_by_their_ids(folder: Any) -> None:
     assert folder.call("topics", "check", "workflow@sealbus", "--workflow", "one.json").exit_code == 0
     made = folder.call("topics", "apply", "registry@sealbus", "--output", "json")
     assert "agents.agent.discover" in {each["topic"] for each in folder.objects(made.stdout)}
+
+
+OTHER = """
+import msgspec
+from sealbus import App, payload
+
+@payload("other.job", version="1.0.0")
+class Other(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+app = App("other@svc"NAMESPACE)
+
+@app.on(Other)
+async def run(job: Other) -> None: ...
+"""
+
+
+@pytest.fixture
+def other(folder: Any) -> Any:
+    """A folder with a second app, `topics_other:app`."""
+    (folder.path / "topics_other.py").write_text(OTHER.replace("NAMESPACE", ""))
+    yield folder
+    sys.modules.pop("topics_other", None)
+
+
+def sending(message_type: str) -> bytes:
+    """A workflow that sends one message."""
+    node = {"id": "ask", "type": "emit", "message": {"receiver": "a@b", "type": message_type}, "out": {"to": "end"}}
+    return msgspec.json.encode({"name": "one", "nodes": [node, {"id": "end", "type": "end"}]})
+
+
+def test_several_apps_are_applied_and_checked_at_once(other: Any) -> None:
+    apps = ("agents:app", "topics_other:app")
+    missing = other.call("topics", "check", *apps, "--bus", "memory://", "--output", "json")
+    assert {each["advice"] for each in other.objects(missing.stdout)} == {f"sealbus topics apply {' '.join(apps)}"}
+    made = other.call("topics", "apply", *apps, "--output", "json")
+    assert {"agents.job.run", "agents.other.job"} <= {each["topic"] for each in other.objects(made.stdout)}
+    for words in (apps, apps[:1], apps[1:]):
+        assert other.call("topics", "check", *words).exit_code == 0
+
+
+def test_apps_of_several_namespaces_are_named_apart(other: Any) -> None:
+    (other.path / "topics_other.py").write_text(OTHER.replace("NAMESPACE", ', namespace="staging"'))
+    refused = other.call("topics", "apply", "agents:app", "topics_other:app")
+    assert refused.exit_code == 2
+    assert "of several namespaces, agents, staging" in refused.stderr
+
+
+@pytest.mark.parametrize("agent", ["", "a\nb", "x" * 257], ids=["empty", "a line break", "too long"])
+def test_no_topic_is_made_for_what_is_no_agent_id(folder: Any, agent: str) -> None:
+    refused = folder.call("topics", "apply", "--agent", agent)
+    assert refused.exit_code == 2
+    assert "is no id" in refused.stderr
+    assert not list(folder.path.glob("*.db"))
+
+
+@pytest.mark.parametrize("verb", ["apply", "check"])
+def test_a_type_of_a_workflow_that_nobody_knows_gets_no_topic(folder: Any, verb: str) -> None:
+    (folder.path / "one.json").write_bytes(sending("review.reqest"))
+    refused = folder.call("topics", verb, "workflow@sealbus", "--workflow", "one.json")
+    assert refused.exit_code == 2
+    assert "one.json sends 'review.reqest'" in refused.stderr
+    assert "the nearest is review.request" in refused.stderr
+    assert not list(folder.path.glob("*.db"))
+
+
+def test_a_workflow_may_send_the_types_of_a_named_app(other: Any) -> None:
+    (other.path / "one.json").write_bytes(sending("other.job"))
+    words = ("workflow@sealbus", "--workflow", "one.json")
+    assert other.call("topics", "apply", *words).exit_code == 2
+    assert other.call("topics", "apply", *words, "topics_other:app").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("topics", "apply", "--workflow"), ("workflow", "check"), ("workflow", "run")], ids=lambda words: words[1]
+)
+@pytest.mark.parametrize("text", ["{", "[]"], ids=["no JSON", "no workflow"])
+def test_a_broken_workflow_is_named(folder: Any, words: tuple[str, ...], text: str) -> None:
+    (folder.path / "broken.json").write_text(text)
+    refused = folder.call(*words, "broken.json")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error: broken.json: ")
+
+
+def test_a_target_that_names_nothing_is_answered_with_the_buss_own_agents(folder: Any) -> None:
+    refused = folder.call("topics", "apply", "workflows@sealbus")
+    assert refused.exit_code == 2
+    assert "none of the bus's own agents, workflow@sealbus, registry@sealbus" in refused.stderr
 
 
 def test_a_topic_that_a_running_agent_needs_and_that_is_missing_is_named() -> None:
