@@ -61,8 +61,8 @@ def list_agents(session: CommandSession, *, everything: bool, capability: str | 
 
     async def body(_: object) -> int:
         async with _opened(session, settings) as directory:
-            found = list(await directory.find(capability=capability, type=message_type, healthy=None))
-        found = [each for each in found if everything or each.health != "gone"]
+            heard = list(await directory.find(capability=capability, type=message_type, healthy=None))
+        found = [each for each in heard if everything or each.health != "gone"]
         found.sort(key=lambda each: (not each.is_healthy, each.agent_id))
         if session.as_json:
             for each in found:
@@ -73,6 +73,10 @@ def list_agents(session: CommandSession, *, everything: bool, capability: str | 
                 for each in found
             ]
             print_table(("AGENT", "HEALTH", "INSTANCES", "HEARD", "AT WORK", "CAPABILITIES"), rows)
+        elif heard:
+            click.echo("none is there any more; --all shows those that have left", err=True)
+        elif capability or message_type:
+            click.echo("no agent matches", err=True)
         else:
             click.echo("no agent was heard of; a worker says that it is there (directory.enabled)", err=True)
         return 0

@@ -263,7 +263,8 @@ def list_waits(session: CommandSession, *, group: str | None, overdue: bool, lim
             ]
             print_table(("PROCESS", "GROUP", "SAGA", "KEY", "WAIT", "OF", "DUE", "OVERDUE"), rows)
         else:
-            click.echo("nothing is overdue" if overdue else "nothing waits", err=True)
+            where = f" in group {printable(group)}" if group else ""
+            click.echo(f"nothing is overdue{where}" if overdue else f"nothing waits{where}", err=True)
         return 0
 
     return execute(body)

@@ -192,6 +192,8 @@ def test_a_list_of_processes_that_none_matches_does_not_say_that_none_is_stored(
     folder.end(worker)
     told = folder.call("processes", "list", *words)
     assert (told.exit_code, told.stdout, told.stderr.strip()) == (0, "", "no process matches")
+    if words[0] == "--group":
+        assert folder.call("waits", "list", *words).stderr.strip() == "nothing waits in group nobody"
 
 
 def test_an_outcome_is_found_behind_processes_that_ended_otherwise_and_later(folder: Any) -> None:
@@ -221,11 +223,13 @@ def test_an_agent_is_seen_while_it_works_and_gone_afterwards(folder_on_each_log:
     (agent,) = objects(folder, "agents", "list", "--type", "shop.order")
     assert (agent["agent"], agent["health"], agent["capabilities"]) == ("shop@svc", "healthy", ["sells tea"])
     assert "shop@svc" in said(folder, "agents", "show", "shop@svc")
+    assert folder.call("agents", "list", "--type", "shop.none").stderr.strip() == "no agent matches"
     assert "was never heard of" in refused(folder, "agents", "show", "shop@svk")
     assert "healthy" in said(folder, "agents", "ping", "shop@svc", "--wait", "30s")
     assert "was not heard" in refused(folder, "agents", "ping", "nobody@svc", "--wait", "1s", code=75)
     folder.end(worker)
     assert objects(folder, "agents", "list") == []
+    assert "none is there any more" in folder.call("agents", "list").stderr
     (agent,) = objects(folder, "agents", "list", "--all")
     assert agent["health"] == "gone"
 
