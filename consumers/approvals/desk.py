@@ -422,7 +422,8 @@ class ApprovalDesk:
         return msgspec.structs.replace(change, armed=armed), outputs
 
     def _closing(self, state: ApprovalState, request: Message) -> Sequence[NewRecord]:
-        decided_by = tuple(each.by for each in state.decided) or ((state.ended_by,) if state.ended_by else ())
+        # Who said no has decided, whoever had agreed before.
+        decided_by = (state.ended_by,) if state.ended_by else tuple(each.by for each in state.decided)
         assert state.phase != "open"  # noqa: S101 - it has ended
         payload = ApprovalClosed(
             approval_id=state.approval_id, state=state.phase, decided_by=decided_by, differing=state.differing

@@ -472,3 +472,14 @@ async def test_an_approval_says_how_it_has_ended(site: Site) -> None:
             ("completed", "consumed", ""),
             ("failed", "rejected", "not on a Friday"),
         }
+
+
+async def test_who_has_said_no_is_who_has_decided_whoever_agreed_before(site: Site) -> None:
+    async with site.bus(quorum=2) as bus:
+        held = await held_by(bus)
+        await bus.approve(held, by="lead@acme")
+        await bus.settle()
+        await bus.reject(held, by="boss@acme", reason="no")
+        await bus.settle()
+        (closed,) = bus.sent(ApprovalClosed)
+        assert (closed.state, closed.decided_by) == ("rejected", ("boss@acme",))
