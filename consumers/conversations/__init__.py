@@ -1,7 +1,15 @@
 """Protocols between agents, as sagas: each file begins with its table of transitions, and the class follows it.
 
-A class here is a base: a subclass says what opens it, and what to do with the outcome. `roles` is seed 003's table of
-who may speak how.
+A class here is a base: a subclass says what opens it, and what to do with the outcome.
+
+    from sealbus import conversations
+
+    class Freight(conversations.ContractNet, version="1.0.0"):
+        @starts(Wanted)
+        async def wanted(self, wanted, context):
+            self.call_for_bids(context, words.AuctionCall(...))
+
+`roles` is seed 003's table of who may speak how.
 """
 
 from __future__ import annotations
