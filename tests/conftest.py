@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from clusters import started, unavailable
 
 from bus.telemetry.logs import configure_unless_done
@@ -107,6 +108,17 @@ def _groups_path(config: pytest.Config) -> Path:
         config.add_cleanup(folder.cleanup)
         config.stash[_GROUPS] = Path(folder.name) / "groups.json"
     return config.stash[_GROUPS]
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """A test that configures logging, as a command in this process does, leaves none to the next one."""
+    was_done, before = structlog.is_configured(), structlog.get_config()
+    yield
+    if was_done:
+        structlog.configure(**before)
+    else:
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,26 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.telemetry.logs import configure, get_logger
-
-
-@pytest.fixture(autouse=True)
-def own_configuration() -> Iterator[None]:
-    was_done, before = structlog.is_configured(), structlog.get_config()
-    yield
-    if was_done:
-        structlog.configure(**before)
-    else:
-        structlog.reset_defaults()
 
 
 def test_a_program_without_standard_error_goes_on_and_its_output_stays_its_own(
