@@ -47,7 +47,7 @@ from consumers.approvals.state import (
     unpack_approval,
 )
 from consumers.deadletters.records import reappend
-from consumers.inbox.base import Transaction
+from consumers.inbox.base import Transaction, principal_of
 from consumers.inbox.row_encoding import decode_outputs, encode_outputs
 from consumers.resilience.retry import Tier
 from consumers.sagas.process import Ending, Hold, NewerCode, Process, Wait
@@ -67,7 +67,6 @@ _RUN_S: Final = 30.0
 _MOST_OPEN: Final = 20
 """Open approvals of one sender."""
 _MOST_REASON: Final = 400
-WITHDRAWN: Final = "CANCELLED"
 _ENDS: Final = frozenset({"rejected", "changes_requested", "timed_out", "expired", "void"})
 _SKIPPED: Final = Done(ran=False)
 
@@ -139,7 +138,7 @@ class ApprovalDesk:
             try:
                 state = None if process is None else unpack_approval(process)
             except NewerCode:
-                return wait_in_tiers(delivery, self._tiers, (delivery.expires_ms - self._clock.now_ms()) / 1000)
+                return self._waits(delivery)
             if process is not None and state is not None and state.phase != "open":
                 return await self._decided(delivery, need, action, process, state)
             try:
@@ -154,8 +153,12 @@ class ApprovalDesk:
                 await transaction.rollback()
                 _log.info("approval.waits_for_its_turn", message_id=message.message_id, detail=too_many)
                 # Its turn comes when another is decided: nothing has been said about this one.
-                return wait_in_tiers(delivery, self._tiers, (delivery.expires_ms - self._clock.now_ms()) / 1000)
+                return self._waits(delivery)
             await transaction.rollback()
+
+    def _waits(self, delivery: Accepted) -> Outcome:
+        """Let *delivery* wait without an attempt."""
+        return wait_in_tiers(delivery, self._tiers, (delivery.expires_ms - self._clock.now_ms()) / 1000)
 
     async def consume(self, transaction: Transaction, proceed: Proceed) -> bool:
         """Consume the approval in the transaction of the run's result; False: it was used or voided meanwhile."""
@@ -269,7 +272,7 @@ class ApprovalDesk:
             state=pack_approval(fresh),
             opener=message.value,
             trust=self._admission.labels(message).level,
-            sender=message.metadata.sender.id or "",
+            sender=principal_of(message, has_keys=self._admission.has_keys),
             task_id=message.metadata.task_id or message.message_id,
         )
         change = ProcessChange(before=None, after=opened, armed=(wait,), holds=(hold,))
@@ -444,7 +447,7 @@ class ApprovalDesk:
         ended: Sequence[str] = (),
     ) -> ProcessChange:
         if finished:
-            state = msgspec.structs.replace(state, ending=_ended_as(state))
+            state = msgspec.structs.replace(state, ending=_ended_as(process, state))
         after = msgspec.structs.replace(
             process,
             version=process.version + 1,
@@ -471,13 +474,14 @@ def _decision_of(message: Message) -> ApprovalDecision:
     return opened
 
 
-def _ended_as(state: ApprovalState) -> Ending:
+def _ended_as(process: Process, state: ApprovalState) -> Ending:
     """Return how the process of an approval has ended, by its phase."""
     if state.phase == "consumed":
         return Ending(outcome="completed", where=state.phase)
     if state.phase in ("timed_out", "expired"):
         return Ending(outcome="timed_out", where=state.phase)
-    is_withdrawn = state.said.startswith(WITHDRAWN)
+    # Its requester has no part in the decision: where it has ended it, it has taken the request back.
+    is_withdrawn = bool(state.ended_by) and state.ended_by == sealing.parse(process.opener).metadata.sender.id
     reason = cut(state.said, _MOST_REASON)
     return Ending(outcome="cancelled" if is_withdrawn else "failed", reason=reason, where=state.phase)
 

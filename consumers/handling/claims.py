@@ -25,7 +25,6 @@ from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
 from consumers.declaration import Subscription
 from consumers.inbox.base import (
-    UNPROVEN,
     AlreadyDead,
     AlreadyDone,
     Ask,
@@ -37,6 +36,7 @@ from consumers.inbox.base import (
     KeepsCrashing,
     Key,
     Transaction,
+    principal_of,
 )
 from consumers.settling.durable_append import GaveUpError
 from consumers.state.delivery import Accepted, Delivery
@@ -103,11 +103,8 @@ class InboxClient:
             chosen = message.message_id
         if chosen is None:
             return None
-        sender = message.metadata.sender.id or ""
-        if self._has_keys and message.verification.signature is None:
-            # Whoever writes an unsigned message names any sender: it must not meet what that sender has signed.
-            sender = f"{UNPROVEN}{sender}"
-        return Key(self._namespace, sender, message.message_type, self._group, chosen)
+        principal = principal_of(message, has_keys=self._has_keys)
+        return Key(self._namespace, principal, message.message_type, self._group, chosen)
 
     def _is_remembered(self, kind: PayloadType) -> bool:
         """Tell whether a message of *kind* without a key must not run twice because its record was appended again.

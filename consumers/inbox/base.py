@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from bus.protocol.sealing import Message
 from bus.transports.base import NewRecord
 
 __all__ = [
@@ -37,14 +38,23 @@ __all__ = [
     "SomeEnd",
     "Suspect",
     "Transaction",
+    "principal_of",
 ]
 
 
 Dialect: TypeAlias = Literal["sqlite", "postgres"]
 
 
-UNPROVEN: Final = "unproven/"
-"""What stands before the sender of a message that nobody has signed, where others sign: it is not taken for theirs."""
+_UNPROVEN: Final = "unproven/"
+
+
+def principal_of(message: Message, *, has_keys: bool) -> str:
+    """Return whose *message* it is: its proven sender, or without keys the one that it names.
+
+    Where others sign, whoever writes an unsigned message names any sender: it must not meet what that one has signed.
+    """
+    sender = message.metadata.sender.id or ""
+    return f"{_UNPROVEN}{sender}" if has_keys and message.verification.signature is None else sender
 
 
 class Key(msgspec.Struct, frozen=True):

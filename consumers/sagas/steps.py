@@ -27,7 +27,7 @@ from bus.vocabulary.bus import WaitDue
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.task import TaskCancel
 from consumers.deadletters.records import Failure
-from consumers.inbox.base import UNPROVEN, Transaction
+from consumers.inbox.base import Transaction, principal_of
 from consumers.resilience.retry import Tier
 from consumers.sagas.context import AskFailure, SagaContext, StepDone, labels_for
 from consumers.sagas.early_events import EarlyEvents
@@ -273,10 +273,7 @@ class StepRunner:
         return rules
 
     def _principal_of(self, message: Message) -> str:
-        """Return whose message it is: the proven principal, or without keys the sender that it names."""
-        sender = message.metadata.sender.id or ""
-        is_proven = message.verification.signature is not None or not self._publisher.sealer.admission.has_keys
-        return sender if is_proven else f"{UNPROVEN}{sender}"
+        return principal_of(message, has_keys=self._publisher.sealer.admission.has_keys)
 
     async def _all_reached(self, rules: SagaRules, rule: EventRule, delivery: Accepted) -> list[_Event]:
         """Return what *delivery* means to every open process of *rules*; those whom it is no party of are left out."""

@@ -46,8 +46,8 @@ _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
 _INBOX_LOOK_S, _INBOX_ANSWER_S = 5.0, 5.0
 _LAST_COMMIT_S, _PURGE_S, _LEFTOVERS_S = 3.0, 600.0, 1.0
-_CROWDED_S = 0.01
 _TOLD_AGAIN_S = 86_400.0
+_CROWDED_S = 0.01
 """Seconds between looks at a type that crowds out others."""
 
 _log = get_logger("worker")

@@ -15,7 +15,7 @@ from bus.protocol import sealing
 from bus.vocabulary.agent import AgentHeartbeat
 from bus.vocabulary.approval import ApprovalRequest
 from bus.vocabulary.bus import ApprovalClosed
-from bus.vocabulary.task import StatusUpdate
+from bus.vocabulary.task import StatusUpdate, TaskCancel
 from consumers.approvals.deciding import decision_about, seal_decision
 from consumers.sagas.process import ending_of
 from consumers.testing import AppBus, HeldMessage
@@ -483,3 +483,18 @@ async def test_who_has_said_no_is_who_has_decided_whoever_agreed_before(site: Si
         await bus.settle()
         (closed,) = bus.sent(ApprovalClosed)
         assert (closed.state, closed.decided_by) == ("rejected", ("boss@acme",))
+
+
+async def test_a_no_whose_reason_speaks_of_cancelling_is_still_a_no(site: Site) -> None:
+    rules = RULES.replace('"status.update"]', '"status.update", "task.cancel"]')
+    async with site.bus(rules) as bus:
+        await bus.reject(await held_by(bus, task_id="t-1"), by="lead@acme", reason="CANCELLED: the fair is off")
+        await bus.settle()
+        await held_by(bus, task_id="t-2")
+        await bus.publish(TaskCancel(reason_code="NOT_NEEDED"), task_id="t-2")
+        await bus.settle()
+        steps = bus.workers[0].steps
+        assert steps is not None
+        found = {process.task_id: ending_of(process) for process in await steps.store.processes()}
+        outcomes = {task: each.outcome for task, each in found.items() if each is not None}
+        assert outcomes == {"t-1": "failed", "t-2": "cancelled"}
