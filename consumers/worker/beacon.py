@@ -104,22 +104,24 @@ class Beacon:
             now_s = self._clock.monotonic_s()
             # Readers forget who is silent for long, and the card with it.
             is_due = now_s - carded_s >= _CARD_AGAIN_S or now_s - heard_s > healthy_s
-            found = self._progress().missing
-            if (is_due or found != missing) and await self._send(
-                AgentHandshake(agent_card=card_of(self._app, found)), "_directory"
+            progress = self._progress()
+            if (is_due or progress.missing != missing) and await self._send(
+                AgentHandshake(agent_card=card_of(self._app, progress.missing)), "_directory"
             ):
-                carded_s, missing = self._clock.monotonic_s(), found
-            told = self._heartbeat()
+                carded_s, missing = self._clock.monotonic_s(), progress.missing
+            told = self._heartbeat(progress)
             if await self._send(told, "_heartbeats"):
                 heard_s = self._clock.monotonic_s()
             left_s = beat_s * (1 + _SPREAD * (2 * self._randomness() - 1))
-            while left_s > 0 and self._heartbeat().status == told.status and self._progress().missing == missing:
-                # Getting stuck is told at once.
+            while left_s > 0:
                 await self._clock.sleep(min(left_s, _LOOK_S))
                 left_s -= _LOOK_S
+                now = self._progress()
+                # Getting stuck is told at once, and what an output waits for. What did not leave goes with the next one.
+                if self._heartbeat(now).status != told.status or now.missing != progress.missing:
+                    break
 
-    def _heartbeat(self) -> AgentHeartbeat:
-        progress = self._progress()
+    def _heartbeat(self, progress: WorkProgress) -> AgentHeartbeat:
         is_well = progress.fetched_s_ago <= self._settings.directory.healthy_s and not progress.is_stuck
         return AgentHeartbeat(status="healthy" if is_well else "unhealthy", active_tasks=progress.active_tasks)
 

@@ -20,7 +20,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "e2e"), str(ROOT / "tests" / "fa
 import asyncpg  # noqa: E402 - after the path
 import msgspec  # noqa: E402
 from approvals_app import Deploy, Deployed, deployer  # noqa: E402
-from saga_deaths import KAFKA  # noqa: E402
+from saga_deaths import on_each  # noqa: E402
 
 from bus.protocol import sealing  # noqa: E402
 from bus.topics.names import mailbox_topic, message_topic  # noqa: E402
@@ -39,7 +39,6 @@ from bus.transports.read_all import scan  # noqa: E402
 from bus.vocabulary.approval import ApprovalDecision  # noqa: E402
 from bus.vocabulary.bus import ApprovalClosed, WaitDue  # noqa: E402
 from consumers.approvals.deciding import decision_about, request_in, seal_decision  # noqa: E402
-from deploy.kafka.cluster import Cluster  # noqa: E402
 from sealbus import RequestFailed, RequestTimedOut, connect  # noqa: E402
 from tests.databases import postgres_server  # noqa: E402
 
@@ -317,20 +316,7 @@ def main() -> None:
     parser.add_argument("--store", choices=["sqlite", "postgres"], action="append", default=[], help="as --log")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])  # what the fork server imports from
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["consumers.cli", "approvals_app"])
-    logs, stores = options.log or ["sqlite", "kafka"], options.store or ["sqlite", "postgres"]
-    with ExitStack() as stack:
-        bootstrap = ""
-        if "kafka" in logs:
-            cluster = Cluster(Path(tempfile.mkdtemp(prefix="races-kafka-")), settings=KAFKA)
-            cluster.start()
-            stack.callback(cluster.stop)
-            bootstrap = cluster.bootstrap
-        if "postgres" in stores:
-            stack.callback(postgres_server().end)
-        all_well = [asyncio.run(run(options, log, store, bootstrap)) for log in logs for store in stores]
-    sys.exit(0 if all(all_well) else 1)
+    sys.exit(0 if on_each(options, run, "approvals_app") else 1)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -274,6 +275,30 @@ async def run(options: argparse.Namespace, log: str, store: str, bootstrap: str)
     return not found
 
 
+def on_each(
+    options: argparse.Namespace,
+    run: Callable[[argparse.Namespace, str, str, str], Coroutine[None, None, bool]],
+    *preloaded: str,
+) -> bool:
+    """Await *run* on each log with each store that was asked for; tell whether all went well."""
+    paths = (str(ROOT), str(ROOT / "tests" / "e2e"), str(ROOT / "tests" / "faults"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # what the fork server imports from
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["consumers.cli", *preloaded])
+    logs, stores = options.log or ["sqlite", "kafka"], options.store or ["sqlite", "postgres"]
+    with ExitStack() as stack:
+        bootstrap = ""
+        if "kafka" in logs:
+            cluster = Cluster(Path(tempfile.mkdtemp(prefix="saga-kafka-")), settings=KAFKA)
+            cluster.start()
+            stack.callback(cluster.stop)
+            bootstrap = cluster.bootstrap
+        if "postgres" in stores:
+            stack.callback(postgres_server().end)
+        # Each of them, also after one that went wrong.
+        went_well = [asyncio.run(run(options, log, store, bootstrap)) for log in logs for store in stores]
+        return all(went_well)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--deaths", type=int, default=500, help="at failpoints, on each log with each store; 500")
@@ -286,21 +311,7 @@ def main() -> None:
     parser.add_argument("--store", choices=["sqlite", "postgres"], action="append", default=[], help="as --log")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    paths = (str(ROOT), str(ROOT / "tests" / "e2e"), str(ROOT / "tests" / "faults"))
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # what the fork server imports from
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["consumers.cli", "saga_app"])
-    logs, stores = options.log or ["sqlite", "kafka"], options.store or ["sqlite", "postgres"]
-    with ExitStack() as stack:
-        bootstrap = ""
-        if "kafka" in logs:
-            cluster = Cluster(Path(tempfile.mkdtemp(prefix="saga-kafka-")), settings=KAFKA)
-            cluster.start()
-            stack.callback(cluster.stop)
-            bootstrap = cluster.bootstrap
-        if "postgres" in stores:
-            stack.callback(postgres_server().end)
-        all_well = [asyncio.run(run(options, log, store, bootstrap)) for log in logs for store in stores]
-    sys.exit(0 if all(all_well) else 1)
+    sys.exit(0 if on_each(options, run, "saga_app") else 1)
 
 
 if __name__ == "__main__":
