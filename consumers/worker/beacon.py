@@ -117,7 +117,7 @@ class Beacon:
                 await self._clock.sleep(min(left_s, _LOOK_S))
                 left_s -= _LOOK_S
                 now = self._progress()
-                # Getting stuck is told at once, and what an output waits for. What did not leave goes with the next one.
+                # Getting stuck is told at once, and what an output waits for; what did not leave, with the next beat.
                 if self._heartbeat(now).status != told.status or now.missing != progress.missing:
                     break
 
