@@ -16,7 +16,7 @@ from bus.errors import DeadlineError, WrongLoopError
 from bus.payloads.class_forms import Payload
 from bus.protocol.sealing import Message
 from bus.trust.effective_labels import EffectiveLabels
-from consumers.approvals.approval import ApprovalGiven
+from consumers.approval_given import ApprovalGiven
 from consumers.context import Context
 from consumers.inbox.base import Transaction
 from producers.outcomes import Receipt

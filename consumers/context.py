@@ -18,7 +18,7 @@ from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import encode_payload
 from bus.protocol.sealing import Message
 from bus.trust.effective_labels import EffectiveLabels
-from consumers.approvals.approval import ApprovalGiven
+from consumers.approval_given import ApprovalGiven
 from consumers.inbox.base import Transaction
 from consumers.inbox.remembered_steps import RememberedSteps, StepStore
 from consumers.settling.outputs import Output

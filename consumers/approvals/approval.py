@@ -11,7 +11,7 @@ from bus.errors import ConfigurationError
 from bus.trust.decision import NeedsApproval
 from bus.trust.globs import compile_globs
 
-__all__ = ["Approval", "ApprovalGiven", "Need", "need_of"]
+__all__ = ["Approval", "Need", "need_of"]
 
 HANDLER_RULE: Final = "handler"
 """Stands for the rule where the handler asks by itself."""
@@ -51,16 +51,6 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         if self.describe is not None and not callable(self.describe):
             raise ConfigurationError("Approval(describe=...): a function of the payload that returns a text")
         compile_globs(tuple(self.approvers))
-
-
-class ApprovalGiven(msgspec.Struct, frozen=True, kw_only=True):
-    """Who agreed to a run, on which conditions, and their signed decisions for those who own the effect."""
-
-    approval_id: str
-    decided_by: tuple[str, ...]
-    conditions: tuple[str, ...] = ()
-    decisions: tuple[bytes, ...] = ()
-    """The sealed `approval.decision` messages."""
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):

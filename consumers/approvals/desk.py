@@ -32,7 +32,8 @@ from bus.vocabulary.bus import ApprovalClosed, WaitDue
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.parts import RiskAssessment
 from bus.vocabulary.task import StatusUpdate
-from consumers.approvals.approval import Approval, ApprovalGiven, Need, need_of
+from consumers.approval_given import ApprovalGiven
+from consumers.approvals.approval import Approval, Need, need_of
 from consumers.approvals.decisions import check_decider, check_decision, owner_of
 from consumers.approvals.packet import approval_id_of, differing_members, packet_of
 from consumers.approvals.state import (
@@ -76,9 +77,18 @@ _log = get_logger("approvals")
 class Proceed(msgspec.Struct, frozen=True):
     """The message may run: *given* says who agreed. Its process is consumed with the result of the run."""
 
+    desk: ApprovalDesk
     given: ApprovalGiven
     process: Process
     state: ApprovalState
+
+    async def consume(self, transaction: Transaction) -> bool:
+        """Use the approval up in *transaction*; False: it was used or voided meanwhile."""
+        return await self.desk.consume(transaction, self.process, self.state)
+
+    def closed(self) -> Sequence[NewRecord]:
+        """Return what is told when the run has its result."""
+        return self.desk.closed(self.state)
 
 
 class ApprovalDesk:
@@ -160,15 +170,14 @@ class ApprovalDesk:
         """Let *delivery* wait without an attempt."""
         return wait_in_tiers(delivery, self._tiers, (delivery.expires_ms - self._clock.now_ms()) / 1000)
 
-    async def consume(self, transaction: Transaction, proceed: Proceed) -> bool:
+    async def consume(self, transaction: Transaction, process: Process, state: ApprovalState) -> bool:
         """Consume the approval in the transaction of the run's result; False: it was used or voided meanwhile."""
-        state = msgspec.structs.replace(proceed.state, phase="consumed")
-        return await self._store.write(transaction, [self._change(proceed.process, state, finished=True)])
+        consumed = msgspec.structs.replace(state, phase="consumed")
+        return await self._store.write(transaction, [self._change(process, consumed, finished=True)])
 
-    def closed(self, proceed: Proceed) -> Sequence[NewRecord]:
-        """Return what is told when the run of *proceed* has its result."""
-        state = msgspec.structs.replace(proceed.state, phase="consumed")
-        return self._closing(state, sealing.parse(state.request))
+    def closed(self, state: ApprovalState) -> Sequence[NewRecord]:
+        """Return what is told when the run that had the approval has its result."""
+        return self._closing(msgspec.structs.replace(state, phase="consumed"), sealing.parse(state.request))
 
     # At the head of the lane.
 
@@ -195,7 +204,7 @@ class ApprovalDesk:
             conditions=conditions,
             decisions=tuple(each.value for each in state.decided),
         )
-        return Proceed(given, process, state)
+        return Proceed(self, given, process, state)
 
     def _check_again(self, delivery: Accepted, state: ApprovalState) -> None:
         """Judge the stored decisions by the keys and the policy of now (S28)."""

@@ -59,13 +59,15 @@ class ClaimBatcher:
         if len(self._asks) == 1:
             self._own.call_soon(self._send_asks)
 
-    def finish(self, hold: ActiveClaim, lane: Lane[Delivery], delivery: Accepted) -> None:
+    def finish(self, claim: ActiveClaim, lane: Lane[Delivery], delivery: Accepted) -> None:
         """Store that *delivery*, the head of *lane*, is done without outputs; the next delivery then runs."""
         # The run counts as inside the gate until its result is stored: an exclusive run waits for it.
         self._exclusive.inside += 1
         delivery.partition.parked += 1
         self._lanes.settle()
-        self._ends.append(ResultRequest(hold.key, hold.token, hold.identity, lane=lane, delivery=delivery, hold=hold))
+        self._ends.append(
+            ResultRequest(claim.key, claim.token, claim.identity, lane=lane, delivery=delivery, claim=claim)
+        )
         if len(self._ends) == 1:
             self._own.call_soon(self._send_ends)
 

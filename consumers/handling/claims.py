@@ -71,7 +71,7 @@ class InboxClient:
         keep_s: float,
         clock: Clock,
         metrics: Metrics,
-        hold: Callable[[Partition, bool], None],
+        pause: Callable[[Partition, bool], None],
         high_risk: Collection[str] = (),
         has_keys: bool = False,
         remembers_all: bool = False,
@@ -84,7 +84,7 @@ class InboxClient:
         self._group = group
         self._keep_ms = round(keep_s * 1000)
         self._clock = clock
-        self._hold = hold
+        self._pause = pause
         self._tallies = {kind: metrics.inbox_knew(group, name) for kind, name in _NAMES.items()}
         self._abandoned = metrics.inbox_knew(group, "abandoned")
         self._unreleased: list[tuple[Key, int]] = []
@@ -180,43 +180,43 @@ class InboxClient:
         self._inbox.finish_soon(ends, told)
 
     async def finish(
-        self, hold: ActiveClaim, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None
+        self, claim: ActiveClaim, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None
     ) -> bool:
-        """Store the result of *hold*, and commit its transaction where it has one.
+        """Store the result of *claim*, and commit its transaction where it has one.
 
         False: another worker has claimed the message since, or the result is stored already; claim again. Raises
         GaveUpError. Raises InboxError where the connection is lost with the transaction: its writes are lost too.
         """
         partition = delivery.partition
-        if hold.transaction is not None:
+        if claim.transaction is not None:
             try:
-                return await self._inbox.finish(hold.key, hold.token, outputs, hold.transaction)
+                return await self._inbox.finish(claim.key, claim.token, outputs, claim.transaction)
             except InboxError:
-                if not await self._is_done(hold, delivery):
+                if not await self._is_done(claim, delivery):
                     raise
                 return False
-        return await self._answer(partition, lambda: self._inbox.finish(hold.key, hold.token, outputs), after)
+        return await self._answer(partition, lambda: self._inbox.finish(claim.key, claim.token, outputs), after)
 
-    def holds_writer(self, hold: ActiveClaim) -> bool:
-        """Tell whether the run of *hold* has a transaction open that keeps everybody else from writing."""
-        return hold.transaction is not None and self._inbox.dialect == "sqlite"
+    def holds_writer(self, claim: ActiveClaim) -> bool:
+        """Tell whether the run of *claim* has a transaction open that keeps everybody else from writing."""
+        return claim.transaction is not None and self._inbox.dialect == "sqlite"
 
     def repeat_key(self, key: Key, message: Message) -> Key:
         """Return the key of the row in which the end of *message*, a repeat under another message's *key*, is kept."""
         return msgspec.structs.replace(key, idempotency_key=f"{_REPEAT}{message.message_id}")
 
-    def steps_of(self, hold: ActiveClaim) -> StepsOfClaim:
-        """Return where a run remembers, under its claim *hold*."""
-        return StepsOfClaim(self._inbox, hold)
+    def steps_of(self, claim: ActiveClaim) -> StepsOfClaim:
+        """Return where a run remembers, under *claim*."""
+        return StepsOfClaim(self._inbox, claim)
 
-    async def forget_steps(self, hold: ActiveClaim) -> None:
+    async def forget_steps(self, claim: ActiveClaim) -> None:
         """Delete what runs of the message have remembered. Raises InboxError."""
-        await self._inbox.forget(hold.key)
+        await self._inbox.forget(claim.key)
 
-    async def release_with(self, hold: ActiveClaim) -> bool:
-        """Free the claim *hold* in its transaction, and commit both; False: another worker has claimed it since."""
-        assert hold.transaction is not None  # noqa: S101 - what was written is in it
-        return await self._inbox.release_with(hold.key, hold.token, hold.transaction)
+    async def release_with(self, claim: ActiveClaim) -> bool:
+        """Free *claim* in its transaction, and commit both; False: another worker has claimed it since."""
+        assert claim.transaction is not None  # noqa: S101 - what was written is in it
+        return await self._inbox.release_with(claim.key, claim.token, claim.transaction)
 
     async def made_durable(self) -> bool:
         """Return whether all stored results survive a crash of the machine; otherwise no offset may be committed."""
@@ -235,24 +235,24 @@ class InboxClient:
             return str(error) or type(error).__name__
         return ""
 
-    async def undo(self, hold: ActiveClaim) -> None:
-        """Roll the transaction of *hold* back, and keep the claim: the run has failed, and its end is to be stored."""
-        if hold.transaction is not None:
+    async def undo(self, claim: ActiveClaim) -> None:
+        """Roll the transaction of *claim* back, and keep the claim: the run has failed, and its end is to be stored."""
+        if claim.transaction is not None:
             with contextlib.suppress(InboxError):
-                await hold.transaction.rollback()
-            hold.transaction = None
+                await claim.transaction.rollback()
+            claim.transaction = None
 
-    async def release(self, hold: ActiveClaim) -> None:
-        """Release the claim *hold* and roll its transaction back."""
-        await self._release(hold)
+    async def release(self, claim: ActiveClaim) -> None:
+        """Release *claim* and roll its transaction back."""
+        await self._release(claim)
         self._abandoned.count += 1
 
-    async def void(self, hold: ActiveClaim) -> None:
-        """Delete the row of the claim *hold*, as if the message had never come."""
+    async def void(self, claim: ActiveClaim) -> None:
+        """Delete the row of *claim*, as if the message had never come."""
         try:
-            await self._inbox.void(hold.key, hold.token)
+            await self._inbox.void(claim.key, claim.token)
         except InboxError as error:
-            self._unreleased.append((hold.key, hold.token))
+            self._unreleased.append((claim.key, claim.token))
             _log.warning("inbox.release_failed", error=str(error))
 
     async def release_leftovers(self) -> None:
@@ -267,26 +267,26 @@ class InboxClient:
                 else:
                     await self._again(self._unconfirmed, self._clear_up)
 
-    async def _release(self, hold: ActiveClaim) -> None:
+    async def _release(self, claim: ActiveClaim) -> None:
         try:
-            if hold.transaction is not None:
-                await hold.transaction.rollback()
-            await self._inbox.release(hold.key, hold.token)
+            if claim.transaction is not None:
+                await claim.transaction.rollback()
+            await self._inbox.release(claim.key, claim.token)
         except InboxError as error:
-            self._unreleased.append((hold.key, hold.token))
+            self._unreleased.append((claim.key, claim.token))
             _log.warning("inbox.release_failed", error=str(error))
 
-    async def _is_done(self, hold: ActiveClaim, delivery: Delivery) -> bool:
-        """Return whether the result of *hold* is stored although its commit seemed to fail.
+    async def _is_done(self, claim: ActiveClaim, delivery: Delivery) -> bool:
+        """Return whether the result of *claim* is stored although its commit seemed to fail.
 
         Then only the answer was lost, and the run must not count as failed.
         """
-        assert hold.transaction is not None  # noqa: S101 - it was to be committed
-        await hold.transaction.rollback()
+        assert claim.transaction is not None  # noqa: S101 - it was to be committed
+        await claim.transaction.rollback()
         # Until it is released this process counts as running the message, and gets no other claim on it.
-        if not isinstance(await self.claim(hold.key, delivery), AlreadyDone | AlreadyDead):
+        if not isinstance(await self.claim(claim.key, delivery), AlreadyDone | AlreadyDead):
             return False
-        await self._release(hold)
+        await self._release(claim)
         return True
 
     async def _clear_up(self, ask: Ask) -> None:
@@ -306,33 +306,33 @@ class InboxClient:
             debts.append(debt)
             raise
 
-    async def begin(self, hold: ActiveClaim, partition: Partition) -> Transaction:
-        """The transaction of the handler that has *hold*, the same one for all of its tasks, however long its store
+    async def begin(self, claim: ActiveClaim, partition: Partition) -> Transaction:
+        """The transaction of the handler that has *claim*, the same one for all of its tasks, however long its store
         takes to open one: a handler that failed for that would have its work to do again, and a good message would die
         of it.
 
         Raises InboxError once the handler has ended, GaveUpError when *partition* has gone meanwhile.
         """
-        if hold.turn is None:
-            hold.turn = asyncio.Lock()
-        async with hold.turn:
+        if claim.turn is None:
+            claim.turn = asyncio.Lock()
+        async with claim.turn:
             begun = (
                 None
-                if hold.over
-                else hold.transaction or await self._answer(partition, lambda: self._begun(hold), None)
+                if claim.over
+                else claim.transaction or await self._answer(partition, lambda: self._begun(claim), None)
             )
             if begun is None:
                 raise InboxError(_OVER)
             if self._inbox.dialect == "sqlite":
-                self._clock.call_later(_LONG_S, lambda: self._name_long(hold, begun))
+                self._clock.call_later(_LONG_S, lambda: self._name_long(claim, begun))
             return begun
 
-    def _name_long(self, hold: ActiveClaim, begun: Transaction) -> None:
-        if hold.transaction is begun and not hold.over:
+    def _name_long(self, claim: ActiveClaim, begun: Transaction) -> None:
+        if claim.transaction is begun and not claim.over:
             _log.warning(
                 "inbox.long_transaction",
-                type=hold.key.message_type,
-                key=hold.key.idempotency_key,
+                type=claim.key.message_type,
+                key=claim.key.idempotency_key,
                 open_s=_LONG_S,
                 detail="its handler keeps the one writer of the SQLite inbox: every other claim and lease waits. Open "
                 "the transaction last, and do nothing slow in it",
@@ -348,9 +348,9 @@ class InboxClient:
         if count:
             _log.info("inbox.purged", rows=count)
 
-    async def _begun(self, hold: ActiveClaim) -> Transaction | None:
-        """Begin a transaction for *hold*; None once its handler has ended."""
-        return None if hold.over else await _given(hold, await self._inbox.begin())
+    async def _begun(self, claim: ActiveClaim) -> Transaction | None:
+        """Begin a transaction for *claim*; None once its handler has ended."""
+        return None if claim.over else await _given(claim, await self._inbox.begin())
 
     async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[T]], after: InboxError | None) -> T:
         if after is None:
@@ -365,7 +365,7 @@ class InboxClient:
         if not error.retriable:
             raise error
         pauses_s = _BACKOFF.delays_s()
-        self._hold(partition, True)
+        self._pause(partition, True)
         try:
             while True:
                 pause_s = next(pauses_s)
@@ -382,18 +382,18 @@ class InboxClient:
                         raise
                     error = again
         finally:
-            self._hold(partition, False)
+            self._pause(partition, False)
 
 
-async def _given(hold: ActiveClaim, begun: Transaction) -> Transaction | None:
-    """Give *begun* to *hold*; roll it back where the handler has ended meanwhile.
+async def _given(claim: ActiveClaim, begun: Transaction) -> Transaction | None:
+    """Give *begun* to *claim*; roll it back where the handler has ended meanwhile.
 
     Nothing else would end that transaction, and others wait for its locks.
     """
-    if hold.over:
+    if claim.over:
         await begun.rollback()
         return None
-    hold.transaction = begun
+    claim.transaction = begun
     return begun
 
 
@@ -407,8 +407,9 @@ _NAMES: dict[type[Claim], str] = {
 
 
 class ActiveClaim(msgspec.Struct):
-    """The claim that a run holds; *identity* is the store's own name of the key."""
+    """The claim of a run, with the *client* that ends it; *identity* is the store's own name of the key."""
 
+    client: InboxClient
     key: Key
     token: int
     identity: Any = None
@@ -422,19 +423,19 @@ class ActiveClaim(msgspec.Struct):
 class StepsOfClaim:
     """A StepStore of the run that holds a claim."""
 
-    __slots__ = ("_hold", "_inbox")
+    __slots__ = ("_claim", "_inbox")
 
-    def __init__(self, inbox: Inbox, hold: ActiveClaim) -> None:
+    def __init__(self, inbox: Inbox, claim: ActiveClaim) -> None:
         self._inbox = inbox
-        self._hold = hold
+        self._claim = claim
 
     async def read(self) -> Mapping[str, bytes]:
         """Return what earlier runs have kept. Raises InboxError."""
-        return await self._inbox.remembered(self._hold.key)
+        return await self._inbox.remembered(self._claim.key)
 
     async def write(self, name: str, data: bytes) -> bool:
         """Keep *data*; False: another worker has the claim. Raises InboxError."""
-        return await self._inbox.remember(self._hold.key, self._hold.token, name, data)
+        return await self._inbox.remember(self._claim.key, self._claim.token, name, data)
 
 
 class ClaimRequest(Ask, kw_only=True, eq=False, gc=False):
@@ -448,7 +449,7 @@ class ResultRequest(End, kw_only=True, eq=False, gc=False):
 
     lane: Lane[Delivery]
     delivery: Accepted
-    hold: ActiveClaim
+    claim: ActiveClaim
 
 
 def _content_hash(message: Message) -> str:

@@ -6,7 +6,7 @@ decides. `idle` keeps the usual message cheap: an idle policy is not asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bus.clock import Clock
 from bus.errors import ContractError, DependencyDown
@@ -21,7 +21,16 @@ from consumers.settling.dispositions import Dispositions, refused, wait_outside
 from consumers.settling.outcome import Dead, Done, Outcome
 from consumers.state.delivery import Accepted, Delivery
 
-__all__ = ["EXPIRED_S", "BrakePolicy", "BreakerPolicy", "CrashPolicy", "KeyPolicy", "LifetimePolicy", "RunPolicy"]
+__all__ = [
+    "EXPIRED_S",
+    "BrakePolicy",
+    "BreakerPolicy",
+    "CrashPolicy",
+    "KeyPolicy",
+    "LifetimePolicy",
+    "RunPolicies",
+    "RunPolicy",
+]
 
 EXPIRED_S = EXPIRY_TOLERANCE_MS / 1000
 """Seconds after the end of its lifetime after which a message has certainly expired."""
@@ -47,6 +56,34 @@ class RunPolicy:
 
     def after_run(self, delivery: Delivery, outcome: Outcome) -> None:
         """Learn the *outcome* of *delivery*."""
+
+
+class RunPolicies:
+    """The policies of one worker, in the order in which they are asked. Per hook, only those that define it."""
+
+    def __init__(self, policies: Sequence[RunPolicy]) -> None:
+        self._before = [policy for policy in policies if type(policy).before_run is not RunPolicy.before_run]
+        self._failure = [policy for policy in policies if type(policy).after_failure is not RunPolicy.after_failure]
+        self._after = [policy for policy in policies if type(policy).after_run is not RunPolicy.after_run]
+
+    def outcome_before(self, delivery: Accepted, now_s: float) -> Outcome | None:
+        """Return what becomes of *delivery* instead of a run; None lets it run."""
+        for policy in self._before:
+            if not policy.idle and (outcome := policy.before_run(delivery, now_s)) is not None:
+                return outcome
+        return None
+
+    def outcome_after_failure(self, delivery: Accepted, error: Exception) -> Outcome | None:
+        """Return what becomes of *delivery*, whose handler raised *error*; None where no policy decides that."""
+        for policy in self._failure:
+            if (outcome := policy.after_failure(delivery, error)) is not None:
+                return outcome
+        return None
+
+    def notify(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Tell the policies the *outcome* of *delivery*."""
+        for policy in self._after:
+            policy.after_run(delivery, outcome)
 
 
 class CrashPolicy(RunPolicy):

@@ -7,7 +7,7 @@ offset is `consumers.handling.executor`'s.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -27,7 +27,8 @@ from bus.vocabulary.bus import WaitDue
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.task import TaskCancel
 from consumers.deadletters.records import Failure
-from consumers.inbox.base import Transaction, principal_of
+from consumers.handling.runner import BeginTransaction, CallMethod, StepTaken
+from consumers.inbox.base import principal_of
 from consumers.resilience.retry import Tier
 from consumers.sagas.context import AskFailure, SagaContext, StepDone, labels_for
 from consumers.sagas.early_events import EarlyEvents
@@ -41,10 +42,8 @@ from consumers.state.delivery import Accepted
 from producers.publisher import Publisher
 from producers.sealing.sealed_record import SealedRecord
 
-__all__ = ["CALL_S", "StepRunner", "StepTaken"]
+__all__ = ["StepRunner"]
 
-CALL_S: Final = 5.0
-"""Seconds that a method of a saga may take."""
 _MOST_KEY: Final = 512
 """Characters of a process's key: every store has an index over it."""
 _MOST_AT_ONCE: Final = 1_000
@@ -65,18 +64,6 @@ class BuiltIn(Protocol):
 
     async def cancelled(self, process: Process, by: str, why: str) -> tuple[ProcessChange, Sequence[NewRecord]] | None:
         """Take the step of a cancellation by the requester; None where there is nothing to cancel any more."""
-
-
-class Run(Protocol):
-    """Runs a method of the user's within its deadline."""
-
-    def __call__(self, method: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...], /) -> Awaitable[Any]: ...
-
-
-class StepTaken(msgspec.Struct, frozen=True):
-    """A step whose rows are written in the open transaction: commit it, then send *outputs*."""
-
-    outputs: Sequence[NewRecord]
 
 
 class _Early(Exception):  # noqa: N818 - a verdict
@@ -163,9 +150,7 @@ class StepRunner:
         self._clock = clock
         self._counted = metrics.saga_steps
 
-    async def take(
-        self, delivery: Accepted, run: Run, begin: Callable[[], Awaitable[Transaction]]
-    ) -> StepTaken | Outcome:
+    async def take(self, delivery: Accepted, run: CallMethod, begin: BeginTransaction) -> StepTaken | Outcome:
         """Take the step of *delivery*, or return its outcome without one.
 
         *begin* opens the transaction that ends the event's row; the caller commits it. A process that has moved since
@@ -459,7 +444,9 @@ class StepRunner:
 
     # The step itself.
 
-    async def _step(self, event: _Event, delivery: Accepted, run: Run) -> tuple[ProcessChange, Sequence[NewRecord]]:
+    async def _step(
+        self, event: _Event, delivery: Accepted, run: CallMethod
+    ) -> tuple[ProcessChange, Sequence[NewRecord]]:
         """Run the method of *event* on a copy of the state; return what it changes, and what it sends."""
         rules, process, message = event.rules, event.process, delivery.message
         opener = message if process is None else sealing.parse(process.opener)

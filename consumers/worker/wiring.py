@@ -6,8 +6,8 @@ Owns which part gets which others; no part creates another. `consumers.worker.wo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from bus.clock import Clock
 from bus.own_context import OwnContext
@@ -21,13 +21,27 @@ from consumers.approvals.state import APPROVAL_SAGA
 from consumers.crashes.crash_guard import CrashGuard
 from consumers.declaration import Declaration
 from consumers.group_plan import GroupPlan
+from consumers.handling.approved_run import ApprovedRun
 from consumers.handling.claim_batches import ClaimBatcher
 from consumers.handling.claims import InboxClient
 from consumers.handling.exclusive import ExclusiveGate
 from consumers.handling.executor import Executor
+from consumers.handling.handler_run import HandlerRun
+from consumers.handling.inbox_turns import InboxTurns
 from consumers.handling.overflow import Overflow
-from consumers.handling.run_policies import BrakePolicy, BreakerPolicy, CrashPolicy, KeyPolicy, LifetimePolicy
+from consumers.handling.results import RunResults
+from consumers.handling.run_policies import (
+    BrakePolicy,
+    BreakerPolicy,
+    CrashPolicy,
+    KeyPolicy,
+    LifetimePolicy,
+    RunPolicies,
+)
+from consumers.handling.runner import Runner
 from consumers.handling.slots import HandlerSlots
+from consumers.handling.step_run import StepRun
+from consumers.handling.turns import Turns
 from consumers.inbox.base import Inbox
 from consumers.receiving.deprecation_watch import DeprecationWatch
 from consumers.receiving.receiver import Receiver
@@ -52,21 +66,35 @@ from consumers.worker.cancel_watch import CancelPolicy, CancelWatch
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
 
-__all__ = ["Parts", "assemble"]
+__all__ = ["Parts", "Resources", "assemble"]
 
 
 _WAITING_SHARE = 4
 """One in so many deliveries in flight may wait in a lane for its retry; further ones wait in the tiers."""
 
 
-class Parts(NamedTuple):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resources:
+    """What a worker is given from outside, and shares with others of its process."""
+
+    transport: Transport
+    publisher: Publisher
+    settings: Settings
+    inbox: Inbox | None
+    clock: Clock
+    metrics: Metrics
+    guard: CrashGuard
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
     """The parts that a worker drives."""
 
     partitions: Partitions
     receiver: Receiver
     in_flight: InFlight
     lanes: Lanes[Delivery]
-    waiting: LaneTimers
+    timers: LaneTimers
     slots: HandlerSlots
     requests: Requester
     retry_clock: RetryClock
@@ -80,21 +108,16 @@ class Parts(NamedTuple):
     appender: DurableAppender
 
 
-def assemble(
-    app: Declaration,
-    plan: GroupPlan,
-    *,
-    transport: Transport,
-    publisher: Publisher,
-    settings: Settings,
-    inbox: Inbox | None,
-    clock: Clock,
-    metrics: Metrics,
-    wake: Callable[[], None],
-    guard: CrashGuard,
-) -> Parts:
+def assemble(app: Declaration, plan: GroupPlan, given: Resources, wake: Callable[[], None]) -> Parts:
     """Return the parts of a worker of *app*; *wake* reports that lanes have changed."""
-    group, deadletter = plan.group, settings.deadletter
+    transport, publisher, settings, clock, metrics = (
+        given.transport,
+        given.publisher,
+        given.settings,
+        given.clock,
+        given.metrics,
+    )
+    group, deadletter, guard = plan.group, settings.deadletter, given.guard
     strict = [name for name, subscription in plan.view.subscriptions.items() if subscription.order == "key_strict"]
     partitions = Partitions(
         plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, observer=guard
@@ -108,7 +131,6 @@ def assemble(
     own = OwnContext()
     retry_clock = RetryClock(clock, own=transport.features.own_clock)
     verification = RecordVerifier(plan.view, clock, retry_clock, plan.tiers, DeprecationWatch(metrics))
-    judge = guard.judging(verification.judge)
     receiver = Receiver(
         partitions,
         verification,
@@ -118,14 +140,10 @@ def assemble(
         group=group,
         clock=clock,
         retry_clock=retry_clock,
-        judge=judge,
+        judge=guard.judging(verification.judge),
         own=own,
     )
     dependencies = CircuitBreakers(group, clock, metrics, partitions.let_wait)
-    brake_rule = BrakeRule(
-        share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s
-    )
-    brake = FailureBrake(brake_rule, group, clock, metrics, partitions.let_rest)
     appender = DurableAppender(
         publisher,
         group=group,
@@ -136,22 +154,7 @@ def assemble(
         hold=partitions.hold,
     )
     late = LateAnswers(appender, in_flight, clock)
-    claims = None
-    if inbox is not None:
-        keep_s = settings.inbox.keep_s
-        claims = InboxClient(
-            inbox,
-            namespace=plan.namespace,
-            group=group,
-            keep_s=keep_s,
-            clock=clock,
-            metrics=metrics,
-            hold=partitions.hold,
-            high_risk=settings.trust.high_risk,
-            has_keys=app.verifier is not None,
-            remembers_all=app.has_mailbox,
-        )
-    waiting = LaneTimers(lanes, clock, wake)
+    timers = LaneTimers(lanes, clock, wake)
     dispositions = Dispositions(
         plan,
         admin=transport.admin,
@@ -162,48 +165,65 @@ def assemble(
         clock=clock,
         metrics=metrics,
         late=late,
-        waiting=waiting.__len__,
+        waiting=timers.__len__,
         most_waiting=settings.worker.max_in_flight // _WAITING_SHARE,
     )
-    steps, sweeper, desk = _processes(
-        app, plan, publisher=publisher, settings=settings, inbox=inbox, clock=clock, metrics=metrics
-    )
     exclusive = ExclusiveGate()
-    batches = (
-        None
-        if claims is None
-        else ClaimBatcher(
+    claims = None if given.inbox is None else _claims(app, plan, given, given.inbox, partitions)
+    batches = None
+    if claims is not None:
+        batches = ClaimBatcher(
             claims, lanes, dispositions=dispositions, exclusive=exclusive, clock=clock, wake=wake, own=own
         )
+    cancels = CancelWatch(transport, plan.namespace, verifier=app.verifier, policy=app.policy, clock=clock)
+    brake_rule = BrakeRule(
+        share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s
     )
-    watch = CancelWatch(transport, plan.namespace, verifier=app.verifier, policy=app.policy, clock=clock)
+    brake = FailureBrake(brake_rule, group, clock, metrics, partitions.let_rest)
     # Asked in this order before each run; the breaker last, see `BreakerPolicy`.
-    policies = (
-        CrashPolicy(guard),
-        CancelPolicy(watch),
-        LifetimePolicy(verification, clock),
-        *([] if publisher.sealer.keys is None else [KeyPolicy(publisher.sealer.key_fault)]),
-        *([BrakePolicy(brake)] if brake.enabled else ()),
-        BreakerPolicy(dependencies, dispositions),
+    policies = RunPolicies(
+        (
+            CrashPolicy(guard),
+            CancelPolicy(cancels),
+            LifetimePolicy(verification, clock),
+            *([] if publisher.sealer.keys is None else [KeyPolicy(publisher.sealer.key_fault)]),
+            *([BrakePolicy(brake)] if brake.enabled else ()),
+            BreakerPolicy(dependencies, dispositions),
+        )
     )
-    executor = Executor(
+    results = RunResults(
+        dispositions, policies, batches=batches, exclusive=exclusive, clock=clock, meters=metrics.meters(group)
+    )
+    handlers = HandlerRun(
         plan,
-        dispositions,
-        policies=policies,
         publisher=publisher,
         requests=requests,
+        results=results,
+        clock=clock,
+        has_inbox=claims is not None,
+    )
+    processes = _processes(app, plan, given)
+    # The first that takes a delivery runs it.
+    runners: list[Runner] = [handlers]
+    if processes is not None:
+        runners = [
+            StepRun(processes.steps, results, clock),
+            ApprovedRun(processes.desk, handlers, results),
+            handlers,
+        ]
+    inbox = None
+    if claims is not None and batches is not None:
+        inbox = InboxTurns(plan, claims=claims, batches=batches, results=results, dispositions=dispositions)
+    turns = Turns(runners, inbox=inbox, results=results, exclusive=exclusive, guard=guard, clock=clock)
+    executor = Executor(
+        turns,
+        policies=policies,
+        dispositions=dispositions,
         verification=verification,
         lanes=lanes,
-        timers=waiting,
-        exclusive=exclusive,
-        claims=claims,
-        batches=batches,
-        guard=guard,
+        timers=timers,
         own=own,
         clock=clock,
-        metrics=metrics,
-        steps=steps,
-        desk=desk,
     )
     slots = HandlerSlots(
         lanes,
@@ -220,38 +240,59 @@ def assemble(
     overflow = Overflow(slots, lanes, in_flight, partitions=partitions, tiers=plan.tiers, verification=verification)
     receiver.met_deep = overflow.met_deep
     return Parts(
-        partitions,
-        receiver,
-        in_flight,
-        lanes,
-        waiting,
-        slots,
-        requests,
-        retry_clock,
-        claims,
-        dependencies,
-        late,
-        steps,
-        sweeper,
-        watch,
-        overflow,
-        appender,
+        partitions=partitions,
+        receiver=receiver,
+        in_flight=in_flight,
+        lanes=lanes,
+        timers=timers,
+        slots=slots,
+        requests=requests,
+        retry_clock=retry_clock,
+        claims=claims,
+        dependencies=dependencies,
+        late=late,
+        steps=None if processes is None else processes.steps,
+        sweeper=None if processes is None else processes.sweeper,
+        cancels=cancels,
+        overflow=overflow,
+        appender=appender,
     )
 
 
-def _processes(
-    app: Declaration,
-    plan: GroupPlan,
-    *,
-    publisher: Publisher,
-    settings: Settings,
-    inbox: Inbox | None,
-    clock: Clock,
-    metrics: Metrics,
-) -> tuple[StepRunner | None, WaitSweeper | None, ApprovalDesk | None]:
-    """Return what takes the steps of the app's processes, and what makes their waits fall due."""
+def _claims(app: Declaration, plan: GroupPlan, given: Resources, inbox: Inbox, partitions: Partitions) -> InboxClient:
+    return InboxClient(
+        inbox,
+        namespace=plan.namespace,
+        group=plan.group,
+        keep_s=given.settings.inbox.keep_s,
+        clock=given.clock,
+        metrics=given.metrics,
+        pause=partitions.hold,
+        high_risk=given.settings.trust.high_risk,
+        has_keys=app.verifier is not None,
+        remembers_all=app.has_mailbox,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Processes:
+    """What takes the steps of the app's processes, keeps what needs an approval, and makes waits fall due."""
+
+    steps: StepRunner
+    sweeper: WaitSweeper
+    desk: ApprovalDesk
+
+
+def _processes(app: Declaration, plan: GroupPlan, given: Resources) -> Processes | None:
+    inbox, settings, publisher, clock, metrics = (
+        given.inbox,
+        given.settings,
+        given.publisher,
+        given.clock,
+        given.metrics,
+    )
     if inbox is None or not app.has_mailbox:
-        return None, None, None
+        return None
     namespace, group = plan.namespace, plan.group
     mailbox = mailbox_topic(namespace, group)
     store = ProcessStore(
@@ -306,7 +347,7 @@ def _processes(
         most_processes=settings.worker.max_processes,
         crowded=partial(setattr, steps, "crowded"),
     )
-    return steps, sweeper, desk
+    return Processes(steps=steps, sweeper=sweeper, desk=desk)
 
 
 def _count_end(metrics: Metrics, group: str, process: Process) -> None:

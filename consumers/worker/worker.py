@@ -34,7 +34,7 @@ from consumers.worker.drain import CUT_GRACE_S, cut, drain, end_if_strict, runni
 from consumers.worker.health import POLL_S, StuckHandler, WorkerSigns
 from consumers.worker.needed_topics import needed_topics, used_topics
 from consumers.worker.startup_topics import check_topics, create_missing, find_orphan_tiers
-from consumers.worker.wiring import assemble
+from consumers.worker.wiring import Resources, assemble
 from producers.publisher import Publisher
 
 __all__ = ["Worker"]
@@ -104,36 +104,32 @@ class Worker:
         self._is_stopping = False
         self._cut_beside: int | None = None
         """Handlers cut since stopping began because their partition went away meanwhile; None before."""
-        parts = assemble(
-            app,
-            plan,
+        given = Resources(
             transport=transport,
             publisher=publisher,
             settings=settings,
             inbox=inbox,
             clock=clock,
             metrics=metrics,
-            wake=self._wake,
             guard=guard or CrashGuard(None, clock),
         )
-        (
-            self._partitions,
-            self._receiver,
-            self.in_flight,
-            self.lanes,
-            self._waiting,
-            self.slots,
-            self.requests,
-            self._retry_clock,
-            self._claims,
-            self._dependencies,
-            self._late,
-            self.steps,
-            self.sweeper,
-            self.cancels,
-            self.overflow,
-            self.appender,
-        ) = parts
+        parts = assemble(app, plan, given, self._wake)
+        self._partitions = parts.partitions
+        self._receiver = parts.receiver
+        self.in_flight = parts.in_flight
+        self.lanes = parts.lanes
+        self._waiting = parts.timers
+        self.slots = parts.slots
+        self.requests = parts.requests
+        self._retry_clock = parts.retry_clock
+        self._claims = parts.claims
+        self._dependencies = parts.dependencies
+        self._late = parts.late
+        self.steps = parts.steps
+        self.sweeper = parts.sweeper
+        self.cancels = parts.cancels
+        self.overflow = parts.overflow
+        self.appender = parts.appender
 
     async def start(self, *, create_topics: bool) -> None:
         """Create missing topics if *create_topics*, else refuse to work without them; open the inbox, join the group.

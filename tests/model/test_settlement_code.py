@@ -28,7 +28,7 @@ from bus.transports import open_transport
 from bus.transports.base import NewRecord, Transport
 from bus.transports.read_all import scan
 from consumers.group_plan import make_plan
-from consumers.handling import claim_batches, claims, executor
+from consumers.handling import claim_batches, claims, handler_run, results
 from consumers.inbox import claim_rules as rules
 from consumers.inbox.base import AlreadyDone, Claim, Key, SomeAsk, SomeEnd, Transaction
 from consumers.inbox.row_encoding import encode_outputs
@@ -322,7 +322,7 @@ async def live_and_die_on(
 @contextlib.contextmanager
 def reaching(life: Life) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
-        for module in (receiver, claims, executor, dispositions, claim_batches, worker):
+        for module in (receiver, claims, handler_run, results, dispositions, claim_batches, worker):
             patches.enter_context(patch.object(module, "reach", life.reach))
         yield
 

@@ -56,7 +56,7 @@ class Case:
             keep_s=60.0,
             clock=self.clock,
             metrics=Metrics(),
-            hold=lambda _partition, _held: None,
+            pause=lambda _partition, _held: None,
         )
 
     async def give_up_claiming(self, name: str) -> None:
@@ -89,7 +89,7 @@ async def case(tmp_path: Path) -> AsyncIterator[Case]:
 async def test_what_could_not_be_given_up_is_given_up_when_the_store_is_back(case: Case) -> None:
     token = (await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)).token
     case.store.failing = True
-    await case.claims.release(ActiveClaim(key("one"), token))
+    await case.claims.release(ActiveClaim(case.claims, key("one"), token))
     assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
     await case.claims.release_leftovers()
     assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
@@ -126,7 +126,7 @@ async def test_what_others_have_or_have_done_is_left_to_them(case: Case) -> None
 async def test_nothing_is_given_up_twice(case: Case) -> None:
     token = (await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)).token
     case.store.failing = True
-    await case.claims.release(ActiveClaim(key("one"), token))
+    await case.claims.release(ActiveClaim(case.claims, key("one"), token))
     case.store.failing = False
     await case.claims.release_leftovers()
     again = await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)
@@ -144,14 +144,14 @@ async def _given_up(case: Case, name: str) -> None:
 
 
 async def test_tasks_of_one_handler_that_ask_at_once_get_the_same_transaction(case: Case) -> None:
-    hold = ActiveClaim(key("one"), 1)
+    hold = ActiveClaim(case.claims, key("one"), 1)
     first, second = await asyncio.gather(case.claims.begin(hold, OPEN), case.claims.begin(hold, OPEN))
     assert first is second
     await case.claims.release(hold)
 
 
 async def test_whoever_asks_after_the_end_of_the_handler_gets_no_transaction_and_holds_up_nobody(case: Case) -> None:
-    hold = ActiveClaim(key("one"), 1)
+    hold = ActiveClaim(case.claims, key("one"), 1)
     late = asyncio.ensure_future(case.claims.begin(hold, OPEN))
     await asyncio.sleep(0)
     hold.over = True
@@ -163,7 +163,7 @@ async def test_whoever_asks_after_the_end_of_the_handler_gets_no_transaction_and
 
 
 async def test_a_handler_waits_for_its_transaction_while_the_store_cannot_open_one(case: Case) -> None:
-    hold = ActiveClaim(key("one"), 1)
+    hold = ActiveClaim(case.claims, key("one"), 1)
     case.store.failing = True
     asked = asyncio.ensure_future(case.claims.begin(hold, OPEN))
     for _ in range(20):
@@ -181,7 +181,7 @@ async def test_a_handler_waits_for_its_transaction_while_the_store_cannot_open_o
 async def test_a_handler_that_waits_for_its_transaction_is_given_up_with_its_partition(case: Case) -> None:
     partition: Any = SimpleNamespace(closed=False)
     case.store.failing = True
-    asked = asyncio.ensure_future(case.claims.begin(ActiveClaim(key("one"), 1), partition))
+    asked = asyncio.ensure_future(case.claims.begin(ActiveClaim(case.claims, key("one"), 1), partition))
     await asyncio.sleep(0)
     partition.closed = True
     case.clock.advance(1)
@@ -193,7 +193,8 @@ async def test_a_store_that_is_away_is_said_once_at_a_time_however_many_wait_for
     case.store.failing = True
     with capture_logs() as lines:
         waiting = [
-            asyncio.ensure_future(case.claims.begin(ActiveClaim(key(str(number)), 1), OPEN)) for number in range(64)
+            asyncio.ensure_future(case.claims.begin(ActiveClaim(case.claims, key(str(number)), 1), OPEN))
+            for number in range(64)
         ]
         for _ in range(4):
             await asyncio.sleep(0.01)

@@ -15,7 +15,7 @@ from harness.bugs import Bug
 
 from bus.protocol import sealing
 from consumers.handling.claims import InboxClient
-from consumers.handling.executor import Executor
+from consumers.handling.results import RunResults
 from consumers.inbox import claim_rules as rules
 from consumers.inbox import open as choosing
 from consumers.inbox.base import AlreadyDone
@@ -28,15 +28,15 @@ _numbers = itertools.count()
 
 def outputs_before_row() -> None:
     """Answers leave, and only then is it written down that the message is done."""
-    finish = Executor._store
+    finish = RunResults.store
 
-    async def patched(self: Executor, hold: Any, outputs: Sequence[Any], delivery: Any, *more: Any) -> bool:
+    async def patched(self: RunResults, claim: Any, outputs: Sequence[Any], delivery: Any, *more: Any) -> bool:
         if outputs:
             await self._dispositions._send(outputs, delivery)
             await asyncio.sleep(0.1)
-        return await finish(self, hold, outputs, delivery, *more)
+        return await finish(self, claim, outputs, delivery, *more)
 
-    Executor._store = patched  # type: ignore[method-assign]
+    RunResults.store = patched  # type: ignore[method-assign]
 
 
 def fresh_bytes() -> None:
@@ -121,10 +121,10 @@ def claim_is_done() -> None:
 def failure_is_done() -> None:
     """A run that failed and is given back counts as done."""
 
-    async def release(self: InboxClient, hold: Any) -> None:
-        if hold.transaction is not None:
-            await hold.transaction.rollback()
-        await self._inbox.finish(hold.key, hold.token, ())
+    async def release(self: InboxClient, claim: Any) -> None:
+        if claim.transaction is not None:
+            await claim.transaction.rollback()
+        await self._inbox.finish(claim.key, claim.token, ())
 
     InboxClient.release = release  # type: ignore[method-assign]
 
