@@ -21,6 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from bus.payloads.payload_types import PayloadType
+
 __all__ = ["broken_links", "main", "references", "write_pages"]
 
 ROOT = Path(__file__).parents[1]
@@ -215,27 +217,68 @@ def _python() -> str:
 
 
 def _vocabulary() -> str:
-    from bus.exports.field_forms import field_rows
-    from bus.payloads.envelope_terms import ByField
-    from bus.vocabulary import BUILT_IN, FAMILIES
-    from bus.vocabulary.machines import machines_of
+    """Return every type with its fields, the parts that types share, and what error codes mean."""
+    from bus.exports.field_forms import part_rows
+    from bus.vocabulary import FAMILIES, error_codes, older_types, parts, types_of
 
     lines = ["# Message types", ""]
-    for family, types in FAMILIES.items():
+    for family in FAMILIES:
         lines += [f"## {family}", ""]
-        for name in types:
-            kind = BUILT_IN.get(name)
-            assert kind is not None  # noqa: S101 - it is one of its own families
-            said = kind.terms.performative
-            spoken = "by value" if isinstance(said, ByField) else said
-            needs = ", ".join(kind.terms.needs) or "nothing"
-            machines = ", ".join(machines_of(name)) or "none"
-            lines += [f"### {name} {kind.version}", "", inspect.getdoc(kind.cls) or "", ""]
-            lines += [f"Says {spoken}; risk {kind.risk}; needs {needs}; moves {machines}.", ""]
-            lines += ["| field | form | default | meaning |", "|---|---|---|---|"]
-            lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in field_rows(kind)]
-            lines += ["", *(f"- {rule.text}" for rule in kind.rules), ""]
-    return "\n".join(lines)
+        for kind in types_of(family):
+            lines += _type_lines(kind)
+    lines += ["## Older versions, read and not written any more", ""]
+    for kind in older_types():
+        lines += _type_lines(kind)
+    lines += ["## Parts of several types", ""]
+    for name in sorted(parts.__all__):
+        part = getattr(parts, name)
+        lines += [f"### {name}", "", inspect.getdoc(part) or "", "", *_field_table(part_rows(part)), ""]
+    lines += ["## Error codes", "", "| code | class | retry | HTTP | A2A |", "|---|---|---|---|---|"]
+    for code, row in error_codes.ERROR_CODES.items():
+        retried = "yes" if row.is_retryable else "no"
+        lines.append(f"| `{code}` | `{row.error_class}` | {retried} | {row.http_status} | {row.a2a} |")
+    return "\n".join(lines) + "\n"
+
+
+def _type_lines(kind: PayloadType) -> list[str]:
+    from bus.exports.field_forms import field_rows
+    from bus.payloads.envelope_terms import ByField
+    from bus.vocabulary.machines import machines_of
+
+    kind.resolve()
+    terms, said = kind.terms, kind.terms.performative
+    spoken = f"{' or '.join(said.words)}, by its data" if isinstance(said, ByField) else said
+    lifetime = " and ".join(f"{option} from {field}" for option, field in terms.takes.items()) or f"{terms.ttl_s} s"
+    changes = kind.side_effect or "what its data say"
+    resource = f" at `{kind.resource}`" if kind.resource else ""
+    said_of_it = (
+        f"Says {spoken}",
+        f"risk {kind.risk}",
+        f"lives {lifetime}",
+        f"needs {', '.join(terms.needs) or 'nothing'}",
+        f"asks to change {changes}{resource}",
+        f"moves {', '.join(machines_of(kind.name)) or 'none'}",
+    )
+    return [
+        f"### {kind.name} {kind.version}",
+        "",
+        inspect.getdoc(kind.cls) or "",
+        "",
+        "; ".join(said_of_it) + ".",
+        "",
+        *_field_table(field_rows(kind)),
+        "",
+        *(f"- {rule.text}" for rule in kind.rules),
+        "",
+    ]
+
+
+def _field_table(rows: list[tuple[str, str, str, str]]) -> list[str]:
+    return [
+        "| field | form | default | meaning |",
+        "|---|---|---|---|",
+        *("| " + " | ".join(map(_cell, row)) + " |" for row in rows),
+    ]
 
 
 def _described(name: str, found: Any) -> list[str]:

@@ -247,7 +247,6 @@ def test_the_document_names_the_key_of_its_signature() -> None:
     assert KEY["kid"] in PROTOCOL
 
 
-@pytest.mark.medium
 def test_the_document_lists_every_gate_and_reason_in_order() -> None:
     section = PROTOCOL.partition("## 7. Gates")[2].partition("A skip says")[0]
     table = [line for line in section.splitlines() if line.startswith("| `")]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
-from bus.payloads.described_types import default_of
+from bus.payloads.described_types import default_of, fields_of
 from bus.payloads.field_docs import field_docs
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.canonical_numbers import SAFE_INTEGER
 
-__all__ = ["field_rows"]
+__all__ = ["field_rows", "part_rows"]
 
 _UNITS: Final[tuple[tuple[type, str], ...]] = (
     (inspect.StrType, "characters"),
@@ -24,8 +25,17 @@ _UNITS: Final[tuple[tuple[type, str], ...]] = (
 
 def field_rows(kind: PayloadType) -> list[tuple[str, str, str, str]]:
     """Return one row for each field of *kind*."""
-    docs = field_docs(kind.cls)
-    return [(field.encode_name, _form(field.type), _default(field), docs.get(field.name, "")) for field in kind.fields]
+    return _rows(kind.cls, kind.fields)
+
+
+def part_rows(part: Any) -> list[tuple[str, str, str, str]]:
+    """Return one row for each field of *part*, a class that occurs in types."""
+    return _rows(part, fields_of(inspect.type_info(part)))
+
+
+def _rows(cls: Any, fields: Iterable[Any]) -> list[tuple[str, str, str, str]]:
+    docs = field_docs(cls)
+    return [(field.encode_name, _form(field.type), _default(field), docs.get(field.name, "")) for field in fields]
 
 
 def _form(kind: Any) -> str:

@@ -21,7 +21,6 @@ from bus.trust.policy_index import PolicyIndex, bits_of
 from bus.trust.policy_rules import PolicyRule, PolicyRules
 
 __all__ = [
-    "SHOWING_ACTIONS",
     "Allow",
     "Decision",
     "Deny",
@@ -32,11 +31,9 @@ __all__ = [
     "explain_decision",
     "index_of",
     "instruction_level",
-    "limit_of",
-    "strictest_need",
 ]
 
-SHOWING_ACTIONS: Final = ("handle", "read", "approve")
+_SHOWING_ACTIONS: Final = ("handle", "read", "approve")
 """Actions that show a message to the actor: its clearance has to reach the classification."""
 _LIFT_LIMIT: Final = "trusted_tool_result"
 _MAX_REMEMBERED: Final = 4096
@@ -143,11 +140,11 @@ def index_of(rules: PolicyRules) -> PolicyIndex:
     return _deciders_of(rules).index
 
 
-def limit_of(policy: PolicyRules, request: Request) -> Deny | None:
+def _limit_of(policy: PolicyRules, request: Request) -> Deny | None:
     """Return the denial that no rule can lift: of a clearance too low, or of a lift too high."""
     actor = request.actor
     row = AgentFacts() if actor is None else policy.agent(actor)
-    if request.action in SHOWING_ACTIONS and rank_of_classification(request.classification) > rank_of_classification(
+    if request.action in _SHOWING_ACTIONS and rank_of_classification(request.classification) > rank_of_classification(
         row.clearance
     ):
         return Deny("clearance", ("classification",))
@@ -161,7 +158,7 @@ def limit_of(policy: PolicyRules, request: Request) -> Deny | None:
     return None
 
 
-def strictest_need(needs: Sequence[PolicyRule]) -> NeedsApproval | None:
+def _strictest_need(needs: Sequence[PolicyRule]) -> NeedsApproval | None:
     """Return what satisfies every rule of *needs*; None: nobody could approve of it."""
     strictest = min(needs, key=lambda rule: (rule.by != "human", -rule.quorum, rule.id))
     approvers = tuple(sorted({tuple(sorted(rule.approvers)) for rule in needs if rule.approvers is not None}))
@@ -231,7 +228,7 @@ class _Decider:
         found, by_interpreter = self._by_rules(request, request.actor)
         if isinstance(found, Deny):
             return found
-        limited = limit_of(self._policy, request)
+        limited = _limit_of(self._policy, request)
         if limited is not None:
             return limited
         alone = request.action != "publish" or by_interpreter or request.actor is None
@@ -271,7 +268,7 @@ class _Decider:
     def _needed(self, needed: int) -> Decision:
         found = self._needs.get(needed)
         if found is None:
-            found = strictest_need([self.index.rules[at] for at in bits_of(needed)]) or Deny("no-approver")
+            found = _strictest_need([self.index.rules[at] for at in bits_of(needed)]) or Deny("no-approver")
             if len(self._needs) >= _MAX_REMEMBERED:
                 self._needs = {}
             self._needs[needed] = found

@@ -15,21 +15,16 @@ from typing import Final
 from bus.errors import ConfigurationError
 
 __all__ = [
-    "MAX_GLOB",
-    "MAX_STARS",
-    "SEPARATORS",
-    "GlobAutomaton",
     "GlobMatcher",
     "common_text",
     "compile_globs",
     "glob_fault",
-    "unlisted_letter",
 ]
 
-SEPARATORS: Final = frozenset("/")
+_SEPARATORS: Final = frozenset("/")
 """Where `*` ends."""
-MAX_STARS: Final = 4
-MAX_GLOB: Final = 256
+_MAX_STARS: Final = 4
+_MAX_GLOB: Final = 256
 
 Positions = tuple[int, ...]
 """Sorted places in the patterns of one automaton: a state of it."""
@@ -46,16 +41,16 @@ _MAX_SEARCHED: Final = 20_000
 
 def glob_fault(glob: str) -> str | None:
     """Return why *glob* is none, or None."""
-    if len(glob) > MAX_GLOB:
-        return f"has {len(glob)} characters, at most {MAX_GLOB} are allowed"
-    if glob.count("*") > MAX_STARS:
-        return f"has {glob.count('*')} stars, at most {MAX_STARS} are allowed"
+    if len(glob) > _MAX_GLOB:
+        return f"has {len(glob)} characters, at most {_MAX_GLOB} are allowed"
+    if glob.count("*") > _MAX_STARS:
+        return f"has {glob.count('*')} stars, at most {_MAX_STARS} are allowed"
     if "***" in glob:
         return "has three stars in a row: write * (within a segment) or ** (across)"
     return None
 
 
-class GlobAutomaton:
+class _GlobAutomaton:
     """The union of globs as a non-deterministic automaton, stepped on whole sets of positions."""
 
     __slots__ = ("_owners", "_tokens", "letters", "start")
@@ -80,7 +75,7 @@ class GlobAutomaton:
     def step(self, positions: Positions, letter: str) -> Positions:
         """Return where *positions* lead by *letter*."""
         tokens, reached = self._tokens, []
-        inside = letter not in SEPARATORS
+        inside = letter not in _SEPARATORS
         for place in positions:
             token = tokens[place]
             if token == _ALL or (token == _SEGMENT and inside):
@@ -100,11 +95,6 @@ class GlobAutomaton:
     def asked(self, positions: Positions) -> frozenset[str]:
         """Return the letters that *positions* tell apart, besides separators from others."""
         return frozenset(token for place in positions if (token := self._tokens[place]) not in (_SEGMENT, _ALL, _END))
-
-    def takes_all(self, positions: Positions) -> bool:
-        """Tell whether one glob matches whatever follows."""
-        tokens = self._tokens
-        return any(tokens[place] == _ALL and tokens[place + 1] == _END for place in positions)
 
     def _closed(self, places: Iterable[int]) -> Positions:
         tokens, found = self._tokens, set(places)
@@ -160,7 +150,7 @@ class GlobMatcher:
                     raise ConfigurationError(f"glob {glob[:80]!r} {fault}")
         self._exact = {text: frozenset(indices) for text, indices in exact.items()}
         self._indices = starred
-        self._automaton = GlobAutomaton([globs[index] for index in starred])
+        self._automaton = _GlobAutomaton([globs[index] for index in starred])
         self._known: dict[str, frozenset[int]] = {}
         self._forget()
 
@@ -187,7 +177,7 @@ class GlobMatcher:
 
     def _step(self, state: _State, letter: str) -> _State:
         # Letters that no glob names are one: a cache of foreign letters would have no bound.
-        key = letter if letter in self._automaton.letters or letter in SEPARATORS else ""
+        key = letter if letter in self._automaton.letters or letter in _SEPARATORS else ""
         following = state.steps.get(key)
         if following is None:
             following = self._state(self._automaton.step(state.positions, key))
@@ -224,14 +214,14 @@ def common_text(lists: Sequence[Collection[str]]) -> str | None:
     globs = [glob for globs in lists for glob in globs]
     owner = [index for index, globs in enumerate(lists) for _ in globs]
     everyone = frozenset(range(len(lists)))
-    automaton, other = GlobAutomaton(globs), unlisted_letter(globs)
+    automaton, other = _GlobAutomaton(globs), _unlisted_letter(globs)
     waiting = deque([(automaton.start, "")])
     seen = {automaton.start}
     while waiting:
         positions, text = waiting.popleft()
         if {owner[index] for index in automaton.accepted(positions)} == everyone:
             return text
-        for letter in sorted({*automaton.asked(positions), *SEPARATORS, other}):
+        for letter in sorted({*automaton.asked(positions), *_SEPARATORS, other}):
             reached = automaton.step(positions, letter)
             if reached in seen or {owner[index] for index in automaton.owners(reached)} != everyone:
                 continue
@@ -242,7 +232,7 @@ def common_text(lists: Sequence[Collection[str]]) -> str | None:
     return None
 
 
-def unlisted_letter(globs: Iterable[str]) -> str:
+def _unlisted_letter(globs: Iterable[str]) -> str:
     """Return a letter that occurs in none of *globs*, a plain one if possible."""
     used = frozenset("".join(globs))
     plain = next((letter for letter in "xyzabcdefghijklmnopqrstuvw0123456789" if letter not in used), None)

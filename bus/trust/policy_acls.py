@@ -1,8 +1,9 @@
 """What the broker has to let each agent do, by a policy: grants that Kafka's ACLs can say. Pure.
 
 Owns which topics follow from the right to publish and to handle. A policy is the door, the broker's ACLs are the wall:
-they know topics and groups, and nothing of levels, tags or approvals. So a grant stands where the policy allows some
-request of that type, or allows it after an approval.
+they know topics and groups, and nothing of levels, tags or approvals. So a grant stands where a rule allows such a
+request under some circumstances, or after an approval, and no rule denies it under all: never less than the policy
+allows, and more where only several rules together, or the limits above the rules, deny it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from bus.topics.names import (
     retry_topic,
 )
 from bus.topics.specs import APPROVAL_TYPES, CANCEL_TYPE
-from bus.trust.policy_rules import PolicyRules
-from bus.trust.policy_space import Answer, RequestParties, RequestSpace
+from bus.trust.decision import index_of
+from bus.trust.policy_index import bits_of
+from bus.trust.policy_rules import PolicyRule, PolicyRules
 
 __all__ = ["AclGrant", "acl_grants"]
-
-_SOME: tuple[Answer, ...] = ("allow", "agent", "human")
 
 
 class AclGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,24 +42,15 @@ class AclGrant(msgspec.Struct, frozen=True, kw_only=True):
     prefixed: bool = False
 
 
-def acl_grants(
-    rules: PolicyRules, *, namespace: str, types: Collection[str], tiers: Sequence[str], now_ms: int
-) -> list[AclGrant]:
+def acl_grants(rules: PolicyRules, *, namespace: str, types: Collection[str], tiers: Sequence[str]) -> list[AclGrant]:
     """Return the grants for every agent that *rules* list by its id, over the known message *types*.
 
     *tiers* are the retry tiers of groups. Agents that only a glob names are not among them: they have no principal.
-    Raises ConfigurationError where the rules are too entangled to analyse.
     """
     agents = [row.id for row in rules.rows if "*" not in row.id]
     named = {glob for rule in rules.rules for glob in rule.groups or () if "*" not in glob}
     groups = sorted(named | {group_of_agent(agent) for agent in agents})
-    space = RequestSpace(
-        [rules],
-        told_apart={"message_type": sorted(types), "group": groups, "actor": agents},
-        preferred={"message_type": sorted(types), "group": groups, "actor": agents},
-        now_ms=now_ms,
-    )
-    rights = _Rights(space, namespace, sorted(types))
+    rights = _Rights(rules, namespace, sorted(types))
     found = []
     for agent in agents:
         own = group_of_agent(agent)
@@ -73,14 +64,12 @@ def acl_grants(
 class _Rights:
     """Which types an agent may publish, handle or redrive, under some circumstances."""
 
-    def __init__(self, space: RequestSpace, namespace: str, types: Sequence[str]) -> None:
-        self.space = space
+    def __init__(self, rules: PolicyRules, namespace: str, types: Sequence[str]) -> None:
         self.namespace = namespace
         self._types = types
-        self._parties: dict[tuple[str | None, bool], list[RequestParties]] = {}
-        for publishing in (True, False):
-            for parties in space.parties(publishing):
-                self._parties.setdefault((parties.actor, publishing), []).append(parties)
+        self._index = index = index_of(rules)
+        self._grants = index.allows | index.needs
+        self._plain_denies = sum(1 << at for at in bits_of(index.denies) if _is_plain(index.rules[at]))
 
     def topics(self, action: str, agent: str, group: str | None = None) -> tuple[str, ...]:
         return tuple(
@@ -88,15 +77,17 @@ class _Rights:
         )
 
     def _may(self, action: str, agent: str, message_type: str, group: str | None) -> bool:
-        space = self.space
-        within = space.restricted("message_type", lambda one: one == message_type)
-        if group is not None:
-            within = space.restricted("group", lambda one: one == group, within)
-        goals = [space.answers(0, _SOME)]
-        return any(
-            space.find_at(action, parties, goals, within) is not None
-            for parties in self._parties.get((agent, action == "publish"), ())
-        )
+        """Tell whether a rule grants some such request, and no rule denies them all."""
+        index = self._index
+        groups, _ = index.groups.of(group)
+        met = index.of_action(action)[0] & index.of_actor(agent)[0] & index.types.of(message_type)[0]
+        return bool(met & groups & self._grants) and not met & groups & self._plain_denies
+
+
+def _is_plain(rule: PolicyRule) -> bool:
+    """Tell whether *rule* asks nothing but what is looked at here: action, actor, type and group."""
+    asked = ("id", "effect", "actions", "agents", "capabilities", "roles", "actor_groups", "types", "groups")
+    return PolicyRule(**{name: getattr(rule, name) for name in asked}) == rule
 
 
 def _with_cancel(topics: Sequence[str], namespace: str) -> tuple[str, ...]:

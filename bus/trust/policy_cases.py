@@ -6,7 +6,7 @@ Owns the names and defaults of facts in a file of cases, the same as the command
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, get_args
 
@@ -29,7 +29,6 @@ __all__ = [
     "make_request",
     "parse_cases",
     "run_cases",
-    "simplest",
 ]
 
 _ANSWERS: Final = ("allow", "deny", "human", "agent")
@@ -115,17 +114,6 @@ def make_request(facts: Mapping[str, Any], kind: PayloadType | None, *, namespac
         now_ms=facts.get("at", now_ms),
         risk=facts.get("risk", None if kind is None else kind.risk),
     )
-
-
-def simplest(request: Request, holds: Callable[[Request], bool], *, kept: Collection[str] = ()) -> Request:
-    """Return *request* with as many facts as possible ordinary, as long as *holds*; those in *kept* stay."""
-    said = {"action": request.action, "type": request.message_type, "agent": request.actor}
-    usual = make_request(said, None, namespace=request.namespace, now_ms=request.now_ms)
-    for name in ("via", "via_complete", "tags", "lift_to", "group", "resource", "first", *_WORDS, "signed", "major"):
-        if name in Request.__struct_fields__ and name not in kept:
-            candidate = msgspec.structs.replace(request, **{name: getattr(usual, name)})
-            request = candidate if holds(candidate) else request
-    return request
 
 
 def parse_cases(

@@ -1,8 +1,8 @@
 """The vocabulary: what agents say to each other without defining types of their own.
 
-One module per family; a class is named after its type (`task.request` is `TaskRequest`). Owns the table of families, by
-which a family is imported when one of its types is asked for: a worker that uses three types loads no more.
-`VOCABULARY.md` is the contract's table of all fields.
+One module per family; a class with `@payload` in it is a built-in type, and is named after that (`task.request` is
+`TaskRequest`). Owns which families there are, and finds types in them: a family is imported when one of its types is
+asked for. `VOCABULARY.md` says what all types have in common.
 
     from sealbus import vocabulary
     await bus.publish(vocabulary.TaskRequest(goal="..."), task_id="t-1")
@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bus.payloads.payload_types import PayloadType, Registry, payload_type
+from bus.payloads.payload_types import PayloadType, Registry, is_payload, payload_type
 
 if TYPE_CHECKING:
     from bus.vocabulary.act import *  # noqa: F403
@@ -38,245 +37,138 @@ if TYPE_CHECKING:
     from bus.vocabulary.trust import *  # noqa: F403
     from bus.vocabulary.usage import *  # noqa: F403
 
-__all__ = ["BUILT_IN", "FAMILIES", "OLDER", "Vocabulary", "family_of", "older"]
+__all__ = ["BUILT_IN", "FAMILIES", "Vocabulary", "family_of", "older", "older_types", "types_of"]
 
-FAMILIES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
-    {
-        "task": {
-            "task.request": "TaskRequest",
-            "task.accepted": "TaskAccepted",
-            "task.rejected": "TaskRejected",
-            "task.clarification": "TaskClarification",
-            "task.clarified": "TaskClarified",
-            "task.cancel": "TaskCancel",
-            "task.result": "TaskResult",
-            "task.handoff": "TaskHandoff",
-            "status.update": "StatusUpdate",
-            "checkpoint.created": "CheckpointCreated",
-        },
-        "handoff": {
-            "handoff.request": "HandoffRequest",
-            "handoff.accepted": "HandoffAccepted",
-            "handoff.rejected": "HandoffRejected",
-            "handoff.completed": "HandoffCompleted",
-        },
-        "evidence": {
-            "evidence.observed": "EvidenceObserved",
-            "claim.made": "ClaimMade",
-            "decision.made": "DecisionMade",
-        },
-        "review": {
-            "research.request": "ResearchRequest",
-            "research.output": "ResearchOutput",
-            "draft.output": "DraftOutput",
-            "review.output": "ReviewOutput",
-            "review.request": "ReviewRequest",
-            "review.result": "ReviewResult",
-        },
-        "approval": {
-            "approval.request": "ApprovalRequest",
-            "approval.decision": "ApprovalDecision",
-        },
-        "tool": {
-            "tool.call": "ToolCall",
-            "tool.result": "ToolResult",
-        },
-        "error": {
-            "error.reported": "ErrorReported",
-        },
-        "agent": {
-            "agent.handshake": "AgentHandshake",
-            "agent.handshake-ack": "AgentHandshakeAck",
-            "agent.discover": "AgentDiscover",
-            "agent.announcement": "AgentAnnouncement",
-            "agent.heartbeat": "AgentHeartbeat",
-            "agent.goodbye": "AgentGoodbye",
-            "capability.advertisement": "CapabilityAdvertisement",
-        },
-        "method": {
-            "method.request": "MethodRequest",
-            "method.response": "MethodResponse",
-        },
-        "act": {
-            "act.request": "ActRequest",
-            "act.inform": "ActInform",
-            "act.propose": "ActPropose",
-            "act.accept": "ActAccept",
-            "act.reject": "ActReject",
-            "act.query": "ActQuery",
-            "act.confirm": "ActConfirm",
-            "act.error": "ActError",
-            "act.call-for-proposal": "ActCallForProposal",
-            "act.subscribe": "ActSubscribe",
-            "act.cancel": "ActCancel",
-        },
-        "auction": {
-            "auction.call": "AuctionCall",
-            "auction.bid": "AuctionBid",
-            "auction.refusal": "AuctionRefusal",
-            "auction.award": "AuctionAward",
-            "auction.loss": "AuctionLoss",
-            "auction.result": "AuctionResult",
-            "auction.failure": "AuctionFailure",
-        },
-        "subscription": {
-            "subscription.open": "SubscriptionOpen",
-            "subscription.opened": "SubscriptionOpened",
-            "subscription.notice": "SubscriptionNotice",
-            "subscription.cancel": "SubscriptionCancel",
-            "subscription.ended": "SubscriptionEnded",
-        },
-        "operations": {
-            "command.request": "CommandRequest",
-            "event.observed": "EventObserved",
-            "escalation.raised": "EscalationRaised",
-            "notification.sent": "NotificationSent",
-        },
-        "blackboard": {
-            "blackboard.write": "BlackboardWrite",
-            "blackboard.written": "BlackboardWritten",
-            "blackboard.conflict": "BlackboardConflict",
-            "blackboard.read": "BlackboardRead",
-            "blackboard.value": "BlackboardValue",
-        },
-        "usage": {
-            "usage.reported": "UsageReported",
-        },
-        "trust": {
-            "trust.lifted": "TrustLifted",
-        },
-        "swe": {
-            "issue.intake": "IssueIntake",
-            "repo.map.request": "RepoMapRequest",
-            "repo.map.result": "RepoMapResult",
-            "analysis.request": "AnalysisRequest",
-            "analysis.result": "AnalysisResult",
-            "patch.proposal": "PatchProposal",
-            "test.execution.request": "TestExecutionRequest",
-            "test.execution.result": "TestExecutionResult",
-            "security.review.result": "SecurityReviewResult",
-            "branch.create.request": "BranchCreateRequest",
-            "pr.create.request": "PrCreateRequest",
-            "pr.summary": "PrSummary",
-            "review.comment.addressed": "ReviewCommentAddressed",
-        },
-        "bus": {
-            "key.published": "KeyPublished",
-            "key.revoked": "KeyRevoked",
-            "redrive.ordered": "RedriveOrdered",
-            "approval.closed": "ApprovalClosed",
-            "wait.due": "WaitDue",
-            "workflow.start": "WorkflowStart",
-            "audit.checkpoint": "AuditCheckpoint",
-        },
-    }
+FAMILIES: Final[tuple[str, ...]] = (
+    "task",
+    "handoff",
+    "evidence",
+    "review",
+    "approval",
+    "tool",
+    "error",
+    "agent",
+    "method",
+    "act",
+    "auction",
+    "subscription",
+    "operations",
+    "blackboard",
+    "usage",
+    "trust",
+    "swe",
+    "bus",
 )
-"""Family, which is the name of its module -> message type -> class."""
-OLDER: Final[Mapping[tuple[str, str], tuple[str, str]]] = MappingProxyType(
-    {
-        ("review.result", "1.0.0"): ("review", "ReviewResult1"),
-        ("approval.request", "1.0.0"): ("approval", "ApprovalRequest1"),
-    }
-)
-"""(Message type, version) -> (family, class) of versions that are read and not written any more."""
+"""The families, each the name of its module here."""
 
-_FAMILY_OF: Final = {name: family for family, types in FAMILIES.items() for name in types}
-_PARTS: Final = (
-    "AgentCard",
-    "AgentInfo",
-    "Budget",
-    "CalledTool",
-    "CandidateFile",
-    "ChangedFile",
-    "Content",
-    "Effect",
-    "ErrorInfo",
-    "Evidence",
-    "Found",
-    "Money",
-    "NextTask",
-    "Ref",
-    "RequiredAction",
-    "Resource",
-    "ReturnContract",
-    "ReviewItem",
-    "Risk",
-    "RiskAssessment",
-    "Scope",
-    "TestRun",
-)
-_OWN_PARTS: Final = {
-    "Action": "approval",
-    "Constraints": "task",
-    "Filters": "agent",
-    "Finding": "review",
-    "Issue": "review",
-    "Reviewer": "approval",
-    "Section": "review",
-    "TaskSpec": "task",
-    "ToolError": "tool",
-}
-"""Parts that one family alone has."""
-_CLASSES: Final = {
-    **dict.fromkeys(_PARTS, "parts"),
-    **_OWN_PARTS,
-    **{cls: family for family, types in FAMILIES.items() for cls in types.values()},
-    **{cls: family for family, cls in OLDER.values()},
-}
+_MODULES: Final = ("parts", *FAMILIES)
+_Found = TypeVar("_Found")
+
+# What the modules hold that were imported so far.
+_READ: Final[set[str]] = set()
+_CLASSES: Final[dict[str, type]] = {}
+_TYPES: Final[dict[str, PayloadType]] = {}
+_OLDER: Final[dict[tuple[str, str], PayloadType]] = {}
+_FAMILY_OF: Final[dict[str, str]] = {}
 
 
 def family_of(name: str) -> str | None:
     """Return the family of message type *name*; None for a type that is not built in."""
+    _find(_TYPES, name, name)
     return _FAMILY_OF.get(name)
+
+
+def types_of(family: str) -> list[PayloadType]:
+    """Return the types of *family* in their newest versions, in the order of its module."""
+    _read(family)
+    return [_TYPES[name] for name, its in _FAMILY_OF.items() if its == family]
 
 
 def older(name: str, version: str) -> PayloadType | None:
     """Return the type *name* in a *version* that is read and not written any more; None where there is none."""
-    place = OLDER.get((name, version))
-    return None if place is None else payload_type(getattr(import_module(f"{__name__}.{place[0]}"), place[1]))
+    _find(_TYPES, name, name)
+    return _OLDER.get((name, version))
+
+
+def older_types() -> list[PayloadType]:
+    """Return every version of a type that is read and not written any more."""
+    _read(*FAMILIES)
+    return list(_OLDER.values())
 
 
 class Vocabulary(Registry):
     """Every built-in type in its newest version; a family is imported with its first type."""
 
     def __iter__(self) -> Iterator[PayloadType]:
-        for name in _FAMILY_OF:
-            yield self._load(name)
+        for family in FAMILIES:
+            for kind in types_of(family):
+                kind.resolve()
+                yield kind
 
     def __contains__(self, name: str) -> bool:
-        return name in _FAMILY_OF
+        return _find(_TYPES, name, name) is not None
 
     def __len__(self) -> int:
-        return len(_FAMILY_OF)
+        return len(self.names())
 
     def get(self, name: str) -> PayloadType | None:
         """Return the built-in type *name*."""
-        return self._load(name) if name in _FAMILY_OF else None
-
-    def names(self) -> frozenset[str]:
-        """Every built-in type; nothing is imported for it."""
-        return frozenset(_FAMILY_OF)
-
-    def _load(self, name: str) -> PayloadType:
         known = self._types.get(name)
-        if known is None:
-            family = _FAMILY_OF[name]
-            known = payload_type(getattr(import_module(f"{__name__}.{family}"), FAMILIES[family][name]))
+        if known is None and (known := _find(_TYPES, name, name)) is not None:
             known.resolve()
             self._types[name] = known
         return known
+
+    def names(self) -> frozenset[str]:
+        """Every built-in type; all families are imported for it, and no type is analysed."""
+        _read(*FAMILIES)
+        return frozenset(_TYPES)
 
 
 BUILT_IN: Final = Vocabulary()
 
 
+def _find(table: Mapping[str, _Found], key: str, name: str) -> _Found | None:
+    """Return what *table* has of *key*; modules are read until it is there, that which *name* begins with first."""
+    if key not in table and len(_READ) < len(_MODULES):
+        for module in sorted(_MODULES, key=lambda module: not name.startswith(module)):
+            _read(module)
+            if key in table:
+                break
+    return table.get(key)
+
+
+def _read(*names: str) -> None:
+    for family in names:
+        if family in _READ:
+            continue
+        module = import_module(f"{__name__}.{family}")
+        for name, cls in vars(module).items():
+            if isinstance(cls, type) and cls.__module__ == module.__name__ and not name.startswith("_"):
+                _CLASSES[name] = cls
+                if is_payload(cls):
+                    _add(payload_type(cls), family)
+        _READ.add(family)
+
+
+def _add(kind: PayloadType, family: str) -> None:
+    known = _TYPES.get(kind.name, kind)
+    newest, other = (kind, known) if kind.major > known.major else (known, kind)
+    if newest is not other:
+        _OLDER[other.name, other.version] = other
+    _TYPES[kind.name] = newest
+    _FAMILY_OF[kind.name] = family
+
+
 def __getattr__(name: str) -> Any:
     """Import a class of the vocabulary when it is asked for."""
-    if name not in _CLASSES:
+    found = _find(_CLASSES, name, name.lower()) if name[:1].isupper() else None
+    if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_CLASSES[name]}"), name)
+    globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
+    _read(*_MODULES)
     return sorted({*globals(), *_CLASSES})

@@ -9,20 +9,6 @@ from bus.payloads.rules import All, Every, Is, IsText, Rule, Size
 from bus.vocabulary.forms import Flag, Object, Value
 from bus.vocabulary.parts import CalledTool, Ref
 
-__all__ = [
-    "ActAccept",
-    "ActCallForProposal",
-    "ActCancel",
-    "ActConfirm",
-    "ActError",
-    "ActInform",
-    "ActPropose",
-    "ActQuery",
-    "ActReject",
-    "ActRequest",
-    "ActSubscribe",
-]
-
 
 class _Act(Value, frozen=True, kw_only=True):
     """The shape that all acts have."""

@@ -11,17 +11,6 @@ from bus.payloads.rules import Has, Is, Rule, when
 from bus.vocabulary.forms import Code, Count, Flag, Name, Number, Text, TypeRange, Value
 from bus.vocabulary.parts import AgentCard, AgentInfo
 
-__all__ = [
-    "AgentAnnouncement",
-    "AgentDiscover",
-    "AgentGoodbye",
-    "AgentHandshake",
-    "AgentHandshakeAck",
-    "AgentHeartbeat",
-    "CapabilityAdvertisement",
-    "Filters",
-]
-
 
 class Filters(Value, frozen=True, kw_only=True):
     """Which agents are asked for."""

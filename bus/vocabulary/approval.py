@@ -30,14 +30,6 @@ from bus.vocabulary.forms import (
 )
 from bus.vocabulary.parts import Ref, Resource, RiskAssessment
 
-__all__ = [
-    "Action",
-    "ApprovalDecision",
-    "ApprovalRequest",
-    "ApprovalRequest1",
-    "Reviewer",
-]
-
 _HELD = ("namespace", "group", "sender", "message_type", "schema_version", "data")
 
 
@@ -119,7 +111,9 @@ _WORD_LENGTH: Final = 64
 def _with_action(data: dict[str, Any]) -> dict[str, Any]:
     """Upcast 1.0.0: its action becomes the type, and its reason the description, of an action packet.
 
-    An action that is no word is told in the description. An id that is none of today's is known by its hash.
+    An action that is no word is told in the description, before the reason. Its type is its lower-case form with `_`
+    for runs of other characters than `[a-z0-9]`, none at its ends, cut to 64, and `action` where that begins with no
+    letter. An id that is no text id is known by its hash. Without a level the risk is medium.
     """
     said, reason = data["action"], data["reason"]
     words = _NOT_IN_WORDS.sub("_", said.lower()).strip("_")[:_WORD_LENGTH]
@@ -165,8 +159,8 @@ def _with_action(data: dict[str, Any]) -> dict[str, Any]:
 class ApprovalRequest(Value, frozen=True, kw_only=True):
     """The bus for a held message, or an agent for an action of its own, to the approvers.
 
-    Its lifetime is *timeout_seconds*; silence is a rejection. What an approver did not see is not approved: the
-    references of a held message's action have their `sha256`.
+    Its lifetime is *timeout_seconds*, for a held message less, when that message dies earlier; silence is a rejection.
+    What an approver did not see is not approved: the references of a held message's action have their `sha256`.
     """
 
     __example__: ClassVar = {
@@ -178,8 +172,8 @@ class ApprovalRequest(Value, frozen=True, kw_only=True):
     }
 
     approval_id: Name
-    """The requester's own id. For a held message the hash of content_hash, group, key, message_type, namespace, round,
-    rule and sender, where key is what the inbox remembers it by and round its redrive count.
+    """The requester's own id. For a held message hash(JCS({content_hash, group, key, message_type, namespace, round,
+    rule, sender})), where key is what the inbox remembers it by and round its redrive count.
     """
     action: Action
     """The action packet."""

@@ -8,16 +8,6 @@ from bus.payloads.payload_types import payload
 from bus.vocabulary.forms import Code, Flag, Hash, Long, Object, Positive, Share, Text, Value
 from bus.vocabulary.parts import Effect, ErrorInfo, Money, Ref, ReturnContract
 
-__all__ = [
-    "AuctionAward",
-    "AuctionBid",
-    "AuctionCall",
-    "AuctionFailure",
-    "AuctionLoss",
-    "AuctionRefusal",
-    "AuctionResult",
-]
-
 
 @payload("auction.call", version="1.0.0", performative="call_for_proposal", needs=("task_id",), ttl_s=3600)
 class AuctionCall(Value, frozen=True, kw_only=True):

@@ -11,15 +11,6 @@ from bus.payloads.rules import Bytes, Every, Has, Is, Rule, exactly_one
 from bus.vocabulary.forms import Any_, Count, Flag, Hash, Instant, Level, Name, Object, Path, Positive, Value
 from bus.vocabulary.parts import Ref
 
-__all__ = [
-    "BlackboardConflict",
-    "BlackboardRead",
-    "BlackboardValue",
-    "BlackboardWrite",
-    "BlackboardWritten",
-]
-
-
 MOST_VALUE_BYTES = 262_144
 
 

@@ -11,16 +11,6 @@ from bus.payloads.rules import Every, Has, Is, Rule, Size, exactly_one, when
 from bus.vocabulary.forms import Code, Count, Flag, Hash, Instant, Name, Object, Positive, Text, Value
 from bus.vocabulary.parts import Ref
 
-__all__ = [
-    "ApprovalClosed",
-    "AuditCheckpoint",
-    "KeyPublished",
-    "KeyRevoked",
-    "RedriveOrdered",
-    "WaitDue",
-    "WorkflowStart",
-]
-
 
 @payload("key.published", version="1.0.0", risk="high", performative="inform", ttl_s=604800)
 class KeyPublished(Value, frozen=True, kw_only=True):
@@ -53,7 +43,7 @@ class KeyRevoked(Value, frozen=True, kw_only=True):
     resource="/group",
 )
 class RedriveOrdered(Value, frozen=True, kw_only=True):
-    """Operator: what a forced redrive rests on, for types of high risk where keys are configured."""
+    """Operator: what a forced redrive and `sb-extend-until` rest on, for types of high risk where there are keys."""
 
     group: Text
     seals: Annotated[tuple[Hash, ...], Meta(min_length=1, max_length=1000)]

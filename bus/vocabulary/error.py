@@ -10,12 +10,6 @@ from bus.payloads.payload_types import payload
 from bus.vocabulary.forms import Flag, Instant, Long, Name, Number, Object, Text, Uri, Value, Word
 from bus.vocabulary.parts import Ref
 
-__all__ = [
-    "ErrorClass",
-    "ErrorReported",
-]
-
-
 ErrorClass: TypeAlias = Annotated[
     str,
     Meta(

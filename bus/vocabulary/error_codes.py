@@ -1,4 +1,4 @@
-"""Error codes: what each means for retrying, for HTTP and for A2A (`VOCABULARY.md` section 17). Data.
+"""Error codes: what each means for retrying, for HTTP and for A2A (`VOCABULARY.md` section 3). Data.
 
 Owns the table of codes, and the translation between dotted classes and codes. The reasons of the bus, which are codes
 too, are those of `bus.protocol.reasons`.

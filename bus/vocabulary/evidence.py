@@ -11,12 +11,6 @@ from bus.payloads.rules import Among, Begins, Either, Has, Is, Rule, Size, Some,
 from bus.vocabulary.forms import Hash, Long, Name, Share, Text, Value
 from bus.vocabulary.parts import Effect, Evidence, Ref
 
-__all__ = [
-    "ClaimMade",
-    "DecisionMade",
-    "EvidenceObserved",
-]
-
 
 @payload("evidence.observed", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
 class EvidenceObserved(Value, frozen=True, kw_only=True):

@@ -11,14 +11,6 @@ from bus.payloads.rules import Bytes, Has, Is, Rule, when
 from bus.vocabulary.forms import Code, Instant, Name, Object, Positive, Text, Value, Word
 from bus.vocabulary.parts import Budget, ChangedFile, Effect, Ref, ReturnContract, Scope
 
-__all__ = [
-    "HandoffAccepted",
-    "HandoffCompleted",
-    "HandoffRejected",
-    "HandoffRequest",
-]
-
-
 MOST_CONTEXT_BYTES = 65_536
 
 

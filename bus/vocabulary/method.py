@@ -12,11 +12,6 @@ from bus.payloads.rules import All, Either, Has, Is, Not, Rule
 from bus.vocabulary.forms import Object, Value
 from bus.vocabulary.parts import ErrorInfo
 
-__all__ = [
-    "MethodRequest",
-    "MethodResponse",
-]
-
 
 @payload("method.request", version="1.0.0", performative="request", ttl_s=300, resource="/method")
 class MethodRequest(Value, frozen=True, kw_only=True):

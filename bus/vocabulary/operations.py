@@ -10,13 +10,6 @@ from bus.payloads.payload_types import payload
 from bus.vocabulary.forms import Code, Count, Instant, Long, Name, Object, Positive, Severity, Text, Value, Word
 from bus.vocabulary.parts import Content, Ref, Resource
 
-__all__ = [
-    "CommandRequest",
-    "EscalationRaised",
-    "EventObserved",
-    "NotificationSent",
-]
-
 
 @payload(
     "command.request",

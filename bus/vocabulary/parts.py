@@ -1,4 +1,4 @@
-"""The parts that several types of the vocabulary share (`VOCABULARY.md` section 1), each written once.
+"""The parts that several types of the vocabulary share, each written once.
 
 Owns references, evidence, budgets, errors and the like. Whatever may be large is a `Ref`.
 """

@@ -10,20 +10,6 @@ from bus.payloads.upcasters import Upcaster
 from bus.vocabulary.forms import Count, Flag, Long, Percent, Positive, Severity, Text, Value, Word
 from bus.vocabulary.parts import ChangedFile, Ref, RequiredAction, ReviewItem
 
-__all__ = [
-    "APPROVAL_SCORE",
-    "DraftOutput",
-    "Finding",
-    "Issue",
-    "ResearchOutput",
-    "ResearchRequest",
-    "ReviewOutput",
-    "ReviewRequest",
-    "ReviewResult",
-    "ReviewResult1",
-    "Section",
-]
-
 APPROVAL_SCORE = 70
 """An approved review scores at least this."""
 

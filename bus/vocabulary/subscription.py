@@ -10,14 +10,6 @@ from bus.payloads.payload_types import payload
 from bus.vocabulary.forms import Code, Count, Instant, Name, Object, Text, Value
 from bus.vocabulary.parts import Ref
 
-__all__ = [
-    "SubscriptionCancel",
-    "SubscriptionEnded",
-    "SubscriptionNotice",
-    "SubscriptionOpen",
-    "SubscriptionOpened",
-]
-
 
 @payload("subscription.open", version="1.0.0", performative="subscribe", ttl_s=600, side_effect="write")
 class SubscriptionOpen(Value, frozen=True, kw_only=True):

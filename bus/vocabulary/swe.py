@@ -23,24 +23,6 @@ from bus.vocabulary.parts import (
     TestRun,
 )
 
-__all__ = [
-    "AnalysisRequest",
-    "AnalysisResult",
-    "Branch",
-    "BranchCreateRequest",
-    "IssueIntake",
-    "PatchProposal",
-    "PrCreateRequest",
-    "PrSummary",
-    "RepoMapRequest",
-    "RepoMapResult",
-    "ReviewCommentAddressed",
-    "SecurityReviewResult",
-    "TestExecutionRequest",
-    "TestExecutionResult",
-]
-
-
 _SEVERITIES = ("low", "medium", "high", "critical")
 _IN_BRANCH = r"[^\x00-\x20\x7f~^:?*\[\\.]"
 Branch: TypeAlias = Annotated[

@@ -25,22 +25,6 @@ from bus.vocabulary.forms import (
 )
 from bus.vocabulary.parts import Budget, Effect, ErrorInfo, Found, NextTask, Ref, ReturnContract, Scope
 
-__all__ = [
-    "CheckpointCreated",
-    "Constraints",
-    "StatusUpdate",
-    "TaskAccepted",
-    "TaskCancel",
-    "TaskClarification",
-    "TaskClarified",
-    "TaskHandoff",
-    "TaskRejected",
-    "TaskRequest",
-    "TaskResult",
-    "TaskSpec",
-    "TaskStatus",
-]
-
 TaskStatus: TypeAlias = Literal[
     "pending", "running", "waiting_for_approval", "waiting_for_tool", "completed", "failed", "cancelled", "timed_out"
 ]

@@ -12,13 +12,6 @@ from bus.vocabulary.forms import Any_, Count, Flag, Name, Object, Text, Value
 from bus.vocabulary.parts import Content, Effect, Ref
 from bus.vocabulary.trimming import MOST_OUTPUT_BYTES, masked, trimmed
 
-__all__ = [
-    "ToolCall",
-    "ToolError",
-    "ToolResult",
-]
-
-
 _LEAST_BYTES = 64
 
 

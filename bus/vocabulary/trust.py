@@ -11,10 +11,6 @@ from bus.payloads.rules import Every, Has, Rule, exactly_one
 from bus.vocabulary.forms import Any_, Hash, Level, Text, Value, Word
 from bus.vocabulary.parts import Ref
 
-__all__ = [
-    "TrustLifted",
-]
-
 
 @payload(
     "trust.lifted",

@@ -7,10 +7,6 @@ from bus.payloads.rules import AtMost, Rule
 from bus.vocabulary.forms import Count, Text, Value, Word
 from bus.vocabulary.parts import Money
 
-__all__ = [
-    "UsageReported",
-]
-
 
 @payload(
     "usage.reported",

@@ -42,7 +42,7 @@ _VERBS = {
     "outbox": Verb("consumers.cli.outbox", "outbox", "Publish what applications have committed to their databases."),
     "types": Verb("consumers.cli.types", "types", "Show message types and their schemas."),
     "convert": Verb("consumers.cli.convert", "convert", "Convert messages between dialects, line by line."),
-    "policy": Verb("consumers.cli.policy", "policy", "Check, explain and prove what a policy lets agents do."),
+    "policy": Verb("consumers.cli.policy", "policy", "Check, explain and test what a policy lets agents do."),
     "trust": Verb("consumers.cli.trust", "trust", "Say how far a message can be trusted, and why."),
     "lint": Verb("consumers.cli.lint", "lint", "Find what goes wrong between agents although messages are valid."),
     "docs": Verb("consumers.cli.docs", "docs", "Write documents about an app for other tools: AsyncAPI."),

@@ -1,7 +1,7 @@
-"""`sealbus policy check|explain|prove|diff|test|acls`: what a policy file means.
+"""`sealbus policy check|explain|test|acls`: what a policy file means.
 
 Owns the verbs, their output and exit codes. The language is `bus.trust.policy_file`'s, its meaning
-`bus.trust.decision`'s, what is proven and found `bus.trust.policy_claims`', `policy_check`'s and `policy_difference`'s.
+`bus.trust.decision`'s, what is found `bus.trust.policy_check`'s.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
 from bus.trust.policy_acls import acl_grants
 from bus.trust.policy_cases import answer_of, make_request, parse_cases, run_cases
 from bus.trust.policy_check import PolicyFinding, check_policy
-from bus.trust.policy_claims import parse_claim, prove
-from bus.trust.policy_difference import compare_policies
 from bus.trust.policy_file import parse_policy
 from bus.trust.policy_rules import PolicyRules
 from consumers.cli.exit_codes import FAILED
@@ -44,7 +42,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.group(cls=VerbGroup)
 def policy() -> None:
-    """Check, explain and prove what a policy file lets agents do.
+    """Check, explain and test what a policy file lets agents do.
 
     Everything is about the file alone: no log is opened. docs/policy.md tells the language in one page.
 
@@ -52,9 +50,7 @@ def policy() -> None:
     Examples:
       sealbus policy check policy.toml --app agents:app
       sealbus policy explain policy.toml --action publish --agent planner@svc --type task.request
-      sealbus policy prove policy.toml 'handle command.request by ** needs human'
       sealbus policy test policy.toml
-      sealbus policy diff policy.toml policy.new.toml
     """
 
 
@@ -65,8 +61,9 @@ def policy() -> None:
 def check(session: CommandSession, file: Path, target: str | None) -> int:
     """Find what is foolish in a policy: rules that never decide, contradictions, names that nobody has.
 
-    Each finding is exact: "never" means for no request at all. Message types are compared with the built-in ones and,
-    with --app, those of the app. Then each type that the app handles, and that no trust level guards, is noted, too: no
+    Each finding is so: "never" means for no request at all. Rules are compared in pairs: what only several rules
+    together make foolish is not found. Message types are compared with the built-in ones and, with --app, those of the
+    app. Then each type that the app handles, and that no trust level guards, is noted, too: no
     rule of the policy makes up for a type that does not say whether it asks or informs.
 
     \b
@@ -218,99 +215,6 @@ def _is_near(verdict: RuleVerdict) -> bool:
     return verdict.matches or not {"action", "message_type"} & {*verdict.failed}
 
 
-@policy.command("prove")
-@click.argument("file", metavar="FILE", type=_FILE)
-@click.argument("claims", metavar="CLAIM...", nargs=-1, required=True)
-@app_option
-@with_session
-def prove_(session: CommandSession, file: Path, claims: tuple[str, ...], target: str | None) -> int:
-    """Prove claims about every request there can be, or show one that contradicts.
-
-    A claim is: ACTION TYPE [by AGENT] [for GROUP] [in NAMESPACE] [on RESOURCE] [via AGENT] [when FACT=VALUE ...], then
-    allowed, denied, needs human, needs agent, or needs approval. Types, agents and so on are globs. "needs human" holds
-    where nothing goes without a human; what is denied altogether keeps it, too.
-
-    \b
-    Examples:
-      sealbus policy prove policy.toml 'handle command.request by ** needs human'
-      sealbus policy prove policy.toml 'publish command.** by *@svc denied' 'publish ** by unproven denied'
-      sealbus policy prove policy.toml 'publish task.request by planner@svc when level=user_request allowed'
-
-    \b
-    Exit codes: 0 all hold, 1 at least one does not.
-    """
-    rules = _read(file)
-    types = sorted(registry_of(app_of(target)).names())
-    try:
-        asked = [parse_claim(claim) for claim in claims]
-    except ConfigurationError as error:
-        raise click.BadParameter(printable(str(error)), param_hint="CLAIM") from None
-    failed = False
-    for claim in asked:
-        proof = prove(rules, claim, types=types, now_ms=_now_ms())
-        failed = failed or not proof.holds
-        example, decision = proof.counterexample, proof.decision
-        if session.as_json:
-            print_json(
-                {
-                    "claim": claim.text,
-                    "holds": proof.holds,
-                    "vacuous": proof.vacuous,
-                    "counterexample": None if example is None else _facts_of(example),
-                    "decision": None if decision is None else _decision_of(decision),
-                    "policy": rules.sha256,
-                }
-            )
-            continue
-        click.echo(f"{'yes' if proof.holds else 'no '}  {printable(claim.text)}")
-        if proof.vacuous:
-            click.echo("     note: every such request is denied")
-        if example is not None and decision is not None:
-            click.echo(f"     {_sentence(decision)}:")
-            click.echo(f"     {_line(example)}")
-    return FAILED if failed else 0
-
-
-@policy.command()
-@click.argument("old", metavar="OLD", type=_FILE)
-@click.argument("new", metavar="NEW", type=_FILE)
-@app_option
-@with_session
-def diff(session: CommandSession, old: Path, new: Path, target: str | None) -> int:
-    """List the classes of requests that NEW answers otherwise than OLD, each with an example.
-
-    \b
-    Examples:
-      sealbus policy diff policy.toml policy.new.toml
-      git show main:policy.toml > old.toml; sealbus policy diff old.toml policy.toml --output json
-
-    \b
-    Exit codes: 0 the same answers, 1 other answers.
-    """
-    types = sorted(registry_of(app_of(target)).names())
-    found = compare_policies(_read(old), _read(new), types=types, now_ms=_now_ms())
-    for change in found.changes:
-        if session.as_json:
-            print_json(
-                {
-                    "before": change.before,
-                    "after": change.after,
-                    "example": _facts_of(change.example),
-                    "old": _decision_of(change.old),
-                    "new": _decision_of(change.new),
-                }
-            )
-        else:
-            click.echo(f"{change.before} -> {change.after}  (rule {change.old.rule} -> {change.new.rule})")
-            click.echo(f"    {_line(change.example)}")
-    for what, names in (("added", found.added), ("removed", found.removed), ("edited", found.edited)):
-        if names:
-            click.echo(f"{what}: {printable(', '.join(names))}", err=True)
-    more = "" if found.complete else ", and there are more"
-    click.echo(f"{len(found.changes)} classes of requests change{more}", err=True)
-    return FAILED if found.changes else 0
-
-
 @policy.command("test")
 @click.argument("file", metavar="FILE", type=_FILE)
 @click.argument("cases", metavar="[CASES]", type=_FILE, required=False)
@@ -375,7 +279,6 @@ def acls(session: CommandSession, file: Path, servers: str, target: str | None) 
         namespace=settings.bus.namespace,
         types=registry.names(),
         tiers=settings.retry.tiers,
-        now_ms=_now_ms(),
     )
     for grant in grants:
         if session.as_json:

@@ -22,7 +22,7 @@ from bus.nearest import nearest
 from bus.payloads.envelope_terms import NEEDED, ByField
 from bus.payloads.examples import example_of
 from bus.payloads.payload_types import PayloadType
-from bus.vocabulary import OLDER, family_of, older
+from bus.vocabulary import family_of, older_types
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.printing import encode_json, print_json, print_table
@@ -302,7 +302,7 @@ def _selected(names: tuple[str, ...], target: str | None, *, with_older: bool = 
         return [_found(name, target) for name in names]
     kinds = sorted(registry_of(app_of(target)), key=lambda kind: kind.name)
     if with_older:
-        kinds += [kind for place in OLDER if (kind := older(*place)) is not None]
+        kinds += older_types()
     return kinds
 
 

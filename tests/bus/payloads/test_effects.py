@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import msgspec
 import pytest
 
-from bus import vocabulary
 from bus.errors import ContractError
 from bus.exports.json_schema import schema_of
 from bus.payloads.envelope_terms import SideEffect
@@ -190,15 +187,6 @@ async def test_what_is_queued_is_judged_as_it_was_then() -> None:
 
 
 class TestTheVocabulary:
-    def test_its_table_lists_every_effect_and_resource(self) -> None:
-        text = (Path(vocabulary.__file__).parent / "VOCABULARY.md").read_text()
-        section = text[text.index("## 19.") :]
-        rows = dict(re.findall(r"^\| (none|read|write|external) \| (.*) \|$", section, re.MULTILINE))
-        listed = {name: effect for effect, names in rows.items() for name in re.findall("`([^`]+)`", names)}
-        assert listed == {kind.name: kind.side_effect for kind in BUILT_IN if kind.side_effect is not None}
-        resources = dict(re.findall(r"^\| `([^`]+)` \| `(/[^`]+)` \|$", section, re.MULTILINE))
-        assert resources == {kind.name: kind.resource for kind in BUILT_IN if kind.resource}
-
     def test_tools_and_commands_reach_outside(self) -> None:
         found = {kind.name for kind in BUILT_IN if kind.side_effect == "external"}
         assert {"tool.call", "command.request", "pr.create.request"} <= found
