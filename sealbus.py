@@ -58,21 +58,22 @@ from bus.protocol.envelope import RetryPolicy as RetryPolicy  # noqa: E402, PLC0
 from bus.protocol.sealing import Message  # noqa: E402
 from bus.retry import Retry  # noqa: E402
 from bus.telemetry.metrics import Metrics  # noqa: E402
-from bus.trust.file_policy import FilePolicy  # noqa: E402
-from bus.trust.policy import AllowAll  # noqa: E402
-from bus.trust.private_keys import FileSigner  # noqa: E402
-from bus.trust.trusted_keys import TrustedKeys  # noqa: E402
+from bus.trust.keys.private_keys import FileSigner  # noqa: E402
+from bus.trust.keys.trusted_keys import TrustedKeys  # noqa: E402
+from bus.trust.policy.file_policy import FilePolicy  # noqa: E402
+from bus.trust.policy.policy import AllowAll  # noqa: E402
 from bus.trust.untrusted import Untrusted  # noqa: E402
-from consumers import conversations, workflows  # noqa: E402
-from consumers.app import App  # noqa: E402
-from consumers.approvals.approval import Approval  # noqa: E402
-from consumers.blocking_context import BlockingContext  # noqa: E402
-from consumers.context import Context  # noqa: E402
-from consumers.handler_errors import TaskCancelled  # noqa: E402
-from consumers.handlers import Handlers  # noqa: E402
-from consumers.handling.tracing import traced_handlers  # noqa: E402
-from consumers.sagas.context import AskFailure, SagaContext  # noqa: E402
-from consumers.sagas.rules import (  # noqa: E402
+from consumers.agents import workflows  # noqa: E402
+from consumers.app.app import App  # noqa: E402
+from consumers.app.handlers import Handlers  # noqa: E402
+from consumers.delivery.blocking_context import BlockingContext  # noqa: E402
+from consumers.delivery.context import Context  # noqa: E402
+from consumers.delivery.handler_errors import TaskCancelled  # noqa: E402
+from consumers.delivery.handling.tracing import traced_handlers  # noqa: E402
+from consumers.processes import conversations  # noqa: E402
+from consumers.processes.approvals.approval import Approval  # noqa: E402
+from consumers.processes.sagas.context import AskFailure, SagaContext  # noqa: E402
+from consumers.processes.sagas.rules import (  # noqa: E402
     Saga,
     answers,
     cancelled,

@@ -37,8 +37,8 @@
        |  '- SettingMissing        the configuration lacks what the handler needs: wait until it exists
        '- Reject                   permanent: dead letter with reason `rejected`
 
-`consumers.resilience.retry` decides what a failure leads to. Each adapter translates foreign exceptions once, at its
-own edge.
+`consumers.delivery.resilience.retry` decides what a failure leads to. Each adapter translates foreign exceptions once,
+at its own edge.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier, check_signature, parse_signature
 from bus.protocol.timestamps import parse_ms
 from bus.transports.base import Record, header_bytes
-from bus.trust.policy import Policy
+from bus.trust.policy.policy import Policy
 
 __all__ = [
     "Admit",

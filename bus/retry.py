@@ -1,6 +1,7 @@
 """Retry: how often and how soon a failed run is repeated. A value that handlers and messages give.
 
-Owns its fields, their checks, and the form in which a message carries it. `consumers.resilience.retry` decides by it.
+Owns its fields, their checks, and the form in which a message carries it. `consumers.delivery.resilience.retry` decides
+by it.
 """
 
 from __future__ import annotations

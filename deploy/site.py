@@ -218,7 +218,7 @@ def _python() -> str:
 
 def _vocabulary() -> str:
     """Return every type with its fields, the parts that types share, and what error codes mean."""
-    from bus.exports.field_forms import part_rows
+    from bus.schemas.field_forms import part_rows
     from bus.vocabulary import FAMILIES, error_codes, older_types, parts, types_of
 
     lines = ["# Message types", ""]
@@ -241,8 +241,8 @@ def _vocabulary() -> str:
 
 
 def _type_lines(kind: PayloadType) -> list[str]:
-    from bus.exports.field_forms import field_rows
     from bus.payloads.envelope_terms import ByField
+    from bus.schemas.field_forms import field_rows
     from bus.vocabulary.machines import machines_of
 
     kind.resolve()

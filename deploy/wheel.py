@@ -28,7 +28,7 @@ class WheelHook(BuildHookInterface[Any]):
         if version == "editable":
             # There the packages stay where they are.
             self.metadata.core.scripts[PACKAGE] = "consumers.cli:main"
-            self.metadata.core.entry_points["pytest11"][PACKAGE] = "consumers.pytest_plugin"
+            self.metadata.core.entry_points["pytest11"][PACKAGE] = "consumers.app.pytest_plugin"
             return
         self._folder = TemporaryDirectory(prefix="sealbus-wheel-")
         staged = stage(Path(self.root), Path(self._folder.name))

@@ -180,7 +180,7 @@ class _Rewriting:
                 yield _Edit(start + len(alias.name), f" as {alias.name}")
 
     def _text(self, node: ast.Constant, text: str, *, inside: bool) -> Iterator[_Edit]:
-        """A text that names a module alone, or with what is wanted of it: `consumers.demo.agents:writer`."""
+        """A text that names a module alone, or with what is wanted of it: `consumers.cli.demo.agents:writer`."""
         if _STATEMENT.search(text):
             raise self._error(node, "a text holds an import of ours; use `__name__` for the module")
         name = text.partition(":")[0]

@@ -30,7 +30,7 @@ from bus.topics.names import message_topic
 from bus.transports import open_configured
 from bus.transports.base import Transport
 from bus.trust.opening import open_trust
-from bus.trust.policy import NO_POLICY, Policy
+from bus.trust.policy.policy import NO_POLICY, Policy
 from producers.directory.view import Directory
 from producers.middleware import Publishing, PublishMiddleware, around, publish_each
 from producers.outcomes import Receipt, Result

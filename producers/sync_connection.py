@@ -23,7 +23,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
-from bus.trust.policy import Policy
+from bus.trust.policy.policy import Policy
 from producers.connection import Bus, connect
 from producers.middleware import PublishMiddleware
 from producers.outcomes import Receipt, Result

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bus.trust.private_keys import PrivateKey, new_private_key, pem_of, public_jwk
+from bus.trust.keys.private_keys import PrivateKey, new_private_key, pem_of, public_jwk
 
 __all__ = ["key_of", "jwks_of", "write_keys"]
 

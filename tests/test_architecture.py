@@ -11,6 +11,8 @@ import sealbus
 
 ROOT = Path(__file__).parent.parent
 LADDER = ("bus", "producers", "consumers")
+ROOMS = ("deadletters", "delivery", "processes", "worker", "app", "agents", "operations", "cli")
+"""The folders of `consumers`, from the lowest to the highest."""
 MODULES = sorted(path for package in LADDER for path in (ROOT / package).rglob("*.py"))
 TREES = {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
 ENVELOPE = ("bus.protocol", "bus.payloads", "bus.trust", "bus.vocabulary")
@@ -102,15 +104,17 @@ def levels() -> dict[str, dict[str, set[str]]]:
     return found
 
 
-def test_folders_can_be_taken_in_at_a_glance() -> None:
-    entries = {
-        folder: len(
-            [entry for entry in (ROOT / folder).iterdir() if entry.suffix == ".py" or (entry / "__init__.py").exists()]
-        )
-        for folder in ("consumers", "bus/transports/kafka")
-    }
-    assert entries["consumers"] <= 34  # audit, operations, console and what comes with them have their places
-    assert entries["bus/transports/kafka"] <= 12
+def test_the_rooms_of_consumers_import_only_those_below_them() -> None:
+    rooms = [path.name for path in (ROOT / "consumers").iterdir() if (path / "__init__.py").exists()]
+    assert sorted(rooms) == sorted(ROOMS)
+    assert [path.name for path in (ROOT / "consumers").glob("*.py")] == ["__init__.py"]
+    found = levels()["consumers"]
+    assert {room: sorted(found[room] - set(ROOMS[: ROOMS.index(room)])) for room in ROOMS} == {r: [] for r in ROOMS}
+
+
+def test_the_kafka_adapter_can_be_taken_in_at_a_glance() -> None:
+    adapter = ROOT / "bus/transports/kafka"
+    assert len([entry for entry in adapter.iterdir() if entry.suffix == ".py" or (entry / "__init__.py").exists()]) <= 12
 
 
 def test_no_class_name_is_given_twice() -> None:
@@ -189,7 +193,10 @@ def test_the_facade_exports_what_it_lists() -> None:
 
 def test_only_what_was_admitted_is_delivered_to_a_handler_or_answers_a_request() -> None:
     """Security S21: what is accepted is made in one place each, behind the gate `policy` of the one table."""
-    makers = {"Accepted": "consumers/receiving/verification.py", "Answer": "producers/requests/reply_reader.py"}
+    makers = {
+        "Accepted": "consumers/delivery/receiving/verification.py",
+        "Answer": "producers/requests/reply_reader.py",
+    }
     made: dict[str, set[str]] = {}
     for path, tree in TREES.items():
         for node in ast.walk(tree):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.demo.story import Check
+from consumers.cli.demo.story import Check
 
 ROOT = Path(__file__).parent.parent
 
@@ -62,7 +62,7 @@ def test_an_expectation_that_does_not_hold_is_seen() -> None:
 @pytest.mark.timeout(240)
 def test_payments_are_booked_once_while_workers_are_killed() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "consumers.demo.payments", "--payments", "400"],
+        [sys.executable, "-m", "consumers.cli.demo.payments", "--payments", "400"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -52,7 +52,7 @@ EXAMPLES = [
     *((page.name, code) for page in (*PAGES, DOCS.parent / "README.md") for _, code in blocks(page)),
     *(
         (path.parent.name, path.read_text("utf-8"))
-        for path in DOCS.parent.glob("consumers/scaffold/templates/*/agent.py.tmpl")
+        for path in DOCS.parent.glob("consumers/cli/scaffold/templates/*/agent.py.tmpl")
     ),
 ]
 

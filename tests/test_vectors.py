@@ -25,7 +25,7 @@ from bus.protocol.timestamps import parse_ms
 from bus.transports.base import Record
 from bus.trust.authority import exceeding_member
 from bus.trust.effective_labels import LabelRules, effective_labels
-from bus.trust.key_directory import parse_keys
+from bus.trust.keys.key_directory import parse_keys
 from bus.vocabulary import BUILT_IN
 from tests.vectors import make_vectors
 

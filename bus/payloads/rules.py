@@ -2,7 +2,7 @@
 
 A form says what one field may hold; a rule says what fields may hold together ("failed needs an error"). A rule is a
 sentence for people, the pointer of the field to blame, and a condition. Conditions are values: `holds` judges a payload
-by them, `bus.exports.json_schema` writes them as JSON Schema, `bus.exports.typescript` as an expression. Pure.
+by them, `bus.schemas.json_schema` writes them as JSON Schema, `bus.schemas.typescript` as an expression. Pure.
 
     @payload("ticket.closed", rules=(
         rules.Rule("fixed needs a fix", "/fix", rules.when(rules.Is("status", ("fixed",)), rules.Has("fix"))),

@@ -1,7 +1,7 @@
 """Names and contexts of OpenTelemetry spans, by the semantic conventions for messaging (which are in development).
 
-Owns the attribute names in one place, and reading a trace context of an envelope. Spans are made by
-`producers.tracing` and `consumers.handling.tracing`; nothing else knows of OpenTelemetry, which is an extra (`otel`).
+Owns the attribute names in one place, and reading a trace context of an envelope. Spans are made by `producers.tracing`
+and `consumers.delivery.handling.tracing`; nothing else knows of OpenTelemetry, which is an extra (`otel`).
 """
 
 from __future__ import annotations

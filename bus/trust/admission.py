@@ -20,7 +20,6 @@ from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier, signer_named
 from bus.topics.names import group_of_agent, read_topic, reply_topic
 from bus.trust.authority import Granted, exceeding_member, members_of, received_authority
-from bus.trust.decision import Allow, Decision, Deny, NeedsApproval, decide, instruction_level
 from bus.trust.effective_labels import (
     PLAIN,
     EffectiveLabels,
@@ -29,11 +28,12 @@ from bus.trust.effective_labels import (
     effective_labels,
     says_nothing,
 )
-from bus.trust.facts import Request
+from bus.trust.keys.signature_algorithms import HS256
 from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, rank_of_classification, rank_of_level
-from bus.trust.policy import NO_POLICY, Policy, rules_source
-from bus.trust.policy_rules import PolicyRules
-from bus.trust.signature_algorithms import HS256
+from bus.trust.policy.decision import Allow, Decision, Deny, NeedsApproval, decide, instruction_level
+from bus.trust.policy.facts import Request
+from bus.trust.policy.policy import NO_POLICY, Policy, rules_source
+from bus.trust.policy.rules import PolicyRules
 
 __all__ = ["Admission", "Denial", "GLANCE", "Party", "is_stricter"]
 

@@ -15,10 +15,10 @@ from bus.protocol.signatures import Signer, Verifier
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.topics.names import agent_slug
-from bus.trust.policy import NO_POLICY, AllowAll, Policy
+from bus.trust.policy.policy import NO_POLICY, AllowAll, Policy
 
 if TYPE_CHECKING:
-    from bus.trust.key_directory import KeyDirectory
+    from bus.trust.keys.key_directory import KeyDirectory
 
 __all__ = ["ALLOW_ALL", "Trust", "agent_of_file", "believed_keys", "key_file_of", "open_trust"]
 
@@ -48,7 +48,7 @@ def open_trust(
     """Return the trust of *agent_id*. Raises ConfigurationError for files that cannot be used, and another's key."""
     trust, file = settings.trust, settings.policy.file
     if verifier is None and trust.keys:
-        from bus.trust.trusted_keys import TrustedKeys
+        from bus.trust.keys.trusted_keys import TrustedKeys
 
         verifier = TrustedKeys(trust.keys, clock=clock, domain=trust.domain, stale_after_s=trust.stale_after_s)
     if signer is None and trust.key_file:
@@ -56,7 +56,7 @@ def open_trust(
     if (policy is None or policy is NO_POLICY) and file:
         policy = AllowAll() if file == ALLOW_ALL else _open_policy(file, clock, trust.stale_after_s)
     if agent_id and signer is not None:
-        from bus.trust.key_pairing import check_pair
+        from bus.trust.keys.key_pairing import check_pair
 
         check_pair(signer, verifier, agent_id)
     return Trust(signer, verifier, NO_POLICY if policy is None else policy)
@@ -82,8 +82,8 @@ def agent_of_file(settings: Settings, named: str | None, *, otherwise: str) -> s
     path = Path(settings.trust.key_file)
     if not settings.trust.key_file or path.is_dir():
         return otherwise if named is None else named
-    from bus.trust.key_pairing import agent_of_key, check_pair
-    from bus.trust.private_keys import read_private_key
+    from bus.trust.keys.key_pairing import agent_of_key, check_pair
+    from bus.trust.keys.private_keys import read_private_key
 
     key, known = read_private_key(path), _known_keys(settings, path)
     if named is None:
@@ -94,9 +94,9 @@ def agent_of_file(settings: Settings, named: str | None, *, otherwise: str) -> s
 
 def _known_keys(settings: Settings, private: Path) -> KeyDirectory | None:
     """Return the trusted keys of *settings*; without any, those that `sealbus keys` keeps beside the key *private*."""
-    from bus.trust.key_directory import parse_keys
-    from bus.trust.key_folder import JWKS
-    from bus.trust.trusted_files import check_trusted_file, files_of, read_files
+    from bus.trust.keys.key_directory import parse_keys
+    from bus.trust.keys.key_folder import JWKS
+    from bus.trust.keys.trusted_files import check_trusted_file, files_of, read_files
 
     path = Path(settings.trust.keys) if settings.trust.keys else private.parent / JWKS
     if not settings.trust.keys and not path.exists():
@@ -113,14 +113,14 @@ def key_file_of(path: Path, agent_id: str) -> Path:
 
 
 def _open_policy(file: str, clock: Clock, stale_after_s: float) -> Policy:
-    from bus.trust.file_policy import FilePolicy
+    from bus.trust.policy.file_policy import FilePolicy
 
     return FilePolicy(file, clock=clock, stale_after_s=stale_after_s)
 
 
 def _open_signer(path: Path, agent_id: str, clock: Clock) -> Signer | None:
-    from bus.trust.private_keys import FileSigner
-    from bus.trust.trusted_files import alarm_about
+    from bus.trust.keys.private_keys import FileSigner
+    from bus.trust.keys.trusted_files import alarm_about
 
     file = key_file_of(path, agent_id)
     if file != path and not file.exists():

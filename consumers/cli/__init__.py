@@ -12,9 +12,11 @@ __all__ = ["main"]
 
 _VERBS = {
     "demo": Verb(
-        "consumers.demo.command", "demo", "Watch agents review Python source, with nothing installed but this."
+        "consumers.cli.demo.command", "demo", "Watch agents review Python source, with nothing installed but this."
     ),
-    "new": Verb("consumers.scaffold.command", "new", "Write a new project: an agent, its test, settings, a Makefile."),
+    "new": Verb(
+        "consumers.cli.scaffold.command", "new", "Write a new project: an agent, its test, settings, a Makefile."
+    ),
     "worker": Verb("consumers.cli.worker.command", "worker", "Run the handlers of an app."),
     "dev": Verb("consumers.cli.dev", "dev", "Run an app with its worker, audit and console while you write it."),
     "publish": Verb("consumers.cli.publish.command", "publish", "Publish JSON lines from a file or standard input."),

@@ -179,7 +179,7 @@ def serve(session: CommandSession) -> int:
     Examples:
       sealbus agents serve
     """
-    from consumers.directory.registry import registry_app
+    from consumers.agents.directory.registry import registry_app
     from consumers.worker.process import run_process
 
     settings = session.settings()

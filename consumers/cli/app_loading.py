@@ -18,7 +18,7 @@ import click
 from bus.errors import BusError, ConfigurationError, text_of
 from bus.nearest import nearest
 from bus.telemetry.terminal import printable
-from consumers.app import App
+from consumers.app.app import App
 
 __all__ = ["ImportFailedError", "load_app"]
 
@@ -52,14 +52,14 @@ def load_app(target: str) -> App:
 
 
 def _workflow_engine() -> App:
-    from consumers.workflows.engine import engine_app
+    from consumers.agents.workflows.engine import engine_app
 
     return engine_app()
 
 
 def _registry() -> App:
     from bus.settings.loading import load
-    from consumers.directory.registry import registry_app
+    from consumers.agents.directory.registry import registry_app
 
     return registry_app(load(flags={}, env={}, file=None).settings)
 

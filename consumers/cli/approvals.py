@@ -21,12 +21,19 @@ from bus.protocol.timestamps import format_ms, parse_ms
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from bus.transports.base import Transport
-from consumers.approvals.deciding import Verb, decision_about, seal_decision
-from consumers.approvals.open_requests import HASH_DIGITS, OpenRequest, action_of, agrees, held_message, open_requests
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, believed_keys, key_options, with_session
 from consumers.cli.shell import VerbGroup
+from consumers.processes.approvals.deciding import Verb, decision_about, seal_decision
+from consumers.processes.approvals.open_requests import (
+    HASH_DIGITS,
+    OpenRequest,
+    action_of,
+    agrees,
+    held_message,
+    open_requests,
+)
 
 __all__ = ["approvals"]
 

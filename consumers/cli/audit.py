@@ -1,6 +1,6 @@
 """`sealbus audit run|verify|query|export|erase`: what passed over the bus, recorded and proven.
 
-Owns the verbs and their output. `consumers.audit` reads, writes and judges.
+Owns the verbs and their output. `consumers.operations.audit` reads, writes and judges.
 """
 
 from __future__ import annotations
@@ -27,14 +27,6 @@ from bus.transports.base import Transport
 from bus.transports.read_all import partition_of, scan
 from bus.trust.opening import open_trust
 from bus.vocabulary.bus import AuditCheckpoint
-from consumers.audit.anchor import check_anchor, read_anchor
-from consumers.audit.databases import audit_url
-from consumers.audit.metrics import AuditMetrics
-from consumers.audit.queries import QUERIES, answer, described
-from consumers.audit.reading import opened_audit
-from consumers.audit.store import AuditHead, AuditStore, Erasure
-from consumers.audit.trail import AuditTrail, TrailSettings
-from consumers.audit.verification import ChainFault, ChainReport, compare_with_log, verify_chain
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
@@ -42,6 +34,14 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_of, app_option, believed_keys, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.operations.audit.anchor import check_anchor, read_anchor
+from consumers.operations.audit.databases import audit_url
+from consumers.operations.audit.metrics import AuditMetrics
+from consumers.operations.audit.queries import QUERIES, answer, described
+from consumers.operations.audit.reading import opened_audit
+from consumers.operations.audit.store import AuditHead, AuditStore, Erasure
+from consumers.operations.audit.trail import AuditTrail, TrailSettings
+from consumers.operations.audit.verification import ChainFault, ChainReport, compare_with_log, verify_chain
 from consumers.worker.metrics_server import MetricsServer
 from producers.connection import make_publisher
 from producers.publisher import Publisher

@@ -1,6 +1,6 @@
 """`sealbus blame MESSAGE_ID`: which of the messages that led to this one does not hold.
 
-Owns the options and the output; `consumers.lineage` reads and judges.
+Owns the options and the output; `consumers.operations.lineage` reads and judges.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from consumers.cli.session import (
     whole_log_option,
     with_session,
 )
-from consumers.lineage.ancestry import Ancestry, Hop, judge_ancestry
-from consumers.lineage.log_search import find_lineage
-from consumers.operations.look_up import looked_in_words, moment_of
+from consumers.operations.lineage.ancestry import Ancestry, Hop, judge_ancestry
+from consumers.operations.lineage.log_search import find_lineage
+from consumers.operations.survey.look_up import looked_in_words, moment_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

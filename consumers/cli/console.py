@@ -1,6 +1,6 @@
 """`sealbus console`: the operations page, in a browser on this machine.
 
-Owns the verb, the tokens it prints, and the server; `consumers.console` owns the pages.
+Owns the verb, the tokens it prints, and the server; `consumers.operations.console` owns the pages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bus.errors import ConfigurationError
 from bus.telemetry.terminal import printable
 from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.session import CommandSession, with_session
-from consumers.console.access import SCOPES, Token, read_tokens, token_of
+from consumers.operations.console.access import SCOPES, Token, read_tokens, token_of
 
 __all__ = ["console"]
 
@@ -82,8 +82,8 @@ def console(
     try:
         import uvicorn
 
-        from consumers.console.model import Console
-        from consumers.console.site import make_site
+        from consumers.operations.console.model import Console
+        from consumers.operations.console.site import make_site
     except ImportError as error:
         raise ConfigurationError(
             f"the console needs the extra `console` ({error.name} is missing): pip install 'sealbus[console]'"

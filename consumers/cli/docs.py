@@ -1,6 +1,6 @@
 """`sealbus docs asyncapi MODULE:APP`: documents that other tools read.
 
-Owns the verb. What the document says is `bus.exports.asyncapi`'s.
+Owns the verb. What the document says is `bus.schemas.asyncapi`'s.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import IO
 import click
 import msgspec
 
-from bus.exports.asyncapi import asyncapi_of
 from bus.redaction import redacted
+from bus.schemas.asyncapi import asyncapi_of
 from consumers.cli.io.printing import encode_json
 from consumers.cli.session import CommandSession, app_of, with_session
 from consumers.cli.shell import VerbGroup

@@ -1,6 +1,6 @@
 """`sealbus doctor`: looks at a whole set-up and says for each fault what to do.
 
-Owns the verb and its output; `consumers.operations.doctor` judges.
+Owns the verb and its output; `consumers.operations.survey.doctor` judges.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, app_of, with_session
 from consumers.cli.topics.command import wanted_topics
-from consumers.operations.doctor import CheckResult, check_limits
-from consumers.operations.examination import examine_here, examine_log, log_fault, readable, worst_first
-from consumers.operations.survey import opened_surveyor
+from consumers.operations.survey.doctor import CheckResult, check_limits
+from consumers.operations.survey.examination import examine_here, examine_log, log_fault, readable, worst_first
+from consumers.operations.survey.survey import opened_surveyor
 
 __all__ = ["doctor"]
 

@@ -1,6 +1,6 @@
 """`sealbus explain MESSAGE_ID` and `sealbus show MESSAGE_ID`: what became of one message, and what it says.
 
-Owns both verbs and their output; `consumers.operations.explanation` finds the words.
+Owns both verbs and their output; `consumers.operations.survey.explanation` finds the words.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import msgspec
 from bus.protocol.identifiers import is_message_id
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
-from consumers.audit.queries import described, facts_of
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_of, app_option, registry_of, whole_log_option, with_session
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letters import read_dead_letter
-from consumers.operations.explanation import explain as explained
-from consumers.operations.group_verdicts import told_of
-from consumers.operations.look_up import LookUp, look_up, looked_in_words
+from consumers.operations.audit.queries import described, facts_of
+from consumers.operations.survey.explanation import explain as explained
+from consumers.operations.survey.group_verdicts import told_of
+from consumers.operations.survey.look_up import LookUp, look_up, looked_in_words
 
 __all__ = ["explain", "show"]
 

@@ -1,6 +1,6 @@
 """`sealbus exporter` and `sealbus top`: what goes on in a namespace, for Prometheus and for a terminal.
 
-Owns both verbs and the picture; `consumers.operations` looks.
+Owns both verbs and the picture; `consumers.operations.survey` looks.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import DURATION
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, with_session
-from consumers.operations.doctor import free_bytes
-from consumers.operations.exporter import SurveyCollector
-from consumers.operations.survey import Survey, opened_surveyor
+from consumers.operations.survey.doctor import free_bytes
+from consumers.operations.survey.exporter import SurveyCollector
+from consumers.operations.survey.survey import Survey, opened_surveyor
 from consumers.worker.metrics_server import MetricsServer
 
 if TYPE_CHECKING:

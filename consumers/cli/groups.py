@@ -25,7 +25,7 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.park import park
 from consumers.cli.session import CommandSession, with_session
 from consumers.deadletters.journal import Journal, prepare_journal
-from consumers.operations.survey import group_ranges, state_of_group, topics_of
+from consumers.operations.survey.survey import group_ranges, state_of_group, topics_of
 
 __all__ = ["groups"]
 

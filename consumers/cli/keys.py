@@ -1,6 +1,7 @@
 """`sealbus keys new|list|show|rotate|revoke|export|check`: who signs, and whom receivers believe.
 
-Owns the verbs and their output. Files are changed by `bus.trust.key_folder`, read by `bus.trust.key_directory`.
+Owns the verbs and their output. Files are changed by `bus.trust.keys.key_folder`, read by
+`bus.trust.keys.key_directory`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from bus.nearest import nearest
 from bus.protocol.base64url import to_base64url
 from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
-from bus.trust.key_directory import KeyDirectory, TrustedKey, parse_keys
-from bus.trust.key_folder import JWKS, KeyFolder
-from bus.trust.key_pairing import ending_keys
-from bus.trust.private_keys import public_jwk, read_private_key
-from bus.trust.signature_algorithms import ED25519
-from bus.trust.trusted_files import check_secret_file, check_trusted_file, files_of, read_files
+from bus.trust.keys.key_directory import KeyDirectory, TrustedKey, parse_keys
+from bus.trust.keys.key_folder import JWKS, KeyFolder
+from bus.trust.keys.key_pairing import ending_keys
+from bus.trust.keys.private_keys import public_jwk, read_private_key
+from bus.trust.keys.signature_algorithms import ED25519
+from bus.trust.keys.trusted_files import check_secret_file, check_trusted_file, files_of, read_files
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.parameter_types import DURATION, MOMENT, TEXT_ID
 from consumers.cli.io.printing import print_json, print_table

@@ -1,6 +1,6 @@
 """`sealbus lint MODULE:APP|BUS`: anti-patterns in types, handlers and recorded traffic.
 
-Owns the verb, its output and exit code. What is looked for is in `consumers.lint`.
+Owns the verb, its output and exit code. What is looked for is in `consumers.operations.lint`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.recorded import recorded_messages
 from consumers.cli.session import CommandSession, app_of, with_session
-from consumers.declaration import Declaration
-from consumers.lint.app_checks import lint_app
-from consumers.lint.checklist import checklist
-from consumers.lint.findings import CHECKS, LintFinding
-from consumers.lint.sarif import sarif_of
-from consumers.lint.traffic_checks import TrafficLint
+from consumers.delivery.declaration import Declaration
+from consumers.operations.lint.app_checks import lint_app
+from consumers.operations.lint.checklist import checklist
+from consumers.operations.lint.findings import CHECKS, LintFinding
+from consumers.operations.lint.sarif import sarif_of
+from consumers.operations.lint.traffic_checks import TrafficLint
 
 __all__ = ["lint"]
 

@@ -1,6 +1,6 @@
 """`sealbus processes list|show|cancel` and `sealbus waits list`: long-running work, and what it waits for.
 
-Owns the verbs and their output. Rows are read and changed by `consumers.sagas.store`.
+Owns the verbs and their output. Rows are read and changed by `consumers.processes.sagas.store`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from bus.protocol import sealing
 from bus.protocol.timestamps import format_ms
 from bus.redaction import cut
 from bus.telemetry.terminal import printable
-from consumers.approvals.state import APPROVAL_SAGA
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
-from consumers.sagas.opening import opened_store
-from consumers.sagas.process import Ending, Memory, Outcome, Process, Wait, ending_of, pack
-from consumers.sagas.store import ProcessChange, ProcessStore
+from consumers.processes.approvals.state import APPROVAL_SAGA
+from consumers.processes.sagas.opening import opened_store
+from consumers.processes.sagas.process import Ending, Memory, Outcome, Process, Wait, ending_of, pack
+from consumers.processes.sagas.store import ProcessChange, ProcessStore
 
 __all__ = ["cancel", "chosen_process", "ended_members", "opened_store", "processes", "told_of", "waits"]
 

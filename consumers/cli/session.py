@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bus.settings.loading import Loaded
     from bus.settings.schema import Settings
     from bus.transports.base import Transport
-    from consumers.app import App
+    from consumers.app.app import App
     from producers.connection import Bus
 
 __all__ = [

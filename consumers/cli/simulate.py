@@ -1,6 +1,6 @@
 """`sealbus simulate FILE.toml`: the load of a day in an hour, so that people can size before they deploy.
 
-Owns the verb, reading the file, and the report; `consumers.operations.simulation` makes the load.
+Owns the verb, reading the file, and the report; `consumers.operations.survey.simulation` makes the load.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.printing import print_json
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, with_session
-from consumers.operations.charts import line_chart
-from consumers.operations.simulation import SimulationPlan, SimulationResult, simulate
+from consumers.operations.survey.charts import line_chart
+from consumers.operations.survey.simulation import SimulationPlan, SimulationResult, simulate
 
 __all__ = ["simulate_"]
 

@@ -1,6 +1,6 @@
 """`sealbus trace CONVERSATION`: what was said in one conversation, what became of it, and which caused which.
 
-Owns the options and the output; `consumers.lineage` reads and judges.
+Owns the options and the output; `consumers.operations.lineage` reads and judges.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import msgspec
 from bus.clock import SystemClock
 from bus.protocol.identifiers import is_text_id
 from bus.telemetry.terminal import printable
-from consumers.audit.timeline import with_audit
 from consumers.cli.blame import risk_in
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import OneOf
@@ -30,8 +29,9 @@ from consumers.cli.session import (
     whole_log_option,
     with_session,
 )
-from consumers.lineage.timeline import Timeline, mermaid_of, timeline_of, tree_lines
-from consumers.operations.look_up import looked_in_words, trace_up
+from consumers.operations.audit.timeline import with_audit
+from consumers.operations.lineage.timeline import Timeline, mermaid_of, timeline_of, tree_lines
+from consumers.operations.survey.look_up import looked_in_words, trace_up
 
 __all__ = ["trace"]
 

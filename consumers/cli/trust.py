@@ -36,8 +36,8 @@ from consumers.cli.session import (
     whole_log_option,
     with_session,
 )
-from consumers.lineage.log_search import ORIGINALS, StoredCopy, find_lineage
-from consumers.operations.look_up import looked_in_words, moment_of
+from consumers.operations.lineage.log_search import ORIGINALS, StoredCopy, find_lineage
+from consumers.operations.survey.look_up import looked_in_words, moment_of
 
 if TYPE_CHECKING:
     from bus.payloads.payload_types import Registry

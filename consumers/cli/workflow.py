@@ -1,6 +1,7 @@
 """`sealbus workflow check|run|serve|list|show|cancel|schema`: work among agents from a JSON file.
 
-Owns the verbs and their output. The language is `consumers.workflows`; runs are processes of the saga `workflow`.
+Owns the verbs and their output. The language is `consumers.agents.workflows`; runs are processes of the saga
+`workflow`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from bus.errors import ContractError
 from bus.protocol.timestamps import format_ms
 from bus.telemetry.terminal import printable
 from bus.vocabulary.bus import WorkflowStart
+from consumers.agents.workflows.advance import progress_of
+from consumers.agents.workflows.check import check_workflow
+from consumers.agents.workflows.definition import parse_definition, schema_of_definition
+from consumers.agents.workflows.diagram import mermaid_of_workflow
+from consumers.agents.workflows.engine import ENGINE, RunState, engine_app
 from consumers.cli.ask import name_and_value, new_task_id, watch
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
@@ -26,12 +32,7 @@ from consumers.cli.processes import cancel as cancel_process
 from consumers.cli.processes import chosen_process, ended_members, opened_store, told_of
 from consumers.cli.session import CommandSession, app_of, app_option, key_options, with_session
 from consumers.cli.shell import VerbGroup
-from consumers.sagas.process import Memory, Process
-from consumers.workflows.advance import progress_of
-from consumers.workflows.check import check_workflow
-from consumers.workflows.definition import parse_definition, schema_of_definition
-from consumers.workflows.diagram import mermaid_of_workflow
-from consumers.workflows.engine import ENGINE, RunState, engine_app
+from consumers.processes.sagas.process import Memory, Process
 
 __all__ = ["workflow"]
 

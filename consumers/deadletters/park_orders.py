@@ -3,7 +3,7 @@
 Owns the order records in `<ns>._deadletters` and following them; their key `park GROUP TOPIC/PARTITION/OFFSET` differs
 from every letter's place. A worker settles the message as any other: first its dead letter, then the offset, and
 nothing before it is skipped. Writing orders is in `consumers.cli.park`, carrying them out in
-`consumers.crashes.crash_guard`.
+`consumers.delivery.crashes.crash_guard`.
 """
 
 from __future__ import annotations

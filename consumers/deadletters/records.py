@@ -1,7 +1,7 @@
 """Records that leave the main path: dead letters, their stubs, and retries. Pure.
 
 Owns their headers: what is added, kept byte for byte, and stripped. Appending them is in
-`consumers.settling.durable_append`, listing them in `consumers.deadletters.letters`.
+`consumers.delivery.settling.durable_append`, listing them in `consumers.deadletters.letters`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from bus.telemetry.logs import get_logger
 from bus.topics.names import own_topic
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from bus.vocabulary.parts import AgentCard
-from consumers.declaration import Declaration
+from consumers.delivery.declaration import Declaration
 from producers.directory.view import record_key
 from producers.publisher import Publisher
 from producers.sealing.options import Draft

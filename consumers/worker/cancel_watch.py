@@ -3,7 +3,7 @@
 Owns which `task.cancel` is believed, and whose message it cancels: the canceller is the sender of the message, or of
 the first message of its chain, or has the capability `cancel` by the policy. What waits dies with `rejected`; what runs
 is told by `context.cancelled`, and is cut when its grace is over. Effects that are done are not undone. Processes are
-cancelled by a step (`consumers.sagas.steps`).
+cancelled by a step (`consumers.processes.sagas.steps`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from bus.telemetry.logs import get_logger
 from bus.topics.names import message_topic
 from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan
-from bus.trust.policy import Policy, rules_source
+from bus.trust.policy.policy import Policy, rules_source
 from bus.vocabulary.task import TaskCancel
 from consumers.deadletters.records import Failure
-from consumers.handler_errors import TaskCancelled
-from consumers.handling.run_policies import RunPolicy
-from consumers.handling.slots import HandlerSlot, HandlerSlots
-from consumers.settling.outcome import Dead, Outcome
-from consumers.state.delivery import Accepted
+from consumers.delivery.handler_errors import TaskCancelled
+from consumers.delivery.handling.run_policies import RunPolicy
+from consumers.delivery.handling.slots import HandlerSlot, HandlerSlots
+from consumers.delivery.settling.outcome import Dead, Outcome
+from consumers.delivery.state.delivery import Accepted
 
 __all__ = ["CancelPolicy", "CancelWatch", "Cancellation"]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection
 
 from bus.clock import Clock
 from bus.telemetry.logs import get_logger
-from consumers.handler_errors import HandlerCutError
-from consumers.handling.slots import HandlerSlot, HandlerSlots
-from consumers.state.delivery import Accepted
-from consumers.state.partition import Partition
+from consumers.delivery.handler_errors import HandlerCutError
+from consumers.delivery.handling.slots import HandlerSlot, HandlerSlots
+from consumers.delivery.state.delivery import Accepted
+from consumers.delivery.state.partition import Partition
 
 __all__ = ["CUT_GRACE_S", "cut", "drain", "end_if_strict", "running_for"]
 

@@ -19,7 +19,7 @@ from bus.settings.schema import Settings
 from bus.settings.sources import given_to
 from bus.telemetry.logs import configure_unless_done, get_logger
 from bus.telemetry.metrics import Metrics
-from consumers.declaration import Declaration
+from consumers.delivery.declaration import Declaration
 from consumers.worker.host import Host, in_namespace, opened_hosts, publisher_of, run_hosts, stop_hosts
 from producers.connection import Bus
 

@@ -25,18 +25,18 @@ from bus.topics.namespace_groups import NamespaceGroups
 from bus.topics.specs import creates_topics
 from bus.transports import open_configured
 from bus.transports.base import Transport
-from bus.trust.globs import compile_globs
 from bus.trust.opening import open_trust
-from bus.trust.policy import NO_POLICY, rules_source
-from consumers.crashes.crash_guard import CrashGuard
-from consumers.crashes.open import open_roll
+from bus.trust.policy.globs import compile_globs
+from bus.trust.policy.policy import NO_POLICY, rules_source
 from consumers.deadletters.park_orders import ParkOrders, follow_orders
-from consumers.declaration import Declaration
-from consumers.group_plan import make_plan
-from consumers.handling.composition import NO_RESOURCES, Resources, compose_handlers, opened_lifespans
-from consumers.handling.slots import RunningHandler
-from consumers.inbox.open import choose_inbox, has_inbox
-from consumers.sagas.subscriptions import mail_subscriptions
+from consumers.delivery.crashes.crash_guard import CrashGuard
+from consumers.delivery.crashes.open import open_roll
+from consumers.delivery.declaration import Declaration
+from consumers.delivery.group_plan import make_plan
+from consumers.delivery.handling.composition import NO_RESOURCES, Resources, compose_handlers, opened_lifespans
+from consumers.delivery.handling.slots import RunningHandler
+from consumers.delivery.inbox.open import choose_inbox, has_inbox
+from consumers.processes.sagas.subscriptions import mail_subscriptions
 from consumers.worker.beacon import Beacon, WorkProgress
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.health import WorkerSigns, answer_probe

@@ -16,7 +16,7 @@ from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import consumer_group
 from bus.transports.base import PartitionRange, Transport
-from consumers.state.partition import Partition
+from consumers.delivery.state.partition import Partition
 
 __all__ = ["Lag", "measure", "publish", "show", "watch"]
 

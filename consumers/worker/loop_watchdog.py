@@ -17,7 +17,7 @@ from typing import Any
 
 from bus.errors import text_of
 from bus.telemetry.logs import get_logger
-from consumers.handling.slots import RunningHandler
+from consumers.delivery.handling.slots import RunningHandler
 
 __all__ = ["LoopWatch", "find_work"]
 

@@ -1,7 +1,7 @@
 """Needed topics: every topic that an app and the bus's own sagas in it may read or append to. Pure.
 
 The one list: `topics apply`, the check of a starting worker, `doctor`, and what a worker creates on the embedded log.
-`bus.trust.policy_acls` says the same of a policy. Specs are `bus.topics.specs`'.
+`bus.trust.policy.acls` says the same of a policy. Specs are `bus.topics.specs`'.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bus.settings.schema import Settings
 from bus.topics.names import read_topic, reply_topic
 from bus.topics.specs import group_topics, message_topics, namespace_topics, reply_topics
 from bus.transports.base import TopicSpec
-from consumers.declaration import Declaration
+from consumers.delivery.declaration import Declaration
 
 __all__ = ["missing_topics", "needed_topics", "used_topics"]
 

@@ -19,7 +19,7 @@ from bus.clock import SystemClock
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
-from consumers.declaration import Declaration
+from consumers.delivery.declaration import Declaration
 from consumers.worker.health import HealthAnswer, Probe, answer_probe
 from consumers.worker.host import Host, opened_hosts, run_hosts, stop_hosts
 from consumers.worker.metrics_server import MetricsServer

@@ -12,8 +12,8 @@ from bus.errors import ConfigurationError
 from bus.payloads.payload_types import raised_risk
 from bus.topics.names import group_of_agent
 from bus.trust.labels import GRAVE
-from bus.trust.policy import NO_POLICY, rules_source
-from consumers.declaration import Declaration
+from bus.trust.policy.policy import NO_POLICY, rules_source
+from consumers.delivery.declaration import Declaration
 
 __all__ = ["check_hash_seed", "check_needs"]
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from bus.errors import NotPermittedError, TopicMissingError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Admin, TopicSpec
-from consumers.group_plan import GroupPlan, leftover_tiers
-from consumers.resilience.retry import Tier
+from consumers.delivery.group_plan import GroupPlan, leftover_tiers
+from consumers.delivery.resilience.retry import Tier
 from consumers.worker.needed_topics import missing_topics
 
 __all__ = ["check_topics", "find_orphan_tiers", "create_missing"]

@@ -16,21 +16,19 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import mailbox_topic
 from bus.topics.specs import shortest_retention_s
 from bus.transports.base import Transport
-from consumers.approvals.desk import ApprovalDesk
-from consumers.approvals.state import APPROVAL_SAGA
-from consumers.crashes.crash_guard import CrashGuard
-from consumers.declaration import Declaration
-from consumers.group_plan import GroupPlan
-from consumers.handling.approved_run import ApprovedRun
-from consumers.handling.claim_batches import ClaimBatcher
-from consumers.handling.claims import InboxClient
-from consumers.handling.exclusive import ExclusiveGate
-from consumers.handling.executor import Executor
-from consumers.handling.handler_run import HandlerRun
-from consumers.handling.inbox_turns import InboxTurns
-from consumers.handling.overflow import Overflow
-from consumers.handling.results import RunResults
-from consumers.handling.run_policies import (
+from consumers.delivery.crashes.crash_guard import CrashGuard
+from consumers.delivery.declaration import Declaration
+from consumers.delivery.group_plan import GroupPlan
+from consumers.delivery.handling.approved_run import ApprovedRun
+from consumers.delivery.handling.claim_batches import ClaimBatcher
+from consumers.delivery.handling.claims import InboxClient
+from consumers.delivery.handling.exclusive import ExclusiveGate
+from consumers.delivery.handling.executor import Executor
+from consumers.delivery.handling.handler_run import HandlerRun
+from consumers.delivery.handling.inbox_turns import InboxTurns
+from consumers.delivery.handling.overflow import Overflow
+from consumers.delivery.handling.results import RunResults
+from consumers.delivery.handling.run_policies import (
     BrakePolicy,
     BreakerPolicy,
     CrashPolicy,
@@ -38,30 +36,32 @@ from consumers.handling.run_policies import (
     LifetimePolicy,
     RunPolicies,
 )
-from consumers.handling.runner import Runner
-from consumers.handling.slots import HandlerSlots
-from consumers.handling.step_run import StepRun
-from consumers.handling.turns import Turns
-from consumers.inbox.base import Inbox
-from consumers.receiving.deprecation_watch import DeprecationWatch
-from consumers.receiving.receiver import Receiver
-from consumers.receiving.verification import RecordVerifier
-from consumers.resilience.circuit_breaker import CircuitBreakers
-from consumers.resilience.failure_brake import BrakeRule, FailureBrake
-from consumers.resilience.retry_clock import RetryClock
-from consumers.sagas.early_events import EarlyEvents
-from consumers.sagas.process import Process, ending_of
-from consumers.sagas.steps import StepRunner
-from consumers.sagas.store import ProcessStore
-from consumers.sagas.sweeper import WaitSweeper
-from consumers.settling.dispositions import Dispositions
-from consumers.settling.durable_append import DurableAppender
-from consumers.settling.late_answers import LateAnswers
-from consumers.state.assignments import Partitions
-from consumers.state.delivery import Delivery
-from consumers.state.in_flight import InFlight
-from consumers.state.lane_timers import LaneTimers
-from consumers.state.lanes import Lanes
+from consumers.delivery.handling.runner import Runner
+from consumers.delivery.handling.slots import HandlerSlots
+from consumers.delivery.handling.step_run import StepRun
+from consumers.delivery.handling.turns import Turns
+from consumers.delivery.inbox.base import Inbox
+from consumers.delivery.receiving.deprecation_watch import DeprecationWatch
+from consumers.delivery.receiving.receiver import Receiver
+from consumers.delivery.receiving.verification import RecordVerifier
+from consumers.delivery.resilience.circuit_breaker import CircuitBreakers
+from consumers.delivery.resilience.failure_brake import BrakeRule, FailureBrake
+from consumers.delivery.resilience.retry_clock import RetryClock
+from consumers.delivery.settling.dispositions import Dispositions
+from consumers.delivery.settling.durable_append import DurableAppender
+from consumers.delivery.settling.late_answers import LateAnswers
+from consumers.delivery.state.assignments import Partitions
+from consumers.delivery.state.delivery import Delivery
+from consumers.delivery.state.in_flight import InFlight
+from consumers.delivery.state.lane_timers import LaneTimers
+from consumers.delivery.state.lanes import Lanes
+from consumers.processes.approvals.desk import ApprovalDesk
+from consumers.processes.approvals.state import APPROVAL_SAGA
+from consumers.processes.sagas.early_events import EarlyEvents
+from consumers.processes.sagas.process import Process, ending_of
+from consumers.processes.sagas.steps import StepRunner
+from consumers.processes.sagas.store import ProcessStore
+from consumers.processes.sagas.sweeper import WaitSweeper
 from consumers.worker.cancel_watch import CancelPolicy, CancelWatch
 from producers.publisher import Publisher
 from producers.requests.requester import Requester

@@ -1,8 +1,8 @@
 """Worker: one group member that takes records from a log and settles each in exactly one way.
 
 Owns the loop (poll, receive, commit), partitions coming and going, and stopping. Receiving is in
-`consumers.receiving.receiver`, running handlers in `consumers.handling.executor`, durable appends in
-`consumers.settling.durable_append`, the assembly in `consumers.worker.wiring`, the process in
+`consumers.delivery.receiving.receiver`, running handlers in `consumers.delivery.handling.executor`, durable appends in
+`consumers.delivery.settling.durable_append`, the assembly in `consumers.worker.wiring`, the process in
 `consumers.worker.process`.
 """
 
@@ -21,13 +21,13 @@ from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import consumer_group
 from bus.transports.base import Assignment, LogSubscription, Transport
-from bus.trust.key_pairing import SOON_MS
-from consumers.crashes.crash_guard import CrashGuard
-from consumers.declaration import Declaration
-from consumers.group_plan import GroupPlan
-from consumers.handling.claims import InboxClient
-from consumers.inbox.base import Inbox
-from consumers.state.assignments import names_of
+from bus.trust.keys.key_pairing import SOON_MS
+from consumers.delivery.crashes.crash_guard import CrashGuard
+from consumers.delivery.declaration import Declaration
+from consumers.delivery.group_plan import GroupPlan
+from consumers.delivery.handling.claims import InboxClient
+from consumers.delivery.inbox.base import Inbox
+from consumers.delivery.state.assignments import names_of
 from consumers.worker import lag
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.drain import CUT_GRACE_S, cut, drain, end_if_strict, running_for

@@ -1,6 +1,6 @@
 """Who is there: a view on agents' cards and heartbeats, kept by every process that asks (`bus.directory`).
 
-Workers send them (`consumers.directory`).
+Workers send them (`consumers.agents.directory`).
 """
 
 from producers.directory.view import AgentEntry, Directory, DirectoryChange

@@ -27,7 +27,7 @@ from bus.telemetry.logs import get_logger
 from bus.topics.names import own_topic
 from bus.transports.base import Appended, NewRecord, Record, Transport
 from bus.trust.admission import Admission, Party
-from bus.trust.policy import NO_POLICY, Policy, rules_source
+from bus.trust.policy.policy import NO_POLICY, Policy, rules_source
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from producers.directory.presence import AgentEntry, DirectorySize, Presence, PresenceLimits, accepts_version
 from producers.outcomes import PublishRejected

@@ -25,7 +25,7 @@ from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import PartitionRange, Record, Transport
 from bus.transports.read_all import new_partition_starts
-from bus.trust.policy import AllowAll, Policy
+from bus.trust.policy.policy import AllowAll, Policy
 from bus.vocabulary.error import ErrorReported
 from producers.requests.pending import Answer, PendingRequest, PendingRequests
 

@@ -28,7 +28,7 @@ from bus.topics.names import reply_topic
 from bus.topics.specs import reply_topics
 from bus.transports.base import Outcome, Transport
 from bus.trust.admission import Admission, Party
-from bus.trust.policy import NO_POLICY, Policy
+from bus.trust.policy.policy import NO_POLICY, Policy
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.task import TaskCancel
 from producers.middleware import PublishMiddleware, around

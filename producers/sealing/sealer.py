@@ -29,8 +29,8 @@ from bus.settings.schema import Settings
 from bus.topics.names import check_namespace, message_topic
 from bus.transports.base import Headers, NewRecord
 from bus.trust.admission import Admission, Party
-from bus.trust.key_pairing import KeyFault, KeyGuard
-from bus.trust.policy import NO_POLICY, Policy
+from bus.trust.keys.key_pairing import KeyFault, KeyGuard
+from bus.trust.policy.policy import NO_POLICY, Policy
 from producers.outcomes import PublishRejected
 from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
 from producers.sealing.inherited_fields import heritage_of

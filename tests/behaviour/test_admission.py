@@ -26,12 +26,12 @@ from bus.topics.names import group_of_agent, redrive_topic
 from bus.transports.base import NewRecord
 from bus.transports.read_all import scan
 from bus.trust.admission import Admission, Denial, Party
-from bus.trust.key_directory import KeyDirectory, parse_keys
-from bus.trust.policy_file import PolicyRules, parse_policy
-from bus.trust.private_keys import PrivateKey, new_shared_secret, public_jwk
+from bus.trust.keys.key_directory import KeyDirectory, parse_keys
+from bus.trust.keys.private_keys import PrivateKey, new_shared_secret, public_jwk
+from bus.trust.policy.file import PolicyRules, parse_policy
 from bus.vocabulary.bus import RedriveOrdered
-from consumers.receiving.redrive_orders import granted_until_ms
-from consumers.testing import AppBus
+from consumers.app.testing import AppBus
+from consumers.delivery.receiving.redrive_orders import granted_until_ms
 from consumers.worker.denial_journal import DenialRate
 from sealbus import App, Context, payload
 from tests.keyrings import key_of

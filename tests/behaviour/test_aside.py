@@ -7,8 +7,8 @@ import asyncio
 from typing import Any
 
 from bus.clock import SystemClock
-from consumers.handling.slots import HandlerSlot, HandlerSlots
-from consumers.state.lanes import Lane, Lanes
+from consumers.delivery.handling.slots import HandlerSlot, HandlerSlots
+from consumers.delivery.state.lanes import Lane, Lanes
 
 
 class Case:

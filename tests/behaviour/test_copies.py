@@ -10,7 +10,7 @@ import pytest
 
 from bus.settings.loading import load
 from bus.transports.base import NewRecord, Outcome, Record
-from consumers.testing import AppBus
+from consumers.app.testing import AppBus
 from sealbus import App, Context, RetryLater, payload
 
 TIER = "agents._retry.copies.5s"

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from consumers.testing import AppBus
+from consumers.app.testing import AppBus
 from producers.connection import Bus
 from sealbus import (
     App,

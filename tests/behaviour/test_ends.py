@@ -16,10 +16,10 @@ from bus.settings.loading import load
 from bus.topics.specs import reply_topics
 from bus.transports.base import NewRecord, Record
 from bus.transports.read_all import scan
+from consumers.app.testing import AppBus
 from consumers.deadletters.records import end_id, read_control, reappend
-from consumers.sagas.context import SagaContext
-from consumers.sagas.rules import Saga, on, starts
-from consumers.testing import AppBus
+from consumers.processes.sagas.context import SagaContext
+from consumers.processes.sagas.rules import Saga, on, starts
 from sealbus import App, Approval, Context, Reject, Retry, payload
 
 

@@ -28,8 +28,8 @@ from bus.protocol.signatures import signing_input
 from bus.protocol.timestamps import format_ms
 from bus.settings.loading import load
 from bus.transports.base import NewRecord
-from bus.trust.private_keys import PrivateKey, new_shared_secret, public_jwk
-from consumers.testing import AppBus
+from bus.trust.keys.private_keys import PrivateKey, new_shared_secret, public_jwk
+from consumers.app.testing import AppBus
 from sealbus import App, Context, payload
 from tests.keyrings import key_of
 

@@ -13,8 +13,8 @@ import pytest
 import structlog
 
 from bus.settings.loading import load
-from consumers.sagas.context import SagaContext
-from consumers.sagas.rules import due, on, starts
+from consumers.processes.sagas.context import SagaContext
+from consumers.processes.sagas.rules import due, on, starts
 from producers.sealing.run_labels import CURRENT_RUN
 from sealbus import App, BlockingContext, Context, Retry, RetryLater, Saga, payload
 

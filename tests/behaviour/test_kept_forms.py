@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 from bus.errors import ConfigurationError
 from bus.payloads.payload_types import encode_payload, payload
 from bus.trust.effective_labels import EffectiveLabels
-from consumers.conversations.handoff_tool import HandoffTool
-from consumers.inbox.remembered_steps import RememberedSteps
-from consumers.inbox.step_identity import step_id
-from consumers.sagas.process import Memory, Process, pack, unpack
+from consumers.delivery.inbox.remembered_steps import RememberedSteps
+from consumers.delivery.inbox.step_identity import step_id
+from consumers.processes.conversations.handoff_tool import HandoffTool
+from consumers.processes.sagas.process import Memory, Process, pack, unpack
 from producers.sealing.run_labels import RunLabels
 from sealbus import (
     App,

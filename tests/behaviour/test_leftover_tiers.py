@@ -10,7 +10,7 @@ from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import Transport
-from consumers.group_plan import leftover_tiers, make_plan
+from consumers.delivery.group_plan import leftover_tiers, make_plan
 from consumers.worker.host import make_worker
 from producers.connection import make_publisher
 from producers.sealing.options import Draft

@@ -14,12 +14,12 @@ from bus.errors import ConfigurationError
 from bus.payloads.payload_types import payload, payload_type
 from bus.settings.loading import load
 from bus.transports.read_all import scan
-from bus.trust.generated_keys import GeneratedKeys
-from bus.trust.key_directory import TrustedKey
-from bus.trust.private_keys import FileSigner
-from bus.trust.trusted_keys import TrustedKeys
-from consumers.app import App
-from consumers.context import Context
+from bus.trust.keys.generated_keys import GeneratedKeys
+from bus.trust.keys.key_directory import TrustedKey
+from bus.trust.keys.private_keys import FileSigner
+from bus.trust.keys.trusted_keys import TrustedKeys
+from consumers.app.app import App
+from consumers.delivery.context import Context
 from producers.connection import connect
 from producers.outcomes import PublishRejected
 from tests.keyrings import jwks_of, write_keys

@@ -11,9 +11,9 @@ import pytest
 
 from bus.errors import DependencyDown
 from bus.payloads.payload_types import payload
-from consumers.app import App
-from consumers.resilience.retry import Retry
-from consumers.testing import AppBus
+from consumers.app.app import App
+from consumers.app.testing import AppBus
+from consumers.delivery.resilience.retry import Retry
 
 
 @payload("plenty.item", version="1.0.0")

@@ -19,10 +19,10 @@ from structlog.typing import EventDict
 from bus.errors import Reject, RetryLater, trace_of
 from bus.payloads.payload_types import payload
 from bus.transports.base import NewRecord
-from consumers.app import App
-from consumers.context import Context
-from consumers.resilience.retry import Retry
-from consumers.state.delivery import Delivery
+from consumers.app.app import App
+from consumers.delivery.context import Context
+from consumers.delivery.resilience.retry import Retry
+from consumers.delivery.state.delivery import Delivery
 from producers.connection import connect
 from producers.outcomes import PublishRejected
 

@@ -20,9 +20,9 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import reply_topic
 from bus.transports.base import NewRecord, TopicSpec
 from bus.transports.read_all import scan
-from consumers.inbox.open import inbox_url
-from consumers.inbox.row_encoding import key_text
-from consumers.testing import AppBus
+from consumers.app.testing import AppBus
+from consumers.delivery.inbox.open import inbox_url
+from consumers.delivery.inbox.row_encoding import key_text
 from producers.connection import make_publisher
 from producers.sealing.options import Draft
 from sealbus import App, Context, Reject, Retry, payload

@@ -12,7 +12,7 @@ from bus.protocol import sealing
 from bus.protocol.envelope import Agent
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from bus.trust.file_policy import FilePolicy
+from bus.trust.policy.file_policy import FilePolicy
 from producers.connection import Bus
 from sealbus import (
     App,

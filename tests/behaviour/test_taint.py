@@ -11,7 +11,7 @@ import pytest
 from bus.clock import ManualClock
 from bus.protocol.envelope import Authority, Security
 from bus.transports.read_all import scan
-from bus.trust.file_policy import FilePolicy
+from bus.trust.policy.file_policy import FilePolicy
 from bus.vocabulary.operations import CommandRequest
 from bus.vocabulary.tool import ToolCall, ToolResult
 from sealbus import App, Context, Draft, PublishRejected, payload

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bus.clock import SystemClock
 from bus.transports.base import NewRecord
-from consumers.inbox.base import Claimed, Key
-from consumers.inbox.open import open_inbox
+from consumers.delivery.inbox.base import Claimed, Key
+from consumers.delivery.inbox.open import open_inbox
 
 OUTPUTS = (NewRecord("agents.x", b"k" * 36, b"v" * 600, (("content-type", b"a" * 30), ("sb-id", b"i" * 36))),)
 LATER_MS = 4_102_444_800_000

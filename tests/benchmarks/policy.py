@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 import msgspec
 
-from bus.trust.decision import decide
-from bus.trust.facts import Request
-from bus.trust.policy_check import check_policy
-from bus.trust.policy_file import parse_policy
-from bus.trust.policy_rules import PolicyRules
+from bus.trust.policy.check import check_policy
+from bus.trust.policy.decision import decide
+from bus.trust.policy.facts import Request
+from bus.trust.policy.file import parse_policy
+from bus.trust.policy.rules import PolicyRules
 
 ASKED = Request(
     action="handle",

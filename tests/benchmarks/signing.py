@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bus.clock import SystemClock
 from bus.settings.loading import load
 from bus.transports.base import Assignment, Record
-from bus.trust.generated_keys import GeneratedKeys
-from bus.trust.signature_algorithms import ed25519_checker
-from consumers.app import App
-from consumers.group_plan import make_plan
-from consumers.receiving.verification import RecordVerifier
-from consumers.resilience.retry_clock import RetryClock
-from consumers.state.partition import Partition
+from bus.trust.keys.generated_keys import GeneratedKeys
+from bus.trust.keys.signature_algorithms import ed25519_checker
+from consumers.app.app import App
+from consumers.delivery.group_plan import make_plan
+from consumers.delivery.receiving.verification import RecordVerifier
+from consumers.delivery.resilience.retry_clock import RetryClock
+from consumers.delivery.state.partition import Partition
 from producers.sealing.options import Draft
 from producers.sealing.sealer import make_sealer
 from sealbus import payload

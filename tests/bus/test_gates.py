@@ -17,7 +17,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signature
 from bus.protocol.timestamps import format_ms
 from bus.transports.base import Record
-from bus.trust.policy import AllowAll
+from bus.trust.policy.policy import AllowAll
 
 NOW_MS = 1_767_225_600_000
 Risk = Literal["low", "medium", "high"]

@@ -13,7 +13,7 @@ import click
 import pytest
 from ruamel.yaml import YAML
 
-from consumers.app import App
+from consumers.app.app import App
 from consumers.cli import main
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

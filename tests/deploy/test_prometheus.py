@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from bus.telemetry.metrics import Metrics
-from consumers.audit.metrics import AuditMetrics
-from consumers.operations.exporter import SurveyCollector
+from consumers.operations.audit.metrics import AuditMetrics
+from consumers.operations.survey.exporter import SurveyCollector
 from deploy.boards import BOARDS, FOLDER, text_of_board
 
 ROOT = Path(__file__).resolve().parents[2]

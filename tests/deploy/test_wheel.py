@@ -25,9 +25,9 @@ PROJECT = Path(__file__).with_name("wheel_project")
 
 REVEALED = {
     "mypy": [
-        "sealbus.consumers.app.App",
+        "sealbus.consumers.app.app.App",
         (
-            "def (consumers.driver.Ride, sealbus.consumers.context.Context)"
+            "def (consumers.driver.Ride, sealbus.consumers.delivery.context.Context)"
             " -> typing.Coroutine[Any, Any, consumers.driver.Arrived]"
         ),
         "sealbus.producers.connection.Bus",

@@ -14,11 +14,11 @@ from bus.vocabulary.handoff import HandoffAccepted, HandoffCompleted, HandoffReq
 from bus.vocabulary.parts import Money, Ref, ReturnContract
 from bus.vocabulary.review import ReviewRequest, ReviewResult
 from bus.vocabulary.task import TaskRequest, TaskResult
-from consumers.conversations.blackboard import Blackboard
-from consumers.conversations.contract_net import ContractNet
-from consumers.conversations.handoff import Handoff
-from consumers.conversations.review import IteratedReview
-from consumers.conversations.subscriptions import Subscriptions
+from consumers.processes.conversations.blackboard import Blackboard
+from consumers.processes.conversations.contract_net import ContractNet
+from consumers.processes.conversations.handoff import Handoff
+from consumers.processes.conversations.review import IteratedReview
+from consumers.processes.conversations.subscriptions import Subscriptions
 from sealbus import App, Approval, Context, Reject, SagaContext, on, payload, progress, starts
 
 

@@ -17,8 +17,8 @@ from deadly_app import Job
 from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
 from bus.transports.read_all import scan
-from consumers.crashes.process_files import ProcessFiles
 from consumers.deadletters.letters import read_dead_letter
+from consumers.delivery.crashes.process_files import ProcessFiles
 from sealbus import connect
 
 

@@ -12,7 +12,7 @@ from ledger_app import Entry
 
 from bus.settings.loading import load
 from bus.transports import open_transport
-from consumers.app import App
+from consumers.app.app import App
 from sealbus import Receipt, connect
 
 GROUP = App("ledger@tests").group

@@ -36,14 +36,14 @@ from bus.settings.loading import load
 from bus.telemetry.logs import configure
 from bus.topics.names import agent_slug, group_of_agent, message_topic, redrive_topic, reply_topic, retry_topic
 from bus.transports.base import NewRecord
-from bus.trust.private_keys import PrivateKey, new_shared_secret, pem_of, public_jwk
+from bus.trust.keys.private_keys import PrivateKey, new_shared_secret, pem_of, public_jwk
 from bus.vocabulary.approval import ApprovalDecision, Reviewer
 from bus.vocabulary.bus import RedriveOrdered
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.operations import CommandRequest
 from bus.vocabulary.tool import ToolCall, ToolResult
 from bus.vocabulary.trust import TrustLifted
-from consumers.testing import AppBus
+from consumers.app.testing import AppBus
 from producers.sealing.sealed_record import record_of
 from sealbus import App, Context, RetryLater, Untrusted, payload
 from tests.keyrings import key_of

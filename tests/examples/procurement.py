@@ -9,7 +9,7 @@ import msgspec
 
 from bus.vocabulary.auction import AuctionAward, AuctionBid, AuctionCall, AuctionFailure, AuctionResult
 from bus.vocabulary.parts import ErrorInfo, Money, ReturnContract
-from consumers.conversations.contract_net import ContractNet
+from consumers.processes.conversations.contract_net import ContractNet
 from sealbus import App, SagaContext, payload, starts
 
 

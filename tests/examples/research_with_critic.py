@@ -10,7 +10,7 @@ import msgspec
 from bus.vocabulary.parts import ReviewItem
 from bus.vocabulary.review import ReviewRequest, ReviewResult
 from bus.vocabulary.task import TaskRequest, TaskResult
-from consumers.conversations.review import IteratedReview
+from consumers.processes.conversations.review import IteratedReview
 from sealbus import App, SagaContext, payload, starts
 
 

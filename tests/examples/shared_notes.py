@@ -17,7 +17,7 @@ from bus.vocabulary.blackboard import (
     BlackboardWrite,
     BlackboardWritten,
 )
-from consumers.conversations.blackboard import Blackboard
+from consumers.processes.conversations.blackboard import Blackboard
 from sealbus import App, RequestFailed
 
 

@@ -38,7 +38,7 @@ from bus.transports import open_transport  # noqa: E402
 from bus.transports.read_all import scan  # noqa: E402
 from bus.vocabulary.approval import ApprovalDecision  # noqa: E402
 from bus.vocabulary.bus import ApprovalClosed, WaitDue  # noqa: E402
-from consumers.approvals.deciding import decision_about, request_in, seal_decision  # noqa: E402
+from consumers.processes.approvals.deciding import decision_about, request_in, seal_decision  # noqa: E402
 from sealbus import RequestFailed, RequestTimedOut, connect  # noqa: E402
 from tests.databases import postgres_server  # noqa: E402
 

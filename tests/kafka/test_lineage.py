@@ -15,7 +15,7 @@ from bus.transports import open_transport
 from bus.transports.base import NewRecord, TopicSpec
 from consumers.cli import main
 from producers.sealing.sealed_record import record_of
-from tests.consumers.lineage.changes import HIDDEN, OPEN, conversation
+from tests.consumers.operations.lineage.changes import HIDDEN, OPEN, conversation
 
 
 class Log:

@@ -15,7 +15,7 @@ from bus.settings.schema import Settings
 from bus.topics.names import agent_slug
 from bus.transports import open_transport
 from bus.transports.read_all import scan
-from bus.trust.private_keys import FileSigner, pem_of
+from bus.trust.keys.private_keys import FileSigner, pem_of
 from consumers.deadletters.letters import read_dead_letter
 from sealbus import App, connect, payload
 from tests.keyrings import jwks_of, key_of

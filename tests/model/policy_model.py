@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from bus.trust.decision import Allow, Decision, Deny, NeedsApproval
-from bus.trust.facts import ACTIONS, AgentFacts, Request
 from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
-from bus.trust.policy_rules import PolicyRule, PolicyRules
+from bus.trust.policy.decision import Allow, Decision, Deny, NeedsApproval
+from bus.trust.policy.facts import ACTIONS, AgentFacts, Request
+from bus.trust.policy.rules import PolicyRule, PolicyRules
 
 AGENTS = ("ann@home", "bob@home", "web@svc", "deploy@svc", "gateway@sealbus", "x.y@svc")
 AGENT_GLOBS = ("**", "*@svc", "*@home", "web@svc", "deploy@svc", "ann@home", "x.*@svc")

@@ -27,17 +27,17 @@ from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Transport
 from bus.transports.read_all import scan
-from consumers.group_plan import make_plan
-from consumers.handling import claim_batches, claims, handler_run, results
-from consumers.inbox import claim_rules as rules
-from consumers.inbox.base import AlreadyDone, Claim, Key, SomeAsk, SomeEnd, Transaction
-from consumers.inbox.row_encoding import encode_outputs
-from consumers.receiving import receiver
-from consumers.resilience.retry import Tier
-from consumers.settling import dispositions
-from consumers.settling.durable_append import DurableAppender
-from consumers.state.commit_frontier import Frontier
-from consumers.state.delivery import Delivery
+from consumers.delivery.group_plan import make_plan
+from consumers.delivery.handling import claim_batches, claims, handler_run, results
+from consumers.delivery.inbox import claim_rules as rules
+from consumers.delivery.inbox.base import AlreadyDone, Claim, Key, SomeAsk, SomeEnd, Transaction
+from consumers.delivery.inbox.row_encoding import encode_outputs
+from consumers.delivery.receiving import receiver
+from consumers.delivery.resilience.retry import Tier
+from consumers.delivery.settling import dispositions
+from consumers.delivery.settling.durable_append import DurableAppender
+from consumers.delivery.state.commit_frontier import Frontier
+from consumers.delivery.state.delivery import Delivery
 from consumers.worker import worker
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from consumers.declaration import Handling
+from consumers.delivery.declaration import Handling
 from producers.middleware import Publishing
 from sealbus import (
     App,

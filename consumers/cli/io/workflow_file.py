@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bus.errors import BusError, ContractError
-from consumers.workflows.definition import Definition, parse_definition
+from consumers.agents.workflows.definition import Definition, parse_definition
 
 __all__ = ["read_workflow"]
 

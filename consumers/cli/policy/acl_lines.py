@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from bus.trust.policy_acls import AclGrant
+from bus.trust.policy.acls import AclGrant
 
 __all__ = ["acl_line"]
 

@@ -1,7 +1,7 @@
 """`sealbus policy check|explain|test|acls`: what a policy file means.
 
-Owns the verbs, their output and exit codes. The language is `bus.trust.policy_file`'s, its meaning
-`bus.trust.decision`'s, what is found `bus.trust.policy_check`'s.
+Owns the verbs, their output and exit codes. The language is `bus.trust.policy.file`'s, its meaning
+`bus.trust.policy.decision`'s, what is found `bus.trust.policy.check`'s.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import msgspec
 from bus.errors import ConfigurationError
 from bus.payloads.payload_types import Registry
 from bus.telemetry.terminal import printable
-from bus.trust.decision import Allow, Decision, Deny, RuleVerdict, decide, explain_decision
-from bus.trust.facts import ACTIONS, RISKS, AgentFacts, Request
 from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
-from bus.trust.policy_acls import acl_grants
-from bus.trust.policy_cases import answer_of, make_request, parse_cases, run_cases
-from bus.trust.policy_check import PolicyFinding, check_policy
-from bus.trust.policy_file import parse_policy
-from bus.trust.policy_rules import PolicyRules
+from bus.trust.policy.acls import acl_grants
+from bus.trust.policy.cases import answer_of, make_request, parse_cases, run_cases
+from bus.trust.policy.check import PolicyFinding, check_policy
+from bus.trust.policy.decision import Allow, Decision, Deny, RuleVerdict, decide, explain_decision
+from bus.trust.policy.facts import ACTIONS, RISKS, AgentFacts, Request
+from bus.trust.policy.file import parse_policy
+from bus.trust.policy.rules import PolicyRules
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, OneOf
@@ -32,8 +32,8 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.policy.acl_lines import acl_line
 from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.cli.shell import VerbGroup
-from consumers.declaration import Declaration
-from consumers.lint.thresholds import CURE, unguarded_types
+from consumers.delivery.declaration import Declaration
+from consumers.operations.lint.thresholds import CURE, unguarded_types
 
 __all__ = ["policy"]
 

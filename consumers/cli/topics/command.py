@@ -1,7 +1,7 @@
 """`sealbus topics list|apply|check`: the topics of a log, and those an app needs.
 
 Owns the three verbs and their output. `bus.topics.specs` owns the wanted topics, `bus.transports.topic_settings` the
-comparison, `consumers.operations.drift` which differences matter, and the transport's admin carries out changes.
+comparison, `consumers.operations.survey.drift` which differences matter, and the transport's admin carries out changes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from consumers.cli.io.parameter_types import TEXT_ID
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
-from consumers.operations import drift
+from consumers.operations.survey import drift
 from consumers.worker.needed_topics import needed_topics
 
 if TYPE_CHECKING:
     from bus.settings.schema import Settings
-    from consumers.app import App
+    from consumers.app.app import App
 
 __all__ = ["topics", "wanted_topics"]
 
@@ -230,8 +230,8 @@ def _sent_by(workflows: Sequence[Path], apps: Sequence[App]) -> Sequence[str]:
     if not workflows:
         return ()
     from bus.vocabulary import BUILT_IN
+    from consumers.agents.workflows.definition import sent_by
     from consumers.cli.io.workflow_file import read_workflow
-    from consumers.workflows.definition import sent_by
 
     known = BUILT_IN.names().union(*(app.registry.names() for app in apps))
     found: set[str] = set()

@@ -1,7 +1,7 @@
 """`sealbus types list|show|example|export|check`: message types, their schemas, and how they change.
 
 Owns the verbs and their output. The types are in `bus.vocabulary` and the user's app, examples in
-`bus.payloads.examples`, published schemas and what a change asks for in `bus.evolution`.
+`bus.payloads.examples`, published schemas and what a change asks for in `bus.schemas`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import click
 import msgspec
 
 from bus.errors import ContractError, UnknownTypeError
-from bus.evolution.review import TypeReview, review_types
-from bus.evolution.schema_folder import SchemaFolder
-from bus.evolution.versions import SchemaVersion
-from bus.exports.field_forms import field_rows
-from bus.exports.json_schema import schema_of
 from bus.nearest import nearest
 from bus.payloads.envelope_terms import NEEDED, ByField
 from bus.payloads.examples import example_of
 from bus.payloads.payload_types import PayloadType
+from bus.schemas.field_forms import field_rows
+from bus.schemas.json_schema import schema_of
+from bus.schemas.review import TypeReview, review_types
+from bus.schemas.schema_folder import SchemaFolder
+from bus.schemas.versions import SchemaVersion
 from bus.vocabulary import family_of, older_types
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
@@ -195,7 +195,7 @@ def export(session: CommandSession, folder: Path, names: tuple[str, ...], target
         if session.as_json:
             print_json({"type": kind.name, "version": kind.version, "written": is_new})
     if typescript:
-        from bus.exports.typescript import write_package
+        from bus.schemas.typescript import write_package
 
         write_package(kinds, folder)
     click.echo(f"{fresh} written to {folder}, {len(kinds) - fresh - refused} as they were, {refused} refused", err=True)

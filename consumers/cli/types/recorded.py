@@ -21,8 +21,8 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.recorded import recorded_messages
 from consumers.cli.session import CommandSession
-from consumers.declaration import Subscription
-from consumers.receiving.subscription_checks import check_message
+from consumers.delivery.declaration import Subscription
+from consumers.delivery.receiving.subscription_checks import check_message
 
 __all__ = ["check"]
 

@@ -29,7 +29,7 @@ from consumers.worker.signals import ECHO_S
 
 if TYPE_CHECKING:
     from bus.settings.loading import Loaded
-    from consumers.app import App
+    from consumers.app.app import App
 
 __all__ = ["command_of", "worker"]
 
@@ -157,7 +157,7 @@ def _announce(app: App, loaded: Loaded, processes: int) -> None:
 
 def _supervise(apps: Sequence[App], loaded: Loaded, processes: int, metrics_port: int | None) -> int:
     from consumers.cli.worker.supervisor import supervise
-    from consumers.crashes.open import open_roll
+    from consumers.delivery.crashes.open import open_roll
     from consumers.worker.host import in_namespace
 
     commands = []

@@ -17,11 +17,11 @@ from bus.backoff import Backoff
 from bus.clock import SystemClock
 from bus.telemetry.logs import get_logger
 from consumers.cli.exit_codes import FAILED, MISCONFIGURED, UNREACHABLE, USAGE
-from consumers.crashes.crash_guard import told
+from consumers.delivery.crashes.crash_guard import told
 from consumers.worker.signals import RepeatedSignal, ending_signals
 
 if TYPE_CHECKING:
-    from consumers.crashes.process_files import ProcessFiles
+    from consumers.delivery.crashes.process_files import ProcessFiles
 
 __all__ = ["start", "supervise"]
 

@@ -28,8 +28,8 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic
 from bus.transports import open_configured
 from bus.transports.base import Appended, Assignment, Features, Listener, NewRecord, Outcome, Record, Transport
-from consumers.crashes.crash_guard import CrashGuard
-from consumers.crashes.open import open_roll
+from consumers.delivery.crashes.crash_guard import CrashGuard
+from consumers.delivery.crashes.open import open_roll
 from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
 from producers.connection import Bus, make_publisher

@@ -18,7 +18,7 @@ from speed.payloads import Report
 from speed.tally import Tally
 
 from bus.telemetry.logs import configure
-from consumers.declaration import Dedup
+from consumers.delivery.declaration import Dedup
 from consumers.worker.process import run_process
 from sealbus import App
 

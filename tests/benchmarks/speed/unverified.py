@@ -1,10 +1,10 @@
 """A worker that believes everything: what consuming would cost without verification.
 
 sealbus has no switch for that, so this takes the place of the part that judges a record
-(`consumers.receiving.verification.RecordVerifier`, as `consumers.worker.wiring` builds it) with a bare typed decode of
-the record, nothing compared and nothing hashed: no canonical form, no seal, no recipient, no lifetime, no policy. All
-that comes before and after it (fetching, order per key, handlers, settling, commits) is the worker's own. Only for this
-benchmark.
+(`consumers.delivery.receiving.verification.RecordVerifier`, as `consumers.worker.wiring` builds it) with a bare typed
+decode of the record, nothing compared and nothing hashed: no canonical form, no seal, no recipient, no lifetime, no
+policy. All that comes before and after it (fetching, order per key, handlers, settling, commits) is the worker's own.
+Only for this benchmark.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from bus.protocol.envelope import Metadata, Routing
 from bus.protocol.sealing import Message
 from bus.transports.base import Record
 from consumers.deadletters.records import Control
-from consumers.receiving.verification import RecordVerifier
-from consumers.state.delivery import Delivery
-from consumers.state.partition import Partition
+from consumers.delivery.receiving.verification import RecordVerifier
+from consumers.delivery.state.delivery import Delivery
+from consumers.delivery.state.partition import Partition
 from consumers.worker import wiring as assembly
 
 __all__ = ["install"]

@@ -14,8 +14,8 @@ from bus.clock import SystemClock
 from bus.errors import ConfigurationError
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, TopicSpec
-from consumers.inbox.base import Key
-from consumers.inbox.open import open_inbox
+from consumers.delivery.inbox.base import Key
+from consumers.delivery.inbox.open import open_inbox
 
 Use = Callable[..., None]
 KEY = Key(namespace="agents", sender="s", message_type="a", group="g", idempotency_key="k")

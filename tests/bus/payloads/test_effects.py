@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from bus.errors import ContractError
-from bus.exports.json_schema import schema_of
 from bus.payloads.envelope_terms import SideEffect
 from bus.payloads.payload_types import payload, payload_type
+from bus.schemas.json_schema import schema_of
 from bus.trust.labels import SIDE_EFFECTS
 from bus.vocabulary import BUILT_IN
 from sealbus import App, Draft, connect

@@ -23,11 +23,11 @@ from msgspec import inspect
 from pydantic import BaseModel, ConfigDict, Field
 
 from bus.errors import ContractError
-from bus.exports.json_schema import schema_of
 from bus.payloads.examples import example_of
 from bus.payloads.field_docs import field_docs
 from bus.payloads.payload_types import PayloadType, encode_payload, payload, payload_type
 from bus.payloads.rules import AtMost, Bytes, Has, Rule
+from bus.schemas.json_schema import schema_of
 from sealbus import App, Context, RequestFailed
 
 

@@ -12,10 +12,10 @@ import pydantic
 import pytest
 
 from bus.errors import ContractError
-from bus.exports.json_schema import schema_of
-from bus.exports.typescript import typescript_of
 from bus.payloads.payload_types import PayloadType, payload, payload_type
 from bus.payloads.safe_integers import has_open_integers
+from bus.schemas.json_schema import schema_of
+from bus.schemas.typescript import typescript_of
 from bus.vocabulary import BUILT_IN
 
 MOST = 2**53 - 1

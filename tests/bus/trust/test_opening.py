@@ -12,12 +12,12 @@ from bus.errors import ConfigurationError
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.topics.names import agent_slug
-from bus.trust.file_policy import FilePolicy
-from bus.trust.generated_keys import GeneratedKeys
+from bus.trust.keys.generated_keys import GeneratedKeys
+from bus.trust.keys.private_keys import pem_of
+from bus.trust.keys.trusted_keys import TrustedKeys
 from bus.trust.opening import Trust, key_file_of, open_trust
-from bus.trust.policy import NO_POLICY, AllowAll
-from bus.trust.private_keys import pem_of
-from bus.trust.trusted_keys import TrustedKeys
+from bus.trust.policy.file_policy import FilePolicy
+from bus.trust.policy.policy import NO_POLICY, AllowAll
 from tests.keyrings import jwks_of, key_of
 
 PLANNER = "planner@svc"

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.errors import ContractError
-from bus.exports.json_schema import schema_of
 from bus.payloads.payload_types import PayloadType
 from bus.protocol import canonical, sealing
 from bus.protocol.envelope import Agent, Metadata, Routing
+from bus.schemas.json_schema import schema_of
 from bus.vocabulary import BUILT_IN, older, older_types
 
 JSON = st.recursive(

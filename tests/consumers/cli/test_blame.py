@@ -19,7 +19,7 @@ from bus.transports import open_transport
 from bus.transports.base import NewRecord, Record, TopicSpec
 from consumers.deadletters.records import Control, Failure, bury, reappend
 from producers.sealing.sealed_record import record_of
-from tests.consumers.lineage.changes import AGENTS, HIDDEN, OPEN, Note, Step, changes_of, conversation
+from tests.consumers.operations.lineage.changes import AGENTS, HIDDEN, OPEN, Note, Step, changes_of, conversation
 from tests.keyrings import key_of, write_keys
 
 TOPICS = ("agents.relay.step", "agents.relay.step.dlq", "agents.relay.note", "agents._retry.workers.5s")
@@ -114,7 +114,7 @@ class TestBlame:
         write([record(message) for message in notes])
         assert blamed(folder, notes[-1])[1]["blamed"]["kind"] == "proof_invalid"
         (folder.path / "agents.py").write_text(
-            "from sealbus import App\nfrom tests.consumers.lineage.changes import Note\n"
+            "from sealbus import App\nfrom tests.consumers.operations.lineage.changes import Note\n"
             "app = App('x@svc', types=[Note])\n"
         )
         assert blamed(folder, notes[-1], "--app", "agents:app")[0] == 0

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from bus.protocol.timestamps import format_ms
-from bus.trust.key_directory import parse_keys
-from bus.trust.key_folder import KeyFolder
-from bus.trust.private_keys import new_private_key, pem_of, read_private_key
+from bus.trust.keys.key_directory import parse_keys
+from bus.trust.keys.key_folder import KeyFolder
+from bus.trust.keys.private_keys import new_private_key, pem_of, read_private_key
 from tests.keyrings import jwks_of, key_of, write_keys
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.operations.charts import line_chart
-from consumers.operations.simulation import SimulatedType, SimulationPlan, due
+from consumers.operations.survey.charts import line_chart
+from consumers.operations.survey.simulation import SimulatedType, SimulationPlan, due
 
 LOAD = """
 hours = 24

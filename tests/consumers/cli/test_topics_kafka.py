@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from consumers.app import App
+from consumers.app.app import App
 from deploy.kafka import clients
 from deploy.kafka.cluster import Cluster
 

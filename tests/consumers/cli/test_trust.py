@@ -21,7 +21,7 @@ from consumers.deadletters.records import Control, Failure, bury
 from producers.sealing.options import Draft
 from producers.sealing.sealed_record import record_of
 from producers.sealing.sealer import make_sealer
-from tests.consumers.lineage.changes import AGENTS, Step
+from tests.consumers.operations.lineage.changes import AGENTS, Step
 from tests.keyrings import key_of, write_keys
 
 TOPIC = "agents.relay.step"

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.medium  # real workers
 
-SAMPLE = Path(__file__).parents[1] / "workflows" / "market_research.json"
+SAMPLE = Path(__file__).parents[1] / "agents" / "workflows" / "market_research.json"
 
 SHOP = """
 import msgspec

@@ -18,8 +18,8 @@ from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.transports.base import NewRecord, Outcome, Record, TopicSpec, Transport
 from bus.transports.read_all import scan
-from consumers.app import App
-from consumers.context import Context
+from consumers.app.app import App
+from consumers.app.testing import AppBus
 from consumers.deadletters.journal import Journal, prepare_journal, unended_runs
 from consumers.deadletters.letter_state import follow, load_states, state_of
 from consumers.deadletters.letters import list_dead_letters
@@ -27,8 +27,8 @@ from consumers.deadletters.purge import Purge
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveOrders, Result
 from consumers.deadletters.selection import Selection
-from consumers.resilience.retry import Retry
-from consumers.testing import AppBus
+from consumers.delivery.context import Context
+from consumers.delivery.resilience.retry import Retry
 from sealbus import payload
 
 LETTERS = 25

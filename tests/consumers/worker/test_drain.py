@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from consumers.state.delivery import Accepted
+from consumers.delivery.state.delivery import Accepted
 from consumers.worker.drain import end_if_strict
 
 

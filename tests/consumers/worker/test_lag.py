@@ -15,10 +15,10 @@ from bus.errors import UnreachableError
 from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import Assignment, NewRecord, Record, TopicSpec, Transport
-from consumers.app import App
-from consumers.resilience.retry import Tier
-from consumers.state.partition import Partition
-from consumers.testing import AppBus
+from consumers.app.app import App
+from consumers.app.testing import AppBus
+from consumers.delivery.resilience.retry import Tier
+from consumers.delivery.state.partition import Partition
 from consumers.worker import lag
 from consumers.worker.lag import measure, show
 from sealbus import payload

@@ -38,10 +38,10 @@ from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Outcome, Record, TopicSpec
 from bus.vocabulary.error import ErrorReported
-from consumers.app import App
-from consumers.context import Context
-from consumers.resilience.retry import Retry
-from consumers.testing import AppBus
+from consumers.app.app import App
+from consumers.app.testing import AppBus
+from consumers.delivery.context import Context
+from consumers.delivery.resilience.retry import Retry
 from consumers.worker.host import make_worker
 from consumers.worker.needed_topics import needed_topics
 from consumers.worker.worker import Worker

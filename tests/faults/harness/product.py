@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import bus
-import consumers.declaration
+import consumers.delivery.declaration
 
 __all__ = ["STRICT_ORDER", "has_failpoints", "has_inbox", "has_strict_order", "setting_names"]
 
@@ -29,7 +29,7 @@ def setting_names() -> frozenset[str]:
 
 def has_strict_order() -> bool:
     """Whether a subscription can keep order through retries."""
-    return "key_strict" in typing.get_args(consumers.declaration.Order)
+    return "key_strict" in typing.get_args(consumers.delivery.declaration.Order)
 
 
 STRICT_ORDER: typing.Any = "key_strict" if has_strict_order() else "key"
@@ -38,10 +38,10 @@ STRICT_ORDER: typing.Any = "key_strict" if has_strict_order() else "key"
 @cache
 def has_inbox() -> bool:
     """Whether the inbox exists and the worker asks it."""
-    if "inbox.url" not in setting_names() or find_spec("consumers.inbox.sqlite") is None:
+    if "inbox.url" not in setting_names() or find_spec("consumers.delivery.inbox.sqlite") is None:
         return False
     # A store that nobody opens suppresses nothing.
-    return any("consumers.inbox" in path.read_text("utf-8") for path in (ROOT / "consumers").glob("*.py"))
+    return any("consumers.delivery.inbox" in path.read_text("utf-8") for path in (ROOT / "consumers").glob("*.py"))
 
 
 @cache

@@ -18,9 +18,9 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.specs import directory_topics
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Transport
+from bus.trust.keys.trusted_keys import TrustedKeys
 from bus.trust.opening import open_trust
-from bus.trust.policy import NO_POLICY, Policy
-from bus.trust.trusted_keys import TrustedKeys
+from bus.trust.policy.policy import NO_POLICY, Policy
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from bus.vocabulary.parts import AgentCard
 from producers.connection import make_publisher

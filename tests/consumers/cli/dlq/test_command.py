@@ -20,7 +20,7 @@ from click.testing import Result
 from bus.clock import SystemClock
 from bus.settings.loading import load
 from bus.transports import open_configured
-from consumers.app import App
+from consumers.app.app import App
 from consumers.deadletters.journal import Journal, this_process
 
 pytestmark = pytest.mark.medium  # real workers

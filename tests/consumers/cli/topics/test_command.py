@@ -17,9 +17,9 @@ from bus.settings.schema import Settings
 from bus.topics.names import reply_topic
 from bus.transports import open_transport
 from bus.transports.base import Change, NewRecord, TopicSpec
-from consumers.app import App
-from consumers.operations.doctor import of_cards
-from consumers.operations.drift import LeftTier, detail, kept, of_brokers, of_changes, of_settings, of_tiers
+from consumers.app.app import App
+from consumers.operations.survey.doctor import of_cards
+from consumers.operations.survey.drift import LeftTier, detail, kept, of_brokers, of_changes, of_settings, of_tiers
 from producers.directory.presence import AgentEntry
 
 GROUP = App("worker@svc").group

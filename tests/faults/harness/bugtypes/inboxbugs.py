@@ -14,11 +14,11 @@ import msgspec
 from harness.bugs import Bug
 
 from bus.protocol import sealing
-from consumers.handling.claims import InboxClient
-from consumers.handling.results import RunResults
-from consumers.inbox import claim_rules as rules
-from consumers.inbox import open as choosing
-from consumers.inbox.base import AlreadyDone
+from consumers.delivery.handling.claims import InboxClient
+from consumers.delivery.handling.results import RunResults
+from consumers.delivery.inbox import claim_rules as rules
+from consumers.delivery.inbox import open as choosing
+from consumers.delivery.inbox.base import AlreadyDone
 from producers.sealing.sealed_record import sealed_as
 
 __all__ = ["BUGS"]

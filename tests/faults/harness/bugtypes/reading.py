@@ -15,11 +15,11 @@ from harness.bugs import Bug
 from bus import gates
 from bus.transports.sqlite import fetch as reading
 from bus.transports.sqlite import subscription
-from consumers.receiving.verification import RecordVerifier
-from consumers.settling import durable_append
-from consumers.state.assignments import Partitions
-from consumers.state.delivery import Refused
-from consumers.state.lanes import Lanes
+from consumers.delivery.receiving.verification import RecordVerifier
+from consumers.delivery.settling import durable_append
+from consumers.delivery.state.assignments import Partitions
+from consumers.delivery.state.delivery import Refused
+from consumers.delivery.state.lanes import Lanes
 from consumers.worker.worker import Worker
 
 __all__ = ["BUGS"]

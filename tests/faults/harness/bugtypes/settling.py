@@ -12,13 +12,13 @@ from typing import Any
 
 from harness.bugs import Bug
 
-from consumers.receiving import verification
-from consumers.resilience.circuit_breaker import CircuitBreakers
-from consumers.resilience.retry_clock import RetryClock
-from consumers.settling.dispositions import Dispositions
-from consumers.settling.durable_append import DurableAppender
-from consumers.state.commit_frontier import Frontier
-from consumers.state.in_flight import InFlight
+from consumers.delivery.receiving import verification
+from consumers.delivery.resilience.circuit_breaker import CircuitBreakers
+from consumers.delivery.resilience.retry_clock import RetryClock
+from consumers.delivery.settling.dispositions import Dispositions
+from consumers.delivery.settling.durable_append import DurableAppender
+from consumers.delivery.state.commit_frontier import Frontier
+from consumers.delivery.state.in_flight import InFlight
 from consumers.worker.worker import Worker
 
 __all__ = ["BUGS"]

@@ -1,1 +1,0 @@
-"""Payload types for others: as JSON Schema, as TypeScript with zod, as an AsyncAPI document."""

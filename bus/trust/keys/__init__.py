@@ -1,0 +1,1 @@
+"""Keys: who has which, where they lie, and what signs and verifies with them."""

@@ -1,0 +1,277 @@
+"""App: an agent's handlers, declared, and the doors to run them: in this program, or in a test.
+
+Owns whose handlers they are: agent, group, namespace, roles, keys. `consumers.app.handlers` declares the handlers,
+`consumers.worker` runs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bus.errors import ConfigurationError, Reject
+from bus.opening import Opening
+from bus.payloads.class_forms import Payload
+from bus.payloads.payload_types import Registry, payload_type
+from bus.protocol.envelope import Agent
+from bus.protocol.identifiers import is_schema_version, is_text_id
+from bus.protocol.signatures import Signer, Verifier
+from bus.topics.names import check_group, check_namespace, group_of_agent
+from bus.trust.policy.policy import NO_POLICY, Policy
+from consumers.app.handler_signature import returned_types, sent_types
+from consumers.app.handlers import Handlers
+from consumers.delivery.declaration import Declaration, Lifespan, Middleware
+from consumers.processes.conversations.handoff_tool import HandoffTool
+from consumers.processes.sagas.subscriptions import cancel_subscription, mail_subscriptions, step_subscriptions
+
+if TYPE_CHECKING:
+    from bus.settings.schema import Settings
+    from bus.telemetry.metrics import Metrics
+    from consumers.app.testing import AppBus
+    from producers.connection import Bus
+
+__all__ = ["App"]
+
+_Reply = TypeVar("_Reply", bound=Payload)
+
+
+class App(Handlers):
+    """Declares one agent's handlers.
+
+        app = App("shop@svc", types=[Progress], middleware=[timed])
+
+    The group is derived from the agent unless given; all instances of a group share its messages.
+
+    *roles* are the recipient roles it answers to, *types* further payload classes it publishes. Those that handlers
+    return are found from their annotations.
+
+    *capabilities* is what its card in the directory says it can do, by default the message types that it handles;
+    *version* is on the card, too, and a checkpoint of another version is not resumed.
+
+    *middleware* is put around every handler, outermost first: functions that take the next handler and return one.
+
+        def timed(next: Handling) -> Handling:
+            async def handler(payload: object, context: Context) -> object:
+                started = time.monotonic()
+                try:
+                    return await next(payload, context)
+                finally:
+                    print(context.message.message_type, time.monotonic() - started)
+
+            return handler
+    """
+
+    def __init__(
+        self,
+        agent: str | Agent,
+        *,
+        group: str | None = None,
+        namespace: str | None = None,
+        roles: Iterable[str] = (),
+        types: Iterable[type[Any]] = (),
+        policy: Policy | None = None,
+        signer: Signer | None = None,
+        verifier: Verifier | None = None,
+        middleware: Iterable[Middleware] = (),
+        capabilities: Iterable[str] = (),
+        version: str = "1.0.0",
+    ) -> None:
+        super().__init__(middleware=middleware)
+        if not isinstance(agent, str | Agent):
+            raise ConfigurationError(
+                f"agent is {agent!r}: an App needs the id of its agent, such as App('researcher@svc')"
+            )
+        self.agent = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
+        if self.agent.id is None or not is_text_id(self.agent.id):
+            raise ConfigurationError(
+                f"illegal agent id {self.agent.id!r}: 1 to 256 characters without control characters"
+            )
+        self.group = group or group_of_agent(self.agent.id)
+        check_group(self.group)
+        if namespace is not None:
+            check_namespace(namespace)
+        self.namespace = namespace
+        if isinstance(roles, str):
+            raise ConfigurationError(f"roles are a collection of texts: write roles=[{roles!r}]")
+        self.roles = frozenset(roles) | ({self.agent.role} if self.agent.role else frozenset())
+        if isinstance(capabilities, str):
+            raise ConfigurationError(f"capabilities are a collection of texts: write capabilities=[{capabilities!r}]")
+        self.capabilities = tuple(capabilities)
+        if not is_schema_version(version):
+            raise ConfigurationError(f"version {version!r} is not of the form 1.0.0")
+        self.version = version
+        self.policy: Policy = NO_POLICY if policy is None else policy
+        self.signer = signer
+        self.verifier = verifier
+        self._types = _payload_classes(types)
+        self._tools: dict[str, HandoffTool[Any]] = {}
+
+    @property
+    def declaration(self) -> Declaration:
+        """What this app declares so far, as a value for workers."""
+        handled = self.subscriptions
+        returned = [cls for subscription in handled.values() for cls in returned_types(subscription.handler)]
+        sagas = tuple(saga.rules for saga in self.sagas)
+        holds = any(each.approval is not None for each in handled.values())
+        # Processes hear of a cancelled task, unless the app handles that itself.
+        cancels = cancel_subscription() if sagas or holds else {}
+        subscriptions = {**cancels, **handled, **step_subscriptions(sagas)}
+        return Declaration(
+            agent=self.agent,
+            group=self.group,
+            namespace=self.namespace,
+            roles=self.roles,
+            policy=self.policy,
+            signer=self.signer,
+            verifier=self.verifier,
+            subscriptions=MappingProxyType(subscriptions),
+            types=(*self._types, *returned),
+            lifespans=self.lifespans,
+            version=self.version,
+            capabilities=self.capabilities,
+            sagas=sagas,
+            sends=frozenset(cls for rules in sagas for cls in (*rules.sends, *sent_types(rules.functions))),
+            mail=mail_subscriptions(sagas, holds=holds),
+        )
+
+    def handoff_tool(
+        self,
+        name: str,
+        request: type[Payload],
+        reply: type[_Reply],
+        *,
+        to: str,
+        description: str = "",
+        timeout_s: float = 30.0,
+    ) -> HandoffTool[_Reply]:
+        """Declare a request to agent *to* as a tool that a model can choose.
+
+            review = app.handoff_tool("ask_the_reviewer", SecurityReview, SecurityVerdict, to="reviewer@svc")
+
+            @app.on(ChatMessage)
+            async def chat(message: ChatMessage, context: Context) -> ChatReply:
+                name, arguments = await model(message.text, tools=app.tool_schemas)
+                verdict = await app.tool(name).call(arguments, context)
+
+        Its arguments are *request*'s members; *description* is the first line of its docstring unless given.
+        """
+        if name in self._tools:
+            raise ConfigurationError(f"this app has a tool {name!r} already")
+        self._types += _payload_classes([request])
+        tool = HandoffTool(name, request, reply, to=to, description=description, timeout_s=timeout_s)
+        self._tools[name] = tool
+        return tool
+
+    @property
+    def tool_schemas(self) -> list[dict[str, Any]]:
+        """The tools of `handoff_tool`, as a model is told of them: `name`, `description`, `input_schema`."""
+        return [tool.schema for tool in self._tools.values()]
+
+    def tool(self, name: str) -> HandoffTool[Any]:
+        """Return the tool that a model has chosen. Raises Reject where there is none of that *name*."""
+        if name not in self._tools:
+            raise Reject(f"there is no tool {name!r:.80}; there are: {', '.join(self._tools)}")
+        return self._tools[name]
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's id."""
+        return self.agent.id or ""
+
+    @property
+    def registry(self) -> Registry:
+        """Every payload type that this app handles or sends."""
+        return self.declaration.registry
+
+    def running(
+        self,
+        url: str | None = None,
+        *others: App,
+        config: Path | None = None,
+        settings: Settings | None = None,
+        metrics: Metrics | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> AbstractAsyncContextManager[Bus, None]:
+        """Run this app, and *others*, inside a program that has an event loop, beside what the program does.
+
+            async with app.running("sqlite:///x.db") as bus:
+                await bus.publish(Order(...))
+
+        Yields a `Bus` of this agent on the same log. On leaving, running handlers may finish within
+        `worker.drain_timeout_s`; what is not finished is delivered again.
+
+        Settings come from *settings*, or from the file *config*, the environment and the defaults. *metrics* counts
+        into a Prometheus registry of the program: `Metrics(registry)`.
+
+        A worker that fails cancels the body, and its error is raised here. With *on_failure* the body goes on and the
+        function decides, for example by ending a web server.
+
+        Raises UnreachableError, ConfigurationError, TopicMissingError.
+        """
+        from consumers.worker.embedded import running
+
+        apps = _declarations(self, others, "app.running(url, other)")
+        opening = running(apps, url, config=config, settings=settings, metrics=metrics, on_failure=on_failure)
+        return Opening(opening, "app.running(...) needs `async with`, in an `async def`")
+
+    async def run(
+        self,
+        url: str | None = None,
+        *others: App,
+        config: Path | None = None,
+        settings: Settings | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Run this app, and *others*, until the task is cancelled or a worker fails; the arguments are `running`'s.
+
+            asyncio.run(app.run("sqlite:///x.db"))      # Ctrl-C drains
+
+        `sealbus worker` besides restarts processes, and drains on SIGTERM.
+        """
+        async with self.running(url, *others, config=config, settings=settings, metrics=metrics):
+            await asyncio.get_running_loop().create_future()
+
+    def test(
+        self,
+        *others: App,
+        settings: Settings | None = None,
+        provide: Mapping[Lifespan, object] | None = None,
+        keys: bool | None = None,
+    ) -> AbstractAsyncContextManager[AppBus, None]:
+        """Run this app, and *others*, on a log in memory, with a clock that only the test moves.
+
+            async with app.test() as bus:
+                await bus.publish(Order(sku="tea"))
+                await bus.settle()
+                bus.raise_dead()
+                assert bus.sent(Booked) == [Booked(sku="tea")]
+
+        *provide* replaces lifespans by values: `provide={database: FakePool()}`. *keys*: whether every agent in the
+        test has a key of its own, and signs; by default where a type of high risk or a policy file needs it.
+        """
+        from consumers.app.testing import run_in_memory
+
+        apps = _declarations(self, others, "app.test(other, settings=...)")
+        return Opening(
+            run_in_memory(apps, settings, provide or {}, keys=keys), "app.test() needs `async with`, in an `async def`"
+        )
+
+
+def _declarations(app: App, others: Iterable[App], call: str) -> list[Declaration]:
+    for other in others:
+        if not isinstance(other, App):
+            raise ConfigurationError(f"{type(other).__name__} is no App: write {call}")
+    return [app.declaration, *(other.declaration for other in others)]
+
+
+def _payload_classes(types: Iterable[type[Any]]) -> list[type[Any]]:
+    if isinstance(types, type) or not isinstance(types, Iterable):
+        raise ConfigurationError(f"types is a list of payload classes: write types=[{getattr(types, '__name__', '')}]")
+    found = list(types)
+    for cls in found:
+        payload_type(cls)
+    return found

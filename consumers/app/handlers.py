@@ -1,0 +1,392 @@
+"""Handlers: what an App or a file of its own declares: which payload goes to which function, and what is around it.
+
+Nothing runs here. `consumers.app.app` adds whose handlers they are; `consumers.delivery.handling.composition` puts them
+together.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, get_args, overload
+
+import msgspec
+
+from bus.errors import ConfigurationError, ContractError
+from bus.nearest import nearest
+from bus.payloads.class_forms import Payload
+from bus.payloads.directives import always_informs, said_by_type
+from bus.payloads.payload_types import PayloadType, payload_type
+from bus.trust.labels import INSTRUCTING, LEVELS, rank_of_level
+from consumers.app.handler_signature import check_handler, must_answer
+from consumers.delivery.blocking_context import BlockingContext
+from consumers.delivery.context import Context
+from consumers.delivery.declaration import Dedup, Lifespan, Middleware, Order, SemanticCheck, Subscription
+from consumers.delivery.handling.composition import name_of
+from consumers.delivery.receiving.subscription_checks import checks_of, requirements_of
+from consumers.delivery.resilience.retry import Retry
+from consumers.processes.approvals.approval import Approval
+from consumers.processes.sagas.rules import Saga
+
+__all__ = ["Handlers"]
+
+_Payload = TypeVar("_Payload", bound=Payload)
+_Result = TypeVar("_Result", bound=Payload | Sequence[Payload] | None)
+_Rest = ParamSpec("_Rest")
+_Lifespan = TypeVar("_Lifespan", bound=Lifespan)
+
+
+class _Options(TypedDict, total=False):
+    """The options of `on` that say nothing about the form of a handler."""
+
+    retry: Retry | None
+    timeout_s: float | msgspec.UnsetType | None
+    order: Order
+    dedup: Dedup
+    checks: Sequence[SemanticCheck]
+    requires: Sequence[str]
+    instructions_from: str | None
+    approval: Approval | None
+
+
+class _On(Protocol[_Payload]):
+    """Declares a coroutine function."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[_Payload], Coroutine[Any, Any, _Result]], /
+    ) -> Callable[[_Payload], Coroutine[Any, Any, _Result]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[_Payload, Context], Coroutine[Any, Any, _Result]], /
+    ) -> Callable[[_Payload, Context], Coroutine[Any, Any, _Result]]: ...
+
+
+class _OnBlocking(Protocol[_Payload]):
+    """Declares an ordinary function."""
+
+    @overload
+    def __call__(self, function: Callable[[_Payload], _Result], /) -> Callable[[_Payload], _Result]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[_Payload, BlockingContext], _Result], /
+    ) -> Callable[[_Payload, BlockingContext], _Result]: ...
+
+
+class _OnProvided(Protocol[_Payload]):
+    """Declares a coroutine function with further arguments."""
+
+    def __call__(
+        self, function: Callable[Concatenate[_Payload, _Rest], Coroutine[Any, Any, _Result]], /
+    ) -> Callable[Concatenate[_Payload, _Rest], Coroutine[Any, Any, _Result]]: ...
+
+
+class _OnProvidedBlocking(Protocol[_Payload]):
+    """Declares an ordinary function with further arguments."""
+
+    def __call__(
+        self, function: Callable[Concatenate[_Payload, _Rest], _Result], /
+    ) -> Callable[Concatenate[_Payload, _Rest], _Result]: ...
+
+
+class Handlers:
+    """Handlers in a file of their own, for an App to include.
+
+        handlers = Handlers()
+
+        @handlers.on(Order)
+        async def book(order: Order) -> Booked: ...
+
+        app.include(handlers)      # in another file
+
+    *middleware* is put around these handlers, inside the App's own.
+    """
+
+    def __init__(self, *, middleware: Iterable[Middleware] = ()) -> None:
+        if not isinstance(middleware, Iterable):
+            raise ConfigurationError(f"middleware is a list of functions: write middleware=[{name_of(middleware)}]")
+        self.middleware: list[Middleware] = list(middleware)
+        """What is put around every handler, outermost first."""
+        self._subscriptions: dict[str, Subscription] = {}
+        self._lifespans: list[Lifespan] = []
+        self._sagas: list[type[Saga[Any]]] = []
+        self._included: list[Handlers] = []
+        for around in self.middleware:
+            if not callable(around):
+                raise ConfigurationError(f"middleware is a list of functions (next) -> handler, and holds {around!r}")
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]:
+        """Message type -> subscription, of included handlers too. Raises ConfigurationError for a type given twice."""
+        return MappingProxyType(self._merged(self._included))
+
+    def _merged(self, included: Iterable[Handlers]) -> dict[str, Subscription]:
+        """Return the own subscriptions and those of *included*, inside the own middleware."""
+        found: dict[str, Subscription] = {}
+        for subscriptions in (self._subscriptions, *(handlers.subscriptions for handlers in included)):
+            for name, subscription in subscriptions.items():
+                if name in found:
+                    raise _second(name, found[name], name_of(subscription.handler))
+                found[name] = msgspec.structs.replace(
+                    subscription, middleware=(*self.middleware, *subscription.middleware)
+                )
+        return found
+
+    def add(self, saga: type[Saga[Any]]) -> type[Saga[Any]]:
+        """Take part with the processes of *saga*; sagas may share a message type, a saga and a handler may not.
+
+            app.add(Buying)
+
+        An app with a saga needs an inbox that all workers of its group see.
+        """
+        if not (isinstance(saga, type) and issubclass(saga, Saga) and hasattr(saga, "rules")):
+            raise ConfigurationError(
+                f"add takes a Saga class, not {getattr(saga, '__name__', type(saga).__name__)}: write "
+                "`class Buying(Saga[BuyingState], version='1.0.0')` with @starts, and app.add(Buying)"
+            )
+        try:
+            _ = saga.rules.kept_state
+        except ContractError as error:
+            raise ConfigurationError(f"{saga.__name__}: {error}") from error
+        for known in self.sagas:
+            if known.rules.name == saga.rules.name:
+                raise ConfigurationError(f"there is a saga named {saga.rules.name!r} already: {known.__name__}")
+        handled = self.subscriptions
+        for name in sorted(saga.rules.topics):
+            if name in handled:
+                raise ConfigurationError(
+                    f"{name} has a handler, {name_of(handled[name].handler)}, and goes to the saga {saga.__name__}: "
+                    "sagas may share a type, a saga and a handler may not"
+                )
+        self._sagas.append(saga)
+        return saga
+
+    def _check_sagas(self, name: str) -> None:
+        for saga in self.sagas:
+            if name in saga.rules.topics:
+                raise ConfigurationError(
+                    f"{name} goes to the saga {saga.__name__}: a saga and a handler cannot share a type"
+                )
+
+    @property
+    def sagas(self) -> tuple[type[Saga[Any]], ...]:
+        """The sagas, of included handlers too, each once."""
+        own = [*self._sagas, *(saga for handlers in self._included for saga in handlers.sagas)]
+        return tuple(dict.fromkeys(own))
+
+    @property
+    def lifespans(self) -> tuple[Lifespan, ...]:
+        """The lifespans, of included handlers too, each once."""
+        own = [*self._lifespans, *(lifespan for handlers in self._included for lifespan in handlers.lifespans)]
+        return tuple(dict.fromkeys(own))
+
+    def include(self, handlers: Handlers) -> None:
+        """Handle what *handlers* handles, also what is added to it later.
+
+        Raises ConfigurationError for a message type that has a handler already.
+        """
+        if not isinstance(handlers, Handlers) or hasattr(handlers, "agent"):
+            raise ConfigurationError(
+                f"include takes Handlers, not {type(handlers).__name__}: write `handlers = Handlers()` and "
+                "`@handlers.on(...)`; several apps run together with `sealbus worker a:app b:app`"
+            )
+        if handlers is self or self in handlers.everything():
+            raise ConfigurationError("handlers can't include themselves")
+        self._merged([*self._included, handlers])
+        self._included.append(handlers)
+
+    def everything(self) -> list[Handlers]:
+        """These handlers and all they include."""
+        return [self, *(deeper for handlers in self._included for deeper in handlers.everything())]
+
+    def lifespan(self, function: _Lifespan) -> _Lifespan:
+        """Open what *function* opens before the first message comes, and close it after the last is settled.
+
+        @app.lifespan
+        async def database() -> AsyncIterator[Pool]:
+            async with create_pool() as pool:
+                yield pool
+
+        @app.on(Order, provide={"pool": database})
+        async def book(order: Order, *, pool: Pool) -> Booked: ...
+        """
+        if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise ConfigurationError(
+                f"the lifespan {name_of(function)} is no async generator function: write `async def` with one `yield`"
+            )
+        if inspect.signature(function).parameters:
+            raise ConfigurationError(f"the lifespan {name_of(function)} takes arguments; it takes none")
+        self._lifespans.append(function)
+        return function
+
+    @overload
+    def on(
+        self,
+        payload: type[_Payload],
+        *,
+        blocking: Literal[False] = False,
+        provide: None = None,
+        **options: Unpack[_Options],
+    ) -> _On[_Payload]: ...
+    @overload
+    def on(
+        self,
+        payload: type[_Payload],
+        *,
+        blocking: Literal[True],
+        provide: None = None,
+        **options: Unpack[_Options],
+    ) -> _OnBlocking[_Payload]: ...
+    @overload
+    def on(
+        self,
+        payload: type[_Payload],
+        *,
+        blocking: Literal[False] = False,
+        provide: Mapping[str, Any],
+        **options: Unpack[_Options],
+    ) -> _OnProvided[_Payload]: ...
+    @overload
+    def on(
+        self,
+        payload: type[_Payload],
+        *,
+        blocking: Literal[True],
+        provide: Mapping[str, Any],
+        **options: Unpack[_Options],
+    ) -> _OnProvidedBlocking[_Payload]: ...
+    def on(
+        self,
+        payload: type[Any],
+        *,
+        retry: Retry | None = None,
+        timeout_s: float | msgspec.UnsetType | None = msgspec.UNSET,
+        order: Order = "key",
+        dedup: Dedup = "key",
+        blocking: bool = False,
+        provide: Mapping[str, Any] | None = None,
+        checks: Sequence[SemanticCheck] = (),
+        requires: Sequence[str] = (),
+        instructions_from: str | None = None,
+        approval: Approval | None = None,
+    ) -> Any:
+        """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
+
+            @app.on(Order, retry=Retry(attempts=5), timeout_s=30)
+            async def book(order: Order, context: Context) -> Booked: ...
+
+        *retry*: how often and how soon a failed run is repeated; by default the settings `retry.*`.
+
+        *timeout_s*: seconds that a run may take; None: until its message expires; by default `worker.timeout_s`.
+
+        *order*: one message of a key after the other ("key"), also while one of them waits for its retry
+        ("key_strict"), or any order ("none").
+
+        *dedup*: what the inbox remembers: messages with an idempotency key and all of high risk ("key"), all by their
+        ids ("always"), nothing ("off").
+
+        *blocking*: an ordinary function, each call in a thread of its own; it takes a `BlockingContext`, and cannot be
+        cut short.
+
+        *provide*: further arguments by name. A lifespan gives what it yields; a function, called before each run with
+        nothing or with the context, gives what it returns (or yields, and goes on when the run is over); anything else
+        is given as it is.
+
+        *checks*: pure functions of payload and message that return None, or why the message makes no sense; such a
+        message is dead with `semantic_violation`, and no handler runs.
+
+        *requires*: optional fields that this handler cannot do without, such as ("note", "/customer/email"); a message
+        without one is dead with `schema_violation`.
+
+        *instructions_from*: the least trusted level from which a message may ask for something, by default
+        "user_request": what a tool's text or a model has brought about dies with `untrusted_instruction`. A stricter
+        one is given here, a milder one by a rule of the policy. Where it is given, every message asks for something,
+        unless its type says otherwise; a type that only informs takes none.
+
+        *approval*: who has to agree before it runs. No lane waits: the message is held meanwhile, its sender is told.
+
+        Raises ConfigurationError for a second handler of one type or an unusable function, UnknownTypeError for an
+        unmarked class.
+        """
+        kind = payload_type(payload)
+        if kind.name in (known := self.subscriptions):
+            raise _second(kind.name, known[kind.name])
+        self._check_sagas(kind.name)
+        for name, value, choices in (("order", order, get_args(Order)), ("dedup", dedup, get_args(Dedup))):
+            if value not in choices:
+                near = nearest(str(value), choices)
+                raise ConfigurationError(f"{name} {value!r} is none of {', '.join(choices)}{near}")
+        if provide is not None and not isinstance(provide, Mapping):
+            raise ConfigurationError(
+                f"provide is {type(provide).__name__}: name what is given, as in provide={{'pool': database}}"
+            )
+        if retry is not None and not isinstance(retry, Retry):
+            raise ConfigurationError(
+                f"retry is {type(retry).__name__} {retry!r}, not a Retry: write retry=Retry(attempts=5)"
+            )
+        if timeout_s is not None and timeout_s is not msgspec.UNSET:
+            if isinstance(timeout_s, bool) or not isinstance(timeout_s, float | int):
+                raise ConfigurationError(f"timeout_s is {type(timeout_s).__name__} {timeout_s!r}, not seconds")
+            if not timeout_s > 0:
+                raise ConfigurationError(f"timeout_s {timeout_s} is not more than 0")
+
+        check_threshold(instructions_from, kind)
+        _check_approval(approval, order)
+        checked, required = checks_of(checks), requirements_of(kind, requires)
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._subscriptions[kind.name] = Subscription(
+                kind=kind,
+                handler=function,
+                takes_context=check_handler(function, kind, provide or {}, blocking=blocking),
+                retry=retry,
+                timeout_s=timeout_s,
+                order=order,
+                dedup=dedup,
+                blocking=blocking,
+                must_answer=must_answer(function),
+                provide=MappingProxyType(dict(provide or {})),
+                checks=checked,
+                requires=required,
+                instructions_from=instructions_from,
+                approval=approval,
+            )
+            return function
+
+        return register
+
+
+def check_threshold(level: str | None, kind: PayloadType) -> None:
+    """Raise ConfigurationError for a level from which no handler of *kind* may take instructions by itself."""
+    if level is None:
+        return
+    if level not in LEVELS:
+        raise ConfigurationError(f"instructions_from {level!r} is none of {', '.join(LEVELS)}{nearest(level, LEVELS)}")
+    if rank_of_level(level) > rank_of_level(INSTRUCTING):
+        raise ConfigurationError(
+            f"instructions_from {level!r} is less trusted than {INSTRUCTING}: a rule of the policy that names type and "
+            "group may say so (instructions_from), a handler may not"
+        )
+    if always_informs(kind.terms):
+        raise ConfigurationError(
+            f"{kind.name} says performative={said_by_type(kind.terms)!r}: it only informs, at every level, and "
+            f"instructions_from={level!r} would guard nothing. Write @payload(..., performative='request') where the "
+            "handler acts on it, or leave instructions_from out"
+        )
+
+
+def _check_approval(approval: object, order: Order) -> None:
+    if approval is None:
+        return
+    if not isinstance(approval, Approval):
+        raise ConfigurationError(f"approval is {type(approval).__name__}: write approval=Approval(by='human')")
+    if order == "key_strict":
+        raise ConfigurationError(
+            "order='key_strict' and approval= together: all messages of a key would wait for a person; use order='key'"
+        )
+
+
+def _second(name: str, known: Subscription, other: str = "") -> ConfigurationError:
+    also = f" and {other}" if other else ""
+    return ConfigurationError(f"{name} has a handler already: {name_of(known.handler)}{also}")

@@ -1,0 +1,607 @@
+"""App.test: Apps on a log in memory, with the same gates, and a clock that only the test moves.
+
+Owns driving workers until nothing more can happen, playing the agents that are not there, and reading back what was
+sent and what died. No sleeping, no threads, no server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack
+
+import msgspec
+
+from bus.clock import ManualClock
+from bus.errors import ConfigurationError, ContractError, UnknownTypeError, text_of
+from bus.payloads.class_forms import Payload
+from bus.payloads.payload_types import PayloadType, payload_type
+from bus.protocol import sealing
+from bus.protocol.envelope import Agent
+from bus.protocol.sealing import Message
+from bus.settings.loading import load
+from bus.settings.schema import Settings
+from bus.telemetry.logs import configure_unless_done
+from bus.telemetry.metrics import Metrics
+from bus.topics.names import dead_letter_topic, group_of_agent, read_topic
+from bus.transports import open_transport
+from bus.transports.base import Record, Transport
+from bus.transports.read_all import scan
+from bus.trust.keys.generated_keys import GeneratedKeys
+from bus.trust.policy.policy import AllowAll
+from consumers.deadletters.letters import DeadLetter, read_dead_letter
+from consumers.delivery.context import Context
+from consumers.delivery.declaration import Declaration, Handling, Subscription
+from consumers.delivery.handling.composition import NO_RESOURCES, Resources, opened_lifespans
+from consumers.delivery.handling.slots import HandlerSlot
+from consumers.delivery.inbox.base import Inbox
+from consumers.delivery.resilience.retry import Retry
+from consumers.processes.approvals.deciding import Verb, decision_about, seal_decision
+from consumers.processes.approvals.state import APPROVAL_SAGA, unpack_approval
+from consumers.worker.host import check_groups, make_worker, trusting
+from consumers.worker.loop_watchdog import LoopWatch, find_work
+from producers.connection import make_publisher
+from producers.outcomes import Receipt
+from producers.publisher import Publisher
+from producers.requests.requester import Requester
+from producers.sealing.options import Options, RequestOptions, draft_of
+
+if TYPE_CHECKING:
+    from consumers.worker.worker import Worker
+
+__all__ = ["AppBus", "Database", "Fake", "HeldMessage", "PlayedAgent", "run_in_memory"]
+
+_TESTER = "test@sealbus"
+_PATIENCE_S = 10.0
+_GLANCE_S = 0.05
+_LEAST_TURNS = 300
+"""So often is looked before time passes: on a busy machine a glance may be over before a thread has had its turn."""
+_TURNS = 1000
+_LONG_S = 1e9
+_HOUR_S = 3600.0
+_MOST_TOLD = 20
+_OURS = str(Path(__file__).parents[1])
+_SENT_TO: Final = ("message", "reply", "mail")
+_NAP_S = 0.001
+_Payload = TypeVar("_Payload", bound=Payload)
+_Reply = TypeVar("_Reply", bound=Payload)
+
+
+class Fake:
+    """An agent that a test plays, made by `AppBus.reply`; *received* holds what it was sent, oldest first."""
+
+    def __init__(self, kind: PayloadType, answer: Any) -> None:
+        self.kind = kind
+        self.received: list[Any] = []
+        self.answer = answer
+        """What it answers from now on: a payload, a list of them, None, an error to raise, or a function of these."""
+
+    def declaration(self) -> Declaration:
+        """Return the app of this agent."""
+        group = group_of_agent(f"fake-{self.kind.name}@{_TESTER}")
+        subscription = Subscription(
+            kind=self.kind,
+            handler=self._handle,
+            takes_context=False,
+            retry=Retry(attempts=1),
+            timeout_s=msgspec.UNSET,
+            order="none",
+            dedup="off",
+        )
+        return Declaration(
+            agent=Agent(id=f"fake-{self.kind.name}@{_TESTER}", type="agent"),
+            group=group,
+            namespace=None,
+            roles=frozenset(),
+            policy=AllowAll(),
+            signer=None,
+            verifier=None,
+            subscriptions={self.kind.name: subscription},
+            types=(),
+        )
+
+    async def _handle(self, payload: Any) -> Any:
+        self.received.append(payload)
+        answer = self.answer
+        if inspect.isroutine(answer) or isinstance(answer, functools.partial):
+            answer = answer(payload)
+            answer = await answer if inspect.isawaitable(answer) else answer
+        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
+            raise answer
+        return answer
+
+
+class PlayedAgent:
+    """An agent in whose name a test publishes and asks; made by `AppBus.as_agent`."""
+
+    def __init__(self, bus: AppBus, publisher: Publisher, requests: Requester) -> None:
+        self._bus = bus
+        self.publisher = publisher
+        self.requests = requests
+
+    async def publish(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
+        """Publish in the name of this agent. Raises PublishRejected as the real bus does."""
+        return await self.publisher.publish(draft_of(payload, options))
+
+    async def request(
+        self, payload: Payload, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]
+    ) -> _Reply:
+        """Ask in the name of this agent and let the app work until the answer is there."""
+        asking = self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+        return await self._bus.work_until_answered(asking, timeout_s)
+
+
+class HeldMessage(NamedTuple):
+    """A message that waits for an approval; *action* is the packet that is agreed to."""
+
+    approval_id: str
+    action: Mapping[str, Any]
+    action_hash: str
+    request: bytes
+    """The sealed `approval.request`."""
+    opener: bytes
+    """The sealed message itself."""
+
+
+class Database:
+    """The database of an app's inbox, where `context.transaction()` writes: to make tables, and to look."""
+
+    def __init__(self, inbox: Inbox | None) -> None:
+        self._inbox = inbox
+
+    async def execute(self, statement: str, *arguments: Any) -> None:
+        """Run *statement*, with `$1` for the first of *arguments*, in a transaction of its own."""
+        await self.fetch(statement, *arguments)
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Run *statement* and return its rows."""
+        from consumers.delivery.inbox.sqlite import SqliteInbox
+
+        if not isinstance(self._inbox, SqliteInbox):
+            found = "no inbox" if self._inbox is None else type(self._inbox).__name__
+            raise ConfigurationError(
+                f"this app has {found} in this test, and bus.database needs an inbox on SQLite: for PostgreSQL use a "
+                "connection of your own"
+            )
+        return await self._inbox.query(statement, arguments)
+
+
+class AppBus:
+    """A bus with the apps of a test on it."""
+
+    def __init__(
+        self,
+        apps: Sequence[Declaration],
+        *,
+        transport: Transport,
+        workers: Sequence[Worker],
+        clock: ManualClock,
+        failures: Mapping[str, Exception],
+        start: Callable[[Declaration], Awaitable[object]],
+        play: Callable[[str], tuple[Publisher, Requester]],
+    ) -> None:
+        self.clock = clock
+        self.transport = transport
+        self._play = play
+        self._played: dict[str, PlayedAgent] = {}
+        self.publisher, self.requests = play(_TESTER)
+        self._apps = apps
+        self.workers = workers
+        """The workers of the apps, then those of the agents that the test plays: *start* adds them."""
+        self._failures = failures
+        self._start = start
+        self._fakes: list[Fake] = []
+        """Agents to be played that have not started yet."""
+        self._driving = asyncio.Lock()
+        self._sent: list[Message] = []
+        self._dead: list[DeadLetter] = []
+
+    def as_agent(self, agent_id: str) -> PlayedAgent:
+        """Return *agent_id* as an agent that the test plays, with a key of its own where the apps want signatures.
+
+        await bus.as_agent("planner@svc").publish(Deploy(service="shop"))
+        """
+        played = self._played.get(agent_id)
+        if played is None:
+            played = self._played[agent_id] = PlayedAgent(self, *self._play(agent_id))
+        return played
+
+    def reply(self, request: type[Payload], *, with_: Any = None) -> Fake:
+        """Play the agent that handles *request*, from now on.
+
+            prices = bus.reply(QuoteRequest, with_=Quote(cents=100))
+            await bus.publish(Order(...))
+            await bus.settle()
+            assert prices.received == [QuoteRequest(...)]
+
+        *with_*: a payload, a list of them, None, an error to raise, or a function of what came that returns one of
+        these.
+        """
+        kind = payload_type(request)
+        for app in self._apps:
+            if kind.name in app.subscriptions:
+                raise ConfigurationError(f"{app.agent_id} handles {kind.name} itself: nobody else is to be played")
+        fake = Fake(kind, with_)
+        self._fakes.append(fake)
+        return fake
+
+    @property
+    def database(self) -> Database:
+        """The database of the first app's inbox."""
+        return Database(self.workers[0].inbox)
+
+    async def held(self) -> list[HeldMessage]:
+        """Return what is held for an approval, the oldest first.
+
+        (held,) = await bus.held()
+        await bus.approve(held, by="lead@acme")
+        await bus.settle()
+        """
+        found = []
+        for worker in self.workers:
+            if worker.steps is not None:
+                for process in await worker.steps.store.processes(saga=APPROVAL_SAGA, status="open"):
+                    state = unpack_approval(process)
+                    if state.phase == "open":
+                        found.append(
+                            HeldMessage(
+                                state.approval_id, state.action, state.action_hash, state.request, process.opener
+                            )
+                        )
+        return found[::-1]
+
+    async def approve(self, held: HeldMessage, *, by: str, conditions: Sequence[str] = ()) -> None:
+        """Agree to what is *held*, as the agent *by*."""
+        await self._decide(held, by, "approve", conditions=tuple(conditions))
+
+    async def reject(self, held: HeldMessage, *, by: str, reason: str = "no") -> None:
+        """Refuse what is *held*, as the agent *by*."""
+        await self._decide(held, by, "reject", reason=reason)
+
+    async def _decide(self, held: HeldMessage, by: str, decision: Verb, **members: Any) -> None:
+        request, publisher = sealing.parse(held.request), self.as_agent(by).publisher
+        payload = decision_about(request, decision, by=by, **members)
+        await publisher.send(seal_decision(publisher.sealer, payload, request))
+
+    def raise_dead(self) -> None:
+        """Raise an AssertionError that names every dead letter, caused by the error of the first handler."""
+        if self._dead:
+            told = "\n".join(f"  {letter!r}" for letter in self._dead[:_MOST_TOLD])
+            count = "a dead letter" if len(self._dead) == 1 else f"{len(self._dead)} dead letters"
+            ids = (letter.message.message_id for letter in self._dead if letter.message is not None)
+            cause = next((self._failures[name] for name in ids if name in self._failures), None)
+            raise AssertionError(f"{count}:\n{told}") from cause
+
+    async def publish(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
+        """Publish as `test@sealbus`. Raises PublishRejected as the real bus does."""
+        return await self.publisher.publish(draft_of(payload, options))
+
+    async def request(
+        self,
+        payload: Payload,
+        reply: type[_Reply],
+        *,
+        timeout_s: float = 60.0,
+        **options: Unpack[RequestOptions],
+    ) -> _Reply:
+        """Ask as `test@sealbus` and let the app work until the answer is there. Raises as `Bus.request`.
+
+        Where nothing more can happen by itself, the clock moves to what falls due next, at most to the request's
+        deadline.
+        """
+        asked = self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+        return await self.work_until_answered(asked, timeout_s)
+
+    async def work_until_answered(self, asked: Coroutine[Any, Any, _Reply], timeout_s: float) -> _Reply:
+        """Let the app work until *asked* is done; move the clock where nothing happens by itself."""
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        asking = asyncio.get_running_loop().create_task(asked)
+        try:
+            if not await self._work(_PATIENCE_S, until=asking):
+                raise self._impatience()
+            while not asking.done():
+                due_s = await self._next_due_s()
+                left_s = max(0.0, deadline_s - self.clock.monotonic_s())
+                self.clock.advance(left_s if due_s is None else min(due_s, left_s))
+                await self._work(_GLANCE_S, until=asking)
+            return await asking
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+            await self._collect()
+
+    async def settle(self) -> None:
+        """Let the app work until nothing more can happen without time passing.
+
+        Raises TimeoutError when a handler still waits for something real after ten real seconds; `advance` moves past
+        its timeout instead.
+        """
+        if not await self._work(_PATIENCE_S):
+            raise self._impatience()
+        for worker in self.workers:
+            await worker.keep_up()
+        await self._collect()
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock by *seconds*, settling at each retry, timeout and expiry that falls due on the way."""
+        await self._work(_GLANCE_S)
+        target_s = self.clock.monotonic_s() + seconds
+        while (due_s := await self._next_due_s()) is not None and self.clock.monotonic_s() + due_s <= target_s:
+            self.clock.advance(due_s)
+            # A handler that hangs must not keep the clock from reaching its timeout.
+            await self._work(_GLANCE_S)
+        self.clock.advance(target_s - self.clock.monotonic_s())
+        await self.settle()
+
+    def sent(self, cls: type[_Payload]) -> list[_Payload]:
+        """Return the payloads of *cls* that the apps have sent, answers too, oldest first; as of the last `settle`."""
+        return [opened for _, opened in self._opened(cls) if isinstance(opened, cls)]
+
+    def messages(self, cls: type[Payload]) -> list[Message]:
+        """Return the sealed messages whose payloads `sent` returns."""
+        return [message for message, opened in self._opened(cls) if isinstance(opened, cls)]
+
+    @property
+    def late_replies(self) -> Sequence[Message]:
+        """The last answers to `request` that came after their deadline, or after another answer."""
+        return tuple(self.requests.waiting.late)
+
+    async def close(self) -> None:
+        """Close the test's publisher and requester."""
+        played = [(agent.requests, agent.publisher) for agent in self._played.values()]
+        for requests, publisher in [(self.requests, self.publisher), *played]:
+            await requests.close()
+            await publisher.close()
+
+    @property
+    def dead(self) -> list[DeadLetter]:
+        """Every dead letter, oldest first; as of the last `settle`."""
+        return list(self._dead)
+
+    async def _work(self, patience_s: float, until: asyncio.Future[Any] | None = None) -> bool:
+        """Fetch and run until nothing is left, or *until* is done.
+
+        Returns False when nothing was fetched, finished or postponed for *patience_s* real seconds, and a handler still
+        runs.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._driving:
+            await self._start_fakes()
+            moved_s, turns, before = loop.time(), 0, self._progress()
+            while until is None or not until.done():
+                for worker in self.workers:
+                    if await worker.cancels.read_on():
+                        worker.cancels.stop_running(worker.slots)
+                fetched = [await worker.cycle(0) for worker in self.workers]
+                if any(fetched) or before != self._progress():
+                    moved_s, turns, before = loop.time(), 0, self._progress()
+                elif await self._is_still() and not await self._nudge():
+                    break
+                elif loop.time() - moved_s > patience_s and turns >= _LEAST_TURNS:
+                    return False
+                turns += 1
+                await asyncio.sleep(0 if turns < _TURNS else _NAP_S)
+            return True
+
+    async def _nudge(self) -> bool:
+        """Make waits that are due now fall due; return whether there were any."""
+        return any([await worker.sweeper.sweep() for worker in self.workers if worker.sweeper is not None])
+
+    async def _next_due_s(self) -> float | None:
+        """Return the seconds until the next timer of the clock or wait of a process."""
+        due_s = [self.clock.next_due_s()]
+        due_s += [await worker.sweeper.next_due_s() for worker in self.workers if worker.sweeper is not None]
+        return min((each for each in due_s if each is not None), default=None)
+
+    async def _start_fakes(self) -> None:
+        while self._fakes:
+            await self._start(self._fakes.pop(0).declaration())
+
+    def _progress(self) -> list[tuple[int, int, int]]:
+        return [worker.progress for worker in self.workers]
+
+    async def _is_still(self) -> bool:
+        """Return whether nothing can happen before time passes.
+
+        No handler runs but those that wait for answers, and every answer was read.
+        """
+        played = (agent.requests for agent in self._played.values())
+        requests = (self.requests, *played, *(worker.requests for worker in self.workers))
+        for worker in self.workers:
+            waiting, lanes = worker.requests.waiting.causes(), worker.lanes
+            if not all(_waits(slot, waiting) for slot in worker.slots.running()):
+                return False
+            if lanes.away or lanes.settling or ((lanes.ready or lanes.back) and not worker.slots.full):
+                return False
+        if any(asked.waiting.moving for asked in requests):
+            return False
+        return all([await asked.caught_up() for asked in requests]) and not any(
+            asked.waiting.moving for asked in requests
+        )
+
+    def _impatience(self) -> TimeoutError:
+        running = [slot for worker in self.workers for slot in worker.slots.running()]
+        waiting = sorted({slot.delivery.label for slot in running if slot.delivery})
+        return TimeoutError(
+            f"handlers of {', '.join(waiting)} are still running after {_PATIENCE_S:.0f} s; they wait for something "
+            "outside"
+        )
+
+    async def _collect(self) -> None:
+        # Every type, also one that only `send` or `send_now` named.
+        names = {topic: read_topic(topic) for topic in await self.transport.admin.topics()}
+        records = await self._read(topic for topic, name in names.items() if name and name.kind in _SENT_TO)
+        self._sent = [message for record in records if (message := self._own(record)) is not None]
+        self._dead = [
+            read_dead_letter(record)
+            for record in await self._read(topic for topic in names if topic.endswith(dead_letter_topic("")))
+        ]
+
+    def _own(self, record: Record) -> Message | None:
+        try:
+            message = sealing.parse(record.value)
+        except ContractError:
+            return None
+        return message if message.metadata.sender.id in {app.agent_id for app in self._apps} else None
+
+    def _opened(self, cls: type[Any]) -> Iterator[tuple[Message, object]]:
+        kinds = {kind.name: kind for app in self._apps for kind in app.registry}
+        with suppress(UnknownTypeError):
+            kinds[payload_type(cls).name] = payload_type(cls)
+        for message in self._sent:
+            kind = kinds.get(message.message_type)
+            with suppress(ContractError):
+                if kind is not None:
+                    yield message, kind.open(message)
+
+    async def _read(self, topics: Iterable[str]) -> list[Record]:
+        """Return the records of *topics* in the order in which they were appended."""
+        records = [record for topic in topics async for record in scan(self.transport, topic)]
+        return sorted(records, key=lambda record: (record.timestamp_ms, record.topic, record.partition, record.offset))
+
+
+@asynccontextmanager
+async def run_in_memory(
+    apps: Sequence[Declaration], settings: Settings | None, provide: Resources, *, keys: bool | None = None
+) -> AsyncGenerator[AppBus]:
+    """Yield an `AppBus` for *apps* on `memory://`; *provide* replaces lifespans by values.
+
+    *keys*: whether every agent of the test has a key of its own; None: where a type of high risk or a policy needs it.
+    """
+    configure_unless_done("warning")
+    check_groups(apps)
+    if settings is None:
+        namespace = apps[0].namespace
+        flags: dict[str, object] = {} if namespace is None else {"bus.namespace": namespace}
+        settings = load(flags={**flags, "deadletter.details": True}, env={}, file=None).settings
+    # What lies beside the log is in memory as well. A lease is renewed several times in its length: every renewal would
+    # be a stop on the way of `advance`, and nobody else is there to take a claim over.
+    settings = msgspec.structs.replace(
+        settings,
+        bus=msgspec.structs.replace(settings.bus, url="memory://"),
+        inbox=msgspec.structs.replace(settings.inbox, lease_s=_LONG_S),
+    )
+    failures: dict[str, Exception] = {}
+    clock, metrics = ManualClock(), Metrics()
+    # The test's clock may leap by hours: these members are alone, and must keep their partitions.
+    transport = open_transport(
+        "memory://", clock=clock, session_timeout_s=_LONG_S, heartbeat_s=_HOUR_S, retention_interval_s=_HOUR_S
+    )
+    workers: list[Worker] = []
+    apps = [trusting(app, settings, clock) for app in apps]
+    generated = GeneratedKeys(clock.now_ms, b"app.test") if (_need_keys(apps) if keys is None else keys) else None
+    if generated is not None:
+        apps = [_with_keys(app, generated) for app in apps]
+
+    def play(agent_id: str) -> tuple[Publisher, Requester]:
+        signer = None if generated is None else generated.signer(agent_id)
+        verifier, policy = apps[0].verifier, apps[0].policy
+        publisher = make_publisher(
+            transport, settings, agent_id, clock=clock, metrics=metrics, signer=signer, verifier=verifier, policy=policy
+        )
+        return publisher, Requester(publisher, transport, verifier=verifier, policy=policy)
+
+    async def start(app: Declaration, resources: Resources = NO_RESOURCES) -> None:
+        if generated is not None and app.verifier is None:
+            app = _with_keys(app, generated)
+        worker = make_worker(
+            app, transport, settings, member=f"test-{len(workers)}", clock=clock, metrics=metrics, resources=resources
+        )
+        await worker.start(create_topics=True)
+        workers.append(worker)
+
+    bus = AppBus(apps, transport=transport, workers=workers, clock=clock, failures=failures, start=start, play=play)
+    try:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(LoopWatch(lambda task: find_work((worker.slots.work_of for worker in workers), task)))
+            try:
+                for app in apps:
+                    resources = await stack.enter_async_context(opened_lifespans(app, provide))
+                    await start(_watched(app, failures), resources)
+                await bus.settle()
+                yield bus
+            finally:
+                # Also when the test has failed: its handlers would keep the event loop from ending.
+                await _stop(workers, clock)
+                await bus.close()
+    finally:
+        await transport.close()
+
+
+def _need_keys(apps: Sequence[Declaration]) -> bool:
+    """Tell whether a test of *apps* needs keys that nobody has given them."""
+    if any(app.verifier is not None or app.signer is not None for app in apps):
+        return False
+    kinds = [*(kind for app in apps for kind in app.registry), *(kind for app in apps for kind in app.published)]
+    return any(kind.risk == "high" for kind in kinds) or any(hasattr(app.policy, "rules") for app in apps)
+
+
+def _with_keys(app: Declaration, keys: GeneratedKeys) -> Declaration:
+    return msgspec.structs.replace(app, signer=app.signer or keys.signer(app.agent_id), verifier=app.verifier or keys)
+
+
+def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
+    """Return *app* with handlers whose errors are kept in *failures*, by message id, for `raise_dead`."""
+
+    def watch(following: Handling) -> Handling:
+        async def handler(payload: Any, context: Context) -> Any:
+            try:
+                return await following(payload, context)
+            except Exception as error:
+                failures[context.message.message_id] = _kept(error)
+                raise
+
+        return handler
+
+    subscriptions = {
+        name: msgspec.structs.replace(subscription, middleware=(watch, *subscription.middleware))
+        for name, subscription in app.subscriptions.items()
+    }
+    return msgspec.structs.replace(app, subscriptions=MappingProxyType(subscriptions))
+
+
+def _kept(error: Exception) -> Exception:
+    """Return a copy of *error* that ends where the test's own code does: the worker's frames would keep the message.
+
+    From Python 3.12 on the frame of a coroutine keeps its callers all the same.
+    """
+    try:
+        kept = copy.copy(error)
+    except Exception:  # noqa: BLE001 - a constructor with other arguments than it stores
+        kept = RuntimeError(f"{type(error).__name__}: {text_of(error)}")
+    kept.__cause__, kept.__suppress_context__ = error.__cause__, True
+    return kept.with_traceback(_own_part(error))
+
+
+def _own_part(error: Exception) -> TracebackType | None:
+    """Return the traceback of *error* from the test's own code on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return trace
+
+
+async def _stop(workers: Sequence[Worker], clock: ManualClock) -> None:
+    """Stop *workers* while time passes: some of what they do then waits for the clock."""
+    stopping = asyncio.ensure_future(asyncio.gather(*(worker.stop(0) for worker in workers)))
+    while not stopping.done():
+        await asyncio.wait([stopping], timeout=_GLANCE_S)
+        clock.advance(1.0)
+    await stopping
+
+
+def _waits(slot: HandlerSlot, waiting: Set[str]) -> bool:
+    """Return whether *slot* waits for time to pass.
+
+    It waits for an answer, as the messages *waiting* do, or to repeat an append.
+    """
+    delivery = slot.delivery
+    if delivery is None or (delivery.partition.patient and not slot.in_handler):
+        return True
+    return delivery.message is not None and delivery.message.message_id in waiting

@@ -1,0 +1,142 @@
+"""The agents of the demo's second act: one that changes things, a buyer and two suppliers, and one that greets.
+
+Owns what each does; who is killed when is `second_act`'s. Run by `sealbus worker consumers.cli.demo.partners:changer`,
+...
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import msgspec
+
+from bus.payloads.payload_types import payload
+from bus.vocabulary.act import ActInform, ActRequest
+from bus.vocabulary.auction import AuctionAward, AuctionBid, AuctionCall, AuctionResult
+from bus.vocabulary.parts import Money, ReturnContract
+from bus.vocabulary.task import StatusUpdate
+from consumers.agents.workflows.engine import engine_app
+from consumers.app.app import App
+from consumers.delivery.context import Context
+from consumers.processes.approvals.approval import Approval
+from consumers.processes.conversations.contract_net import ContractNet
+from consumers.processes.sagas.context import SagaContext
+from consumers.processes.sagas.rules import starts
+
+__all__ = [
+    "WantedChange",
+    "ChangeMade",
+    "Purchase",
+    "PurchaseResult",
+    "PurchaseWanted",
+    "buyer",
+    "changer",
+    "cheap",
+    "dear",
+    "engine",
+    "greeter",
+]
+
+_AT_WORK_S = 60.0
+"""The winner of the auction is killed long before."""
+_GREETING_S = 2.0
+_ANSWER_WITHIN_S = 2
+
+
+@payload("demo.change", version="1.0.0", performative="request")
+class WantedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that only a person may agree to."""
+
+    service: str
+
+
+@payload("demo.change-made", version="1.0.0", performative="inform")
+class ChangeMade(msgspec.Struct, frozen=True, kw_only=True):
+    """The change is made, and who agreed."""
+
+    service: str
+    agreed_by: str
+
+
+@payload("demo.purchase", version="1.0.0", performative="request")
+class PurchaseWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to buy from whoever bids best."""
+
+    what: str
+
+
+@payload("demo.purchased", version="1.0.0", performative="inform")
+class PurchaseResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has delivered; nobody where it is empty."""
+
+    supplier: str = ""
+
+
+class Purchase(ContractNet, version="1.0.0", name="demo-purchase"):
+    """Buys by contract net."""
+
+    @starts(PurchaseWanted)
+    async def wanted(self, wanted: PurchaseWanted, context: SagaContext) -> None:
+        call = AuctionCall(
+            goal=wanted.what,
+            return_contract=ReturnContract(expected_message_type="auction.result"),
+            bid_by_s=2,
+            answer_within_s=_ANSWER_WITHIN_S,
+        )
+        self.call_for_bids(context, call)
+
+    async def delivered(self, _: AuctionResult, context: SagaContext) -> None:
+        context.answer(PurchaseResult(supplier=context.message.metadata.sender.id or ""))
+
+    async def unsold(self, context: SagaContext) -> None:
+        context.answer(PurchaseResult())
+
+
+changer = App("changer@demo")
+buyer = App("buyer@demo", types=[AuctionCall, AuctionAward, PurchaseResult])
+buyer.add(Purchase)
+cheap = App("cheap@demo", types=[StatusUpdate])
+dear = App("dear@demo")
+greeter = App("greeter@demo")
+engine = engine_app()
+
+
+@changer.on(WantedChange, approval=Approval(by="human"))
+async def change(wanted: WantedChange, context: Context) -> ChangeMade:
+    """Make a change that a person has agreed to."""
+    agreed = "nobody" if context.approval is None else ", ".join(context.approval.decided_by)
+    return ChangeMade(service=wanted.service, agreed_by=agreed)
+
+
+@cheap.on(AuctionCall)
+async def bid_low(_: AuctionCall) -> AuctionBid:
+    """Bid, and win."""
+    return AuctionBid(cost=Money(amount="4", currency="EUR"), confidence=0.9, duration_s=1)
+
+
+@dear.on(AuctionCall)
+async def bid_high(_: AuctionCall) -> AuctionBid:
+    """Bid, and lose."""
+    return AuctionBid(cost=Money(amount="6", currency="EUR"), confidence=0.9, duration_s=1)
+
+
+@cheap.on(AuctionAward)
+async def begin(_: AuctionAward, context: Context) -> None:
+    """Say that work has begun, and be at it until the demo kills the process."""
+    task = context.message.metadata.task_id or context.message.message_id
+    await context.send_now(StatusUpdate(task_id=task, new_status="running", timestamp=datetime.now(UTC)))
+    await asyncio.sleep(_AT_WORK_S)
+
+
+@dear.on(AuctionAward)
+async def deliver(award: AuctionAward) -> AuctionResult:
+    """Deliver what the winner did not."""
+    return AuctionResult(bid=award.bid, output={"what": award.goal})
+
+
+@greeter.on(ActRequest)
+async def greet(_: ActRequest) -> ActInform:
+    """Answer after a while, in which the workflow's engine is killed."""
+    await asyncio.sleep(_GREETING_S)
+    return ActInform(content={"text": "hello"})

@@ -1,0 +1,371 @@
+"""Context: what a handler gets besides its payload: the message, its deadline, and ways to send.
+
+Owns collecting outputs that leave with the outcome (`send`), sending at once (`send_now`) and asking another agent
+(`request`). Everything sent has the handled message as its cause, and its correlation and conversation. Sealing is in
+`producers.publisher`, waiting for answers in `producers.requests.requester`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from typing import Any, Final, ParamSpec, TypeVar, Unpack
+
+from bus.clock import Clock
+from bus.errors import ContractError, DeadlineError, SettingMissing, WrongLoopError
+from bus.payloads.class_forms import Payload
+from bus.payloads.payload_types import encode_payload
+from bus.protocol.sealing import Message
+from bus.trust.effective_labels import EffectiveLabels
+from consumers.delivery.approval_given import ApprovalGiven
+from consumers.delivery.inbox.base import Transaction
+from consumers.delivery.inbox.remembered_steps import RememberedSteps, StepStore
+from consumers.delivery.settling.outputs import Output
+from producers.outcomes import PublishRejected, Receipt
+from producers.publisher import Publisher
+from producers.requests.requester import Requester
+from producers.sealing.options import Options, RequestOptions, draft_of
+from producers.sealing.run_labels import RunLabels
+
+__all__ = ["Context"]
+
+_Reply = TypeVar("_Reply", bound=Payload)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Queued:
+    """Lets `send` be awaited or not: its work is done either way."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+def _on_its_loop(method: Callable[P, T]) -> Callable[P, T]:
+    """Refuse a call from another thread or loop at once: its coroutine would wait there for what happens here."""
+
+    @functools.wraps(method)
+    def called(*arguments: P.args, **named: P.kwargs) -> T:
+        context = arguments[0]
+        assert isinstance(context, Context)  # noqa: S101 - it is a method of it
+        context.check_loop(method.__name__)
+        return method(*arguments, **named)
+
+    return called
+
+
+_QUEUED = _Queued()
+_LARGE: Final = 65_536
+_PLAIN: Final = frozenset({"key", "to", "priority", "ttl_s", "idempotency_key", "task_id", "correlation_id", "delay_s"})
+"""Options that say nothing of trust or authority: the payload's own form is all that can be wrong with such a send."""
+
+
+class Context:
+    """One run of a handler. Do not keep it after the handler returns.
+
+    @app.on(Order)
+    async def book(order: Order, context: Context) -> None:
+        context.send(Booked(sku=order.sku), key=order.sku)      # leaves when the run succeeds
+        await context.send_now(Progress(percent=10))            # leaves now
+    """
+
+    __slots__ = (
+        "_begin",
+        "_clock",
+        "_deadline_s",
+        "_has_inbox",
+        "_holds_writer",
+        "_is_cancelled",
+        "_loop",
+        "_publisher",
+        "_requests",
+        "_step_store",
+        "_version",
+        "approval",
+        "attempt",
+        "message",
+        "outputs",
+        "over",
+        "remembered",
+        "run",
+    )
+
+    def __init__(
+        self,
+        message: Message,
+        *,
+        attempt: int,
+        deadline_s: float,
+        publisher: Publisher,
+        requests: Requester,
+        clock: Clock,
+        begin: Callable[[], Awaitable[Transaction]] | None,
+        has_inbox: bool = False,
+        run: RunLabels | None = None,
+        approval: ApprovalGiven | None = None,
+        is_cancelled: Callable[[], bool] = bool,
+        step_store: Callable[[], StepStore] | None = None,
+        version: str = "1.0.0",
+        holds_writer: Callable[[], bool] = bool,
+    ) -> None:
+        self._holds_writer = holds_writer
+        self._loop = asyncio.get_running_loop()
+        self.remembered: RememberedSteps | None = None
+        """What this run and earlier ones have paid for; None until it is asked for."""
+        self._is_cancelled = is_cancelled
+        self._step_store = step_store
+        self._version = version
+        self.message = message
+        """The sealed message, which passed every gate."""
+        self.attempt = attempt
+        """The number of this run, from 1."""
+        self.outputs: list[Output] = []
+        """The outputs that `send` has collected so far."""
+        self.over = False
+        """Whether the handler has ended, well or not."""
+        self.approval = approval
+        """Who agreed to this run, and on which conditions; None where nobody had to."""
+        self._deadline_s = deadline_s
+        self._publisher = publisher
+        self._requests = requests
+        self._clock = clock
+        self._begin = begin
+        self._has_inbox = has_inbox
+        self.run = RunLabels(message, publisher.sealer.admission) if run is None else run
+        """What this run has taken in."""
+
+    def check_loop(self, name: str) -> None:
+        """Raise WrongLoopError where the method *name* is called outside the worker's event loop."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is not self._loop:
+            raise WrongLoopError(
+                f"context.{name} belongs to the worker's event loop and was called outside it: a blocking handler "
+                "takes a `BlockingContext`, whose methods are plain calls; a coroutine is awaited in the handler itself"
+            )
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds until the handler is cut: the smaller of its timeout and the message's lifetime."""
+        return max(0.0, self._deadline_s - self._clock.monotonic_s())
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the requester has cancelled the task (`task.cancel`): end soon, the handler is cut after its grace.
+
+        while not context.cancelled:
+            ...
+        """
+        return self._is_cancelled()
+
+    @property
+    def labels(self) -> EffectiveLabels:
+        """How far what this run has taken in can be trusted, and how sensitive it is; `labels.path` says why."""
+        return self.run.current
+
+    def taint(self, level: str, source: str) -> None:
+        """Say that the handler has read something by its own means, at trust *level*, from *source*.
+
+            page = await fetch(url)
+            context.taint("untrusted_content", url)
+
+        Everything that this run sends, what it has queued before too, bears that level from now on. Raises
+        ContractError for a level that there is not.
+        """
+        self.run.taint(level, source)
+
+    def send(self, payload: Payload, **options: Unpack[Options]) -> _Queued:
+        """Queue *payload*, as it is now, to leave when this run succeeds, and only then.
+
+        Raises ContractError or UnknownTypeError at once for a payload that cannot be sealed, and ContractError after
+        the handler has ended, when nothing leaves any more.
+        """
+        if self.over:
+            raise ContractError(
+                "the run has ended, and what is queued now would never leave: wait in the handler for the tasks it "
+                "begins"
+            )
+        data, draft = encode_payload(payload), draft_of(payload, options)
+        if len(data) > _LARGE or not _PLAIN.issuperset(options):
+            # Here the handler can still mend it; later its whole run would count for nothing.
+            self.check(payload, **options)
+        self.outputs.append(Output(draft, data))
+        return _QUEUED
+
+    def check(self, payload: Payload, **options: Unpack[Options]) -> None:
+        """Raise ContractError, with pointer and reason, where the bus would refuse to send *payload*; send nothing.
+
+            try:
+                context.check(answer)
+            except ContractError as error:
+                answer = shorten(answer, error.pointer)
+
+        It is sealed as `send` would seal it, with all that this run has read so far: form, size, schema and authority
+        are judged. What a handler returns is judged so, too, before anything of the run is settled.
+        """
+        try:
+            self._publisher.sealer.seal(draft_of(payload, options), cause=self.message, run=self.run)
+        except PublishRejected as error:
+            raise (error.__cause__ if isinstance(error.__cause__, ContractError) else error) from None
+
+    @_on_its_loop
+    async def send_now(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
+        """Publish *payload* at once, for example to report progress, even if this run fails later.
+
+        Raises PublishRejected, PublishUnknown.
+        """
+        sealed = self._publisher.sealer.seal(draft_of(payload, options), cause=self.message, run=self.run)
+        return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
+
+    @_on_its_loop
+    async def request(
+        self,
+        payload: Payload,
+        reply: type[_Reply],
+        *,
+        timeout_s: float = 30.0,
+        **options: Unpack[RequestOptions],
+    ) -> _Reply:
+        """Ask another agent at once and wait for its answer, a *reply*.
+
+            quote = await context.request(QuoteRequest(sku=order.sku), Quote, timeout_s=20)
+
+        It waits at most *timeout_s* seconds, by default 30 here and 60 in `Bus.request`, and never beyond this run's
+        own deadline.
+
+        Raises as `Bus.request`. A run that waits is not at work: another handler runs instead, and this one goes on
+        when there is room again (`worker.concurrency`, `worker.max_waiting`). So an app may ask types that it handles
+        itself, in the same conversation, too. Raises ContractError while this run's transaction is open on SQLite,
+        whose one writer the asked handler may need.
+        """
+        self._check_writer("request")
+        timeout_s = min(timeout_s, self.remaining_s)
+        if timeout_s <= 0:
+            error = DeadlineError("no time is left to this run")
+            raise PublishRejected(f"not sent: {error}", error)
+        return await self._requests.ask(payload, reply, timeout_s=timeout_s, run=self.run, **options)
+
+    @_on_its_loop
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        key: object = None,
+        type: Any = None,  # noqa: A002 - the word for it
+        **named: Any,
+    ) -> Any:
+        """Return what `function(*arguments)` returns, and call it once per message, whatever crashes.
+
+            plan = await context.step("plan", call_model, prompt)
+
+        The result is kept beside the inbox's row, under *name*, the function's qualified name and the arguments, by
+        parameter and by value: a later run of this message gets it back, with the level that the run had. *key* stands
+        for function and arguments. A lambda, a closure, a method of an object and an argument without a JSON form need
+        one. An ordinary function runs in a thread. What raises is not kept. Who asks for a step that is being called
+        waits for its result, and calls again where that fails.
+
+        *type*: the class of the result, of any form that payloads have, and what is made of them; without one it comes
+        back as dicts and lists, also the first time. What cannot be kept (more than 256 KiB, or what JSON does not
+        have) is returned as it is, with a warning in the log, and a later run calls again.
+
+        Raises ContractError before the call: for what cannot be told from other calls, and for a *type* that cannot be
+        kept. Raises ValueError for plain data that are not of *type*, and as `transaction` where there is no inbox or
+        no key.
+        """
+        self._check_writer("step")
+        return await self._remembering().step(name, function, arguments, named, key=key, kind=type)
+
+    @_on_its_loop
+    async def steps(
+        self,
+        name: str,
+        functions: Iterable[Callable[..., Any]],
+        *,
+        keys: Iterable[object] | None = None,
+        limit: int = 4,
+        type: Any = None,  # noqa: A002 - the word for it
+    ) -> list[Any]:
+        """Return the results of *functions*, each a `step`, with at most *limit* of them at work at once.
+
+            notes = await context.steps("search", [partial(search, query) for query in plan["queries"]], limit=4)
+
+        Their order does not matter to a later run. Two that are the same are called once. *keys*: what each function is
+        known by, where its name and its arguments do not say it.
+
+        All are called and kept, also where one fails. Then the error is raised; several are raised as an
+        ExceptionGroup.
+        """
+        self._check_writer("steps")
+        return await self._remembering().steps(name, functions, keys=keys, limit=limit, kind=type)
+
+    @_on_its_loop
+    async def checkpoint(self, value: Any) -> None:
+        """Keep *value* for a later run of this message, which `resumed` gives it to.
+
+        What is larger than 256 KiB, or holds what JSON does not have, is not kept: a warning says so, and the
+        checkpoint before it stays. Raises ContractError for what is of a class that has no form in JSON.
+        """
+        self._check_writer("checkpoint")
+        await self._remembering().checkpoint(value)
+
+    @_on_its_loop
+    async def resumed(self, type: Any = None) -> Any:  # noqa: A002 - the word for it
+        """Return the last `checkpoint` of an earlier run of this message by this version of the app, or None.
+
+        *type* is that of the value, as in `step`. One that cannot be read as it counts as none.
+        """
+        self._check_writer("resumed")
+        return await self._remembering().resumed(type)
+
+    def is_older(self, seen: int) -> bool:
+        """Tell whether the message's `sequence` comes before *seen*: for a receiver that wants last-writer-wins."""
+        sequence = self.message.metadata.sequence
+        return sequence is not None and sequence < seen
+
+    def _check_writer(self, name: str) -> None:
+        """Raise ContractError where *name* would wait for what this run holds: the one writer of a SQLite file."""
+        if self._holds_writer():
+            raise ContractError(
+                f"context.{name} would wait for ever: this run's transaction is open, and on SQLite nothing else is "
+                f"written meanwhile. Call {name} first, and open the transaction last",
+                name,
+            )
+
+    def _remembering(self) -> RememberedSteps:
+        if self.remembered is None:
+            if self._step_store is None:
+                raise self._has_no_row(
+                    "a step is remembered beside the inbox", "a step is remembered beside the inbox's row, and"
+                )
+            self.remembered = RememberedSteps(self._step_store(), self.run, version=self._version)
+        return self.remembered
+
+    def _has_no_row(self, needs: str, lacks: str) -> ContractError | SettingMissing:
+        """Return why there is nothing to write beside: no inbox, which *needs* says, or no row in it."""
+        if not self._has_inbox:
+            return SettingMissing("inbox.url", f"{needs}: give inbox.url a store (on Kafka, postgresql://...)")
+        return ContractError(
+            f"{lacks} the message has no idempotency key (dedup='always' needs none)", "/routing/idempotency_key"
+        )
+
+    @_on_its_loop
+    async def transaction(self) -> Transaction:
+        """Return the inbox's own transaction, the same one each time.
+
+        What is written in it is durable if and only if this run counts as done.
+
+        It is committed when the handler returns and rolled back when it raises. A run that another worker has overtaken
+        writes nothing, so an effect in the same database happens once, however often the message comes. While the store
+        is away this waits for it, within the time of the run. Raises ContractError for a message without an idempotency
+        key (dedup='always' needs none), SettingMissing without an inbox, InboxError once the run has ended.
+        """
+        if self._begin is None:
+            raise self._has_no_row("context.transaction() needs an inbox", "there is no transaction:")
+        return await self._begin()

@@ -1,0 +1,289 @@
+"""CrashGuard: notes what a worker runs, and tells what counts against a message.
+
+Owns when deaths are counted (when partitions arrive, with the messages of a dead process), what a run that ended in
+order forgives, and records whose judging cost the session. Files are in `consumers.delivery.crashes.process_files`, the
+rule in `consumers.delivery.crashes.crash_rules`, running alone in `consumers.delivery.handling.executor`. A failing
+directory is logged once a minute and delays nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from bus.clock import Clock, Interval
+from bus.errors import ContractError
+from bus.telemetry.logs import get_logger
+from bus.transports.base import Record
+from consumers.deadletters.park_orders import PARKED, Parked, ParkOrder, Place
+from consumers.deadletters.records import Control, Failure, read_control
+from consumers.delivery.crashes.crash_rules import CrashCount, Death, Mark, RecordPlace, after, is_given_up
+from consumers.delivery.crashes.running_messages import HANDLER, INBOX, RunningMessages
+from consumers.delivery.state.delivery import Delivery, Refused
+from consumers.delivery.state.partition import Partition
+
+if TYPE_CHECKING:
+    from consumers.delivery.crashes.process_files import ProcessFiles
+
+__all__ = ["Judge", "CrashGuard", "told"]
+
+Judge: TypeAlias = Callable[[Record, Partition, int], Delivery | None]
+
+LARGE_BYTES: Final = 16_384
+"""Smaller values are not noted: judging one takes less time than noting it, and ends no process."""
+
+_SLOW_S: Final = 2.0
+"""Judging a record for so many seconds has kept heartbeats from being sent."""
+_MOST_SLOW: Final = 64
+_FORGIVING_S: Final = 0.5
+_SAMPLE_BYTES: Final = 4_096
+_LATELY_MS: Final = 300_000
+"""A member that died longer ago has lost its session already."""
+
+_log = get_logger("deaths")
+
+
+class CrashLoop(ContractError):  # noqa: N818 - the name stands in dead letters
+    """The message is not run or judged any more."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "", "crash_loop")
+
+
+class _Slow(NamedTuple):
+    mark: Mark
+    partition: Partition
+
+
+class CrashGuard:
+    """The crash notes of one worker. Without a *roll*, and before `open`, it notes nothing."""
+
+    def __init__(self, roll: ProcessFiles | None, clock: Clock) -> None:
+        self._roll = roll
+        self._clock = clock
+        self._slots: RunningMessages | None = None
+        self.tolls: Mapping[RecordPlace, CrashCount] = {}
+        """Crash counts of messages; empty as long as no process dies."""
+        self.orders: Mapping[Place, ParkOrder] = {}
+        """What operators have set aside."""
+        self._forgiven: dict[RecordPlace, CrashCount] = {}
+        self._slow: deque[_Slow] = deque(maxlen=_MOST_SLOW)
+        self._said = Interval(clock)
+
+    def open(self, count: int, member: str) -> None:
+        """Note from now on what runs in this process, a *member* of its group, *count* at most at once."""
+        if self._roll is not None:
+            try:
+                self._slots = self._roll.join(count, member)
+            except OSError as error:
+                self._failed(error)
+
+    def end_in_order(self) -> None:
+        """Note that the process was told to end: a crash from now on counts against no message.
+
+        May be called by a signal handler.
+        """
+        if self._slots is not None:
+            self._slots.end_in_order()
+
+    def close(self) -> None:
+        """Note that the process ends in order."""
+        self._forgive()
+        if self._roll is not None:
+            self._roll.leave()
+        self._slots = None
+
+    def begin(self, delivery: Delivery, kept: bool) -> int:
+        """Note that the handler of *delivery* begins; return the argument for `end`.
+
+        *kept*: the message has a row in an inbox, which counts its deaths.
+        """
+        slots, message = self._slots, delivery.message
+        if slots is None or message is None:
+            return 0
+        return slots.begin(delivery.control, message.message_id, INBOX if kept else HANDLER)
+
+    def end(self, at: int, delivery: Delivery) -> None:
+        """Note that the handler of *delivery* has ended, in order or by an error: its crash count is forgiven."""
+        if at and self._slots is not None:
+            self._slots.end(at)
+            if self.tolls:
+                self._ended(_key_of(delivery.control))
+
+    def judging(self, judge: Judge) -> Judge:
+        """Wrap *judge* so that the large record being judged is noted."""
+        if self._roll is None:
+            return judge
+
+        def judged(record: Record, partition: Partition, now_ms: int) -> Delivery | None:
+            value = record.value
+            if value is None or len(value) < LARGE_BYTES:
+                return judge(record, partition, now_ms)
+            return self._judge(judge, record, value, partition, now_ms)
+
+        return judged
+
+    def ordered(self, orders: Mapping[Place, ParkOrder]) -> None:
+        """Replace the operators' *orders*."""
+        self.orders = orders
+        _log.info("park.orders", orders=len(orders))
+
+    def end_of(self, delivery: Delivery) -> Failure | None:
+        """Return why *delivery* must not run any more; None where it may."""
+        control = delivery.control
+        order = self._order_for(control)
+        if order is not None:
+            error = Parked(order.why)
+            return Failure(reason=error.reason, error=PARKED, text=error.text)
+        toll = self._toll_of(delivery)
+        if toll is None or not is_given_up(toll, control.redrive_count):
+            return None
+        return Failure(
+            reason="crash_loop",
+            error=CrashLoop.__name__,
+            text=f"{toll.deaths} workers died while they ran it alone",
+        )
+
+    def is_suspect(self, delivery: Delivery) -> bool:
+        """Return whether *delivery* has to run alone."""
+        toll = self._toll_of(delivery)
+        return toll is not None and toll.suspect
+
+    def look(self) -> None:
+        """Count the processes that have died: partitions have arrived."""
+        if self._roll is None:
+            return
+        try:
+            deaths = self._roll.count(self._clock.now_ms())
+            self.tolls = self._roll.tolls()
+        except OSError as error:
+            self._failed(error)
+            return
+        for death in deaths:
+            if death.running:
+                _log.warning("deaths.counted", pid=death.pid, running=told(death))
+
+    def gone_members(self) -> set[str]:
+        """Return the members of the group whose processes died lately; the group may not know yet."""
+        self.look()
+        try:
+            deaths = self._roll.deaths(self._clock.now_ms() - _LATELY_MS) if self._roll is not None else []
+        except OSError:
+            return set()
+        return {death.member for death in deaths if death.member}
+
+    def gone(self, partition: Partition) -> None:
+        """Count the records of *partition*, now lost, whose judging took so long that it may have cost the session."""
+        slow = [each.mark for each in self._slow if each.partition is partition]
+        slow = [mark for mark in slow if partition.committed is None or mark.offset >= partition.committed]
+        if not slow or self._roll is None:
+            return
+        now_ms = self._clock.now_ms()
+
+        def strike(tolls: dict[RecordPlace, CrashCount]) -> Mapping[RecordPlace, CrashCount]:
+            for mark in slow:
+                tolls = after(tolls, Death(0, now_ms, (mark,)))
+            return tolls
+
+        try:
+            self.tolls = self._roll.change(strike, now_ms)
+        except OSError as error:
+            self._failed(error)
+        _log.warning("deaths.session_lost_in_judging", records=[mark.key.place for mark in slow])
+
+    def _judge(self, judge: Judge, record: Record, value: bytes, partition: Partition, now_ms: int) -> Delivery | None:
+        slots = self._slots
+        if slots is None:
+            return judge(record, partition, now_ms)
+        # The message id is not known yet. In a recreated topic another record has this place.
+        mark = Mark(
+            record.topic, record.partition, record.offset, f"crc32:{zlib.crc32(value[:_SAMPLE_BYTES]):08x}", 0, "judged"
+        )
+        control = read_control(record) if partition.own else Control(record.topic, record.partition, record.offset)
+        order = self._order_for(control)
+        if order is not None:
+            return _refused(record, partition, control, Parked(order.why))
+        toll = self.tolls.get(mark.key) if self.tolls else None
+        if toll is not None and toll.name == mark.name and is_given_up(toll, 0):
+            return _refused(
+                record,
+                partition,
+                control,
+                CrashLoop(f"{toll.deaths} workers died or lost their session while they judged it"),
+            )
+        slots.judge(mark)
+        started_s = self._clock.monotonic_s()
+        try:
+            return judge(record, partition, now_ms)
+        finally:
+            slots.judged()
+            if self._clock.monotonic_s() - started_s > _SLOW_S:
+                self._slow.append(_Slow(mark, partition))
+            elif toll is not None:
+                self._ended(mark.key)
+
+    def _order_for(self, control: Control) -> ParkOrder | None:
+        order = (
+            self.orders.get((control.origin_topic, control.origin_partition, control.origin_offset))
+            if self.orders
+            else None
+        )
+        return order if order is not None and control.redrive_count <= order.redrives else None
+
+    def _toll_of(self, delivery: Delivery) -> CrashCount | None:
+        toll = self.tolls.get(_key_of(delivery.control))
+        message = delivery.message
+        return toll if toll is not None and message is not None and toll.name == message.message_id else None
+
+    def _ended(self, key: RecordPlace) -> None:
+        toll = self.tolls.get(key)
+        if toll is not None:
+            if not self._forgiven:
+                self._clock.call_later(_FORGIVING_S, self._forgive)
+            self._forgiven[key] = toll
+            self.tolls = {other: held for other, held in self.tolls.items() if other != key}
+
+    def _forgive(self) -> None:
+        """Write down what was forgiven, many at once."""
+        forgiven, self._forgiven = self._forgiven, {}
+        if not forgiven or self._roll is None:
+            return
+        try:
+            # A count that has changed since is new, and stays.
+            self.tolls = self._roll.change(
+                lambda tolls: {key: toll for key, toll in tolls.items() if forgiven.get(key) != toll},
+                self._clock.now_ms(),
+            )
+        except OSError as error:
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        if self._said.is_due("failed", 60.0):
+            _log.error(
+                "deaths.not_counted",
+                error=str(error),
+                detail="a message without an idempotency key that ends its process is repeated until this works; see "
+                "worker.state_dir",
+            )
+
+
+def told(death: Death) -> list[str]:
+    """Describe what was running, for a log line: id and place; a record being judged has no id yet."""
+    return [f"{mark.name} at {mark.key.place}{_HOW[mark.kind]}" for mark in death.running[:_MOST_TOLD]]
+
+
+_MOST_TOLD: Final = 16
+_HOW: Final = {"handler": "", "inbox": "", "judged": " (being judged)"}
+
+
+def _key_of(control: Control) -> RecordPlace:
+    return RecordPlace(control.origin_topic, control.origin_partition, control.origin_offset)
+
+
+def _refused(record: Record, partition: Partition, control: Control, error: ContractError) -> Delivery:
+    """Return the delivery of a record that is not judged any more."""
+    place = record.partition, record.offset, record.topic
+    size = len(record.value or b"") + len(record.key or b"")
+    return Refused(record=record, partition=partition, control=control, key=place, size=size, error=error)

@@ -1,0 +1,138 @@
+"""The crash rule: which message a process death counts against. Pure.
+
+Owns what a death counts for each running message, when a message is a suspect, and when it is given up. It is the
+inbox's rule (`consumers.delivery.inbox.claim_rules`) for messages without a row there. Those with a row count as
+company, and are not counted here.
+
+A death counts against the message that ran alone. A message that ran among others at two deaths is a suspect. A record
+that was being judged counts as alone, even beside others: judging is short and lets nothing else begin, so a death
+in it is no chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from consumers.delivery.inbox.claim_rules import DEATHS_TO_SUSPICION, MOST_DEATHS
+
+__all__ = ["Death", "RecordPlace", "Mark", "CrashCount", "after", "is_given_up", "kept"]
+
+_KEPT_MS = 30 * 86_400_000
+_MOST_KEPT = 10_000
+
+Kind: TypeAlias = Literal["handler", "inbox", "judged"]
+
+
+class RecordPlace(NamedTuple):
+    """What deaths are counted for: the place where a message was first read.
+
+    While it is *judged*, the place of its record.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    judged: bool = False
+
+    @property
+    def place(self) -> str:
+        """TOPIC/PARTITION/OFFSET."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """One message that was running.
+
+    *name* is its id, or a checksum of a record that was being judged. *kind* "inbox": it has a row there.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    name: str
+    redrives: int
+    kind: Kind
+
+    @property
+    def key(self) -> RecordPlace:
+        """What its deaths are counted for."""
+        return RecordPlace(self.topic, self.partition, self.offset, self.kind == "judged")
+
+
+class Death(msgspec.Struct, frozen=True):
+    """A process that did not end in order, and what was *running* in it."""
+
+    pid: int
+    at_ms: int
+    running: tuple[Mark, ...]
+    member: str = ""
+    """Its name in the group."""
+
+
+class CrashCount(msgspec.Struct, frozen=True):
+    """The crash count of one message."""
+
+    topic: str
+    partition: int
+    offset: int
+    judged: bool
+    name: str
+    redrives: int
+    """How often an operator had redriven it when deaths were last forgiven."""
+    starts: int
+    """Runs that ended in the death of their process, since a run last ended in order."""
+    deaths: int
+    """Those of them in which it ran alone."""
+    at_ms: int
+    """When the last death was counted."""
+
+    @property
+    def key(self) -> RecordPlace:
+        """What it is counted for."""
+        return RecordPlace(self.topic, self.partition, self.offset, self.judged)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it has to run alone; a message that died alone before stays alone."""
+        return self.starts >= DEATHS_TO_SUSPICION or self.deaths > 0
+
+
+def after(tolls: Mapping[RecordPlace, CrashCount], death: Death) -> dict[RecordPlace, CrashCount]:
+    """Return the counts once *death* is counted."""
+    judged = any(mark.kind == "judged" for mark in death.running)
+    counted = dict(tolls)
+    for mark in death.running:
+        if mark.kind != "inbox":
+            alone = mark.kind == "judged" if judged else len(death.running) == 1
+            counted[mark.key] = _counted(_standing(tolls.get(mark.key), mark), alone, death.at_ms)
+    return counted
+
+
+def is_given_up(toll: CrashCount, redrives: int) -> bool:
+    """Return whether the message has had all its tries; a redrive since gives it new ones."""
+    return toll.deaths >= MOST_DEATHS and redrives <= toll.redrives
+
+
+def kept(tolls: Mapping[RecordPlace, CrashCount], now_ms: int) -> dict[RecordPlace, CrashCount]:
+    """Return the counts worth keeping: not too old, and not too many."""
+    young = [toll for toll in tolls.values() if toll.at_ms > now_ms - _KEPT_MS]
+    return {toll.key: toll for toll in sorted(young, key=_age)[-_MOST_KEPT:]}
+
+
+def _standing(toll: CrashCount | None, mark: Mark) -> CrashCount:
+    """Return the count before this death; a recreated topic has other messages in the same places."""
+    if toll is None or toll.name != mark.name:
+        return CrashCount(*mark.key, name=mark.name, redrives=mark.redrives, starts=0, deaths=0, at_ms=0)
+    # Deaths are forgiven once for each redrive; suspicion stays.
+    return msgspec.structs.replace(toll, deaths=0, redrives=mark.redrives) if mark.redrives > toll.redrives else toll
+
+
+def _counted(toll: CrashCount, alone: bool, at_ms: int) -> CrashCount:
+    return msgspec.structs.replace(toll, starts=toll.starts + 1, deaths=toll.deaths + alone, at_ms=at_ms)
+
+
+def _age(toll: CrashCount) -> tuple[int, RecordPlace]:
+    return toll.at_ms, toll.key

@@ -1,0 +1,54 @@
+"""ApprovedRun: a handler that runs only with an approval; without one its message is held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bus.failpoints import reach
+from consumers.delivery.handling.claims import ActiveClaim
+from consumers.delivery.handling.handler_run import HandlerRun
+from consumers.delivery.handling.results import STALE, RunResults
+from consumers.delivery.handling.runner import Approvals, RunPermit, begun_again, needed_claim
+from consumers.delivery.handling.slots import HandlerSlot
+from consumers.delivery.settling.outcome import Dead, Outcome, Withheld
+from consumers.delivery.state.delivery import Accepted, Delivery
+from consumers.delivery.state.lanes import Lane
+
+__all__ = ["ApprovedRun"]
+
+
+class ApprovedRun:
+    """Runs what needs an approval, once *approvals* has it."""
+
+    def __init__(self, approvals: Approvals[Any], handlers: HandlerRun, results: RunResults) -> None:
+        self._approvals = approvals
+        self._handlers = handlers
+        self._results = results
+
+    def takes(self, delivery: Accepted) -> bool:
+        """Take what its handler or the policy lets run only with an approval."""
+        return self._approvals.need_of(delivery) is not None
+
+    async def run(
+        self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot, claim: ActiveClaim | None
+    ) -> Outcome:
+        """Run *delivery* where it is approved; hold it where nobody has decided."""
+        claim, need = needed_claim(claim), self._approvals.need_of(delivery)
+        try:
+            verdict = await self._approvals.judge(
+                delivery, need, claim.key.idempotency_key, begun_again(claim, delivery)
+            )
+            if isinstance(verdict, Withheld):
+                await self._results.check(verdict.outputs)
+                if not await claim.client.release_with(claim):
+                    return STALE
+                reach("stepped")
+        except Exception as error:  # noqa: BLE001 - any error is a decision about the message
+            return await self._results.failed(claim, delivery, slot, error)
+        if isinstance(verdict, RunPermit):
+            return await self._handlers.run(lane, delivery, slot, claim, verdict)
+        if isinstance(verdict, Withheld):
+            return verdict
+        if isinstance(verdict, Dead):
+            return await self._results.end(claim, delivery, slot, verdict)
+        return await self._results.released(claim, verdict)

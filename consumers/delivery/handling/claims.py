@@ -1,0 +1,458 @@
+"""InboxClient: what a worker asks its inbox, repeated until the store answers.
+
+Owns the choice of keys, retries while the store is away, the later release of claims, and counting answers. While it
+retries, the partition is paused: no message runs without its claim. The decision is in
+`consumers.delivery.inbox.claim_rules`, what follows from it in `consumers.delivery.handling.executor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from bus.backoff import Backoff
+from bus.clock import Clock, Interval
+from bus.errors import InboxError
+from bus.failpoints import reach
+from bus.payloads.payload_types import PayloadType, raised_risk
+from bus.protocol.sealing import Message
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.transports.base import NewRecord
+from consumers.delivery.declaration import Subscription
+from consumers.delivery.inbox.base import (
+    AlreadyDead,
+    AlreadyDone,
+    Ask,
+    Claim,
+    Claimed,
+    Conflict,
+    End,
+    Inbox,
+    KeepsCrashing,
+    Key,
+    Transaction,
+    principal_of,
+)
+from consumers.delivery.settling.durable_append import GaveUpError
+from consumers.delivery.state.delivery import Accepted, Delivery
+from consumers.delivery.state.lanes import Lane
+from consumers.delivery.state.partition import Partition
+
+__all__ = ["ClaimRequest", "InboxClient", "ResultRequest", "ActiveClaim"]
+
+T = TypeVar("T")
+
+_ACTING: Final = frozenset({"request", "propose", "accept", "cancel"})
+"""Performatives of messages that make somebody act."""
+_REPEAT: Final = "repeat/"
+_LONG_S: Final = 5.0
+"""A transaction on SQLite that is open for longer is named: nobody else writes meanwhile."""
+
+_BACKOFF = Backoff(0.5, 30.0)
+_OVER = "the run that this transaction belongs to has ended"
+
+_log = get_logger("inbox")
+
+
+class InboxClient:
+    """Asks the inbox of one group on behalf of its worker."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        *,
+        namespace: str,
+        group: str,
+        keep_s: float,
+        clock: Clock,
+        metrics: Metrics,
+        pause: Callable[[Partition, bool], None],
+        high_risk: Collection[str] = (),
+        has_keys: bool = False,
+        remembers_all: bool = False,
+    ) -> None:
+        self._remembers_all = remembers_all
+        self._high_risk = high_risk
+        self._has_keys = has_keys
+        self._inbox = inbox
+        self._namespace = namespace
+        self._group = group
+        self._keep_ms = round(keep_s * 1000)
+        self._clock = clock
+        self._pause = pause
+        self._tallies = {kind: metrics.inbox_knew(group, name) for kind, name in _NAMES.items()}
+        self._abandoned = metrics.inbox_knew(group, "abandoned")
+        self._unreleased: list[tuple[Key, int]] = []
+        """Claims whose release failed."""
+        self._unconfirmed: list[Ask] = []
+        """Claims that were requested and abandoned before the store answered."""
+        self._said = Interval(clock)
+
+    def key_of(self, message: Message, subscription: Subscription) -> Key | None:
+        """Return the inbox key of *message*, handled by *subscription*; None where the inbox keeps nothing about it."""
+        if subscription.dedup == "off":
+            return None
+        by_id = subscription.dedup == "always"
+        chosen = None if by_id else message.routing.idempotency_key
+        if chosen is None and (by_id or self._is_remembered(subscription.kind)):
+            chosen = message.message_id
+        if chosen is None:
+            return None
+        principal = principal_of(message, has_keys=self._has_keys)
+        return Key(self._namespace, principal, message.message_type, self._group, chosen)
+
+    def _is_remembered(self, kind: PayloadType) -> bool:
+        """Tell whether a message of *kind* without a key must not run twice because its record was appended again.
+
+        That holds for high risk, and where senders are proven for whatever asks somebody to act (security S10): its
+        signature would make a replay look as good as the first.
+        """
+        is_high = raised_risk(kind, self._high_risk) == "high"
+        return self._remembers_all or is_high or (self._has_keys and not _ACTING.isdisjoint(kind.terms.words))
+
+    def asked(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
+        """Build the claim request for *delivery*, the head of *lane*, under *key*."""
+        message = delivery.message
+        content_hash, until_ms = _content_hash(message), delivery.expires_ms + self._keep_ms
+        return ClaimRequest(
+            key, content_hash, until_ms, delivery.control.redrive_count, message_id=message.message_id, lane=lane
+        )
+
+    def claim_soon(self, asks: Sequence[ClaimRequest], told: Callable[[Sequence[ClaimRequest]], object]) -> None:
+        """Ask for claims once, without waiting; *told* receives *asks* on the loop, with answers or errors."""
+        self._inbox.claim_soon(asks, told)
+
+    async def claim(
+        self, key: Key, delivery: Delivery, *, alone: bool = False, after: InboxError | None = None
+    ) -> Claim:
+        """Claim *delivery*, asking until the store answers; *alone*: no other handler runs in this process.
+
+        *after* is the error of a request that has failed already.
+
+        Raises GaveUpError when its partition has gone meanwhile, InboxError where the store's error is permanent.
+        """
+        message, keep_until_ms = delivery.message, delivery.expires_ms + self._keep_ms
+        assert message is not None  # noqa: S101 - its key was made of it
+        content_hash, reopen = _content_hash(message), delivery.control.redrive_count
+
+        async def ask() -> Claim:
+            return await self._inbox.claim(
+                key,
+                content_hash,
+                keep_until_ms=keep_until_ms,
+                reopen=reopen,
+                alone=alone,
+                message_id=message.message_id,
+            )
+
+        try:
+            return self.count_answer(await self._answer(delivery.partition, ask, after))
+        except GaveUpError:
+            self._unconfirmed.append(Ask(key, content_hash, keep_until_ms, reopen, message_id=message.message_id))
+            raise
+
+    async def ended_before(self, key: Key, delivery: Delivery) -> AlreadyDone | AlreadyDead | None:
+        """Look up whether this message, by id and content, has ended under *key*. Raises GaveUpError."""
+        message = delivery.message
+        assert message is not None  # noqa: S101 - its key was made of it
+        content_hash = _content_hash(message)
+        found = await self._answer(delivery.partition, lambda: self._inbox.find_done(key, content_hash), None)
+        return found if found is not None and found.message_id == message.message_id else None
+
+    def count_answer(self, claim: Claim) -> Claim:
+        """Count the answer *claim* in the metrics, and return it."""
+        if (tally := self._tallies.get(type(claim))) is not None:
+            tally.count += 1
+        if isinstance(claim, Claimed):
+            reach("claimed")
+        return claim
+
+    def finish_soon(self, ends: Sequence[ResultRequest], told: Callable[[Sequence[ResultRequest]], object]) -> None:
+        """Store results without outputs, without waiting; *told* receives *ends* on the loop.
+
+        The answer False means that another worker has claimed the message since.
+        """
+        self._inbox.finish_soon(ends, told)
+
+    async def finish(
+        self, claim: ActiveClaim, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None
+    ) -> bool:
+        """Store the result of *claim*, and commit its transaction where it has one.
+
+        False: another worker has claimed the message since, or the result is stored already; claim again. Raises
+        GaveUpError. Raises InboxError where the connection is lost with the transaction: its writes are lost too.
+        """
+        partition = delivery.partition
+        if claim.transaction is not None:
+            try:
+                return await self._inbox.finish(claim.key, claim.token, outputs, claim.transaction)
+            except InboxError:
+                if not await self._is_done(claim, delivery):
+                    raise
+                return False
+        return await self._answer(partition, lambda: self._inbox.finish(claim.key, claim.token, outputs), after)
+
+    def holds_writer(self, claim: ActiveClaim) -> bool:
+        """Tell whether the run of *claim* has a transaction open that keeps everybody else from writing."""
+        return claim.transaction is not None and self._inbox.dialect == "sqlite"
+
+    def repeat_key(self, key: Key, message: Message) -> Key:
+        """Return the key of the row in which the end of *message*, a repeat under another message's *key*, is kept."""
+        return msgspec.structs.replace(key, idempotency_key=f"{_REPEAT}{message.message_id}")
+
+    def steps_of(self, claim: ActiveClaim) -> StepsOfClaim:
+        """Return where a run remembers, under *claim*."""
+        return StepsOfClaim(self._inbox, claim)
+
+    async def forget_steps(self, claim: ActiveClaim) -> None:
+        """Delete what runs of the message have remembered. Raises InboxError."""
+        await self._inbox.forget(claim.key)
+
+    async def release_with(self, claim: ActiveClaim) -> bool:
+        """Free *claim* in its transaction, and commit both; False: another worker has claimed it since."""
+        assert claim.transaction is not None  # noqa: S101 - what was written is in it
+        return await self._inbox.release_with(claim.key, claim.token, claim.transaction)
+
+    async def made_durable(self) -> bool:
+        """Return whether all stored results survive a crash of the machine; otherwise no offset may be committed."""
+        try:
+            await self._inbox.sync()
+        except InboxError as error:
+            _log.error("inbox.not_durable", error=str(error), detail="no offset is committed until it is")
+            return False
+        return True
+
+    async def look(self) -> str:
+        """Ask the store for nothing; return why it did not answer, else ""."""
+        try:
+            await self._inbox.read("SELECT 1")
+        except Exception as error:  # noqa: BLE001 - whatever it was, it did not answer; who needs it meets the error itself
+            return str(error) or type(error).__name__
+        return ""
+
+    async def undo(self, claim: ActiveClaim) -> None:
+        """Roll the transaction of *claim* back, and keep the claim: the run has failed, and its end is to be stored."""
+        if claim.transaction is not None:
+            with contextlib.suppress(InboxError):
+                await claim.transaction.rollback()
+            claim.transaction = None
+
+    async def release(self, claim: ActiveClaim) -> None:
+        """Release *claim* and roll its transaction back."""
+        await self._release(claim)
+        self._abandoned.count += 1
+
+    async def void(self, claim: ActiveClaim) -> None:
+        """Delete the row of *claim*, as if the message had never come."""
+        try:
+            await self._inbox.void(claim.key, claim.token)
+        except InboxError as error:
+            self._unreleased.append((claim.key, claim.token))
+            _log.warning("inbox.release_failed", error=str(error))
+
+    async def release_leftovers(self) -> None:
+        """Release the claims whose release failed while the store was away.
+
+        As long as this owner lives, no other owner can claim those messages.
+        """
+        with contextlib.suppress(InboxError):
+            while self._unreleased or self._unconfirmed:
+                if self._unreleased:
+                    await self._again(self._unreleased, lambda claim: self._inbox.release(*claim))
+                else:
+                    await self._again(self._unconfirmed, self._clear_up)
+
+    async def _release(self, claim: ActiveClaim) -> None:
+        try:
+            if claim.transaction is not None:
+                await claim.transaction.rollback()
+            await self._inbox.release(claim.key, claim.token)
+        except InboxError as error:
+            self._unreleased.append((claim.key, claim.token))
+            _log.warning("inbox.release_failed", error=str(error))
+
+    async def _is_done(self, claim: ActiveClaim, delivery: Delivery) -> bool:
+        """Return whether the result of *claim* is stored although its commit seemed to fail.
+
+        Then only the answer was lost, and the run must not count as failed.
+        """
+        assert claim.transaction is not None  # noqa: S101 - it was to be committed
+        await claim.transaction.rollback()
+        # Until it is released this process counts as running the message, and gets no other claim on it.
+        if not isinstance(await self.claim(claim.key, delivery), AlreadyDone | AlreadyDead):
+            return False
+        await self._release(claim)
+        return True
+
+    async def _clear_up(self, ask: Ask) -> None:
+        # Another owner's claim or result stays as it is. A claim that is free or this owner's is granted: its token can
+        # be released.
+        claim = await self._inbox.claim(
+            ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen, message_id=ask.message_id
+        )
+        if isinstance(claim, Claimed):
+            self._unreleased.append((ask.key, claim.token))
+
+    async def _again(self, debts: list[T], settle: Callable[[T], Awaitable[None]]) -> None:
+        debt = debts.pop()
+        try:
+            await settle(debt)
+        except InboxError:
+            debts.append(debt)
+            raise
+
+    async def begin(self, claim: ActiveClaim, partition: Partition) -> Transaction:
+        """The transaction of the handler that has *claim*, the same one for all of its tasks, however long its store
+        takes to open one: a handler that failed for that would have its work to do again, and a good message would die
+        of it.
+
+        Raises InboxError once the handler has ended, GaveUpError when *partition* has gone meanwhile.
+        """
+        if claim.turn is None:
+            claim.turn = asyncio.Lock()
+        async with claim.turn:
+            begun = (
+                None
+                if claim.over
+                else claim.transaction or await self._answer(partition, lambda: self._begun(claim), None)
+            )
+            if begun is None:
+                raise InboxError(_OVER)
+            if self._inbox.dialect == "sqlite":
+                self._clock.call_later(_LONG_S, lambda: self._name_long(claim, begun))
+            return begun
+
+    def _name_long(self, claim: ActiveClaim, begun: Transaction) -> None:
+        if claim.transaction is begun and not claim.over:
+            _log.warning(
+                "inbox.long_transaction",
+                type=claim.key.message_type,
+                key=claim.key.idempotency_key,
+                open_s=_LONG_S,
+                detail="its handler keeps the one writer of the SQLite inbox: every other claim and lease waits. Open "
+                "the transaction last, and do nothing slow in it",
+            )
+
+    async def purge(self) -> None:
+        """Delete the keys that have expired."""
+        try:
+            count = await self._inbox.purge()
+        except InboxError as error:
+            _log.warning("inbox.purge_failed", error=str(error))
+            return
+        if count:
+            _log.info("inbox.purged", rows=count)
+
+    async def _begun(self, claim: ActiveClaim) -> Transaction | None:
+        """Begin a transaction for *claim*; None once its handler has ended."""
+        return None if claim.over else await _given(claim, await self._inbox.begin())
+
+    async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[T]], after: InboxError | None) -> T:
+        if after is None:
+            try:
+                return await ask()
+            except InboxError as error:
+                after = error
+        return await self._retry(partition, ask, after)
+
+    async def _retry(self, partition: Partition, ask: Callable[[], Awaitable[T]], error: InboxError) -> T:
+        """Repeat *ask* after *error* until the store answers. Raises a permanent error, or GaveUpError."""
+        if not error.retriable:
+            raise error
+        pauses_s = _BACKOFF.delays_s()
+        self._pause(partition, True)
+        try:
+            while True:
+                pause_s = next(pauses_s)
+                # All messages at hand wait here for the same reason: log one line.
+                if self._said.is_due("unreachable", pause_s):
+                    _log.error("inbox.unreachable", error=str(error), again_in_s=pause_s)
+                await self._clock.sleep(pause_s)
+                if partition.closed:
+                    raise GaveUpError
+                try:
+                    return await ask()
+                except InboxError as again:
+                    if not again.retriable:
+                        raise
+                    error = again
+        finally:
+            self._pause(partition, False)
+
+
+async def _given(claim: ActiveClaim, begun: Transaction) -> Transaction | None:
+    """Give *begun* to *claim*; roll it back where the handler has ended meanwhile.
+
+    Nothing else would end that transaction, and others wait for its locks.
+    """
+    if claim.over:
+        await begun.rollback()
+        return None
+    claim.transaction = begun
+    return begun
+
+
+_NAMES: dict[type[Claim], str] = {
+    Claimed: "new",
+    AlreadyDone: "duplicate",
+    AlreadyDead: "duplicate",
+    Conflict: "conflict",
+    KeepsCrashing: "crash_loop",
+}
+
+
+class ActiveClaim(msgspec.Struct):
+    """The claim of a run, with the *client* that ends it; *identity* is the store's own name of the key."""
+
+    client: InboxClient
+    key: Key
+    token: int
+    identity: Any = None
+    transaction: Transaction | None = None
+    turn: asyncio.Lock | None = None
+    """Lets one coroutine of the handler begin the transaction while the others wait."""
+    over: bool = False
+    """The handler has ended: its leftover tasks get no transaction."""
+
+
+class StepsOfClaim:
+    """A StepStore of the run that holds a claim."""
+
+    __slots__ = ("_claim", "_inbox")
+
+    def __init__(self, inbox: Inbox, claim: ActiveClaim) -> None:
+        self._inbox = inbox
+        self._claim = claim
+
+    async def read(self) -> Mapping[str, bytes]:
+        """Return what earlier runs have kept. Raises InboxError."""
+        return await self._inbox.remembered(self._claim.key)
+
+    async def write(self, name: str, data: bytes) -> bool:
+        """Keep *data*; False: another worker has the claim. Raises InboxError."""
+        return await self._inbox.remember(self._claim.key, self._claim.token, name, data)
+
+
+class ClaimRequest(Ask, kw_only=True, eq=False, gc=False):
+    """A claim request for the head of *lane*, while no slot waits."""
+
+    lane: Lane[Delivery]
+
+
+class ResultRequest(End, kw_only=True, eq=False, gc=False):
+    """A request to store the result of *delivery*, the head of *lane*, while no slot waits."""
+
+    lane: Lane[Delivery]
+    delivery: Accepted
+    claim: ActiveClaim
+
+
+def _content_hash(message: Message) -> str:
+    """Return the hash by which *message* is the same content as another: of two versions that of the older."""
+    other = message.metadata.other_version
+    return message.verification.content_hash if other is None or other.content_hash is None else other.content_hash

@@ -1,0 +1,303 @@
+"""RememberedSteps: what a run has paid for, kept beside the inbox's row so that no later run pays for it again.
+
+Owns the form of what is kept, its limit, that a call is made once however often it is asked for at once, and the level
+that comes back with a result: what a store gives back is as trusted as it was when it was written. Nothing that was
+paid for is lost because it cannot be kept: it is given to its run, and a mark stays. Which calls are the same is in
+`consumers.delivery.inbox.step_identity`, what can be kept in `bus.payloads.kept_values`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextvars import ContextVar
+from types import CodeType
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from bus.errors import ContractError, text_of
+from bus.payloads.kept_values import KeptType, is_plain, kept_type, plain_from, plain_of
+from bus.protocol import canonical
+from bus.telemetry.logs import get_logger
+from bus.trust.effective_labels import EffectiveLabels
+from consumers.delivery.inbox.step_identity import code_of, step_id
+from producers.sealing.run_labels import RunLabels
+
+__all__ = ["MOST_BYTES", "RememberedSteps", "StepStore"]
+
+MOST_BYTES: Final = 262_144
+_CHECKPOINT: Final = "~checkpoint"
+_NOTHING: Final = object()
+
+_log = get_logger("steps")
+_WITHIN: Final[ContextVar[tuple[tuple[object, str], ...]]] = ContextVar("steps", default=())
+"""The steps whose functions the present task is in."""
+
+
+class StepStore(Protocol):
+    """Where one run remembers, under its claim."""
+
+    async def read(self) -> Mapping[str, bytes]:
+        """Return what earlier runs of the message have kept."""
+
+    async def write(self, name: str, data: bytes) -> bool:
+        """Keep *data*; False: another worker has the message by now."""
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept under a name: the result as JSON, and the labels of the run then."""
+
+    version: str
+    """Of the app, by which a checkpoint counts; empty for a step."""
+    result: bytes
+    level: str
+    classification: str
+    unkept: str = ""
+    """Why there is no result: the call was paid for, and what it returned was given to its run alone."""
+
+
+class RememberedSteps:
+    """The steps of one run; *version* is the app's, by which checkpoints count."""
+
+    def __init__(self, store: StepStore, run: RunLabels, *, version: str) -> None:
+        self._store = store
+        self._run = run
+        self._version = version
+        self._known: dict[str, _Kept] | None = None
+        self._reading = asyncio.Lock()
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._codes: dict[str, CodeType | None] = {}
+        self._given: dict[str, Any] = {}
+        """Results of this run that could not be kept: who asks again in it is given the same."""
+        self._writing: set[asyncio.Future[bool]] = set()
+        self.used = False
+        """Whether anything was kept, and is to be forgotten with the result."""
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        named: Mapping[str, Any],
+        *,
+        key: object,
+        kind: Any,
+    ) -> Any:
+        """Return what *function* returned in this run or an earlier one of the message with the same arguments."""
+        identity = self._identify(name, function, arguments, named, key=key)
+        return await self._once(identity, functools.partial(function, *arguments, **named), kept_type(kind))
+
+    async def steps(
+        self,
+        name: str,
+        functions: Iterable[Callable[..., Any]],
+        *,
+        keys: Iterable[object] | None,
+        limit: int,
+        kind: Any,
+    ) -> list[Any]:
+        """Return the results of *functions*, at most *limit* of them at work at once; each is a step of its own.
+
+        All are called, also when one fails. One error is raised as it is, several as a group.
+        """
+        if limit < 1:
+            raise ContractError(f"{limit} is not more than 0", "limit")
+        functions = [*functions]
+        given = [None] * len(functions) if keys is None else [*keys]
+        if len(given) != len(functions):
+            raise ContractError(f"{len(given)} keys for {len(functions)} functions: give one for each", "keys")
+        identities = [
+            self._identify(name, function, key=key, give="keys=[...], one for each function,")
+            for function, key in zip(functions, given, strict=True)
+        ]
+        kept = kept_type(kind)
+        room = asyncio.Semaphore(limit)
+
+        async def one(identity: str, function: Callable[..., Any]) -> Any:
+            async with room:
+                return await self._once(identity, function, kept)
+
+        calls: dict[str, Callable[..., Any]] = {}
+        for identity, function in zip(identities, functions, strict=True):
+            calls.setdefault(identity, function)
+        tasks = {identity: asyncio.create_task(one(identity, function)) for identity, function in calls.items()}
+        # Where the run itself is cut, this cancels them all, and waits for that.
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        _raise_errors(name, tasks.values())
+        return [tasks[identity].result() for identity in identities]
+
+    async def checkpoint(self, value: Any) -> None:
+        """Keep *value* for later runs of the message by the same version of the app.
+
+        What is too large, or holds what JSON does not have, leaves the checkpoint before it in its place: the run goes
+        on. Raises ContractError for what is of a class that has no form in JSON.
+        """
+        try:
+            data = canonical.encode([plain_of(value)])
+        except ContractError as error:
+            if isinstance(error.__cause__, TypeError):
+                raise ContractError(f"a checkpoint {error.text}", "value") from error
+            _log.warning("steps.not_kept", step="checkpoint", detail=text_of(error))
+            return
+        if len(data) > MOST_BYTES:
+            _log.warning("steps.not_kept", step="checkpoint", detail=_too_large(data))
+            return
+        await self._keep(_CHECKPOINT, data, version=self._version)
+
+    async def resumed(self, kind: Any) -> Any:
+        """Return the last checkpoint of an earlier run; None without one, or where another version has made it."""
+        kept = kept_type(kind)
+        known = (await self._all()).get(_CHECKPOINT)
+        if known is None or known.version != self._version:
+            return None
+        found = self._read("checkpoint", known, kept)
+        return None if found is _NOTHING else found
+
+    def _identify(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...] = (),
+        named: Mapping[str, Any] | None = None,
+        *,
+        key: object,
+        give: str = "key=...",
+    ) -> str:
+        """Return the id of the step. Raises ContractError where it could be taken for another one."""
+        identity = step_id(name, function, arguments, named, key=key, give=give)
+        if key is None:
+            code = code_of(function)
+            if self._codes.setdefault(identity, code) != code:
+                raise ContractError(
+                    f"the step {name!r} is called with two functions of one name: say by {give} which calls are the "
+                    "same",
+                    "key",
+                )
+        return identity
+
+    async def _once(self, identity: str, call: Callable[..., Any], kept: KeptType) -> Any:
+        """Return the step's result, kept or given before; else call for it. Who comes meanwhile waits for that.
+
+        Where the call fails or is cancelled, the next who waits makes its own.
+        """
+        within = _WITHIN.get()
+        if (self, identity) in within:
+            raise ContractError(f"the step {identity!r} asks for itself, and would wait for ever: give it a key", "key")
+        async with self._turns.setdefault(identity, asyncio.Lock()):
+            if identity in self._given:
+                return self._given[identity]
+            known = (await self._all()).get(identity)
+            if known is not None and (found := self._read(identity, known, kept)) is not _NOTHING:
+                return found
+            before = _WITHIN.set((*within, (self, identity)))
+            try:
+                result = await _called(call)
+            finally:
+                _WITHIN.reset(before)
+            return await self._keep_result(identity, result, kept)
+
+    def _read(self, identity: str, known: _Kept, kept: KeptType) -> Any:
+        """Return what is kept, and count it among what the run has read; _NOTHING where there is no result."""
+        if known.unkept:
+            _log.warning("steps.called_again", step=identity, detail=known.unkept)
+            return _NOTHING
+        try:
+            found = kept.read(plain_from(known.result)[0])
+        except Exception as error:  # noqa: BLE001 - written by other code, or damaged
+            _log.warning("steps.unreadable", step=identity, detail=text_of(error))
+            return _NOTHING
+        self._run.read_at(EffectiveLabels(level=known.level, classification=known.classification))
+        return found
+
+    async def _keep_result(self, identity: str, result: Any, kept: KeptType) -> Any:
+        """Keep *result*; return it as a later run would get it, or as it is where it cannot be kept."""
+        try:
+            data = canonical.encode([kept.plain(result)])
+        except ContractError as error:
+            return await self._give(identity, result, text_of(error))
+        if len(data) > MOST_BYTES:
+            return await self._give(identity, result, _too_large(data))
+        try:
+            # The first run gets what a later one would.
+            again = kept.read(plain_from(data)[0])
+        except ContractError as error:
+            if is_plain(result):
+                # What should have become of it is a mistake of the function, as if it had raised.
+                name = identity.rpartition("/")[0]
+                raise ValueError(f"what the step {name!r} returned is not of its type: {error}") from error
+            return await self._give(identity, result, f"cannot be read back: {error}")
+        await self._keep(identity, data)
+        return again
+
+    async def _give(self, identity: str, result: Any, why: str) -> Any:
+        """Return *result*, which is paid for and cannot be kept, and leave a mark in its place."""
+        _log.warning("steps.not_kept", step=identity, detail=f"{why}; a later run of the message calls it again")
+        self._given[identity] = result
+        await self._keep(identity, b"", unkept=why)
+        return result
+
+    async def _all(self) -> dict[str, _Kept]:
+        async with self._reading:
+            if self._known is None:
+                kept = await self._store.read()
+                self._known = {name: known for name, data in kept.items() if (known := _unpacked(name, data))}
+                self.used = self.used or bool(kept)
+            return self._known
+
+    async def _keep(self, name: str, data: bytes, *, version: str = "", unkept: str = "") -> None:
+        labels = self._run.current
+        kept = _Kept(version, data, labels.level, labels.classification, unkept)
+        self.used = True
+        if not await self._write(name, msgspec.msgpack.encode(kept)):
+            # Its result will not count either; the worker that has the message now makes the step itself.
+            _log.warning("steps.not_kept", step=name, detail="another worker has taken the message over")
+        (await self._all())[name] = kept
+
+    async def _write(self, name: str, data: bytes) -> bool:
+        """Write *data*, also where the run is cut meanwhile: it is paid for."""
+        writing = asyncio.ensure_future(self._store.write(name, data))
+        self._writing.add(writing)
+        writing.add_done_callback(self._written)
+        return await asyncio.shield(writing)
+
+    def _written(self, writing: asyncio.Future[bool]) -> None:
+        self._writing.discard(writing)
+        if not writing.cancelled():
+            # Who was cut does not ask for it.
+            writing.exception()
+
+
+def _raise_errors(name: str, tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Raise what *tasks*, which have ended, have raised."""
+    errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise BaseExceptionGroup(f"{len(errors)} of {len(tasks)} steps {name!r} have failed", errors)
+
+
+def _unpacked(name: str, data: bytes) -> _Kept | None:
+    """Return what is kept in *data*; None, which counts as nothing, where it cannot be read."""
+    try:
+        return msgspec.msgpack.decode(data, type=_Kept)
+    except (ValueError, RecursionError) as error:
+        _log.warning("steps.unreadable", step=name, detail=text_of(error))
+        return None
+
+
+async def _called(function: Callable[..., Any]) -> Any:
+    """Call *function*; an ordinary one in a thread, for it may take long."""
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None)):  # noqa: B004
+        return await function()
+    result = await asyncio.to_thread(function)
+    return await result if isinstance(result, Awaitable) else result
+
+
+def _too_large(data: bytes) -> str:
+    return f"takes {len(data)} bytes, at most {MOST_BYTES} are kept: store it elsewhere, and return where it lies"

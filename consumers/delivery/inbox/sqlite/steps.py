@@ -1,0 +1,51 @@
+"""Steps in SQLite: what runs of a message remember beside its row. The table is made when it is first written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from consumers.delivery.inbox.sqlite.group_commit import JobBatch
+
+__all__ = ["forget", "purge", "remember", "remembered"]
+
+_TABLE = """CREATE TABLE IF NOT EXISTS sealbus_steps (
+    key TEXT NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (key, name)) WITHOUT ROWID"""
+_EXISTS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'sealbus_steps'"
+
+
+def remembered(key: str, batch: JobBatch) -> Mapping[str, bytes]:
+    """Return what is kept under *key*, by name."""
+    if not _exists(batch):
+        return {}
+    rows = batch.table.connection.execute("SELECT name, data FROM sealbus_steps WHERE key = ?", (key,))
+    return {name: bytes(data) for name, data in rows}
+
+
+def remember(key: str, owner: int, token: int, name: str, data: bytes, batch: JobBatch) -> bool:  # noqa: PLR0917
+    """Keep *data*, where *owner* holds the claim with *token*; return whether it does."""
+    row = batch.rows.get(key)
+    if row is None or (row.state, row.owner, row.token) != ("claimed", owner, token):
+        return False
+    batch.table.connection.execute(_TABLE)
+    batch.table.connection.execute(
+        "INSERT INTO sealbus_steps (key, name, data) VALUES (?, ?, ?) "
+        "ON CONFLICT (key, name) DO UPDATE SET data = excluded.data",
+        (key, name, data),
+    )
+    return True
+
+
+def forget(key: str, batch: JobBatch) -> None:
+    """Delete what is kept under *key*."""
+    if _exists(batch):
+        batch.table.connection.execute("DELETE FROM sealbus_steps WHERE key = ?", (key,))
+
+
+def purge(batch: JobBatch) -> None:
+    """Delete what is kept for rows that are gone."""
+    if _exists(batch):
+        batch.table.connection.execute("DELETE FROM sealbus_steps WHERE key NOT IN (SELECT key FROM sealbus_inbox)")
+
+
+def _exists(batch: JobBatch) -> bool:
+    return batch.table.connection.execute(_EXISTS).fetchone() is not None

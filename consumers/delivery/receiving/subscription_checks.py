@@ -1,0 +1,68 @@
+"""What a handler asks of its messages besides their type: required fields and semantic checks.
+
+Owns both checks, and refusing wrong declarations of them. They belong to the gate `schema` and are run after it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bus.errors import ConfigurationError, ContractError
+from bus.nearest import nearest
+from bus.payloads.known_fields import knows_field
+from bus.payloads.payload_types import PayloadType
+from bus.payloads.rules import value_at
+from bus.protocol.sealing import Message
+from bus.redaction import cut, redacted
+from consumers.delivery.declaration import SemanticCheck, Subscription
+
+__all__ = ["check_message", "checks_of", "requirements_of"]
+
+_MOST_SAID = 240
+
+
+def check_message(subscription: Subscription, payload: Any, message: Message) -> None:
+    """Raise ContractError where *payload* lacks what the handler requires, or does not pass one of its checks.
+
+    Reasons: `schema_violation`, `semantic_violation`.
+    """
+    for pointer in subscription.requires:
+        if value_at(payload, pointer) is None:
+            raise ContractError("its handler here requires it", f"/data{pointer}", "schema_violation")
+    for check in subscription.checks:
+        try:
+            said = check(payload, message)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            text = f"the check {_name(check)} failed: {type(error).__name__}"
+            raise ContractError(text, "/data", "semantic_violation") from error
+        if said is not None:
+            text = said if isinstance(said, str) else f"the check {_name(check)} returned no text"
+            raise ContractError(cut(redacted(text), _MOST_SAID), "/data", "semantic_violation")
+
+
+def checks_of(given: object) -> tuple[SemanticCheck, ...]:
+    """Return *given* as a tuple; raise ConfigurationError for what is no list of functions."""
+    if not isinstance(given, list | tuple) or not all(map(callable, given)):
+        raise ConfigurationError("checks is a list of functions (payload, message) -> str | None: write checks=[check]")
+    return tuple(given)
+
+
+def requirements_of(kind: PayloadType, given: Sequence[str]) -> tuple[str, ...]:
+    """Return *given* as pointers into data; raise ConfigurationError for a field that *kind* does not have."""
+    if isinstance(given, str):
+        raise ConfigurationError(f"requires is a list of fields: write requires=[{given!r}]")
+    found = []
+    for name in given:
+        pointer = name if str(name).startswith("/") else f"/{name}"
+        if not knows_field(kind.described, f"/data{pointer}"):
+            fields = [field.encode_name for field in kind.fields]
+            raise ConfigurationError(f"requires names {name!r}, which {kind.name} does not have{nearest(name, fields)}")
+        found.append(pointer)
+    return tuple(found)
+
+
+def _name(check: SemanticCheck) -> str:
+    return getattr(check, "__name__", type(check).__name__)

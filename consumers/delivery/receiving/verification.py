@@ -1,0 +1,399 @@
+"""RecordVerifier: from a fetched record to a delivery that carries its verdict.
+
+Owns running the gates in order, the short way for a record like an accepted one, holding a tier's records until they
+are due, and skipping. Pure but for the clock it is given. What follows from the verdict is in
+`consumers.delivery.receiving.receiver` and `consumers.delivery.handling.executor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from bus import gates
+from bus.clock import Clock
+from bus.errors import ContractError
+from bus.payloads.dual_write import which_version
+from bus.payloads.payload_types import PayloadType, Registry, Risk, raised_risk
+from bus.protocol.fast_parse import UNREAD, FastParsed, KnownLayouts, without_signature
+from bus.protocol.reasons import gate_of
+from bus.protocol.sealing import Message
+from bus.protocol.timestamps import parse_ms
+from bus.topics.names import read_topic
+from bus.transports.base import HEADER_BYTES, Record, size_of
+from bus.trust.admission import GLANCE, is_stricter
+from bus.trust.effective_labels import says_nothing
+from bus.trust.policy.policy import NO_POLICY
+from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
+from consumers.delivery.declaration import Subscription
+from consumers.delivery.group_plan import GroupView
+from consumers.delivery.receiving.deprecation_watch import DeprecationWatch
+from consumers.delivery.receiving.redrive_orders import granted_until_ms
+from consumers.delivery.receiving.subscription_checks import check_message
+from consumers.delivery.resilience.retry import Tier, choose_tier
+from consumers.delivery.resilience.retry_clock import RetryClock
+from consumers.delivery.state.delivery import Accepted, Delivery, Refused
+from consumers.delivery.state.partition import Partition
+
+__all__ = ["RecordVerifier", "place_of"]
+
+NUDGE: Final = "wait.due"
+MAILBOX: Final = "_mail"
+
+
+class _Passed(msgspec.Struct, frozen=True):
+    """What holds for all messages of one layout: their type, subscription and label.
+
+    Sender, recipient, type and route are the same in all of them.
+    """
+
+    kind: PayloadType
+    subscription: Subscription
+    label: str
+    is_free: bool
+    """Whether the gate `policy` has nothing to ask of any of them."""
+
+
+class RecordVerifier:
+    """Judges records for one group."""
+
+    def __init__(
+        self,
+        view: GroupView,
+        clock: Clock,
+        retry_clock: RetryClock,
+        tiers: Sequence[Tier],
+        deprecations: DeprecationWatch | None = None,
+    ) -> None:
+        self._tiers = tiers
+        self._deprecations = deprecations
+        self._view = view
+        self._clock = clock
+        self._retry_clock = retry_clock
+        handled = (*view.subscriptions.values(), *view.mail.values())
+        self._asks_little = view.admission.is_open and not any(is_stricter(one.instructions_from) for one in handled)
+        """Whether what says nothing about its level may instruct every handler."""
+        self._layouts: KnownLayouts[_Passed] = KnownLayouts()
+        # Apart: an unsigned message must not pass by what a signed one was let in for.
+        self._signed_layouts: KnownLayouts[_Passed] | None = None if view.verifier is None else KnownLayouts()
+        self._glanced = gates.Case(record=gates.NOWHERE, how=GLANCE)
+        self._checks = gates.Checks(
+            max_message_bytes=view.max_message_bytes,
+            own_headers=CONTROL_HEADERS,
+            prove=view.registry.prove,
+            is_addressed=lambda message: gates.is_addressed(message, view.agent_id, view.roles),
+            namespace=view.namespace,
+            risk_of=self._risk_of,
+            verifier=view.verifier,
+            kind_of=lambda message: gates.known_type(message, view.registry),
+            max_hops=view.max_hops,
+            max_ttl_ms=view.max_ttl_ms,
+            admit=self._admit,
+            policy=None if view.policy is NO_POLICY else view.policy,
+            group=view.group,
+        )
+
+    def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
+        """Return the delivery of *record*, accepted or refused; None when it is addressed to another agent."""
+        delivery = self._judge_alike(record, partition, now_ms) if self._layouts.are_of_use else None
+        delivery = delivery or self._judge_fully(record, partition, now_ms)
+        if self._deprecations is not None and isinstance(delivery, Accepted) and delivery.subscription.kind.deprecated:
+            self._deprecations.look(delivery.subscription.kind, delivery.message)
+        return delivery
+
+    def _risk_of(self, message: Message) -> Risk:
+        kind = self._view.registry.get(message.message_type)
+        return raised_risk(kind, self._view.high_risk)
+
+    def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> object:
+        if self._asks_little and says_nothing(message):
+            return None
+        if message.message_type == NUDGE and how == "mailbox":
+            # It says only that a row of this group's own store is to be looked at.
+            return None
+        known = self._view.mail if how == "mailbox" else self._view.subscriptions
+        subscription = known.get(message.message_type)
+        threshold = None if subscription is None else subscription.instructions_from
+        may_hold = bool(self._view.mail) and subscription is not None and not subscription.takes_steps
+        return self._view.admission.admit(
+            message, kind, payload, how=how, instructions_from=threshold, may_hold=may_hold
+        )
+
+    def _cast(self, value: bytes) -> tuple[FastParsed[_Passed] | None, str | None]:
+        """Cast *value* in a known layout, without its signature, which is returned beside it and not proven yet."""
+        signed = None if self._signed_layouts is None else without_signature(value)
+        if signed is None or self._signed_layouts is None:
+            return self._layouts.cast(value), None
+        return self._signed_layouts.cast(signed[0]), signed[1]
+
+    def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
+        """Return the delivery of a record with a known layout; None where every gate has to be asked."""
+        value, key = record.value, record.key
+        if value is None or partition.own or len(value) > self._view.max_message_bytes:
+            return None
+        cast, signature = self._cast(value)
+        if cast is None:
+            return None
+        message, passed = cast.message, cast.known
+        kind = passed.kind
+        if signature is not None:
+            # It was parsed without, and is not proven yet.
+            verification = msgspec.structs.replace(message.verification, signature=signature)
+            message = msgspec.structs.replace(message, value=value, verification=verification)
+        # One for all: a new one for each record would cost as much as its gates.
+        case = self._glanced
+        case.record, case.message, case.cast, case.kind, case.is_free = record, message, cast, kind, passed.is_free
+        case.key, case.expected_type, case.needs = key, partition.expected_type, None
+        case.now_ms, case.append_ms = now_ms, record.timestamp_ms
+        try:
+            if not gates.passes_cast(case, self._checks) or case.needs is not None:
+                return None
+        except KeyboardInterrupt:
+            raise
+        # A policy and a type's own code, in `open`, may raise any error: the full walk names the gate.
+        except BaseException:  # noqa: BLE001
+            return None
+        payload, header_size = case.payload, case.header_size
+        subscription, priority = passed.subscription, message.routing.priority
+        return Accepted(
+            record=record,
+            partition=partition,
+            key=(kind.name, key) if subscription.order != "none" else (record.partition, record.offset, record.topic),
+            size=len(value)
+            + len(key or b"")
+            + header_size
+            + HEADER_BYTES * len(record.headers)
+            + _decoded_bytes(kind, value),
+            priority=5 if priority is None else priority,
+            control=Control(record.topic, record.partition, record.offset),
+            message=message,
+            subscription=subscription,
+            payload=payload,
+            label=passed.label,
+            sealed_ms=cast.sealed_ms,
+            expires_ms=cast.expires_ms,
+        )
+
+    def _judge_fully(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
+        """Walk every gate for *record*."""
+        view, is_own = self._view, partition.own
+        control = read_control(record) if is_own else Control(record.topic, record.partition, record.offset)
+        mail = _comes_by_mail(control)
+        # In a tier, too: what answers a process is judged as such wherever it waits.
+        way = "mailbox" if mail else _way(partition)
+        case = gates.Case(
+            record=record,
+            is_own=is_own,
+            # A mailbox carries any type.
+            expected_type=msgspec.UNSET if mail else partition.expected_type or _origin_type(control),
+            key=record.key,
+            how=way,
+        )
+        verdict = gates.judge(case, self._checks, stage="before_inbox")
+        if self._is_left_to_other_version(case.message, verdict):
+            return None
+        if isinstance(verdict, gates.Failed):
+            return _refused(case, partition, control, verdict.error, registry=view.registry)
+        if isinstance(verdict, gates.NotAddressed):
+            return None
+        message, kind, payload = verdict.message, verdict.kind, verdict.payload
+        subscription = (view.mail if mail else view.subscriptions).get(message.message_type)
+        if subscription is None or kind is None or payload is None:
+            text = f"{message.message_type} {'is no answer to anything asked here' if mail else 'has no handler here'}"
+            reason = "invalid_transition" if mail else "unknown_type"
+            error = ContractError(text, "/metadata/message_type", reason)
+            return _refused(case, partition, control, error, registry=view.registry)
+        try:
+            check_message(subscription, payload, message)
+        except ContractError as error:
+            return _refused(case, partition, control, error.with_traceback(None), registry=view.registry)
+        if control.extend_until_ms:
+            until_ms = granted_until_ms(record, control, message, kind, view)
+            control = msgspec.structs.replace(control, extend_until_ms=until_ms)
+        priority = message.routing.priority
+        accepted = Accepted(
+            record=record,
+            partition=partition,
+            control=control,
+            # All that comes by mail in one conversation lies in one lane.
+            key=place_of(record)
+            if subscription.order == "none"
+            else (MAILBOX if mail else message.message_type, record.key),
+            size=size_of(record) + _decoded_bytes(kind, message.value),
+            priority=5 if priority is None else priority,
+            message=message,
+            subscription=subscription,
+            payload=payload,
+            label=view.registry.label(message.message_type),
+            sealed_ms=parse_ms(message.metadata.timestamp) or 0,
+            expires_ms=max(parse_ms(message.routing.expires_at) or 0, control.extend_until_ms),
+        )
+        # These gates come last: a message that the inbox knows as done is settled as done, although they refuse it.
+        case.now_ms, case.extend_until_ms = now_ms, control.extend_until_ms
+        case.append_ms = self._append_ms(accepted)
+        verdict = gates.judge(case, self._checks, stage="after_inbox")
+        if isinstance(verdict, gates.Failed):
+            return _refused(case, partition, control, verdict.error, registry=view.registry, otherwise=accepted)
+        accepted.needs = case.needs
+        self._schedule(accepted, now_ms)
+        self._remember(accepted, kind)
+        return accepted
+
+    def _is_left_to_other_version(self, message: Message | None, verdict: gates.Verdict) -> bool:
+        """Whether *message* is one of two versions of it, and this group takes the other one."""
+        if (
+            message is None
+            or (other := message.metadata.other_version) is None
+            or isinstance(verdict, gates.NotAddressed)
+        ):
+            return False
+        if isinstance(verdict, gates.Failed) and verdict.error.reason != "unsupported_version":
+            return False
+        kind, subscription = (
+            self._view.registry.get(message.message_type),
+            self._view.subscriptions.get(message.message_type),
+        )
+        remembers = self._view.has_inbox and subscription is not None and subscription.dedup != "off"
+        return kind is not None and (
+            which_version(
+                reads_this=isinstance(verdict, gates.Passed),
+                reads_other=kind.reads(other.schema_version),
+                is_newer=other.content_hash is not None,
+                has_inbox=remembers,
+            )
+            == "skip"
+        )
+
+    def read_again(self, delivery: Accepted) -> None:
+        """Read the payload of *delivery*, which passed every gate, again: a run may have changed it."""
+        delivery.message = msgspec.structs.replace(delivery.message, payload=None)
+        try:
+            delivery.payload = delivery.subscription.kind.open(delivery.message)
+        except ContractError as error:
+            error.__cause__ = error.__context__ = None
+            delivery.unreadable = error.with_traceback(None)
+
+    def label(self, partition: Partition) -> str:
+        """Return the metric label for records of *partition*."""
+        return self._view.registry.label(partition.expected_type or "")
+
+    def check_lifetime(self, delivery: Accepted, now_ms: int) -> None:
+        """Run the lifetime gate once more. Raises ContractError."""
+        case = gates.Case(
+            record=delivery.record,
+            message=delivery.message,
+            now_ms=now_ms,
+            append_ms=self._append_ms(delivery),
+            extend_until_ms=delivery.control.extend_until_ms,
+        )
+        verdict = gates.judge(case, self._checks, first="lifetime", until="policy")
+        if isinstance(verdict, gates.Failed):
+            raise verdict.error
+
+    def remaining_s(self, delivery: Delivery) -> float:
+        """Return the rest of the lifetime of *delivery* in seconds."""
+        return (delivery.expires_ms - self._clock.now_ms()) / 1000
+
+    def _append_ms(self, delivery: Accepted) -> int:
+        # A worker appended a record of a retry or redrive topic: its clock says nothing about the sender's, which was
+        # judged the first time.
+        return delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms
+
+    def _schedule(self, delivery: Accepted, now_ms: int) -> None:
+        control, tier = delivery.control, delivery.partition.tier
+        if tier is None:
+            self._delay(delivery, now_ms)
+            return
+        if not control.not_before_ms:
+            return
+        due_ms = self._retry_clock.due_ms(control.not_before_ms, delivery.record.timestamp_ms, tier.delay_s)
+        if due_ms > now_ms:
+            # It has to wait longer than the largest tier: one more hop, no attempt used.
+            delivery.requeue = tier
+            delivery.control = msgspec.structs.replace(control, not_before_ms=due_ms)
+
+    def _delay(self, delivery: Accepted, now_ms: int) -> None:
+        """Send a message that its sender has delayed to a tier of the group."""
+        not_before = delivery.message.routing.not_before
+        if not_before is None or (not_before_ms := parse_ms(not_before) or 0) <= now_ms:
+            return
+        due_ms = self._retry_clock.due_ms(not_before_ms, delivery.record.timestamp_ms, 0.0)
+        if due_ms > now_ms:
+            delivery.requeue = choose_tier(self._tiers, (due_ms - now_ms) / 1000)
+            delivery.control = msgspec.structs.replace(delivery.control, not_before_ms=due_ms)
+
+    def _remember(self, delivery: Accepted, kind: PayloadType | None) -> None:
+        """Have the next message with the layout of *delivery* verified the short way."""
+        message = delivery.message
+        subscription = delivery.subscription
+        if message.routing.not_before is not None or message.metadata.other_version is not None:
+            return
+        if subscription.checks or subscription.requires or subscription.is_mailbox:
+            return
+        if delivery.partition.own or kind is None or message.metadata.schema_version != kind.version:
+            return
+        is_free = self._asks_little and says_nothing(message)
+        known = _Passed(kind, delivery.subscription, delivery.label, is_free)
+        if message.verification.signature is None:
+            self._layouts.learn(message, kind, known)
+        elif self._signed_layouts is not None:
+            verification = msgspec.structs.replace(message.verification, signature=None)
+            self._signed_layouts.learn(msgspec.structs.replace(message, verification=verification), UNREAD, known)
+
+
+def _way(partition: Partition) -> str:
+    """Return on which way records of *partition* come."""
+    return "topic" if not partition.own else "redrive" if partition.tier is None else "retry"
+
+
+def _refused(
+    case: gates.Case,
+    partition: Partition,
+    control: Control,
+    error: ContractError,
+    *,
+    registry: Registry,
+    otherwise: Accepted | None = None,
+) -> Refused:
+    """Return the delivery of a record that a gate refused with *error*."""
+    record = case.record
+    delivery = Refused(
+        record=record,
+        partition=partition,
+        control=control,
+        key=place_of(record),
+        size=size_of(record),
+        # Another worker of the group may know the type.
+        requeue=partition.tier if error.reason == "unknown_type" else None,
+        error=error,
+        otherwise=otherwise,
+    )
+    # A message whose content differs from what was sealed belongs to no sender.
+    if (message := case.message) is not None and gate_of(error.reason) != "integrity":
+        delivery.message = message
+        delivery.label = registry.label(message.message_type)
+        delivery.sealed_ms = parse_ms(message.metadata.timestamp) or 0
+        delivery.expires_ms = max(parse_ms(message.routing.expires_at) or 0, control.extend_until_ms)
+    return delivery
+
+
+def _comes_by_mail(control: Control) -> bool:
+    name = read_topic(control.origin_topic)
+    return name is not None and name.kind == "mail"
+
+
+def place_of(record: Record) -> tuple[int, int, str]:
+    """Return the key of a lane of its own: a record without order waits for no other."""
+    return record.partition, record.offset, record.topic
+
+
+def _decoded_bytes(kind: PayloadType, value: bytes) -> int:
+    """Return the bytes that the decoded payload takes besides *value*, where that is worth counting."""
+    return kind.weight.of(value) if len(value) > kind.small_bytes else 0
+
+
+def _origin_type(control: Control) -> str | None:
+    name = read_topic(control.origin_topic)
+    return name.message_type if name is not None and name.kind == "message" else None

@@ -1,0 +1,253 @@
+"""Outputs: the answers of a handler, and the report of a death, as sealed records.
+
+Owns whom an answer is for and where it goes. Pure but for the publisher's clock and ids.
+`consumers.delivery.settling.durable_append` makes them durable; the requester verifies them
+(`producers.requests.reply_reader`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from bus.errors import ContractError, Reject, text_of
+from bus.payloads.payload_types import Registry, payload_type, untyped
+from bus.protocol import sealing
+from bus.protocol.envelope import Agent
+from bus.protocol.identifiers import uuid7
+from bus.protocol.proof_chain import BACKWARDS_TOLERANCE_MS
+from bus.protocol.reasons import gate_of
+from bus.protocol.sealing import Message
+from bus.protocol.timestamps import parse_ms
+from bus.redaction import cut
+from bus.topics.names import read_topic
+from bus.transports.base import NewRecord
+from bus.vocabulary.error import ErrorReported
+from bus.vocabulary.error_codes import lookup
+from consumers.deadletters.records import Failure, end_id
+from consumers.delivery.handler_errors import AnswerMissingError, breach_of
+from consumers.delivery.settling.return_contracts import check_answers
+from producers.publisher import Publisher
+from producers.sealing.options import Draft
+from producers.sealing.run_labels import RunLabels
+from producers.sealing.sealed_record import SealedRecord
+
+__all__ = ["Output", "answer_draft", "made_out_to", "report_of", "seal_outputs", "wants_report"]
+
+_UNPROVEN: Final = frozenset({"size", "parse", "integrity", "audience", "authenticity"})
+_OF_PEOPLE: Final = frozenset({"approval_rejected", "approval_timeout"})
+_MOST_SAID: Final = 240
+"""Characters of a Reject's text in a report; a RequestFailed shows about as many."""
+
+
+class Output(msgspec.Struct, frozen=True):
+    """An output that a handler queued; *data* is its payload at that moment."""
+
+    draft: Draft
+    data: bytes
+
+
+def seal_outputs(
+    publisher: Publisher,
+    message: Message,
+    queued: Sequence[Output],
+    returned: Any,
+    registry: Registry | None = None,
+    *,
+    run: RunLabels | None = None,
+) -> Sequence[SealedRecord]:
+    """Seal what a handler *queued*, then what it *returned* as answers to *message*.
+
+    With the types that are known here as *registry*, answers are judged by the message's return contract. *run* is what
+    the run has taken in. Raises ContractError, PublishRejected.
+    """
+    answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
+    others = [publisher.sealer.seal(_as_queued(output), cause=message, data=output.data, run=run) for output in queued]
+    reply_to = message.routing.reply_to
+    requester = _requester(message) if reply_to is not None else None
+    sealed = [
+        publisher.sealer.seal(_drafted(answer, requester), cause=message, answers=True, topic=reply_to, run=run)
+        for answer in answers
+    ]
+    if registry is not None:
+        check_answers(message, registry, sealed, others)
+    return others + sealed
+
+
+def _as_queued(output: Output) -> Draft:
+    """Return the draft of *output* with the payload as it was, where more than its bytes is read from it."""
+    kind = payload_type(output.draft.payload)
+    if not kind.is_judged_each:
+        return output.draft
+    return msgspec.structs.replace(output.draft, payload=kind.decode(output.data))
+
+
+def answer_draft(message: Message, answer: Any) -> Draft:
+    """Return *answer*, a payload or its Draft, as a draft for the sender of *message*."""
+    return _drafted(answer, _requester(message) if message.routing.reply_to is not None else None)
+
+
+def _drafted(answer: Any, requester: Agent | None) -> Draft:
+    """Return *answer* as a draft; the answer to a request goes to its requester, whatever options it has."""
+    if not isinstance(answer, Draft):
+        return Draft(payload=answer, to=requester)
+    if requester is None:
+        return answer
+    for name in ("to", "reply_to", "correlation_id"):
+        if getattr(answer, name) is not None:
+            raise ContractError(
+                f"what answers a request goes to its requester: leave {name} out, or use context.send(...)", name
+            )
+    return msgspec.structs.replace(answer, to=requester)
+
+
+def made_out_to(
+    publisher: Publisher, message: Message, outputs: Sequence[NewRecord], *, expires_ms: int, first: str = ""
+) -> Sequence[NewRecord]:
+    """Readdress the stored *outputs* to *message* where they answer an earlier request of the same key.
+
+    *expires_ms* is when the lifetime of *message* ends, extensions included. A message that comes again is answered
+    with the same bytes, also by another worker of the same settings. *first* is the id of the message that was handled:
+    what a process answered to others then stays as it is. Raises ContractError, SigningError.
+    """
+    if message.routing.reply_to is None or first == message.message_id:
+        return outputs
+    return [_made_out_to(publisher, message, record, expires_ms, first) for record in outputs]
+
+
+def wants_report(message: Message | None, reason: str) -> bool:
+    """Return whether the requester of *message* is told of its death, or whoever watches its task.
+
+    Never about a report. Never for a failure of integrity, audience or authenticity: the named sender need not have
+    sent it. A forged record must not end a bystander's request.
+    """
+    if message is None or gate_of(reason) in _UNPROVEN or message.message_type == "error.reported":
+        return False
+    return message.routing.reply_to is not None or message.metadata.task_id is not None
+
+
+def report_of(
+    publisher: Publisher, message: Message, failure: Failure, agent_id: str, *, group: str, redrive_count: int = 0
+) -> SealedRecord:
+    """Seal the `error.reported` for the requester of *message*, or for whoever watches its task.
+
+    Without a requester it goes to the topic of the type, addressed to nobody. Its id is that of the end of *message* in
+    *group*: a repeat is known as one. Raises PublishRejected.
+    """
+    now_ms, origin, metadata = publisher.clock.now_ms(), publisher.sealer.origin, message.metadata
+    code = lookup(failure.reason)
+    report = ErrorReported(
+        error_code=failure.reason,
+        error_message=_said(failure) or f"{message.message_type} {message.message_id} was not handled",
+        source_agent=agent_id,
+        timestamp=datetime.fromtimestamp(now_ms / 1000, UTC),
+        source_task_id=metadata.task_id,
+        error_class=code.error_class,
+        retryable=code.is_retryable,
+    )
+    requester = _requester(message) if message.routing.reply_to is not None else None
+    ahead_s = max(0, (parse_ms(metadata.timestamp) or 0) - now_ms) / 1000
+    # The report lives as long as any message, also by a requester's clock that is ahead. It may go one hop further than
+    # its cause, which may have died of the hop limit.
+    ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
+    entropy = bytes.fromhex(end_id(message.seal, group, redrive_count, "report"))
+    identity = uuid7(parse_ms(metadata.timestamp) or 0, entropy[:10])
+    draft = Draft(payload=report, to=requester, max_hops=origin.max_hops, ttl_s=ttl_s, message_id=identity)
+    is_provable = message.verification.signature is not None or not publisher.sealer.proves
+    if is_provable and _bears_another(message, now_ms, origin.max_hops):
+        return publisher.sealer.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
+    draft = msgspec.structs.replace(draft, conversation_id=metadata.conversation_id, correlation_id=metadata.message_id)
+    return publisher.sealer.seal(draft, topic=message.routing.reply_to)
+
+
+def _said(failure: Failure) -> str:
+    """Return what the handler wrote to the requester: the text of its Reject, without secrets; else an empty text.
+
+    What the bus refuses of its outputs is told by reason and pointer.
+
+    The text of any other exception was written for the handler's own people, and may quote their data.
+    """
+    error = failure.exception
+    if error is not None and failure.reason == "rejected" and (breach := breach_of(error)) is not None:
+        # Its place and kind, and nothing of what the handler wanted to say.
+        said = breach.text if isinstance(breach, AnswerMissingError) else f"{breach.reason} at {breach.pointer or '/'}"
+        return cut(f"what its handler sends is refused: {said}", _MOST_SAID)
+    if failure.reason in _OF_PEOPLE:
+        # Who decided wrote it to the requester.
+        text = failure.text[: 4 * _MOST_SAID]
+        return cut(text if text.isprintable() else repr(text)[1:-1], _MOST_SAID)
+    if not isinstance(error, Reject):
+        return ""
+    text = text_of(error)[: 4 * _MOST_SAID]
+    return cut(text if text.isprintable() else repr(text)[1:-1], _MOST_SAID)
+
+
+def _bears_another(message: Message, now_ms: int, most_hops: int) -> bool:
+    """Return whether receivers accept a message with *message* as its cause; else the report has no cause.
+
+    A report without a cause ends no wait.
+    """
+    sealed_ms = parse_ms(message.metadata.timestamp) or 0
+    return sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < most_hops
+
+
+def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expires_ms: int, first: str) -> NewRecord:
+    name = read_topic(record.topic)
+    if name is None or name.kind not in ("reply", "mail"):
+        return record
+    stored = sealing.parse(record.value)
+    if stored.metadata.correlation_id == message.message_id or first not in ("", stored.metadata.correlation_id):
+        return record
+    # Nothing here is drawn or read from the clock: after a death between sending and committing, the message comes
+    # again, and its requester would get a second answer.
+    sealed_ms, ttl_s = _lifetime(publisher, message, stored, expires_ms)
+    entropy = hashlib.sha256(f"{stored.seal} {message.seal} {sealed_ms} {ttl_s}".encode()).digest()
+    kind = untyped(stored.message_type, stored.metadata.schema_version)
+    identity = uuid7(sealed_ms, entropy[:10])
+    before = stored.metadata
+    draft = Draft(
+        payload=kind.cls(),
+        to=_requester(message),
+        message_id=identity,
+        ttl_s=ttl_s,
+        security=before.security,
+        authority=before.authority,
+        # A reader that must not ignore a field must not ignore it the second time.
+        critical_fields=before.critical_fields,
+        performative=before.performative,
+        intent=before.intent,
+        priority=stored.routing.priority,
+    )
+    return publisher.sealer.seal_data(
+        draft,
+        kind,
+        stored.data,
+        cause=message,
+        answers=True,
+        topic=message.routing.reply_to,
+        now_ms=sealed_ms,
+    ).record
+
+
+def _lifetime(publisher: Publisher, message: Message, stored: Message, expires_ms: int) -> tuple[int, float]:
+    """Return the timestamp and the lifetime in seconds of the answer to the repeat *message*.
+
+    The timestamp is that of *message*, which passed the gates. An answer that is sealed at the last moment of *message*
+    lives as long after it as the *stored* answer did, so this one does too, up to the longest lifetime. Where an
+    operator has extended *message* beyond that, the timestamp is later.
+    """
+    most_ms = round(publisher.sealer.origin.max_ttl_s * 1000)
+    own_ms = (parse_ms(stored.routing.expires_at) or 0) - (parse_ms(stored.metadata.timestamp) or 0)
+    # A forged extension must not date the answer into the future.
+    sealed_ms = max(parse_ms(message.metadata.timestamp) or 0, min(expires_ms - most_ms, publisher.clock.now_ms()))
+    return sealed_ms, min(expires_ms - sealed_ms + own_ms, most_ms) / 1000
+
+
+def _requester(message: Message) -> Agent:
+    """Return the very instance that asked, where the message names it."""
+    sender = message.metadata.sender
+    return Agent(id=sender.id, session_id=sender.session_id)

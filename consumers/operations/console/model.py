@@ -1,0 +1,217 @@
+"""Model of the console: one survey of the namespace after another, and redrives that are at work.
+
+Every page shows the last survey, so that pages, exporter and doctor tell one story. A redrive goes on when its browser
+is closed, and ends in order with the console.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError, ConfigurationError, text_of
+from bus.protocol.signatures import Verifier
+from bus.settings.schema import Settings
+from bus.telemetry.logs import get_logger
+from bus.transports.base import Transport
+from bus.trust.opening import believed_keys
+from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.deadletters.letter_state import LetterState, load_states
+from consumers.deadletters.redrive import Redrive
+from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, Result
+from consumers.deadletters.selection import Selection
+from consumers.operations.audit.reading import read_audit
+from consumers.operations.audit.store import AuditStore
+from consumers.operations.survey.doctor import CheckResult
+from consumers.operations.survey.examination import examine_here, examine_log, log_fault, readable, worst_first
+from consumers.operations.survey.letter_watch import ListedLetter
+from consumers.operations.survey.survey import Survey, Surveyor, opened_surveyor
+
+__all__ = ["Console", "RedriveRun"]
+
+_EVERY_S: Final = 3.0
+_MOST_RUNS: Final = 50
+_log = get_logger("console")
+
+Phase: TypeAlias = Literal["counting", "planned", "sending", "waiting", "done", "failed"]
+
+
+class RedriveRun(msgspec.Struct, kw_only=True, eq=False):
+    """One redrive that somebody asked for in the console."""
+
+    number: int
+    who: str
+    why: str
+    selection: Selection
+    is_dry: bool
+    phase: Phase = "counting"
+    plan: RedriveCounts | None = None
+    result: Result | None = None
+    error: str = ""
+
+    @property
+    def meant(self) -> int:
+        """How many letters it is about to send back."""
+        return 0 if self.plan is None else self.plan.meant
+
+    @property
+    def sent(self) -> int:
+        """How many letters have been sent back."""
+        return 0 if self.result is None else self.result.sent + self.result.twins + self.result.parked
+
+
+class Console:
+    """What the pages show. `async with console.opened():` keeps it up to date."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: Settings,
+        clock: Clock,
+        *,
+        person: str = "",
+        person_settings: Settings | None = None,
+    ) -> None:
+        self.transport = transport
+        self.settings = settings
+        self.clock = clock
+        self.person = person
+        """As whom the console may decide about approvals; empty: it shows the command."""
+        self.person_settings = person_settings
+        self.survey: Survey | None = None
+        self.surveyor: Surveyor | None = None
+        self.checks: list[CheckResult] = []
+        self.version = 0
+        """Counts surveys and steps of redrives."""
+        self.looked = asyncio.Semaphore(2)
+        """Searches through the whole log, of which few may run at once."""
+        self.runs: dict[int, RedriveRun] = {}
+        self._stop = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[None]:
+        """Keep the survey up to date until the body ends; then end redrives in order."""
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            self.stop()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=10.0)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the console is about to end."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """End redrives and streams in order."""
+        self._stop.set()
+        self._tell()
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return when something has changed, or after *timeout_s*."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+
+    async def letters(self, wanted: Callable[[ListedLetter], bool]) -> list[ListedLetter]:
+        """Return the letters that are *wanted* now, the newest first; none before the first look. Raises BusError."""
+        if self.surveyor is None:
+            return []
+        await self.surveyor.letters.read_on()
+        return self.surveyor.letters.letters(wanted)
+
+    async def letter_states(self) -> Mapping[str, LetterState]:
+        """Return what became of letters, by place; reads on from the last time. Raises BusError."""
+        if self.surveyor is None:
+            return await load_states(self.transport, self.settings.bus.namespace)
+        await self.surveyor.letters.read_on()
+        return self.surveyor.letters.states
+
+    def verifier(self) -> Verifier | None:
+        """Return the keys that are believed. Raises ConfigurationError."""
+        return believed_keys(self.settings, self.clock)
+
+    def audit(self) -> AbstractAsyncContextManager[AuditStore | None]:
+        """Open the audit's store; None where there is none yet."""
+        return read_audit(self.settings)
+
+    def start_redrive(self, selection: Selection, *, who: str, why: str, is_dry: bool) -> RedriveRun:
+        """Begin to count what *selection* means, and unless *is_dry* to send it back."""
+        number = max(self.runs, default=0) + 1
+        run = self.runs[number] = RedriveRun(number=number, who=who, why=why, selection=selection, is_dry=is_dry)
+        for old in [each for each in self.runs if each <= number - _MOST_RUNS]:
+            del self.runs[old]
+        task = asyncio.create_task(self._redrive(run))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return run
+
+    async def _redrive(self, run: RedriveRun) -> None:
+        def passed(result: Result) -> None:
+            run.result = result
+            if result.sent >= run.meant > 0:
+                run.phase = "waiting"
+            self._tell()
+
+        try:
+            async with self._turn:
+                await prepare_journal(self.transport, self.settings, create=not run.is_dry)
+                journal = Journal(
+                    self.transport, self.settings, self.clock, verb="redrive", why=run.why, by=f"{run.who} (console)"
+                )
+                redrive = Redrive(
+                    self.transport, self.settings, self.clock, run.selection, RedriveOrders(), journal=journal
+                )
+                run.plan = await redrive.plan()
+                run.phase = "planned" if run.is_dry else "sending"
+                self._tell()
+                if not run.is_dry:
+                    run.result = await redrive.run(stop=self._stop, wait=True, on_progress=passed)
+                    run.phase = "done"
+        except (BusError, ConfigurationError) as error:
+            run.phase, run.error = "failed", str(error)
+        except Exception as error:  # noqa: BLE001 - the page says what has failed
+            run.phase, run.error = "failed", f"{type(error).__name__}: {text_of(error)}"
+            _log.exception("console.redrive_failed", run=run.number)
+        self._tell()
+
+    async def _watch(self) -> None:
+        found = await examine_here(self.settings, (), self.clock)
+        async with opened_surveyor(self.transport, readable(self.settings, found), self.clock) as surveyor:
+            self.surveyor = surveyor
+            while True:
+                begun_s = self.clock.monotonic_s()
+                try:
+                    self.checks = worst_first(await self._look(surveyor))
+                except Exception as error:  # noqa: BLE001 - one look that fails must not be the last
+                    _log.exception("console.blind")
+                    self.checks = [CheckResult(area="console", state="fault", text=text_of(error), cure="see its log")]
+                self._tell()
+                # A namespace that takes long to read is read less often.
+                await self.clock.sleep(max(_EVERY_S, 2 * (self.clock.monotonic_s() - begun_s)))
+
+    async def _look(self, surveyor: Surveyor) -> list[CheckResult]:
+        found = await examine_here(self.settings, (), self.clock)
+        try:
+            self.survey = await surveyor.take()
+            found += await examine_log(self.transport, self.settings, self.survey, (), self.clock)
+        except BusError as error:
+            found.append(log_fault(error))
+        return found
+
+    def _tell(self) -> None:
+        self.version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()

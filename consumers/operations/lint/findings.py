@@ -1,0 +1,159 @@
+"""The table of what lint looks for, and one finding of it. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from consumers.operations.lint.nested_requests import CURE as HELD_CURE
+from consumers.operations.lint.thresholds import CURE
+
+__all__ = ["CHECKS", "AntiPattern", "Level", "LintFinding", "finding"]
+
+Level: TypeAlias = Literal["error", "warning", "note"]
+
+
+class AntiPattern(msgspec.Struct, frozen=True, kw_only=True):
+    """One anti-pattern: what it is, why it hurts, and what to do instead."""
+
+    name: str
+    level: Level
+    why: str
+    cure: str
+
+
+class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One anti-pattern at one place."""
+
+    check: str
+    level: Level
+    place: str
+    """`TYPE/field`, `FILE:LINE`, or `TOPIC/PARTITION/OFFSET`."""
+    what: str
+    why: str
+    cure: str
+    file: str | None = None
+    line: int | None = None
+
+
+_ALL = (
+    AntiPattern(
+        name="free-form-status",
+        level="warning",
+        why="a program compares it, and `done`, `Done` and `finished` are three states to it",
+        cure="make it a Literal of the states there are, or a Word with its known values written down",
+    ),
+    AntiPattern(
+        name="error-without-code",
+        level="warning",
+        why="a program cannot decide on prose whether to retry, to ask somebody, or to stop",
+        cure="give errors a `code` for programs beside the `message` for people, as vocabulary.ErrorInfo has",
+    ),
+    AntiPattern(
+        name="raw-output",
+        level="warning",
+        why="whatever an API returns goes into the next agent's context: its size, its secrets and its instructions",
+        cure="pass on the few fields that matter, and the rest by a Ref; ToolResult.trimmed(...) trims and masks",
+    ),
+    AntiPattern(
+        name="generic-type",
+        level="warning",
+        why="no schema, no rule and no policy can tell what a message of it means",
+        cure="give each kind of message a type of its own, with the fields it needs",
+    ),
+    AntiPattern(
+        name="approval-without-reason",
+        level="error",
+        why="nobody can decide on an action without knowing what it is for",
+        cure="require a `reason` of at least one character",
+    ),
+    AntiPattern(
+        name="hash-never-checked",
+        level="warning",
+        why="data carry a hash or a signature that no gate reads: it protects nothing",
+        cure="leave it out: the envelope has content_hash and seal; refer to foreign content by a Ref with sha256",
+    ),
+    AntiPattern(
+        name="verification-off",
+        level="warning",
+        why="types of high risk are handled, and no keys are configured: who sent a message is not proven",
+        cure="set trust.keys and trust.key_file (`sealbus keys new`), or give the App a verifier and a signer",
+    ),
+    AntiPattern(
+        name="hard-coded-recipient",
+        level="warning",
+        why="the agent cannot be replaced, doubled or renamed without changing its senders",
+        cure='leave `to` out, or address a role: to=Agent(role="reviewer"); take ids from settings or from the message',
+    ),
+    AntiPattern(
+        name="too-many-fields",
+        level="warning",
+        why="nobody keeps forty flat fields apart, and most are empty in most messages",
+        cure="group what belongs together into parts, or split the type by what its messages are for",
+    ),
+    AntiPattern(
+        name="prose-as-protocol",
+        level="warning",
+        why="the receiver has to guess from a text what it is asked to do",
+        cure="say in fields what a program decides on, and leave the text to people",
+    ),
+    AntiPattern(
+        name="context-dumping",
+        level="warning",
+        why="whole histories cost tokens, leak what the receiver may not know, and bury what matters",
+        cure="pass references and the facts that are needed: `context` of at most 64 KiB, artifacts by Ref",
+    ),
+    AntiPattern(
+        name="no-rejection-path",
+        level="warning",
+        why="a handler that can only succeed does something wrong instead of saying no",
+        cure="raise Reject, or return a type that says no, such as vocabulary.TaskRejected",
+    ),
+    AntiPattern(
+        name="effect-without-key",
+        level="warning",
+        why="a repeat cannot be told from a second order, and the effect happens twice",
+        cure='@payload(..., needs=("idempotency_key",))',
+    ),
+    AntiPattern(
+        name="decision-without-rules",
+        level="note",
+        why="it decides something, and any combination of its fields is accepted",
+        cure="say what must hold between its fields: @payload(..., rules=(...))",
+    ),
+    AntiPattern(
+        name="raw-untrusted-text",
+        level="note",
+        why="a text from outside leaves its wrapper: in a prompt or a command it is taken for an order",
+        cure="show it to a model by .quoted(); keep .raw for storing and comparing, and look at each use",
+    ),
+    AntiPattern(
+        name="no-threshold",
+        level="note",
+        why="text that an agent has read can bring it about, and no trust level stops it",
+        cure=CURE,
+    ),
+    AntiPattern(
+        name="asks-itself",
+        level="warning",
+        why="runs that wait for answers of the same workers come to a stand under load",
+        cure=HELD_CURE,
+    ),
+    AntiPattern(
+        name="ref-without-hash",
+        level="note",
+        why="what the reference leads to can change after somebody relied on it",
+        cure="give the Ref its sha256",
+    ),
+)
+
+CHECKS: Final = {check.name: check for check in _ALL}
+
+
+def finding(name: str, place: str, what: str, *, file: str | None = None, line: int | None = None) -> LintFinding:
+    """Return a finding of check *name* at *place*."""
+    check = CHECKS[name]
+    return LintFinding(
+        check=name, level=check.level, place=place, what=what, why=check.why, cure=check.cure, file=file, line=line
+    )

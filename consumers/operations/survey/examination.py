@@ -1,0 +1,90 @@
+"""Examination: all checks of a set-up in one list, for the command line and the console."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError
+from bus.settings.schema import Settings
+from bus.topics.specs import creates_topics
+from bus.transports.base import TopicSpec, Transport
+from consumers.operations.survey import drift
+from consumers.operations.survey.doctor import (
+    CheckResult,
+    check_clock,
+    check_here,
+    check_inbox,
+    check_trust,
+    of_cards,
+    of_survey,
+)
+from consumers.operations.survey.survey import Survey
+
+__all__ = ["examine_here", "examine_log", "log_fault", "readable", "worst_first"]
+
+
+async def examine_here(
+    settings: Settings, agents: tuple[str, ...], clock: Clock, environment: Mapping[str, str] = os.environ
+) -> list[CheckResult]:
+    """Judge what can be judged without the log: this machine, keys and policy of *agents*, the inbox."""
+    return [
+        CheckResult(area="settings", state="ok", text="can be read, and fit together"),
+        *check_here(settings, environment),
+        *check_trust(settings, agents, clock),
+        await check_inbox(settings, clock),
+    ]
+
+
+async def examine_log(
+    transport: Transport,
+    settings: Settings,
+    survey: Survey,
+    wanted: Sequence[TopicSpec],
+    clock: Clock,
+    *,
+    target: str | None = None,
+) -> list[CheckResult]:
+    """Judge the log, the topics *wanted* by the app *target*, and what goes on. Raises BusError."""
+    makes = creates_topics(settings, transport.features)
+    plan = await transport.admin.plan(wanted)
+    findings = [*drift.of_changes(plan, target or "MODULE:APP"), *drift.of_settings(settings)]
+    fine = "are as the settings say" if wanted else "records are kept long enough"
+    topics = [
+        CheckResult(
+            area="topics",
+            # Its worker makes what is missing.
+            state="hint" if each.severity == "hint" or (makes and each.setting == "topic") else "fault",
+            text=f"{each.topic or each.setting}: {each.detail}",
+            cure=each.advice,
+        )
+        for each in findings
+    ] or [CheckResult(area="topics", state="ok", text=fine)]
+    topics += of_cards(survey.agents, await transport.admin.topics(), settings.bus.namespace)
+    answers = CheckResult(area="log", state="ok", text=f"{settings.bus.url} answers")
+    return [answers, *topics, await check_clock(transport, survey, settings, clock), *of_survey(survey)]
+
+
+def log_fault(error: BusError) -> CheckResult:
+    """Return the fault of a log that cannot be read."""
+    cure = "; ".join(getattr(error, "__notes__", ())) or "start the brokers, or correct bus.url"
+    return CheckResult(area="log", state="fault", text=str(error), cure=cure)
+
+
+def readable(settings: Settings, found: Sequence[CheckResult]) -> Settings:
+    """Return *settings*, without keys and policy where these are at fault: the log is looked at nevertheless."""
+    if not any(each.area == "keys" and each.state == "fault" for each in found):
+        return settings
+    return msgspec.structs.replace(
+        settings,
+        trust=msgspec.structs.replace(settings.trust, keys="", key_file=""),
+        policy=msgspec.structs.replace(settings.policy, file=""),
+    )
+
+
+def worst_first(found: Sequence[CheckResult]) -> list[CheckResult]:
+    """Return *found* with faults before hints before what is well."""
+    return sorted(found, key=lambda result: ("fault", "hint", "ok").index(result.state))

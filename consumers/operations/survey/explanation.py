@@ -1,0 +1,165 @@
+"""Explanation: what became of one message, in a paragraph. Pure.
+
+Owns the words for every reason of the contract: what would have passed, and the command that cures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from bus.protocol.reasons import REASON_TABLE
+from bus.protocol.timestamps import format_ms
+from bus.topics.names import read_topic
+from consumers.deadletters.causes import cause_of
+from consumers.deadletters.diagnosis import Diagnosis
+from consumers.deadletters.letter_state import MAX_REDRIVES, LetterState, State, state_of
+from consumers.deadletters.letter_state import told_of as told_of_letter
+from consumers.deadletters.letters import DeadLetter
+from consumers.operations.lineage.log_search import ORIGINALS, StoredCopy
+from consumers.operations.survey.group_verdicts import GroupVerdict, told_of
+
+__all__ = ["CURES", "Explanation", "explain"]
+
+_MOST_NAMED: Final = 5
+CURES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {each.name: (each.expected, each.cure) for reasons in REASON_TABLE.values() for each in reasons}
+)
+"""By reason, what would have passed, and what cures it."""
+_LED_TO: Final[Mapping[str, State]] = MappingProxyType(
+    {"redriven": "redriven", "twin": "redriven", "parked": "parked", "purged": "purged"}
+)
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a message."""
+
+    message_id: str
+    state: str
+    """sent, answered, retried, redriven, parked, purged or dead."""
+    text: str
+    passes: str = ""
+    """What would have passed."""
+    cure: str = ""
+    """Empty where nothing is left to be cured: its letter was sent back or purged."""
+    place: str = ""
+    """Of the letter that is meant; empty without one."""
+    groups: tuple[GroupVerdict, ...] = ()
+    """What each group has made of it."""
+
+
+def explain(
+    message_id: str,
+    copies: Sequence[StoredCopy],
+    letters: Sequence[tuple[DeadLetter, LetterState | None, Diagnosis]],
+    *,
+    groups: tuple[GroupVerdict, ...] | None = None,
+    until: str = "",
+) -> Explanation:
+    """Return what became of *message_id*.
+
+    *copies* are the records of it, and of what it has caused; *letters* those in which it died; *groups* what each
+    group has made of it, None where that is not known, as far as letters were looked at, up to *until*.
+    """
+    own = [copy for copy in copies if copy.message_id == message_id]
+    answers = [copy for copy in copies if copy.causation_id == message_id and copy.kind in ORIGINALS]
+    first = min(own, key=lambda copy: (copy.kind not in ORIGINALS, copy.record.timestamp_ms))
+    sentences = [_sent(first)]
+    retried = [copy for copy in own if copy.kind == "retry"]
+    if retried:
+        sentences.append(f"It was put off {len(retried)} times, last in {retried[-1].place}.")
+    if not letters:
+        state = "answered" if answers else "retried" if retried else "sent"
+        sentences += [_answered(copy) for copy in answers[:3]]
+        sentences += _of_groups(groups, until)
+        return Explanation(message_id=message_id, state=state, text=" ".join(sentences), groups=groups or ())
+    letter, known, finding = max(letters, key=lambda each: each[0].failed_ms)
+    sentences.append(_died(letter, finding))
+    state = state_of(letter, known)
+    sentences.append("The letter is open." if state == "open" else _left(letter, known, state))
+    if state == "redriven":
+        sentences += [_answered(copy) for copy in answers[:3]]
+    sentences += _of_groups([each for each in groups or () if each.state != "dead"] or None, until)
+    passes, cure = CURES.get(letter.reason, ("", ""))
+    metadata = None if letter.message is None else letter.message.metadata
+    return Explanation(
+        message_id=message_id,
+        state="dead" if state == "open" else state,
+        text=" ".join(sentences),
+        passes=finding.expected or passes,
+        cure=""
+        if state in ("redriven", "purged")
+        else cure.format(
+            # What is parked is sent by force alone.
+            place=f"{letter.place} --force" if state == "parked" else letter.place,
+            message=message_id,
+            type=letter.message_type,
+            conversation="" if metadata is None else metadata.conversation_id,
+        ),
+        place=letter.place,
+        groups=groups or (),
+    )
+
+
+def _of_groups(groups: Sequence[GroupVerdict] | None, until: str) -> list[str]:
+    if groups is None:
+        return []
+    reading = [each for each in groups if each.state != "not subscribed"]
+    others = [each.group for each in groups if each.state == "not subscribed"]
+    told = [f"Group {sentence}." for sentence in told_of(reading, until=until)]
+    if others:
+        more = f" and {len(others) - _MOST_NAMED:,} more" if len(others) > _MOST_NAMED else ""
+        told.append(f"Not subscribed: {', '.join(others[:_MOST_NAMED])}{more}.")
+    return told or ["No group reads this topic."]
+
+
+def _sent(copy: StoredCopy) -> str:
+    message = copy.message
+    about = "It"
+    if message is not None:
+        metadata = message.metadata
+        about = f"{metadata.message_type} {metadata.schema_version} from {metadata.sender.id or 'nobody'}"
+    where = "was appended to" if copy.kind in ORIGINALS else "is only left in"
+    broken = "" if copy.fault is None else f" Its bytes do not hold: {copy.fault.text}."
+    return f"{about} {where} {copy.place} at {format_ms(copy.record.timestamp_ms)}.{broken}"
+
+
+def _answered(copy: StoredCopy) -> str:
+    name = read_topic(copy.record.topic)
+    kind = copy.message.message_type if copy.message is not None else name.message_type if name else "something"
+    return f"It caused {kind} in {copy.place} at {format_ms(copy.record.timestamp_ms)}."
+
+
+def _died(letter: DeadLetter, finding: Diagnosis) -> str:
+    error, _, frame = letter.error.partition("\n")
+    told = f"Group {letter.group} buried it at {letter.failed_at} after {letter.attempts} attempts: "
+    told += f"{letter.reason} (gate {letter.gate})" + (f" at {letter.pointer}" if letter.pointer else "")
+    told += f", {error}" if error else ""
+    told += f" ({frame.strip()})" if frame.strip().startswith("File") and "\n" not in frame.strip() else ""
+    if finding.expected or finding.found:
+        told += f"; expected {finding.expected or '-'}, found {finding.found or '-'}"
+    told += f"; {finding.nearest}" if finding.nearest else ""
+    return f"{told}. {_others(letter)}"
+
+
+def _left(letter: DeadLetter, known: LetterState | None, state: State) -> str:
+    """Return what became of *letter*, which is not open any more, and who has done it."""
+    told = told_of_letter(letter, known)
+    step = next((each for each in reversed(told.steps) if _LED_TO.get(each.action) == state), None) if told else None
+    if step is not None:
+        why = f", because: {step.why}" if step.why else ""
+        done = {"redriven": "was sent back", "twin": "repeats another that was sent back"}.get(
+            step.action, f"was {state}"
+        )
+        return f"Its letter {done} at {step.at} by {step.by}{why}."
+    if state == "parked" and letter.redrive_count >= MAX_REDRIVES:
+        return f"Its letter is parked: it was sent back {letter.redrive_count} times before."
+    return "Its letter is parked: it was set aside before it ran." if state == "parked" else f"Its letter is {state}."
+
+
+def _others(letter: DeadLetter) -> str:
+    name = cause_of(letter).name
+    return f"Its cause is {name}: sealbus dlq list --cause {name} shows what died of the same."

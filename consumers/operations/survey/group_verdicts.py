@@ -1,0 +1,110 @@
+"""GroupVerdict: what each group has made of one message: done, skipped, dead, waits, or not subscribed. Pure.
+
+It rests on what lies in the log: committed offsets, and the letters, retries and redrives of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from bus.topics.names import group_of_agent, read_topic
+from bus.transports.base import GroupInfo
+from consumers.deadletters.letter_state import LetterState, state_of
+from consumers.deadletters.letters import read_dead_letter
+from consumers.operations.lineage.log_search import ORIGINALS, StoredCopy
+from consumers.operations.survey.survey import topics_of
+
+__all__ = ["GroupVerdict", "VerdictState", "group_verdicts", "told_of"]
+
+VerdictState: TypeAlias = Literal["done", "waits", "dead", "skipped", "not subscribed"]
+
+
+class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What one group has made of a message. *behind* is how many records lie before it where it waits."""
+
+    group: str
+    state: VerdictState
+    behind: int = 0
+    place: str = ""
+    """Of the record that says so: where it waits, or the letter."""
+    note: str = ""
+
+
+def group_verdicts(
+    message_id: str,
+    copies: Sequence[StoredCopy],
+    infos: Iterable[GroupInfo],
+    *,
+    states: Mapping[str, LetterState],
+) -> tuple[GroupVerdict, ...]:
+    """Return what each group of *infos* has made of the message whose records are among *copies*.
+
+    Those that read its topic come first. *states* are those of its letters.
+    """
+    own = [copy for copy in copies if copy.message_id == message_id]
+    first = min(
+        (copy for copy in own if copy.kind in ORIGINALS), key=lambda copy: copy.record.timestamp_ms, default=None
+    )
+    found = [_verdict(info, first, [copy for copy in own if _group_of(copy) == info.name], states) for info in infos]
+    return tuple(sorted(found, key=lambda verdict: (verdict.state == "not subscribed", verdict.group)))
+
+
+def told_of(verdicts: Sequence[GroupVerdict], *, until: str = "") -> Iterator[str]:
+    """Yield a sentence for each verdict; *until* is up to when letters were looked at, empty for all of them."""
+    for verdict in verdicts:
+        match verdict.state:
+            case "waits":
+                where = f"behind {verdict.behind:,} records" if verdict.behind else "next"
+                told = f"waits {where} in {verdict.place}"
+            case "dead":
+                told = f"dead, in {verdict.place}"
+            case "done" if until:
+                told = f"done, unless it died after {until}: letters were looked at until then"
+            case state:
+                told = state
+        yield f"{verdict.group}: {told}" + (f" ({verdict.note})" if verdict.note else "")
+
+
+def _group_of(copy: StoredCopy) -> str:
+    """Return the group of which a letter, a retry or a redrive tells; empty for originals."""
+    if copy.kind == "dlq":
+        return read_dead_letter(copy.record).group
+    name = read_topic(copy.record.topic)
+    return "" if name is None or copy.kind in ORIGINALS else name.group
+
+
+def _verdict(
+    info: GroupInfo, first: StoredCopy | None, told: Sequence[StoredCopy], states: Mapping[str, LetterState]
+) -> GroupVerdict:
+    # What happened last says how it stands.
+    last = max(told, key=lambda copy: copy.record.timestamp_ms, default=None)
+    if last is not None and last.kind == "dlq":
+        letter = read_dead_letter(last.record)
+        state = state_of(letter, states.get(last.place))
+        note = "" if state == "open" else f"the letter is {state}"
+        return GroupVerdict(group=info.name, state="dead", place=last.place, note=note)
+    if last is not None:
+        return _by_offset(info, last, "put off" if last.kind == "retry" else "sent back")
+    if first is None or first.record.topic not in topics_of(info):
+        return GroupVerdict(group=info.name, state="not subscribed")
+    verdict = _by_offset(info, first, "")
+    recipient = None if first.message is None else first.message.metadata.recipient
+    if verdict.state != "done" or recipient is None or first.kind == "mail":
+        return verdict
+    if recipient.id is not None and info.name != group_of_agent(recipient.id):
+        return GroupVerdict(group=info.name, state="skipped", note=f"it is for {recipient.id}")
+    if recipient.id is None and recipient.role:
+        return msgspec.structs.replace(verdict, note=f"or skipped: it is for the role {recipient.role}")
+    return verdict
+
+
+def _by_offset(info: GroupInfo, copy: StoredCopy, note: str) -> GroupVerdict:
+    record = copy.record
+    committed = info.committed.get((record.topic, record.partition), 0)
+    if committed > record.offset:
+        return GroupVerdict(group=info.name, state="done")
+    behind = record.offset - committed
+    return GroupVerdict(group=info.name, state="waits", behind=behind, place=copy.place, note=note)

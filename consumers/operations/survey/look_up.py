@@ -1,0 +1,215 @@
+"""LookUp: everything that is known of one message: its records, what each group made of it, and what the audit has.
+
+Owns the order of the questions: the audit's index where there is one, else the time in the id. Reading and judging are
+`consumers.operations.lineage`'s and `group_verdicts`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from bus.errors import BusError, NotPermittedError
+from bus.protocol.identifiers import uuid7_ms
+from bus.protocol.timestamps import format_ms
+from bus.settings.schema import Settings
+from bus.topics.namespace_groups import NamespaceGroups
+from bus.transports.base import Transport
+from consumers.deadletters.letter_state import LetterState, load_states
+from consumers.operations.audit.reading import read_audit
+from consumers.operations.audit.store import AuditRecord, AuditStore
+from consumers.operations.lineage.log_reach import FAR_MS, Looked
+from consumers.operations.lineage.log_search import KnownPlaces, Search, find_conversation, find_message
+from consumers.operations.survey.group_verdicts import GroupVerdict, group_verdicts
+
+__all__ = ["LookUp", "Traced", "look_up", "looked_in_words", "moment_of", "trace_up"]
+
+_AUDIT_S: Final = 3.0
+"""An audit that does not answer for so long is done without."""
+_MOST_ROWS: Final = 10_000
+
+
+class LookUp(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one message."""
+
+    search: Search
+    groups: tuple[GroupVerdict, ...] = ()
+    groups_error: str = ""
+    """Why it is not known what the groups made of it."""
+    states: dict[str, LetterState] = {}
+    audited: Sequence[AuditRecord] = ()
+    """Its rows in the audit."""
+    audit_error: str = ""
+    """Why the audit was not asked, though there is one."""
+
+    @property
+    def known_groups(self) -> tuple[GroupVerdict, ...] | None:
+        """What each group made of it; None where that is not known."""
+        return None if self.groups_error else self.groups
+
+    @property
+    def until(self) -> str:
+        """Up to when dead letters were looked at; empty: all of them."""
+        until_ms = self.search.letters_until_ms
+        return "" if until_ms >= FAR_MS else _shown(until_ms) if until_ms > 0 else "the audit's newest row"
+
+
+class Traced(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one conversation."""
+
+    conversation_id: str
+    search: Search
+    audited: Sequence[AuditRecord] = ()
+    audit_error: str = ""
+
+
+async def look_up(
+    transport: Transport,
+    settings: Settings,
+    message_id: str,
+    *,
+    whole: bool = False,
+    with_caused: bool = True,
+    told: Callable[[int], object] = int,
+) -> LookUp:
+    """Return what log and audit know of *message_id*; *whole*: read the whole log. Raises BusError.
+
+    *with_caused*: look for what it has caused, too.
+    """
+    namespace = settings.bus.namespace
+
+    async def asked(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
+        rows = await store.message(message_id)
+        named = next((row.content for row in rows if row.content is not None), None)
+        if named is None or not named.conversation_id:
+            return rows, rows
+        around = await store.conversation(named.conversation_id, most=_MOST_ROWS)
+        return rows, [*rows, *(row for row in around if row.content and row.content.causation_id == message_id)]
+
+    audited = await _audited(settings, asked)
+    search = await find_message(
+        transport,
+        namespace,
+        message_id,
+        known=audited.known,
+        whole=whole,
+        with_caused=with_caused,
+        told=told,
+    )
+    own = [copy for copy in search.copies if copy.message_id == message_id]
+    states = await load_states(transport, namespace) if any(copy.kind == "dlq" for copy in own) else {}
+    groups, error = tuple[GroupVerdict, ...](), ""
+    if own:
+        try:
+            infos = await NamespaceGroups(transport.admin, namespace).infos()
+            groups = group_verdicts(message_id, search.copies, infos, states=states)
+        except NotPermittedError as refused:
+            error = str(refused)
+    return LookUp(
+        search=search,
+        groups=groups,
+        groups_error=error,
+        states=states,
+        audited=audited.rows,
+        audit_error=audited.error,
+    )
+
+
+async def trace_up(
+    transport: Transport,
+    settings: Settings,
+    identity: str,
+    *,
+    whole: bool = False,
+    told: Callable[[int], object] = int,
+) -> Traced:
+    """Return what log and audit know of the conversation *identity*, or of that of a message of this id."""
+    namespace = settings.bus.namespace
+
+    async def asked(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
+        rows = await store.conversation(identity, most=_MOST_ROWS)
+        if not rows:
+            named = [row.content for row in await store.message(identity) if row.content is not None]
+            if named and named[0].conversation_id:
+                rows = await store.conversation(named[0].conversation_id, most=_MOST_ROWS)
+        return rows, rows
+
+    audited = await _audited(settings, asked)
+    conversation = next((row.content.conversation_id for row in audited.rows if row.content is not None), identity)
+    search = await find_conversation(transport, namespace, conversation, known=audited.known, whole=whole, told=told)
+    if not search.copies and not audited.rows:
+        found = await find_message(transport, namespace, identity, known=audited.known, whole=whole, told=told)
+        own = next((copy for copy in found.copies if copy.message_id == identity and copy.conversation_id), None)
+        if own is not None:
+            conversation = own.conversation_id
+            search = await find_conversation(transport, namespace, conversation, whole=whole, told=told)
+    return Traced(conversation_id=conversation, search=search, audited=audited.rows, audit_error=audited.error)
+
+
+async def moment_of(settings: Settings, message_id: str) -> int | None:
+    """Return about when a message was appended: by its id, else by the audit; None where neither says it."""
+    moment_ms = uuid7_ms(message_id)
+    if moment_ms is not None:
+        return moment_ms
+
+    async def asked(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
+        rows = await store.message(message_id)
+        return rows, rows
+
+    rows = (await _audited(settings, asked)).rows
+    return rows[0].row.appended_ms if rows else None
+
+
+class _Audited(msgspec.Struct, frozen=True, kw_only=True):
+    """What the audit says: rows, and where to read in the log."""
+
+    rows: Sequence[AuditRecord] = ()
+    known: KnownPlaces | None = None
+    error: str = ""
+
+
+async def _audited(
+    settings: Settings,
+    ask: Callable[[AuditStore], Awaitable[tuple[Sequence[AuditRecord], Sequence[AuditRecord]]]],
+) -> _Audited:
+    """Return what *ask* finds: rows, and those besides whose records are to be read."""
+    try:
+        async with asyncio.timeout(_AUDIT_S), read_audit(settings) as store:
+            if store is None:
+                return _Audited()
+            rows, wider = await ask(store)
+            heads = await store.heads()
+    except TimeoutError:
+        return _Audited(error=f"the audit did not answer in {_AUDIT_S:g} s")
+    except BusError as error:
+        return _Audited(error=str(error))
+    places = sorted({(each.row.topic, each.row.partition, each.row.offset) for each in wider})
+    indexed = {place: head.next_offset for place, head in heads.items()}
+    return _Audited(rows=rows, known=KnownPlaces(records=places, indexed=indexed))
+
+
+def looked_in_words(looked: Looked, identity: str) -> str:
+    """Return how far a search has looked, for people."""
+    if looked.is_index_asked:
+        return (
+            f"the audit has none, and the {looked.records:,} records that came after its newest rows were looked at; "
+            "--whole-log reads all"
+        )
+    if looked.is_whole:
+        return f"the whole log was looked at, {looked.records:,} records; retention may have taken it"
+    moment_ms = uuid7_ms(identity)
+    made = "" if moment_ms is None else f" (the id was made at {_shown(moment_ms)})"
+    since = "its beginning" if looked.since_ms <= 0 else _shown(looked.since_ms)
+    until = "its end" if looked.until_ms >= FAR_MS else _shown(looked.until_ms)
+    return f"the log was looked at from {since} to {until}, {looked.records:,} records{made}; --whole-log reads all"
+
+
+def _shown(ms: int) -> str:
+    # An id may say any time.
+    try:
+        return format_ms(ms)
+    except OverflowError:
+        return "no time of a calendar"

@@ -1,0 +1,238 @@
+"""Survey: the state of a namespace, read once: groups, dead letters, processes, approvals, agents.
+
+Every door (doctor, exporter, top) shows the same value, so they tell one story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import BusError, TopicMissingError
+from bus.settings.schema import Settings
+from bus.topics.names import read_topic
+from bus.topics.namespace_groups import NamespaceGroups
+from bus.transports.base import GroupInfo, PartitionRange, Transport
+from bus.trust.opening import keyless, open_trust
+from consumers.delivery.inbox.open import inbox_url, is_missing_file, open_inbox
+from consumers.operations.survey.letter_watch import LetterWatch, OpenLetters
+from consumers.processes.approvals.state import APPROVAL_SAGA
+from consumers.processes.sagas.store import ProcessStore
+from producers.directory.presence import AgentEntry, DirectorySize
+from producers.directory.view import Directory
+
+__all__ = [
+    "GroupState",
+    "HeldUp",
+    "Survey",
+    "Surveyor",
+    "WorkState",
+    "group_ranges",
+    "opened_surveyor",
+    "state_of_group",
+    "topics_of",
+]
+
+_OVERDUE_MS: Final = 60_000
+_MOST_WAITS: Final = 1_000
+
+
+class GroupState(msgspec.Struct, frozen=True, kw_only=True):
+    """One group: who reads, and how much waits."""
+
+    name: str
+    members: int
+    lag: int
+    """Records that are kept and not settled."""
+    worst: str
+    """The topic in which most of them are; empty without lag."""
+    still_s: float = 0.0
+    """For how long records have waited here without a commit, as far as this surveyor has watched."""
+    stands: int
+    """Partitions whose next record is not kept any more: no worker reads on there."""
+
+
+class HeldUp(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition whose records lie behind a transaction that another program has left open."""
+
+    topic: str
+    partition: int
+    records: int
+    for_s: float
+    """For how long, as far as this surveyor has watched."""
+
+
+class WorkState(msgspec.Struct, frozen=True, kw_only=True):
+    """What processes wait for. *error* says why it is not known."""
+
+    open: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Open processes by saga."""
+    overdue: int = 0
+    approvals: int = 0
+    oldest_approval_ms: int | None = None
+    error: str = ""
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """The namespace at one moment; texts of agents are strangers'."""
+
+    taken_ms: int
+    groups: tuple[GroupState, ...]
+    letters: OpenLetters
+    work: WorkState
+    agents: tuple[AgentEntry, ...]
+    held_up: tuple[HeldUp, ...] = ()
+    directory: DirectorySize = DirectorySize()
+
+
+class Surveyor:
+    """Takes surveys of one namespace; keeps what need not be read again."""
+
+    def __init__(self, transport: Transport, settings: Settings, directory: Directory, clock: Clock) -> None:
+        self._transport = transport
+        self._settings = settings
+        self._directory = directory
+        self._clock = clock
+        self.letters = LetterWatch(transport, settings.bus.namespace)
+        self._moves: dict[str, tuple[Mapping[tuple[str, int], int], float]] = {}
+        """By group, what it had committed, and since when."""
+        self._held: dict[tuple[str, int, int], float] = {}
+        """By partition and its last readable offset, since when records lie behind a transaction."""
+
+    async def take(self) -> Survey:
+        """Look at everything. Raises BusError where the log cannot be read."""
+        infos = await NamespaceGroups(self._transport.admin, self._settings.bus.namespace).infos()
+        ranges = await group_ranges(self._transport, infos, self._settings.bus.namespace)
+        return Survey(
+            taken_ms=self._clock.now_ms(),
+            groups=self._groups(infos, ranges),
+            held_up=await self._held_up(ranges),
+            letters=await self.letters.look(),
+            work=await self._work(),
+            agents=tuple(each for each in await self._directory.find(healthy=None) if each.health != "gone"),
+            directory=self._directory.size,
+        )
+
+    async def _held_up(self, ranges: Mapping[tuple[str, int], PartitionRange]) -> tuple[HeldUp, ...]:
+        counts = await self._transport.admin.held_up(ranges)
+        now_s = self._clock.monotonic_s()
+        # As long as it stands at the same offset it is the same transaction.
+        self._held = {
+            (*place, ranges[place].end): self._held.get((*place, ranges[place].end), now_s) for place in counts
+        }
+        return tuple(
+            HeldUp(topic=topic, partition=partition, records=counts[topic, partition], for_s=now_s - since_s)
+            for (topic, partition, _), since_s in sorted(self._held.items())
+        )
+
+    def _groups(
+        self, infos: Sequence[GroupInfo], ranges: Mapping[tuple[str, int], PartitionRange]
+    ) -> tuple[GroupState, ...]:
+        states = [
+            state_of_group(info, ranges, self._still_s(info))
+            for info in infos
+            if any(place[0] in topics_of(info) for place in ranges)
+        ]
+        return tuple(sorted(states, key=lambda state: (-state.stands, state.members > 0, -state.lag, state.name)))
+
+    def _still_s(self, info: GroupInfo) -> float:
+        now_s = self._clock.monotonic_s()
+        known = self._moves.get(info.name)
+        if known is None or known[0] != info.committed:
+            known = self._moves[info.name] = (dict(info.committed), now_s)
+        return now_s - known[1]
+
+    async def _work(self) -> WorkState:
+        url = inbox_url(self._settings)
+        if url is None or url.startswith("memory:") or is_missing_file(url):
+            return WorkState()
+        inbox = open_inbox(
+            url, owner="sealbus operations", clock=self._clock, shared_files=self._settings.bus.shared_files
+        )
+        try:
+            await inbox.open()
+            store = ProcessStore(inbox, namespace=self._settings.bus.namespace, group=None, clock=self._clock)
+            await store.open()
+            overdue = await store.waits(overdue_ms=_OVERDUE_MS, most=_MOST_WAITS)
+            held = await store.processes(saga=APPROVAL_SAGA, status="open", most=_MOST_WAITS)
+            return WorkState(
+                open=await store.open_by_saga(),
+                overdue=len(overdue),
+                approvals=len(held),
+                oldest_approval_ms=min((each.opened_ms for each in held), default=None),
+            )
+        except BusError as error:
+            return WorkState(error=str(error))
+        finally:
+            await inbox.close()
+
+
+def topics_of(info: GroupInfo) -> set[str]:
+    """Return the topics that a group reads, or has read."""
+    return {topic for places in (info.committed, info.uncommitted, *info.members.values()) for topic, _ in places}
+
+
+async def group_ranges(
+    transport: Transport, infos: Iterable[GroupInfo], namespace: str
+) -> dict[tuple[str, int], PartitionRange]:
+    """Return what is kept of each partition that *infos* read in *namespace*. Raises BusError."""
+    ranges: dict[tuple[str, int], PartitionRange] = {}
+    for topic in sorted({topic for info in infos for topic in topics_of(info)}):
+        name = read_topic(topic)
+        if name is None or name.namespace != namespace:
+            continue
+        try:
+            found = await transport.admin.ranges(topic)
+        except TopicMissingError:
+            continue
+        ranges |= {(topic, partition): kept for partition, kept in found.items()}
+    return ranges
+
+
+def state_of_group(
+    info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange], still_s: float = 0.0
+) -> GroupState:
+    """Return how far a group is, by what is kept (`group_ranges`)."""
+    lags: dict[str, int] = {}
+    stands = 0
+    topics = topics_of(info)
+    for place, kept in ranges.items():
+        if place[0] not in topics:
+            continue
+        committed = info.committed.get(place)
+        stands += committed is not None and not kept.start <= committed <= kept.end
+        lag = max(0, kept.end - max(kept.start, kept.start if committed is None else committed))
+        lags[place[0]] = lags.get(place[0], 0) + lag
+    total = sum(lags.values())
+    worst = max(lags, key=lambda topic: lags[topic]) if total else ""
+    return GroupState(
+        name=info.name,
+        members=len(info.members),
+        lag=total,
+        worst=worst,
+        still_s=still_s if total else 0.0,
+        stands=stands,
+    )
+
+
+@asynccontextmanager
+async def opened_surveyor(transport: Transport, settings: Settings, clock: Clock) -> AsyncGenerator[Surveyor]:
+    """Yield what surveys the namespace of *settings*. Raises ConfigurationError for keys or policy that are wrong."""
+    trust = open_trust(keyless(settings), "", clock=clock)
+    directory = Directory(
+        transport,
+        namespace=settings.bus.namespace,
+        verifier=trust.verifier,
+        policy=trust.policy,
+        clock=clock,
+        healthy_s=settings.directory.healthy_s,
+        max_agents=settings.directory.max_agents,
+    )
+    try:
+        yield Surveyor(transport, settings, directory, clock)
+    finally:
+        await directory.close()

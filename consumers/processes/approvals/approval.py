@@ -1,0 +1,94 @@
+"""Approval: what a handler declares when somebody has to agree before it runs, and what a policy's rule adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from bus.errors import ConfigurationError
+from bus.trust.policy.decision import NeedsApproval
+from bus.trust.policy.globs import compile_globs
+
+__all__ = ["Approval", "Need", "need_of"]
+
+HANDLER_RULE: Final = "handler"
+"""Stands for the rule where the handler asks by itself."""
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody has to agree to before a handler runs.
+
+        @app.on(Deploy, approval=Approval(by="human", describe=lambda order: f"deploy {order.service}"))
+        async def deploy(order: Deploy, context: Context) -> Deployed:
+            print("agreed by", context.approval.decided_by)
+
+    *by*: people, or any agent that the policy lets approve. *quorum*: so many approvers of different owners.
+    *timeout_s*: silence for so long is a rejection; never longer than the message lives, less half a minute.
+    *describe*: a pure function of the payload, in words for people. *reason*: why somebody is asked.
+    *takes_conditions*: the handler reads `context.approval.conditions`; otherwise an approval with conditions does not
+    let it run. A run that died before its result is repeated under the same approval.
+    """
+
+    by: Literal["human", "agent"] = "human"
+    quorum: int = 1
+    timeout_s: float = 3600.0
+    approvers: Sequence[str] = ()
+    describe: Callable[[Any], str] | None = None
+    reason: str = ""
+    takes_conditions: bool = False
+
+    def __post_init__(self) -> None:
+        if self.by not in ("human", "agent"):
+            raise ConfigurationError(f"Approval(by={self.by!r}): by is 'human' or 'agent'")
+        if isinstance(self.quorum, bool) or not isinstance(self.quorum, int) or self.quorum < 1:
+            raise ConfigurationError(f"Approval(quorum={self.quorum!r}): quorum is 1 or more")
+        if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, int | float) or not self.timeout_s > 0:
+            raise ConfigurationError(f"Approval(timeout_s={self.timeout_s!r}): seconds, more than 0")
+        if isinstance(self.approvers, str):
+            raise ConfigurationError(f"Approval(approvers=[{self.approvers!r}]): a list of ids or globs")
+        if self.describe is not None and not callable(self.describe):
+            raise ConfigurationError("Approval(describe=...): a function of the payload that returns a text")
+        compile_globs(tuple(self.approvers))
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has to agree to one message: what its handler and the policy ask for, the stricter of both."""
+
+    rule: str
+    by: Literal["human", "agent"]
+    quorum: int
+    approvers: tuple[tuple[str, ...], ...]
+    same_owner: bool
+    timeout_s: float
+    reason: str
+    takes_conditions: bool
+    describe: Callable[[Any], str] | None
+
+
+def need_of(declared: Approval | None, asked: NeedsApproval | None) -> Need | None:
+    """Return what the handler and the policy ask for together; None where neither asks."""
+    if declared is None and asked is None:
+        return None
+    own = declared or Approval()
+    approvers: tuple[tuple[str, ...], ...] = (tuple(own.approvers),) if own.approvers else ()
+    if asked is None:
+        rule, by, quorum, same_owner = HANDLER_RULE, own.by, own.quorum, False
+    else:
+        rule, same_owner = asked.rule, asked.same_owner
+        by = "human" if "human" in ((own.by if declared else "agent"), asked.by) else "agent"
+        quorum = max(asked.quorum, own.quorum)
+        approvers += asked.approvers
+    why = own.reason or ("the handler asks for it" if asked is None else f"rule {rule} of the policy asks for it")
+    return Need(
+        rule=rule,
+        by=by,
+        quorum=quorum,
+        approvers=approvers,
+        same_owner=same_owner,
+        timeout_s=own.timeout_s,
+        reason=why,
+        takes_conditions=own.takes_conditions,
+        describe=own.describe,
+    )

@@ -1,0 +1,94 @@
+"""Who may decide about an approval, and whether a decision stands.
+
+Owns P1 to P6 and S28 to S31: a decision is signed by its approver's own key, rests on the request and nothing else, and
+comes from a principal whom the policy lets approve and who is nobody in the action's chain. All of it is judged by the
+keys and the policy of now, when the decision comes and again before the run.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bus import gates
+from bus.errors import ContractError
+from bus.payloads.payload_types import PayloadType
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Verifier, signer_named
+from bus.trust.admission import Admission
+from bus.trust.keys.signature_algorithms import HS256
+from bus.vocabulary.approval import ApprovalDecision
+from consumers.processes.approvals.state import ApprovalState
+
+__all__ = ["check_decider", "check_decision", "owner_of"]
+
+_DIRECT_LEVEL: Final = "user_request"
+
+
+def check_decision(message: Message, decision: ApprovalDecision, state: ApprovalState, request: Message) -> None:
+    """Raise ContractError (`approval_invalid`) unless *decision* is about this very request."""
+    parents = message.verification.parents or ()
+    if tuple(parents) != (request.seal,):
+        raise _invalid("a decision rests on the request, and on nothing else", "/verification/parents")
+    if decision.approval_id != state.approval_id:
+        raise _invalid("is another approval's", "/data/approval_id")
+    if decision.approved_action_hash not in (None, state.action_hash):
+        raise _invalid("is not the hash of the action that is asked for", "/data/approved_action_hash")
+    if decision.decision == "approve" and decision.approved_action_hash is None:
+        raise _invalid("what is approved is named by its hash", "/data/approved_action_hash")
+
+
+def check_decider(
+    message: Message,
+    *,
+    held: Message,
+    kind: PayloadType,
+    payload: object,
+    state: ApprovalState,
+    admission: Admission,
+    verifier: Verifier | None,
+    agent_id: str,
+) -> None:
+    """Raise ContractError (`approval_invalid`) unless the sender of *message* may decide about *held*, now.
+
+    *agent_id* is the agent that would run it.
+    """
+    decider = message.metadata.sender.id or ""
+    # Keys may have been revoked since it was judged first.
+    gates.prove(message, "high", verifier)
+    named = signer_named(message.verification.signature or "")
+    if named is None or named[0] == HS256:
+        raise _invalid("an approver signs with a key of its own", "/verification/signature")
+    chain = held.verification.proof_chain or ()
+    senders = {link.statement.sender for link in chain} | {held.metadata.sender.id or ""}
+    if decider in senders or decider == agent_id:
+        raise _invalid(f"{decider} takes part in the action, and decides about it", "/metadata/sender/id")
+    signed = [*(link.signature for link in chain), held.verification.signature]
+    kids = {each[1] for text in signed if text and (each := signer_named(text)) is not None}
+    if named[1] in kids:
+        raise _invalid("its key has signed the action itself", "/verification/signature")
+    by = state.by
+    if admission.labels(held).is_below(_DIRECT_LEVEL) or _is_cut(held):
+        # An agent that reads a poisoned packet is the next victim.
+        by = "human"
+    fault = admission.approval_fault(
+        decider, held, kind, payload, by=by, involved=frozenset({*senders, agent_id}), same_owner=state.same_owner
+    )
+    if fault is not None:
+        raise _invalid(fault, "/metadata/sender/id")
+
+
+def owner_of(decider: str, admission: Admission) -> str:
+    """Return the owner of *decider*, or its id where nobody says whose it is."""
+    return admission.owner_of(decider) or decider
+
+
+def _is_cut(held: Message) -> bool:
+    """Return whether the action has parents that are not at hand."""
+    chain = held.verification.proof_chain or ()
+    oldest = chain[0].statement.parents if chain else held.verification.parents
+    further = len(held.verification.parents or ()) > 1
+    return oldest is not None or further
+
+
+def _invalid(text: str, pointer: str) -> ContractError:
+    return ContractError(text, pointer, "approval_invalid")

@@ -1,0 +1,515 @@
+"""ApprovalDesk: the process of one approval, from the held record to the run.
+
+Owns the built-in saga `approval` (design part two 16.6): a message that needs an approval is held in the transaction
+that opens or advances its process and frees its inbox row; then the request is sent. A decision, or silence, sends the
+held records back to the group. Copies, repeats and redrives all meet the same process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import ContractError
+from bus.payloads.payload_types import PayloadType, Registry, payload_type
+from bus.protocol import canonical, sealing
+from bus.protocol.envelope import Agent
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Verifier
+from bus.redaction import cut
+from bus.telemetry.logs import get_logger
+from bus.topics.names import message_topic, redrive_topic
+from bus.transports.base import NewRecord
+from bus.trust.admission import Admission
+from bus.trust.policy.decision import NeedsApproval, admits
+from bus.vocabulary.approval import Action, ApprovalDecision, ApprovalRequest, hash_of
+from bus.vocabulary.bus import ApprovalClosed, WaitDue
+from bus.vocabulary.error import ErrorReported
+from bus.vocabulary.parts import RiskAssessment
+from bus.vocabulary.task import StatusUpdate
+from consumers.deadletters.records import reappend
+from consumers.delivery.approval_given import ApprovalGiven
+from consumers.delivery.inbox.base import Transaction, principal_of
+from consumers.delivery.inbox.row_encoding import decode_outputs, encode_outputs
+from consumers.delivery.resilience.retry import Tier
+from consumers.delivery.settling.dispositions import refusal, refused, wait_in_tiers
+from consumers.delivery.settling.outcome import Done, Outcome, Withheld
+from consumers.delivery.state.delivery import Accepted
+from consumers.processes.approvals.approval import Approval, Need, need_of
+from consumers.processes.approvals.decisions import check_decider, check_decision, owner_of
+from consumers.processes.approvals.packet import approval_id_of, differing_members, packet_of
+from consumers.processes.approvals.state import (
+    APPROVAL_SAGA,
+    EXPIRY_NAME,
+    SHAPE,
+    WAIT_NAME,
+    ApprovalPhase,
+    ApprovalState,
+    Decided,
+    pack_approval,
+    unpack_approval,
+)
+from consumers.processes.sagas.process import Ending, Hold, NewerCode, Process, Wait
+from consumers.processes.sagas.store import NewWait, ProcessChange, ProcessStore
+from producers.publisher import Publisher
+from producers.sealing.options import Draft
+from producers.sealing.sealed_record import record_of
+
+__all__ = ["ApprovalDesk", "Proceed"]
+
+LEAST_LEFT_S: Final = 60.0
+"""A message that lives for less is not held: nobody could decide in time."""
+_RUN_S: Final = 30.0
+_MOST_OPEN: Final = 20
+"""Open approvals of one sender."""
+_MOST_REASON: Final = 400
+_ENDS: Final = frozenset({"rejected", "changes_requested", "timed_out", "expired", "void"})
+_SKIPPED: Final = Done(ran=False)
+
+_log = get_logger("approvals")
+
+
+class Proceed(msgspec.Struct, frozen=True):
+    """The message may run: *given* says who agreed. Its process is consumed with the result of the run."""
+
+    desk: ApprovalDesk
+    given: ApprovalGiven
+    process: Process
+    state: ApprovalState
+
+    async def consume(self, transaction: Transaction) -> bool:
+        """Use the approval up in *transaction*; False: it was used or voided meanwhile."""
+        return await self.desk.consume(transaction, self.process, self.state)
+
+    def closed(self) -> Sequence[NewRecord]:
+        """Return what is told when the run has its result."""
+        return self.desk.closed(self.state)
+
+
+class ApprovalDesk:
+    """Holds what needs an approval, for one group."""
+
+    def __init__(
+        self,
+        store: ProcessStore,
+        *,
+        namespace: str,
+        group: str,
+        agent_id: str,
+        reply_to: str,
+        registry: Registry,
+        publisher: Publisher,
+        admission: Admission,
+        verifier: Verifier | None,
+        keep_ms: int,
+        clock: Clock,
+        tiers: Sequence[Tier],
+    ) -> None:
+        self._tiers = tiers
+        self._store = store
+        self._namespace = namespace
+        self._group = group
+        self._agent_id = agent_id
+        self._reply_to = reply_to
+        self._registry = registry
+        self._publisher = publisher
+        self._admission = admission
+        self._verifier = verifier
+        self._keep_ms = keep_ms
+        self._clock = clock
+
+    def need_of(self, delivery: Accepted) -> Need | None:
+        """Return what *delivery* needs before it may run; None: nothing."""
+        declared = delivery.subscription.approval
+        asked = delivery.needs if isinstance(delivery.needs, NeedsApproval) else None
+        return need_of(declared if isinstance(declared, Approval) else None, asked)
+
+    async def judge(
+        self, delivery: Accepted, need: Need, key: str, begin: Callable[[], Awaitable[Transaction]]
+    ) -> Proceed | Outcome:
+        """Decide whether *delivery*, remembered under *key*, may run now, is held, or is dead.
+
+        *begin* opens the transaction in which its inbox row is freed where the outcome is `Withheld`.
+        """
+        message, kind = delivery.message, delivery.subscription.kind
+        try:
+            action = packet_of(message, kind, delivery.payload, group=self._group, need=need, admission=self._admission)
+        except ContractError as error:
+            return refused(error.with_traceback(None))
+        name = approval_id_of(message, group=self._group, rule=need.rule, key=key, count=delivery.control.redrive_count)
+        identity = self._store.ids.process(APPROVAL_SAGA, "", name)
+        while True:
+            process = await self._store.find(identity)
+            try:
+                state = None if process is None else unpack_approval(process)
+            except NewerCode:
+                return self._waits(delivery)
+            if process is not None and state is not None and state.phase != "open":
+                return await self._decided(delivery, need, action, process, state)
+            try:
+                change, outputs = await self._held(delivery, need, name, action, process, state)
+            except ContractError as error:
+                return refused(error.with_traceback(None))
+            transaction = await begin()
+            if await self._store.write(transaction, [change]):
+                too_many = "" if process is not None else await self._too_many(transaction, message, action)
+                if not too_many:
+                    return Withheld(outputs)
+                await transaction.rollback()
+                _log.info("approval.waits_for_its_turn", message_id=message.message_id, detail=too_many)
+                # Its turn comes when another is decided: nothing has been said about this one.
+                return self._waits(delivery)
+            await transaction.rollback()
+
+    def _waits(self, delivery: Accepted) -> Outcome:
+        """Let *delivery* wait without an attempt."""
+        return wait_in_tiers(delivery, self._tiers, (delivery.expires_ms - self._clock.now_ms()) / 1000)
+
+    async def consume(self, transaction: Transaction, process: Process, state: ApprovalState) -> bool:
+        """Consume the approval in the transaction of the run's result; False: it was used or voided meanwhile."""
+        consumed = msgspec.structs.replace(state, phase="consumed")
+        return await self._store.write(transaction, [self._change(process, consumed, finished=True)])
+
+    def closed(self, state: ApprovalState) -> Sequence[NewRecord]:
+        """Return what is told when the run that had the approval has its result."""
+        return self._closing(msgspec.structs.replace(state, phase="consumed"), sealing.parse(state.request))
+
+    # At the head of the lane.
+
+    async def _decided(
+        self, delivery: Accepted, need: Need, action: dict[str, object], process: Process, state: ApprovalState
+    ) -> Proceed | Outcome:
+        if state.phase == "consumed":
+            # Its inbox row has been purged; it must not run a second time.
+            return refusal("approval_invalid", "its approval was used before")
+        if state.phase in _ENDS:
+            return refusal(*_ending(state))
+        if differing := differing_members(state.action, action):
+            return await self._void(process, state, differing, "it is not what was agreed to")
+        conditions = tuple(condition for each in state.decided for condition in each.conditions)
+        if conditions and not need.takes_conditions:
+            return refusal("approval_rejected", f"its handler takes no conditions: {'; '.join(conditions)[:200]}")
+        try:
+            self._check_again(delivery, state)
+        except ContractError as error:
+            return await self._void(process, state, (), error.text)
+        given = ApprovalGiven(
+            approval_id=state.approval_id,
+            decided_by=tuple(each.by for each in state.decided),
+            conditions=conditions,
+            decisions=tuple(each.value for each in state.decided),
+        )
+        return Proceed(self, given, process, state)
+
+    def _check_again(self, delivery: Accepted, state: ApprovalState) -> None:
+        """Judge the stored decisions by the keys and the policy of now (S28)."""
+        request = sealing.parse(state.request)
+        owners = set()
+        for each in state.decided:
+            message = sealing.parse(each.value)
+            decision = _decision_of(message)
+            check_decision(message, decision, state, request)
+            self._check_decider(message, delivery.message, delivery.subscription.kind, delivery.payload, state)
+            owners.add(owner_of(message.metadata.sender.id or "", self._admission))
+        if len(owners) < state.quorum:
+            raise ContractError(f"{len(owners)} of {state.quorum} approvals stand now", "", "approval_invalid")
+
+    async def _held(  # noqa: PLR0917 - what a new approval is made of
+        self,
+        delivery: Accepted,
+        need: Need,
+        name: str,
+        action: dict[str, object],
+        process: Process | None,
+        state: ApprovalState | None,
+    ) -> tuple[ProcessChange, Sequence[NewRecord]]:
+        """Return the step that holds *delivery*, and what is sent then. Raises ContractError."""
+        message = delivery.message
+        hold = self._hold(delivery, name)
+        if process is not None and state is not None:
+            # A decision that is made meanwhile is seen, or sees this hold: both move the version.
+            request = self._record_of(sealing.parse(state.request))
+            return self._change(process, state, holds=(hold,)), [request]
+        left_s = (delivery.expires_ms - self._clock.now_ms()) / 1000
+        if left_s < LEAST_LEFT_S:
+            raise ContractError(
+                f"it lives for another {max(0, round(left_s))} s, and needs an approval: publish it with a ttl of an "
+                "hour or more",
+                "/routing/expires_at",
+                "approval_timeout",
+            )
+        after_s = int(min(need.timeout_s, left_s - _RUN_S))
+        sealed = self._publisher.sealer.seal(
+            self._request(delivery, need, name, action, after_s), cause=message, topic=None
+        )
+        now_ms = self._clock.now_ms()
+        fresh = ApprovalState(
+            approval_id=name,
+            action=action,
+            action_hash=hash_of(action),
+            rule=need.rule,
+            by=need.by,
+            quorum=need.quorum,
+            same_owner=need.same_owner,
+            approvers=need.approvers,
+            reason=need.reason,
+            request=sealed.record.value or b"",
+            expires_ms=delivery.expires_ms,
+            due_ms=now_ms + after_s * 1000,
+        )
+        wait = NewWait(
+            id=sealed.message_id,
+            name=_wait_name(message, action),
+            after_ms=after_s * 1000,
+            seal=sealed.message.seal,
+            many=True,
+        )
+        opened = Process(
+            id=self._store.ids.process(APPROVAL_SAGA, "", name),
+            namespace=self._namespace,
+            group=self._group,
+            saga=APPROVAL_SAGA,
+            key=name,
+            version=1,
+            status="open",
+            shape=SHAPE,
+            state=pack_approval(fresh),
+            opener=message.value,
+            trust=self._admission.labels(message).level,
+            sender=principal_of(message, has_keys=self._admission.has_keys),
+            task_id=message.metadata.task_id or message.message_id,
+        )
+        change = ProcessChange(before=None, after=opened, armed=(wait,), holds=(hold,))
+        return change, [sealed.record, *self._status(delivery, name)]
+
+    async def _too_many(self, transaction: Transaction, message: Message, action: dict[str, object]) -> str:
+        """Say which limit the approval that *transaction* opens passes; "": none (security S30)."""
+        if await self._store.count_waits(transaction, _wait_name(message, {})) > _MOST_OPEN:
+            return f"its sender has {_MOST_OPEN} approvals open, and no more are allowed"
+        if "resource" in action and await self._store.count_waits(transaction, _wait_name(message, action)) > 1:
+            return "its sender has an approval of this type open for the same resource: that is decided first"
+        return ""
+
+    def _request(self, delivery: Accepted, need: Need, name: str, action: dict[str, object], after_s: int) -> Draft:
+        kind, message = delivery.subscription.kind, delivery.message
+        payload = ApprovalRequest(
+            approval_id=name,
+            action=msgspec.convert(action, Action),
+            action_hash=hash_of(action),
+            reason=need.reason,
+            risk_assessment=RiskAssessment(risk_level=kind.risk),
+            timeout_seconds=after_s,
+            seal=message.seal,
+            quorum=need.quorum,
+            approvers=tuple(glob for globs in need.approvers for glob in globs),
+            rule_id=need.rule,
+        )
+        return Draft(payload=payload, reply_to=self._reply_to, ttl_s=after_s)
+
+    def _status(self, delivery: Accepted, name: str) -> Sequence[NewRecord]:
+        """Tell the requester that its message waits for somebody: to the type's topic, for it is no answer."""
+        message = delivery.message
+        sender = message.metadata.sender
+        update = StatusUpdate(
+            task_id=message.metadata.task_id or message.message_id,
+            new_status="waiting_for_approval",
+            timestamp=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC),
+            approval_id=name,
+            message=f"{message.message_type} {message.message_id} waits for an approval",
+        )
+        to = Agent(id=sender.id) if sender.id is not None else None
+        return self._publisher.sealer.seal(Draft(payload=update, to=to), cause=message).records
+
+    def _hold(self, delivery: Accepted, name: str) -> Hold:
+        record = reappend(delivery.record, delivery.control, redrive_topic(self._namespace, self._group))
+        identity = self._store.ids.process(APPROVAL_SAGA, "", name)
+        return Hold(process=identity, seal=delivery.message.seal, record=encode_outputs([record]))
+
+    async def _void(self, process: Process, state: ApprovalState, differing: Sequence[str], why: str) -> Outcome:
+        """End an approval that does not stand, and refuse the message."""
+        ended = msgspec.structs.replace(state, phase="void", said=why, differing=tuple(differing))
+        await self._store.change(self._change(process, ended, finished=True, frees=True))
+        fields = f": {', '.join(differing)}" if differing else ""
+        return refusal("approval_invalid", f"{why}{fields}", differing[0] if differing else "")
+
+    # From the mailbox.
+
+    async def mailed(
+        self, wait: Wait, process: Process, delivery: Accepted
+    ) -> tuple[ProcessChange, Sequence[NewRecord]] | Outcome:
+        """Take the step of a decision, or of the end of the time for one."""
+        state = unpack_approval(process)
+        if isinstance(delivery.payload, WaitDue):
+            if state.phase == "open" and wait.name.startswith(WAIT_NAME):
+                return await self._end(process, state, "timed_out", wait)
+            if state.phase == "approved" and wait.name == EXPIRY_NAME:
+                return await self._end(process, state, "expired", wait)
+            raise NewerCode
+        if isinstance(delivery.payload, ErrorReported):
+            return _SKIPPED
+        if not isinstance(delivery.payload, ApprovalDecision):
+            raise NewerCode
+        return await self._answered(wait, process, state, delivery.message, delivery.payload)
+
+    async def cancelled(self, process: Process, by: str, why: str) -> tuple[ProcessChange, Sequence[NewRecord]] | None:
+        """End an approval that is open: its requester does not want it any more."""
+        state = unpack_approval(process)
+        waits = await self._store.waits_of(process.id)
+        if state.phase != "open" or not waits:
+            return None
+        return await self._end(process, msgspec.structs.replace(state, ended_by=by, said=why), "rejected", waits[0])
+
+    async def _answered(
+        self, wait: Wait, process: Process, state: ApprovalState, message: Message, decision: ApprovalDecision
+    ) -> tuple[ProcessChange, Sequence[NewRecord]] | Outcome:
+        try:
+            if state.phase != "open":
+                raise ContractError(f"the approval is {state.phase} already", "/data/decision", "approval_invalid")
+            check_decision(message, decision, state, sealing.parse(state.request))
+            held = sealing.parse(process.opener)
+            kind, payload = self._read(held)
+            if not admits(state.approvers, message.metadata.sender.id or ""):
+                raise ContractError("is not among those who are asked", "/metadata/sender/id", "approval_invalid")
+            self._check_decider(message, held, kind, payload, state)
+        except ContractError as error:
+            _log.warning("approval.decision_refused", approval=state.approval_id, detail=error.text[:200])
+            return refused(error.with_traceback(None))
+        decider = message.metadata.sender.id or ""
+        if decision.decision != "approve":
+            phase: ApprovalPhase = "rejected" if decision.decision == "reject" else "changes_requested"
+            said = "; ".join([decision.reason or "", *decision.changes])
+            ended = msgspec.structs.replace(state, ended_by=decider, said=said)
+            return await self._end(process, ended, phase, wait)
+        owner = owner_of(decider, self._admission)
+        if any(owner == each.owner or decider == each.by for each in state.decided):
+            return refusal("approval_invalid", f"{owner} has approved already", "/metadata/sender/id")
+        one = Decided(by=decider, owner=owner, value=message.value, conditions=decision.conditions)
+        state = msgspec.structs.replace(state, decided=(*state.decided, one))
+        if len(state.decided) < state.quorum:
+            return self._change(process, state, acted=wait.id), []
+        return await self._end(process, state, "approved", wait)
+
+    def _check_decider(
+        self, message: Message, held: Message, kind: PayloadType, payload: object, state: ApprovalState
+    ) -> None:
+        check_decider(
+            message,
+            held=held,
+            kind=kind,
+            payload=payload,
+            state=state,
+            admission=self._admission,
+            verifier=self._verifier,
+            agent_id=self._agent_id,
+        )
+
+    def _read(self, held: Message) -> tuple[PayloadType, object]:
+        kind = self._registry.get(held.message_type)
+        if kind is None:
+            raise ContractError(f"{held.message_type} is not known here", "/metadata/message_type", "approval_invalid")
+        return kind, kind.open(held)
+
+    async def _end(
+        self, process: Process, state: ApprovalState, phase: ApprovalPhase, wait: Wait
+    ) -> tuple[ProcessChange, Sequence[NewRecord]]:
+        """End the wait for a decision: the held records go back to the group, which acts on it."""
+        state = msgspec.structs.replace(state, phase=phase)
+        is_over = phase != "approved"
+        armed: tuple[NewWait, ...] = ()
+        if not is_over:
+            # Until the message is gone; then nobody uses the approval any more.
+            left_ms = max(0, state.expires_ms - self._clock.now_ms()) + round(LEAST_LEFT_S * 1000)
+            identity = self._store.ids.timer(process.id, EXPIRY_NAME, process.version + 1)
+            armed = (NewWait(id=identity, name=EXPIRY_NAME, after_ms=left_ms),)
+        outputs: list[NewRecord] = []
+        for hold in await self._store.holds_of(process.id):
+            outputs += decode_outputs(hold.record)
+        outputs += self._closing(state, sealing.parse(state.request))
+        change = self._change(process, state, finished=is_over, frees=True, acted=wait.id, ended=(wait.name,))
+        return msgspec.structs.replace(change, armed=armed), outputs
+
+    def _closing(self, state: ApprovalState, request: Message) -> Sequence[NewRecord]:
+        # Who said no has decided, whoever had agreed before.
+        decided_by = (state.ended_by,) if state.ended_by else tuple(each.by for each in state.decided)
+        assert state.phase != "open"  # noqa: S101 - it has ended
+        payload = ApprovalClosed(
+            approval_id=state.approval_id, state=state.phase, decided_by=decided_by, differing=state.differing
+        )
+        return self._publisher.sealer.seal(Draft(payload=payload), cause=request).records
+
+    # Rows.
+
+    def _change(
+        self,
+        process: Process,
+        state: ApprovalState,
+        *,
+        finished: bool = False,
+        holds: Sequence[Hold] = (),
+        frees: bool = False,
+        acted: str | None = None,
+        ended: Sequence[str] = (),
+    ) -> ProcessChange:
+        if finished:
+            state = msgspec.structs.replace(state, ending=_ended_as(process, state))
+        after = msgspec.structs.replace(
+            process,
+            version=process.version + 1,
+            status="finished" if finished else "open",
+            state=pack_approval(state),
+        )
+        return ProcessChange(
+            before=process,
+            after=after,
+            keep_ms=self._keep_ms,
+            holds=holds,
+            frees_holds=frees,
+            acted=acted,
+            ended=ended,
+        )
+
+    def _record_of(self, request: Message) -> NewRecord:
+        return record_of(request, message_topic(self._namespace, request.message_type))
+
+
+def _decision_of(message: Message) -> ApprovalDecision:
+    opened = payload_type(ApprovalDecision).open(message)
+    assert isinstance(opened, ApprovalDecision)  # noqa: S101 - of that very type
+    return opened
+
+
+def _ended_as(process: Process, state: ApprovalState) -> Ending:
+    """Return how the process of an approval has ended, by its phase."""
+    if state.phase == "consumed":
+        return Ending(outcome="completed", where=state.phase)
+    if state.phase in ("timed_out", "expired"):
+        return Ending(outcome="timed_out", where=state.phase)
+    # Its requester has no part in the decision: where it has ended it, it has taken the request back.
+    is_withdrawn = bool(state.ended_by) and state.ended_by == sealing.parse(process.opener).metadata.sender.id
+    reason = cut(state.said, _MOST_REASON)
+    return Ending(outcome="cancelled" if is_withdrawn else "failed", reason=reason, where=state.phase)
+
+
+def _ending(state: ApprovalState) -> tuple[str, str]:
+    """Return the reason and the text with which the held message dies."""
+    if state.phase in ("timed_out", "expired"):
+        return "approval_timeout", "nobody has decided in time"
+    if state.phase == "void":
+        return "approval_invalid", state.said or "its approval does not stand"
+    asked = "changes are asked for" if state.phase == "changes_requested" else "it was rejected"
+    return "approval_rejected", f"{asked} by {state.ended_by}: {state.said}"[:400]
+
+
+def _wait_name(message: Message, action: dict[str, object]) -> str:
+    """Return the name of the wait: by its beginning the open approvals of one sender are counted, and of a resource."""
+    sender = (message.metadata.sender.id or "").encode()
+    name = f"{WAIT_NAME}-{hashlib.sha256(sender).hexdigest()[:16]}"
+    if "resource" not in action:
+        return name
+    about = canonical.encode([message.message_type, action["resource"]])
+    return f"{name}-{hashlib.sha256(about).hexdigest()[:16]}"

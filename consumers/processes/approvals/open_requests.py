@@ -1,0 +1,149 @@
+"""Open requests: what waits for somebody's decision, and how the others have ended, read from the log alone.
+
+Requests less what was closed, and the held message itself, whose bytes are compared with the packet that is hashed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from bus import gates
+from bus.clock import Clock
+from bus.errors import ContractError, TopicMissingError
+from bus.protocol import sealing
+from bus.protocol.sealing import Message
+from bus.protocol.signatures import Verifier
+from bus.protocol.timestamps import parse_ms
+from bus.topics.names import message_topic
+from bus.transports.base import Transport
+from bus.transports.read_all import scan
+from bus.vocabulary.approval import ApprovalRequest, hash_of
+from consumers.processes.approvals.deciding import request_in
+
+__all__ = ["HASH_DIGITS", "Closing", "OpenRequest", "action_of", "agrees", "held_message", "open_requests"]
+
+_PREFIX: Final = "sha256:"
+HASH_DIGITS: Final = 8
+
+
+class Closing(msgspec.Struct, frozen=True):
+    """What the group that asked has said last of its request: the `state` and `decided_by` of `ApprovalClosed`.
+
+    Newer code may have further states.
+    """
+
+    state: str = ""
+    decided_by: tuple[str, ...] = ()
+
+
+class OpenRequest(msgspec.Struct, frozen=True):
+    """One request, and how it was closed; None: nobody has closed it."""
+
+    message: Message
+    request: ApprovalRequest
+    closing: Closing | None = None
+    is_late: bool = False
+    """Its time is over."""
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether it waits for a decision."""
+        return self.closing is None and not self.is_late
+
+    @property
+    def digits(self) -> str:
+        """Its id, without the name of the hash."""
+        return self.request.approval_id.removeprefix(_PREFIX)
+
+    def is_named_by(self, digits: str) -> bool:
+        """Tell whether *digits* begin with the first 8 of the action's hash: what proves that somebody has read it."""
+        wanted = self.request.action_hash.removeprefix(_PREFIX)[:HASH_DIGITS]
+        return digits.removeprefix(_PREFIX)[:HASH_DIGITS] == wanted
+
+
+async def open_requests(
+    transport: Transport, namespace: str, *, verifier: Verifier | None, clock: Clock, closed: bool = False
+) -> list[OpenRequest]:
+    """Return what waits for a decision; with *closed* also what does not any more. Raises BusError."""
+    closings = {
+        (message.metadata.sender.id, str(msgspec.json.decode(message.data).get("approval_id"))): _closing_in(message)
+        for message in await _messages(transport, message_topic(namespace, "approval.closed"))
+        if _is_proven(message, verifier)
+    }
+    found: dict[str, OpenRequest] = {}
+    for message in await _messages(transport, message_topic(namespace, "approval.request")):
+        try:
+            request = request_in(message)
+        except ContractError:
+            continue
+        is_late = (parse_ms(message.routing.expires_at) or 0) < clock.now_ms()
+        closing = closings.get((message.metadata.sender.id, request.approval_id))
+        one = OpenRequest(message, request, closing, is_late)
+        if _is_proven(message, verifier) and (closed or one.is_open):
+            found[message.message_id] = one
+    return list(found.values())
+
+
+def _closing_in(message: Message) -> Closing:
+    try:
+        return msgspec.json.decode(message.data, type=Closing)
+    except msgspec.ValidationError:
+        return Closing()
+
+
+def _is_proven(message: Message, verifier: Verifier | None) -> bool:
+    """Tell whether *message* is its sender's: a forged one must neither ask for anything nor hide what is open."""
+    if verifier is None:
+        return True
+    try:
+        gates.prove(message, "medium", verifier)
+    except ContractError:
+        return False
+    return True
+
+
+async def held_message(transport: Transport, namespace: str, found: OpenRequest) -> Message | None:
+    """Return the held message itself, found in the log by its seal; None where it is not there any more."""
+    name, seal = found.request.action.message_type, found.request.seal
+    if name is None or seal is None:
+        return None
+    for message in await _messages(transport, message_topic(namespace, name)):
+        if message.seal == seal:
+            return message
+    return None
+
+
+async def _messages(transport: Transport, topic: str) -> list[Message]:
+    """Return the sound messages of *topic*; none where there is no such topic."""
+    found = []
+    try:
+        async for record in scan(transport, topic):
+            try:
+                message = sealing.parse(record.value)
+                sealing.check_integrity(message)
+            except ContractError:
+                continue
+            found.append(message)
+    except TopicMissingError:
+        return []
+    return found
+
+
+def agrees(request: Message, held: Message) -> bool:
+    """Tell whether the packet names the type, sender and data that the held message has."""
+    action = action_of(request)
+    data = msgspec.json.decode(held.data)
+    same_version = action.get("schema_version") == held.metadata.schema_version
+    names = action.get("sender") == held.metadata.sender.id and action.get("message_type") == held.message_type
+    # Defaults are written out in the packet, and left out on the way.
+    packed = action.get("data")
+    says = isinstance(packed, dict) and all(packed.get(name) == value for name, value in data.items())
+    return same_version and names and says and hash_of(action) == msgspec.json.decode(request.data).get("action_hash")
+
+
+def action_of(request: Message) -> dict[str, Any]:
+    """Return the action packet of *request* as it is written."""
+    action = msgspec.json.decode(request.data).get("action")
+    return action if isinstance(action, dict) else {}

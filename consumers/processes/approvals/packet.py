@@ -1,0 +1,97 @@
+"""The action packet: what is agreed to, and nothing else is. Pure.
+
+It holds what the handler will see: upcast data, recipient, effective level and authority, idempotency key, resource. It
+is made anew before the run and compared member by member (security S26).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from bus.errors import ContractError, text_of
+from bus.payloads.payload_types import PayloadType
+from bus.protocol import canonical
+from bus.protocol.sealing import Message
+from bus.redaction import cut
+from bus.trust.admission import Admission
+from bus.vocabulary.approval import has_unbound_ref, hash_of
+from consumers.processes.approvals.approval import Need
+
+__all__ = ["approval_id_of", "differing_members", "packet_of"]
+
+_MOST_SAID: Final = 400
+_MOST_WORD: Final = 64
+
+
+def packet_of(
+    message: Message, kind: PayloadType, payload: object, *, group: str, need: Need, admission: Admission
+) -> dict[str, Any]:
+    """Return the packet of *message*. Raises ContractError (`approval_invalid`) for a reference without its hash."""
+    metadata, labels = message.metadata, admission.labels(message)
+    data = msgspec.json.decode(kind.encode(payload))
+    action: dict[str, Any] = {
+        "type": _word(kind.name),
+        "description": _described(need, kind, payload),
+        "namespace": metadata.namespace,
+        "group": group,
+        "sender": metadata.sender.id or "",
+        "message_type": message.message_type,
+        "schema_version": metadata.schema_version,
+        "data": data,
+        "trust_level": labels.level,
+    }
+    if resource := kind.resource_of(payload):
+        action["resource"] = {"type": kind.name, "id": resource}
+    if metadata.recipient is not None:
+        action["recipient"] = msgspec.to_builtins(metadata.recipient)
+    if granted := admission.authority(message):
+        action["authority"] = msgspec.to_builtins(granted)
+    if message.routing.idempotency_key is not None:
+        action["idempotency_key"] = message.routing.idempotency_key
+    if has_unbound_ref(action):
+        raise ContractError(
+            "a reference in it has no sha256: what lies there could change after it was agreed to",
+            "/data",
+            "approval_invalid",
+        )
+    return action
+
+
+def approval_id_of(message: Message, *, group: str, rule: str, key: str, count: int) -> str:
+    """Return the id of the approval of *message*: that of every repeat under one key, until it is redriven."""
+    named = {
+        "content_hash": message.verification.content_hash,
+        "group": group,
+        "key": key,
+        "message_type": message.message_type,
+        "namespace": message.metadata.namespace,
+        "round": count,
+        "rule": rule,
+        "sender": message.metadata.sender.id or "",
+    }
+    return canonical.digest(canonical.encode(named))
+
+
+def differing_members(agreed: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
+    """Return pointers to the members in which the packet *now* is not what was *agreed* to."""
+    if hash_of(agreed) == hash_of(now):
+        return ()
+    return tuple(f"/action/{name}" for name in sorted({*agreed, *now}) if agreed.get(name) != now.get(name))
+
+
+def _described(need: Need, kind: PayloadType, payload: object) -> str:
+    if need.describe is None:
+        return f"handle {kind.name}"
+    try:
+        text = need.describe(payload)
+    except Exception as error:
+        raise ContractError(
+            f"Approval(describe=...) failed: {type(error).__name__}: {text_of(error)}", "/data", "approval_invalid"
+        ) from error
+    return cut(text, _MOST_SAID) if isinstance(text, str) and text else f"handle {kind.name}"
+
+
+def _word(name: str) -> str:
+    return name.replace(".", "_").replace("-", "_")[:_MOST_WORD]

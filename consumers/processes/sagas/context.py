@@ -1,0 +1,383 @@
+"""SagaContext: what one step of a process may do, collected until the step is committed.
+
+Owns sealing what a step sends: caused by the message that opened the process, so that hops count depth of delegation
+and not length of work, and with the labels of all that ever went into the state. Nothing else may be touched in a step:
+whoever needs a model, a tool or a database asks an agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, TypedDict, Unpack, get_args
+
+import msgspec
+
+from bus.errors import ContractError
+from bus.payloads.class_forms import Payload
+from bus.payloads.kept_values import plain_from
+from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
+from bus.protocol import canonical
+from bus.protocol.envelope import Agent, Authority, Performative, Security
+from bus.protocol.sealing import Message
+from bus.redaction import cut
+from bus.trust.admission import Admission
+from bus.trust.effective_labels import EffectiveLabels, joined
+from consumers.delivery.settling.outputs import answer_draft
+from consumers.processes.sagas.process import Ending, Ids, KeptAsk, Outcome
+from consumers.processes.sagas.rules import EVERY_NAME, SagaRules
+from consumers.processes.sagas.store import NewWait
+from producers.publisher import Publisher
+from producers.requests.in_turn import GRACE_S
+from producers.sealing.options import Draft, Options, draft_of
+from producers.sealing.run_labels import RunLabels
+from producers.sealing.sealed_record import SealedRecord
+
+__all__ = ["AskFailure", "AskOptions", "SagaContext", "StepDone", "labels_for"]
+
+LONGEST_TIMER_S: Final = 366 * 86_400.0
+_SEQUENCE_STEP: Final = 1_000
+_MOST_REASON: Final = 400
+_KEPT_OPTIONS: Final = ("key", "priority", "task_id", "parent_task_id", "run_id", "intent", "idempotency_key")
+
+
+class AskOptions(TypedDict, total=False):
+    """Keyword options of `SagaContext.ask`, all optional; they mean what they mean in `publish`."""
+
+    key: str
+    priority: int | str
+    task_id: str
+    parent_task_id: str
+    run_id: str
+    intent: str
+    idempotency_key: str
+    authority: Authority
+    security: Security
+    critical_fields: tuple[str, ...]
+    performative: Performative
+    max_hops: int
+    traceparent: str
+    rests_on: tuple[Message, ...]
+
+
+class AskFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an ask has failed: its last addressee said no, the message died there, or nobody answered in time.
+
+    @failed("work")
+    async def next_best(self, context):
+        if context.failure.kind == "silent": ...
+    """
+
+    kind: Literal["refused", "died", "silent", "cancelled"]
+    reason: str = ""
+    """The reason of the report, such as `rejected` or `expired`; empty for silence."""
+    text: str = ""
+    by: str = ""
+    """The agent that reported it."""
+
+
+class StepDone(msgspec.Struct, kw_only=True):
+    """What a step has collected."""
+
+    sealed: list[SealedRecord]
+    armed: dict[str, NewWait]
+    ended: set[str]
+    asks: dict[str, KeptAsk]
+    rounds: dict[str, int]
+    parties: dict[str, None]
+    ending: Ending | None = None
+    """Where it has ended, how."""
+
+
+class SagaContext:
+    """One step of a process. Do not keep it after the method returns.
+
+    @starts(OrderPlaced)
+    async def placed(self, order, context):
+        context.ask("price", QuoteRequest(sku=order.sku), to="prices@svc", answer_by_s=30)
+        context.timer("reminder", after_s=3600)
+    """
+
+    __slots__ = (
+        "_apart",
+        "_done",
+        "_ids",
+        "_knows",
+        "_opener",
+        "_process",
+        "_publisher",
+        "_reply_to",
+        "_rules",
+        "_run",
+        "_where",
+        "append_ms",
+        "failure",
+        "is_cancelled",
+        "message",
+        "over",
+        "version",
+        "wait_name",
+    )
+
+    def __init__(
+        self,
+        message: Message,
+        *,
+        opener: Message,
+        rules: SagaRules,
+        process: bytes,
+        ids: Ids,
+        version: int,
+        run: RunLabels,
+        apart: RunLabels,
+        done: StepDone,
+        publisher: Publisher,
+        reply_to: str,
+        knows: Callable[[str], bool],
+        failure: AskFailure | None = None,
+        append_ms: int = 0,
+        wait_name: str = "",
+        is_cancelled: bool = False,
+        where: str = "",
+    ) -> None:
+        self.is_cancelled = is_cancelled
+        """Whether this step is the end of a process that somebody has cancelled."""
+        self._ids = ids
+        self._where = where
+        self.wait_name = wait_name
+        """The name of the ask or timer that this step is about; empty where it is about none."""
+        self.append_ms = append_ms
+        """When the log has taken the message, in milliseconds since 1970."""
+        self.message = message
+        """The message that this step handles."""
+        self.failure = failure
+        """Why the ask has failed, in a method that `@failed` marks."""
+        self.version = version
+        """The number of this step, from 1."""
+        self.over = False
+        self._opener = opener
+        self._rules = rules
+        self._process = process
+        self._run = run
+        self._apart = apart
+        self._done = done
+        self._publisher = publisher
+        self._reply_to = reply_to
+        self._knows = knows
+
+    @property
+    def opener(self) -> Message:
+        """The message that opened the process."""
+        return self._opener
+
+    @property
+    def task_id(self) -> str:
+        """The task that the process works on: its opener's, or the opener itself."""
+        return self._opener.metadata.task_id or self._opener.message_id
+
+    @property
+    def now_ms(self) -> int:
+        """The worker's clock, in milliseconds since 1970. A step may run again with a later one."""
+        return self._publisher.clock.now_ms()
+
+    @property
+    def labels(self) -> EffectiveLabels:
+        """How far all that went into the state can be trusted, and how sensitive it is."""
+        return self._run.current
+
+    def ask(
+        self,
+        name: str,
+        payload: Payload,
+        *,
+        answer_by_s: float,
+        to: str | Agent | Sequence[str] | None = None,
+        many: bool = False,
+        uses: tuple[()] | None = None,
+        **options: Unpack[AskOptions],
+    ) -> None:
+        """Ask an agent; the answer comes to `@answers(name, ...)`, a refusal, death or silence to `@failed(name)`.
+
+            context.ask("work", Award(...), to=["first@svc", "second@svc"], answer_by_s=600)
+
+        *to*: an agent, a role (`Agent(role="reviewer")`), or several ids that are asked in turn, each with an equal
+        share of *answer_by_s* seconds; by default every group that subscribes to the type. *many*: any number of
+        answers, then `@due(name)`. *uses*: `()` says that nothing of any answer is in *payload*, which then has the
+        opener's level. Asking a name again replaces what was asked before.
+
+        Raises ContractError for an ask that nobody would hear the end of.
+        """
+        self._check_open()
+        self._check_ask(name, many=many)
+        others: tuple[str, ...] = ()
+        if to is not None and not isinstance(to, str | Agent):
+            first, *rest = to
+            others, to = tuple(rest), first
+        if others and not self._knows(payload_type(payload).name):
+            raise ContractError(
+                f"{payload_type(payload).name} is sent to several in turn, perhaps by another worker: name it in "
+                "App(types=[...])",
+                "to",
+            )
+        share_s = answer_by_s / (len(others) + 1)
+        if others:
+            self._done.asks[name] = _kept_ask(payload, others, share_s, options, apart=uses is not None)
+        else:
+            self._done.asks.pop(name, None)
+        run = self._run if uses is None else self._apart
+        given: dict[str, Any] = {**options, "to": to}
+        self._ask(name, draft_of(payload, given), share_s, many=many, run=run)
+
+    def send(self, payload: Payload, *, uses: tuple[()] | None = None, **options: Unpack[Options]) -> None:
+        """Send *payload* when the step is committed; see `ask` for *uses*."""
+        self._check_open()
+        draft = draft_of(payload, options)
+        self._note_party(draft.to)
+        run = self._run if uses is None else self._apart
+        self._add(self._publisher.sealer.seal(self._counted(draft), cause=self._opener, run=run))
+
+    def answer(self, payload: Payload, **options: Unpack[Options]) -> None:
+        """Answer the message that opened the process, whose sender waits for it."""
+        self._check_open()
+        draft = answer_draft(self._opener, draft_of(payload, options) if options else payload)
+        self._add(
+            self._publisher.sealer.seal(
+                draft, cause=self._opener, answers=True, topic=self._opener.routing.reply_to, run=self._run
+            )
+        )
+
+    def timer(self, name: str, after_s: float) -> None:
+        """Run `@due(name)` in *after_s* seconds, up to a year. A name that is armed again starts anew."""
+        self._check_open()
+        if not 0 <= after_s <= LONGEST_TIMER_S:
+            raise ContractError(f"{after_s} s is not 0 to a year", "after_s")
+        if self._rules.due_method(name) is None:
+            raise ContractError(f"nobody would hear of the timer {name!r}: write a method @due({name!r})", "name")
+        self._done.ended.discard(name)
+        identity = self._ids.timer(self._process, name, self.version)
+        self._done.armed[name] = NewWait(id=identity, name=name, after_ms=round(after_s * 1000))
+
+    def cancel(self, name: str) -> None:
+        """Wait for *name* no longer, a timer or an ask; what was asked may still be worked on."""
+        self._check_open()
+        self._done.armed.pop(name, None)
+        self._done.asks.pop(name, None)
+        self._done.ended.add(name)
+
+    def finish(self, outcome: Outcome | None = None, reason: str = "") -> None:
+        """End the process: its waits go, and messages for it are refused from now on.
+
+            context.finish()                            # completed
+            context.finish("failed", "no carrier left")
+
+        *outcome* is kept with *reason* as long as the row: `sealbus processes`, the console and the metrics tell it.
+        Without it a step about a cancellation ends as cancelled, one about silence as timed_out, one about another
+        failure as failed, any other as completed.
+        """
+        self._check_open()
+        if outcome is None and self._done.ending is not None:
+            return
+        if outcome is None:
+            outcome, said = self._ends_as()
+            reason = reason or said
+        elif outcome not in get_args(Outcome):
+            raise ContractError(f"{outcome!r} is no outcome: {', '.join(get_args(Outcome))}", "outcome")
+        self._done.ending = Ending(outcome=outcome, reason=cut(reason, _MOST_REASON), where=self._where)
+
+    def _ends_as(self) -> tuple[Outcome, str]:
+        if self.is_cancelled:
+            return "cancelled", ""
+        failure = self.failure
+        if failure is None:
+            return "completed", ""
+        said = f"{self.wait_name}: {failure.kind} {failure.reason}".rstrip()
+        return ("timed_out" if failure.kind == "silent" else "failed"), said
+
+    def pass_on(self, cancel: Payload, to: Sequence[str]) -> None:
+        """Tell *to* that the task is cancelled, too."""
+        for agent in dict.fromkeys(to):
+            draft = Draft(payload=cancel, to=agent, task_id=self.task_id)
+            self._add(self._publisher.sealer.seal(self._counted(draft), cause=self._opener, run=self._run))
+
+    def ask_next(self, name: str, ask: KeptAsk, kind: PayloadType) -> None:
+        """Ask the next addressee of *ask*, as what was to be asked is remembered."""
+        first, *rest = ask.to
+        if rest:
+            self._done.asks[name] = msgspec.structs.replace(ask, to=tuple(rest))
+        run = self._apart if ask.apart else self._run
+        draft = Draft(payload=kind.decode(canonical.encode(ask.data)), to=first, **ask.options)
+        self._ask(name, draft, ask.share_s, many=False, run=run)
+
+    def _ask(self, name: str, draft: Draft, answer_by_s: float, *, many: bool, run: RunLabels) -> None:
+        count = self._done.rounds.get(name, 0) + 1
+        key = draft.idempotency_key or self._ids.ask_key(self._process, name, count)
+        draft = msgspec.structs.replace(
+            self._counted(draft), ttl_s=answer_by_s, reply_to=self._reply_to, idempotency_key=key
+        )
+        sealed = self._publisher.sealer.seal(draft, cause=self._opener, run=run, both_versions=False)
+        self._done.rounds[name] = count
+        self._note_party(draft.to)
+        self._done.ended.discard(name)
+        self._done.armed[name] = NewWait(
+            id=sealed.message_id,
+            name=name,
+            after_ms=round((answer_by_s + GRACE_S) * 1000),
+            addressee=draft.to if isinstance(draft.to, str) else None if draft.to is None else draft.to.id,
+            seal=sealed.message.seal,
+            many=many,
+        )
+        self._add(sealed)
+
+    def _add(self, sealed: SealedRecord) -> None:
+        self._done.sealed.append(sealed)
+
+    def _counted(self, draft: Draft) -> Draft:
+        """Return *draft* with its number among what the process sends: the step, and the place in it."""
+        if draft.sequence is not None:
+            return draft
+        number = self.version * _SEQUENCE_STEP + min(len(self._done.sealed), _SEQUENCE_STEP - 1)
+        return msgspec.structs.replace(draft, sequence=number)
+
+    def _note_party(self, to: str | Agent | None) -> None:
+        identity = to if isinstance(to, str) else None if to is None else to.id
+        if identity is not None:
+            self._done.parties[identity] = None
+
+    def _check_ask(self, name: str, *, many: bool) -> None:
+        if not any(known in (name, EVERY_NAME) for known, _ in self._rules.answers):
+            raise ContractError(f"no method takes the answer: write one @answers({name!r}, ...)", "name")
+        ending, heard = ("@due", self._rules.due_method) if many else ("@failed", self._rules.failed_method)
+        if heard(name) is None:
+            raise ContractError(f"nobody would hear of the end of {name!r}: write a method {ending}({name!r})", "name")
+
+    def _check_open(self) -> None:
+        if self.over:
+            raise ContractError("the step has ended, and what is collected now would never leave")
+
+
+def labels_for(message: Message, opener: Message, admission: Admission, before: EffectiveLabels) -> RunLabels:
+    """Return the labels of a step that handles *message*, of a process whose state has those of *before*."""
+    run = RunLabels(opener, admission)
+    if message.seal != opener.seal:
+        run.take_in(message)
+    if joined([run.current, before]) != run.current:
+        run.read_at(before)
+    return run
+
+
+def _kept_ask(
+    payload: Payload, others: tuple[str, ...], share_s: float, options: AskOptions, *, apart: bool
+) -> KeptAsk:
+    kind = payload_type(payload)
+    kept: dict[str, Any] = {name: value for name, value in options.items() if name in _KEPT_OPTIONS}
+    if len(kept) < len(options):
+        foreign = sorted(set(options) - set(kept))
+        raise ContractError(f"with several addressees {', '.join(foreign)} cannot be given", foreign[0])
+    return KeptAsk(
+        message_type=kind.name,
+        version=kind.version,
+        data=plain_from(encode_payload(payload)),
+        to=others,
+        share_s=share_s,
+        options=kept,
+        apart=apart,
+    )

@@ -1,0 +1,637 @@
+"""StepRunner: one event, one step: find the process, run the method, and say what is to be written.
+
+Owns the verdicts of design part two 16.4: which process an event reaches, whether it is early, late, or never legal,
+and the one transaction that changes process, waits and the event's own row together. Committing it and settling the
+offset is `consumers.delivery.handling.executor`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from bus.clock import Clock
+from bus.errors import ContractError, Reject, RetryLater
+from bus.payloads.payload_types import PayloadType, Registry
+from bus.protocol import canonical, sealing
+from bus.protocol.sealing import Message
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.transports.base import NewRecord
+from bus.trust.effective_labels import EffectiveLabels
+from bus.vocabulary import BUILT_IN
+from bus.vocabulary.bus import WaitDue
+from bus.vocabulary.error import ErrorReported
+from bus.vocabulary.task import TaskCancel
+from consumers.deadletters.records import Failure
+from consumers.delivery.handling.runner import BeginTransaction, CallMethod, StepTaken
+from consumers.delivery.inbox.base import principal_of
+from consumers.delivery.resilience.retry import Tier
+from consumers.delivery.settling.dispositions import refusal, refused, wait_in_tiers
+from consumers.delivery.settling.outcome import Dead, Done, Outcome
+from consumers.delivery.settling.outputs import report_of, seal_outputs, wants_report
+from consumers.delivery.state.delivery import Accepted
+from consumers.processes.sagas.context import AskFailure, SagaContext, StepDone, labels_for
+from consumers.processes.sagas.early_events import EarlyEvents
+from consumers.processes.sagas.process import Memory, NewerCode, Process, Wait, pack, unpack
+from consumers.processes.sagas.rules import CANCEL_WAIT, EventRule, SagaRules
+from consumers.processes.sagas.store import ProcessChange, ProcessStore
+from producers.publisher import Publisher
+from producers.sealing.sealed_record import SealedRecord
+
+__all__ = ["StepRunner"]
+
+_MOST_KEY: Final = 512
+"""Characters of a process's key: every store has an index over it."""
+_MOST_AT_ONCE: Final = 1_000
+_REFUSALS: Final = frozenset({"rejected", "unauthorized", "untrusted_instruction", "approval_rejected"})
+
+_log = get_logger("sagas")
+
+SKIPPED: Final = Done(ran=False)
+
+
+class BuiltIn(Protocol):
+    """A saga of the bus itself, whose steps are not a user's methods."""
+
+    async def mailed(
+        self, wait: Wait, process: Process, delivery: Accepted
+    ) -> tuple[ProcessChange, Sequence[NewRecord]] | Outcome:
+        """Take the step of what came to the mailbox about *wait*."""
+
+    async def cancelled(self, process: Process, by: str, why: str) -> tuple[ProcessChange, Sequence[NewRecord]] | None:
+        """Take the step of a cancellation by the requester; None where there is nothing to cancel any more."""
+
+
+class _Early(Exception):  # noqa: N818 - a verdict
+    """The event may become legal later, when its process has come or moved on."""
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has cancelled a process, and why."""
+
+    code: str
+    why: str = ""
+    passes_on: TaskCancel | None = None
+    """What those who were asked are told."""
+    asked: tuple[str, ...] = ()
+    is_told: bool = False
+    """Whether the requester is to hear of it: it has not cancelled the process itself."""
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to one process: the method to run, and what it is told."""
+
+    rules: SagaRules
+    process: Process | None
+    """None: it is opened."""
+    key: str
+    method: str | None
+    """None: only what the bus itself does about it."""
+    payload: Any = None
+    """None for methods that get none."""
+    wait: Wait | None = None
+    """What the event is an answer to, or the end of."""
+    ends_wait: bool = False
+    failure: AskFailure | None = None
+    cancelled: Cancelled | None = None
+    """That somebody has cancelled the process."""
+
+
+class _Built(msgspec.Struct, frozen=True):
+    """The step of a built-in saga."""
+
+    change: ProcessChange
+    outputs: Sequence[NewRecord]
+
+
+class StepRunner:
+    """Takes the steps of one group. *namespace* and *group* name its rows, *reply_to* is its mailbox."""
+
+    def __init__(
+        self,
+        sagas: Sequence[SagaRules],
+        store: ProcessStore,
+        *,
+        namespace: str,
+        group: str,
+        agent_id: str,
+        reply_to: str,
+        registry: Registry,
+        publisher: Publisher,
+        tiers: Sequence[Tier],
+        keep_ms: int,
+        clock: Clock,
+        metrics: Metrics,
+        early: EarlyEvents,
+        built_in: Mapping[str, BuiltIn] = MappingProxyType({}),
+    ) -> None:
+        self.store = store
+        self.crowded: frozenset[str] = frozenset()
+        """Senders that have as many open processes as one may have: what they would open waits."""
+        self._agent_id = agent_id
+        self._early = early
+        self._built_in = built_in
+        self._sagas: Mapping[str, SagaRules] = {rules.name: rules for rules in sagas}
+        self._by_type: dict[str, list[SagaRules]] = {}
+        for rules in sorted(sagas, key=lambda rules: rules.name):
+            for name in rules.topics:
+                self._by_type.setdefault(name, []).append(rules)
+        self._namespace = namespace
+        self._group = group
+        self._reply_to = reply_to
+        self._registry = registry
+        self._publisher = publisher
+        self._tiers = tiers
+        self._keep_ms = keep_ms
+        self._clock = clock
+        self._counted = metrics.saga_steps
+
+    async def take(self, delivery: Accepted, run: CallMethod, begin: BeginTransaction) -> StepTaken | Outcome:
+        """Take the step of *delivery*, or return its outcome without one.
+
+        *begin* opens the transaction that ends the event's row; the caller commits it. A process that has moved since
+        it was read is read again: a step may run any number of times.
+        """
+        while True:
+            try:
+                events = await self._events_of(delivery)
+            except _Early:
+                return self._early.outcome_of(delivery)
+            except NewerCode:
+                return self._waits(delivery, "early")
+            except ContractError as error:
+                return refused(error.with_traceback(None))
+            if not isinstance(events, Sequence):
+                return events
+            if self._opens_too_many(events, delivery):
+                return self._waits(delivery, "crowded")
+            changes: list[ProcessChange] = []
+            outputs: list[NewRecord] = []
+            try:
+                for event in events:
+                    change, sent = (
+                        (event.change, event.outputs)
+                        if isinstance(event, _Built)
+                        else await self._step(event, delivery, run)
+                    )
+                    changes.append(change)
+                    outputs += sent
+            except NewerCode:
+                # Its state is of a later version.
+                return self._waits(delivery, "early")
+            transaction = await begin()
+            if await self.store.write(transaction, changes):
+                self._count(changes, "stepped")
+                return StepTaken(outputs)
+            await transaction.rollback()
+            self._count(changes, "conflict")
+
+    def _waits(self, delivery: Accepted, why: str) -> Outcome:
+        """Let *delivery* wait without an attempt, for other code or for room."""
+        self._counted.labels(self._group, "other", why).inc()
+        return wait_in_tiers(delivery, self._tiers, self._left_s(delivery))
+
+    def _opens_too_many(self, events: Sequence[_Event | _Built], delivery: Accepted) -> bool:
+        if not self.crowded or self._principal_of(delivery.message) not in self.crowded:
+            return False
+        return any(isinstance(event, _Event) and event.process is None for event in events)
+
+    # Whose event it is.
+
+    async def _events_of(self, delivery: Accepted) -> Sequence[_Event | _Built] | Outcome:
+        if delivery.subscription.is_mailbox:
+            return await self._mailed(delivery)
+        if isinstance(delivery.payload, TaskCancel) and delivery.message.message_type not in self._by_type:
+            return await self._cancelled(delivery, delivery.payload) or SKIPPED
+        events: list[_Event] = []
+        refusal: Dead | None = None
+        for rules in self._by_type[delivery.message.message_type]:
+            spread = rules.events.get(delivery.message.message_type)
+            if spread is not None and spread.every:
+                events += await self._all_reached(rules, spread, delivery)
+                continue
+            found = await self._reached(rules, delivery)
+            if isinstance(found, _Event):
+                events.append(found)
+            elif isinstance(found, Dead):
+                refusal = found
+        return events or refusal or SKIPPED
+
+    async def _cancelled(self, delivery: Accepted, cancel: TaskCancel) -> Sequence[_Event | _Built]:
+        """Return what a task.cancel means to the processes of its task that its sender has opened."""
+        message = delivery.message
+        task_id, sender = message.metadata.task_id or "", message.metadata.sender.id or ""
+        events: list[_Event | _Built] = []
+        for process in await self.store.of_task(task_id, self._principal_of(message)):
+            if (built := self._built_in.get(process.saga)) is not None:
+                taken = await built.cancelled(process, sender, f"CANCELLED: {cancel.reason_code}")
+                events += [] if taken is None else [_Built(*taken)]
+                continue
+            cancelled = Cancelled(code=cancel.reason_code, passes_on=cancel if cancel.cascade else None)
+            events.append(await self._ended(process, cancelled))
+        return events
+
+    async def _ended(self, process: Process, cancelled: Cancelled, wait: Wait | None = None) -> _Event:
+        """Return the end of *process*, which somebody has cancelled. Raises NewerCode."""
+        rules = self._rules_of(process)
+        waits = await self.store.waits_of(process.id)
+        asked = tuple(each.addressee for each in waits if each.seal is not None and each.addressee is not None)
+        return _Event(
+            rules=rules,
+            process=process,
+            key=process.key,
+            method=rules.cancelled,
+            wait=wait,
+            ends_wait=wait is not None,
+            cancelled=msgspec.structs.replace(cancelled, asked=asked),
+        )
+
+    def _rules_of(self, process: Process) -> SagaRules:
+        """Return the rules of *process*. Raises NewerCode where another worker of the group may know them."""
+        rules = self._sagas.get(process.saga)
+        if rules is None:
+            raise NewerCode
+        return rules
+
+    def _principal_of(self, message: Message) -> str:
+        return principal_of(message, has_keys=self._publisher.sealer.admission.has_keys)
+
+    async def _all_reached(self, rules: SagaRules, rule: EventRule, delivery: Accepted) -> list[_Event]:
+        """Return what *delivery* means to every open process of *rules*; those whom it is no party of are left out."""
+        found = await self.store.processes(saga=rules.name, status="open", most=_MOST_AT_ONCE + 1)
+        if len(found) > _MOST_AT_ONCE:
+            raise RetryLater(f"{rules.name} has more than {_MOST_AT_ONCE} open processes: an event cannot reach all")
+        events = []
+        for process in found:
+            opened = self._unpacked(rules, process)
+            phase = str(getattr(opened[1], "phase", ""))
+            if (not rule.at or phase in rule.at) and self._is_party(rule, process, opened[0], delivery.message):
+                payload = delivery.payload
+                events.append(
+                    _Event(rules=rules, process=process, key=process.key, method=rule.method, payload=payload)
+                )
+        return events
+
+    async def _reached(self, rules: SagaRules, delivery: Accepted) -> _Event | Dead | None:
+        """Return what *delivery* means to its process of *rules*; None where it is passed over. Raises _Early."""
+        name = delivery.message.message_type
+        starter, spontaneous = rules.starters.get(name), rules.events.get(name)
+        place = starter or spontaneous
+        assert place is not None  # noqa: S101 - its type is one of the saga's
+        key = delivery.message.message_id if place.key is None else _key_at(delivery.message, place.key)
+        owner = "" if rules.shares_keys else self._principal_of(delivery.message)
+        process: Process | Dead | None = await self.store.find(self.store.ids.process(rules.name, owner, key))
+        if process is None and starter is not None:
+            return _Event(rules=rules, process=None, key=key, method=starter.method, payload=delivery.payload)
+        if process is None and spontaneous is not None:
+            process = await self._others(rules, spontaneous, key, delivery.message)
+        if process is None:
+            return self._missing(spontaneous)
+        if isinstance(process, Dead):
+            return process
+        if process.status == "finished":
+            return refusal("conversation_closed", f"{rules.name} {key!r:.80} is finished", place.key)
+        if spontaneous is None:
+            return refusal("invalid_transition", f"{rules.name} {key!r:.80} is open already", place.key)
+        opened = self._unpacked(rules, process)
+        self._check_party(spontaneous, process, opened[0], delivery.message)
+        phase = str(getattr(opened[1], "phase", ""))
+        if not rules.knows_phase(phase):
+            raise NewerCode
+        if spontaneous.at and phase not in spontaneous.at:
+            if rules.can_reach(phase, spontaneous.at):
+                raise _Early
+            return refusal("invalid_transition", f"{name} is not legal in {phase!r}, nor in any phase that follows")
+        return _Event(rules=rules, process=process, key=key, method=spontaneous.method, payload=delivery.payload)
+
+    async def _others(self, rules: SagaRules, rule: EventRule, key: str, message: Message) -> Process | Dead | None:
+        """Return the only open process with *key* that *message* may move, of whoever has opened it.
+
+        Where none admits it, the open one whose party it is not; else one that is finished.
+        """
+        known = await self.store.of_key(rules.name, key, most=_MOST_AT_ONCE)
+        opened = [process for process in known if process.status == "open"]
+        admitted = [each for each in opened if self._is_party(rule, each, self._unpacked(rules, each)[0], message)]
+        if len(admitted) > 1:
+            text = f"{len(admitted)} processes of {rules.name} are known by {key!r:.80}, of several owners"
+            return refusal("invalid_transition", text, rule.key or "")
+        return next(iter((*admitted, *opened, *known)), None)
+
+    def _missing(self, rule: EventRule | None) -> Dead | None:
+        missing = "wait" if rule is None else rule.missing
+        if missing == "wait":
+            raise _Early
+        if missing == "skip":
+            return None
+        return refusal("invalid_transition", "there is no such process", None if rule is None else rule.key)
+
+    def _check_party(self, rule: EventRule, process: Process, memory: Memory, message: Message) -> None:
+        """Only parties of a process move it (CV1): an id of a conversation alone opens nothing."""
+        if not self._is_party(rule, process, memory, message):
+            sender = message.metadata.sender.id or ""
+            raise ContractError(
+                f"{sender} is no party of this process: neither has it opened it, nor was it asked or answered. "
+                "@on(..., admits='anyone') takes what the policy lets in",
+                "/metadata/sender/id",
+                "unauthorized",
+            )
+
+    def _is_party(self, rule: EventRule, process: Process, memory: Memory, message: Message) -> bool:
+        sender = message.metadata.sender.id or ""
+        if rule.admits == "anyone" or sender in memory.parties:
+            return True
+        return self._principal_of(message) == process.sender
+
+    async def _mailed(self, delivery: Accepted) -> Sequence[_Event | _Built] | Outcome:
+        message = delivery.message
+        is_nudge = isinstance(delivery.payload, WaitDue)
+        named = delivery.payload.wait if isinstance(delivery.payload, WaitDue) else message.metadata.correlation_id
+        found = None if named is None else await self.store.find_wait(named)
+        if found is None:
+            return self._late(message)
+        wait, process, now_ms = found
+        if is_nudge and wait.due_ms > now_ms:
+            await self.store.not_yet(wait.id)
+            return SKIPPED
+        if (built := self._built_in.get(process.saga)) is not None:
+            taken = await built.mailed(wait, process, delivery)
+            return [_Built(*taken)] if isinstance(taken, tuple) else taken
+        if is_nudge and wait.name == CANCEL_WAIT:
+            cancelled = Cancelled(
+                code="CANCELLED", why=wait.note, passes_on=TaskCancel(reason_code="CANCELLED"), is_told=True
+            )
+            return [await self._ended(process, cancelled, wait)]
+        rules = self._rules_of(process)
+        if not rules.knows_wait(wait.name):
+            raise NewerCode
+        return [self._due(rules, process, wait)] if is_nudge else self._replied(rules, process, wait, delivery)
+
+    def _replied(
+        self, rules: SagaRules, process: Process, wait: Wait, delivery: Accepted
+    ) -> Sequence[_Event | _Built] | Outcome:
+        """Return what an answer means to *process*, where it is believed. Raises ContractError."""
+        message = delivery.message
+        if not _rests_on(message, wait):
+            if isinstance(delivery.payload, ErrorReported):
+                return self._late(message)
+            raise ContractError(
+                "it answers what was asked, and the request is not its first parent",
+                "/verification/parents",
+                "unauthorized",
+            )
+        if wait.addressee is not None and message.metadata.sender.id != wait.addressee:
+            raise ContractError(
+                f"{wait.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
+            )
+        return self._answered(rules, process, wait, delivery)
+
+    def _answered(self, rules: SagaRules, process: Process, wait: Wait, delivery: Accepted) -> list[_Event] | Outcome:
+        name = delivery.message.message_type
+        rule = rules.answer_to(wait.name, name)
+        if rule is not None:
+            return [
+                _Event(
+                    rules=rules,
+                    process=process,
+                    key=process.key,
+                    method=rule.method,
+                    payload=delivery.payload,
+                    wait=wait,
+                    ends_wait=rule.ends and not wait.many,
+                )
+            ]
+        if isinstance(delivery.payload, ErrorReported):
+            if wait.many:
+                # One of many has failed; the others may still answer.
+                return SKIPPED
+            report = delivery.payload
+            said_no = report.error_code in _REFUSALS
+            failure = AskFailure(
+                kind="refused" if said_no else "died",
+                reason=report.error_code,
+                text=report.error_message,
+                by=delivery.message.metadata.sender.id or "",
+            )
+            return [self._ask_failed(rules, process, wait, failure)]
+        # This code takes no such answer to it.
+        raise NewerCode
+
+    def _due(self, rules: SagaRules, process: Process, wait: Wait) -> _Event:
+        if wait.seal is not None and not wait.many:
+            return self._ask_failed(rules, process, wait, AskFailure(kind="silent", by=wait.addressee or ""))
+        method = rules.due_method(wait.name)
+        if method is None:
+            raise NewerCode
+        return _Event(rules=rules, process=process, key=process.key, method=method, wait=wait, ends_wait=True)
+
+    def _ask_failed(self, rules: SagaRules, process: Process, wait: Wait, failure: AskFailure) -> _Event:
+        method = rules.failed_method(wait.name)
+        if method is None:
+            raise NewerCode
+        return _Event(
+            rules=rules,
+            process=process,
+            key=process.key,
+            method=method,
+            wait=wait,
+            ends_wait=True,
+            failure=failure,
+        )
+
+    # The step itself.
+
+    async def _step(
+        self, event: _Event, delivery: Accepted, run: CallMethod
+    ) -> tuple[ProcessChange, Sequence[NewRecord]]:
+        """Run the method of *event* on a copy of the state; return what it changes, and what it sends."""
+        rules, process, message = event.rules, event.process, delivery.message
+        opener = message if process is None else sealing.parse(process.opener)
+        memory, state = (Memory(), rules.state()) if process is None else self._unpacked(rules, process)
+        principal = self._principal_of(opener)
+        owner = "" if rules.shares_keys else principal
+        identity = self.store.ids.process(rules.name, owner, event.key) if process is None else process.id
+        version = 1 if process is None else process.version + 1
+        if version > rules.max_steps:
+            raise ContractError(
+                f"{rules.name} {event.key!r:.80} has taken {rules.max_steps} steps", "/data", "rejected"
+            )
+        admission = self._publisher.sealer.admission
+        before = _labels_of(process, memory)
+        labels = labels_for(message, opener, admission, before)
+        ended = {event.wait.name} if event.wait is not None and event.ends_wait else set()
+        done = StepDone(
+            sealed=[],
+            armed={},
+            ended=ended,
+            asks={name: kept for name, kept in memory.asks.items() if name not in ended},
+            rounds=dict(memory.rounds),
+            parties=dict.fromkeys(memory.parties or ((opener.metadata.sender.id or ""),)),
+        )
+        if event.wait is not None and event.wait.seal is not None and not isinstance(delivery.payload, WaitDue):
+            done.parties[message.metadata.sender.id or ""] = None
+        context = SagaContext(
+            message,
+            opener=opener,
+            rules=rules,
+            process=identity,
+            ids=self.store.ids,
+            version=version,
+            run=labels,
+            apart=labels_for(opener, opener, admission, EffectiveLabels(level="platform_policy")),
+            done=done,
+            publisher=self._publisher,
+            reply_to=self._reply_to,
+            knows=lambda name: self._kind_of(name) is not None,
+            failure=event.failure,
+            wait_name="" if event.wait is None else event.wait.name,
+            append_ms=delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms,
+            is_cancelled=event.cancelled is not None,
+            where=event.method or "",
+        )
+        returned = None
+        ask = None if event.wait is None or event.failure is None else memory.asks.get(event.wait.name)
+        if event.wait is not None and ask is not None:
+            kind = self._kind_of(ask.message_type)
+            if kind is None:
+                raise RetryLater(f"{ask.message_type} is to be sent and not known here: name it in App(types=[...])")
+            context.ask_next(event.wait.name, ask, kind)
+        elif event.method is not None:
+            saga = rules.cls()
+            saga.state = state
+            arguments = (context,) if event.payload is None else (event.payload, context)
+            try:
+                returned = await run(getattr(saga, event.method), arguments)
+            finally:
+                context.over = True
+            state = saga.state
+        sealed = list(done.sealed)
+        if event.cancelled is not None:
+            context.over = False
+            sealed = self._over(event.cancelled, context, done, opener)
+        sealed += seal_outputs(self._publisher, message, (), returned, self._registry, run=labels)
+        is_over, plain = done.ending is not None, _plain(rules, state)
+        memory = Memory(
+            data={name: value for name, value in plain.items() if name in rules.cls.keeps} if is_over else plain,
+            asks={} if is_over else done.asks,
+            rounds={} if is_over else done.rounds,
+            parties=() if is_over else tuple(done.parties),
+            classification=labels.current.classification,
+            tags=tuple(sorted(labels.current.tags)),
+            ending=done.ending,
+        )
+        after = Process(
+            id=identity,
+            namespace=self._namespace,
+            group=self._group,
+            saga=rules.name,
+            key=event.key,
+            version=version,
+            status="finished" if is_over else "open",
+            shape=rules.version,
+            state=pack(memory),
+            opener=opener.value,
+            trust=labels.current.level,
+            owner=owner if process is None else process.owner,
+            sender=principal if process is None else process.sender,
+            task_id=opener.metadata.task_id or opener.message_id,
+        )
+        acted = None if event.wait is None else event.wait.id
+        change = ProcessChange(
+            before=process,
+            after=after,
+            keep_ms=self._keep_ms,
+            armed=() if is_over else tuple(done.armed.values()),
+            ended=done.ended,
+            acted=acted,
+        )
+        return change, [record for each in sealed for record in each.records]
+
+    def _over(self, cancelled: Cancelled, context: SagaContext, done: StepDone, opener: Message) -> list[SealedRecord]:
+        """End the process of *context*, whatever its @cancelled method has left undone; return what is sent."""
+        if cancelled.passes_on is not None:
+            context.pass_on(cancelled.passes_on, cancelled.asked)
+        if done.ending is None:
+            context.finish("cancelled", cancelled.why or cancelled.code)
+        sealed = list(done.sealed)
+        reply_to = opener.routing.reply_to
+        is_answered = any(record.topic == reply_to for each in sealed for record in each.records)
+        if cancelled.is_told and wants_report(opener, "rejected") and not is_answered:
+            failure = Failure(reason="rejected", error="Cancelled", exception=Reject(f"cancelled: {cancelled.why}"))
+            sealed.append(report_of(self._publisher, opener, failure, self._agent_id, group=self._group))
+        return sealed
+
+    def _unpacked(self, rules: SagaRules, process: Process) -> tuple[Memory, Any]:
+        found = unpack(rules, process)
+        if found is None:
+            raise NewerCode
+        return found
+
+    def _kind_of(self, name: str) -> PayloadType | None:
+        return self._registry.get(name) or BUILT_IN.get(name)
+
+    # Without a step.
+
+    def _left_s(self, delivery: Accepted) -> float:
+        return (delivery.expires_ms - self._clock.now_ms()) / 1000
+
+    def _late(self, message: Message) -> Outcome:
+        self._counted.labels(self._group, "other", "late").inc()
+        _log.info("saga.late", type=message.message_type, message_id=message.message_id)
+        return SKIPPED
+
+    def _count(self, changes: Sequence[ProcessChange], outcome: str) -> None:
+        for change in changes:
+            self._counted.labels(self._group, change.after.saga, outcome).inc()
+
+
+def _labels_of(process: Process | None, memory: Memory) -> EffectiveLabels:
+    if process is None:
+        return EffectiveLabels(level="platform_policy", classification="public")
+    return EffectiveLabels(
+        level=process.trust,
+        classification=memory.classification,
+        tags=frozenset(memory.tags),
+        path=(f"the state of {process.saga} holds what came at {process.trust}",),
+    )
+
+
+def _rests_on(message: Message, wait: Wait) -> bool:
+    parents = message.verification.parents
+    return bool(parents) and parents is not None and parents[0] == wait.seal
+
+
+def _key_at(message: Message, pointer: str) -> str:
+    """Return the text or number at *pointer* in the envelope. Raises ContractError where there is none."""
+    value: Any = msgspec.json.decode(message.value)
+    for name in canonical.pointer_tokens(pointer):
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            raise ContractError("a process is known by it, and it is missing", pointer, "schema_violation")
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ContractError("a process is known by a text or a whole number", pointer, "schema_violation")
+    text = str(value)
+    if len(text) > _MOST_KEY:
+        raise ContractError(f"a process is known by at most {_MOST_KEY} characters", pointer, "schema_violation")
+    return text
+
+
+def _plain(rules: SagaRules, state: Any) -> dict[str, Any]:
+    """Return *state* as it is kept. Raises ContractError for what no later step could read."""
+    try:
+        plain = rules.kept_state.plain(state)
+        if not isinstance(plain, dict):
+            raise ContractError(f"it is a {type(state).__name__}")
+        rules.kept_state.read(plain)
+    except ContractError as error:
+        raise ContractError(
+            f"the state of {rules.name} is no {rules.state.__name__} that can be kept: {error.text}",
+            f"/state{error.pointer}",
+        ) from error
+    return plain

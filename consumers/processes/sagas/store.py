@@ -1,0 +1,534 @@
+"""ProcessStore: processes, waits and holds in the inbox's database, one SQL for SQLite and PostgreSQL.
+
+Owns every statement about the rows; the tables are `consumers.processes.sagas.schema`'s. All times are the store's:
+PostgreSQL's clock, on SQLite the worker's. Reads stand outside every transaction; writes are made in the transaction
+that also ends the event (design part two 16.4), so a step counts whole or not at all.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+
+from bus.clock import Clock
+from bus.databases.stored_text import restored_row, storable_row
+from consumers.delivery.inbox.base import Inbox, Transaction
+from consumers.processes.sagas.process import Hold, Ids, Process, Wait
+from consumers.processes.sagas.rules import CANCEL_WAIT
+from consumers.processes.sagas.schema import migrate
+
+__all__ = ["ProcessChange", "NewWait", "ProcessStore", "Swept"]
+
+_SWEPT_AT_ONCE: Final = 200
+_PURGED_AT_ONCE: Final = 5_000
+AGAIN_MS: Final = 60_000
+"""A wait whose nudge was not acknowledged is nudged again after so long."""
+FIRST_AGAIN_MS: Final = 600_000
+"""A wait whose nudge is in the log and that still stands is nudged again after so long, then after twice as long."""
+MOST_AGAIN_MS: Final = 86_400_000
+_ID_DIGITS: Final = 64
+
+_PROCESS: Final = (
+    "p.id, p.namespace, p.grp, p.saga, p.key, p.version, p.status, p.shape, p.state, p.opener, p.trust, "
+    "p.owner, p.sender, p.task_id, p.opened_ms, p.changed_ms, p.keep_until_ms"
+)
+_WAIT: Final = "w.id, w.process, w.name, w.addressee, w.seal, w.many, w.due_ms, w.nudge_ms, w.note"
+
+
+class NewWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A wait that a step arms; it is due *after_ms* after the store's present."""
+
+    id: str
+    name: str
+    after_ms: int
+    addressee: str | None = None
+    seal: str | None = None
+    many: bool = False
+
+
+class ProcessChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step writes about one process: its next row, under the version that was read."""
+
+    before: Process | None
+    """The row that was read; None opens it."""
+    after: Process
+    keep_ms: int = 0
+    """How long the row stays after it is finished."""
+    armed: Sequence[NewWait] = ()
+    ended: Collection[str] = ()
+    """The names of waits that go."""
+    acted: str | None = None
+    """The id of the wait that the step acts on: the step counts only while its row stands."""
+    holds: Sequence[Hold] = ()
+    frees_holds: bool = False
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """A wait whose nudge is to be sent, with the message that opened its process."""
+
+    id: str
+    name: str
+    due_ms: int
+    opener: bytes
+    marked_ms: int
+    number: int
+    """How often it was nudged, with this time."""
+
+
+class ProcessStore:
+    """The tables of one namespace and group, in the database of *inbox*."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        *,
+        namespace: str,
+        group: str | None,
+        clock: Clock,
+        ended: Callable[[Process], None] = lambda _: None,
+    ) -> None:
+        """Read and write the rows of *group*; None reads those of all groups. *ended* hears of each that ends."""
+        self._ended = ended
+        self._inbox = inbox
+        self._namespace = namespace
+        self._group = group
+        self._clock = clock
+        self.ids = Ids(b"", namespace=namespace, group=group or "")
+        """What its rows are called; known once it is open."""
+
+    async def open(self) -> None:
+        """Create the tables where they are missing. Raises ConfigurationError where newer code has changed them."""
+        async with _own(self._inbox) as transaction:
+            secret = await migrate(transaction, self._inbox.dialect)
+        self.ids = Ids(secret, namespace=self._namespace, group=self._group or "")
+
+    # Reads.
+
+    async def find(self, identity: bytes) -> Process | None:
+        """Return the process of that id, or None."""
+        rows = await self._read(f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.id = $1", identity)
+        return _process(rows[0]) if rows else None
+
+    async def find_wait(self, wait: str) -> tuple[Wait, Process, int] | None:
+        """Return a wait of this group with its process, and the store's present in ms; None where its row is gone."""
+        rows = await self._read(
+            f"SELECT {self._now()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
+            "ON p.id = w.process WHERE w.id = $1 AND w.namespace = $2 AND w.grp = $3",
+            wait,
+            self._namespace,
+            self._group,
+        )
+        if not rows:
+            return None
+        now_ms, *values = rows[0]
+        return _wait(values[:9]), _process(values[9:]), int(now_ms)
+
+    async def waits_of(self, process: bytes) -> list[Wait]:
+        """Return the waits of a process, the next due first."""
+        rows = await self._read(f"SELECT {_WAIT} FROM sealbus_waits w WHERE w.process = $1 ORDER BY w.due_ms", process)
+        return [_wait(row) for row in rows]
+
+    async def holds_of(self, process: bytes) -> list[Hold]:
+        """Return what is held for a process."""
+        rows = await self._read(
+            "SELECT process, seal, record FROM sealbus_holds WHERE process = $1 ORDER BY seal", process
+        )
+        return [Hold(process=bytes(row[0]), seal=row[1], record=bytes(row[2])) for row in rows]
+
+    async def processes(
+        self, *, saga: str | None = None, status: str | None = None, key: str | None = None, most: int = 1000
+    ) -> list[Process]:
+        """Return processes of this group, those changed last first."""
+        rows = await self._read(
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 "
+            "AND (CAST($2 AS text) IS NULL OR p.grp = $2) AND (CAST($3 AS text) IS NULL OR p.saga = $3) "
+            "AND (CAST($4 AS text) IS NULL OR p.status = $4) "
+            "AND (CAST($5 AS text) IS NULL OR p.key = $5) ORDER BY p.changed_ms DESC LIMIT $6",
+            self._namespace,
+            self._group,
+            saga,
+            status,
+            key,
+            most,
+        )
+        return [_process(row) for row in rows]
+
+    async def of_task(self, task_id: str, sender: str) -> list[Process]:
+        """Return the open processes of this group that *sender* has opened for *task_id*."""
+        rows = await self._read(
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 AND p.task_id = $3 "
+            "AND p.sender = $4 AND p.status = 'open' ORDER BY p.opened_ms",
+            self._namespace,
+            self._group,
+            task_id,
+            sender,
+        )
+        return [_process(row) for row in rows]
+
+    async def of_key(self, saga: str, key: str, *, most: int) -> list[Process]:
+        """Return the processes of *saga* in this group that are known by *key*, whosever they are, open ones first."""
+        rows = await self._read(
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 AND p.saga = $3 "
+            "AND p.key = $4 ORDER BY p.status DESC, p.opened_ms LIMIT $5",
+            self._namespace,
+            self._group,
+            saga,
+            key,
+            most,
+        )
+        return [_process(row) for row in rows]
+
+    async def begins(self, digits: str) -> list[Process]:
+        """Return at most two processes of the namespace whose ids begin with the hexadecimal *digits*."""
+        digits = digits.lower()
+        if not 0 < len(digits) <= _ID_DIGITS or set(digits) - set(string.hexdigits):
+            return []
+        low, high = bytes.fromhex(digits.ljust(_ID_DIGITS, "0")), bytes.fromhex(digits.ljust(_ID_DIGITS, "f"))
+        rows = await self._read(
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.id >= $1 AND p.id <= $2 AND p.namespace = $3 LIMIT 2",
+            low,
+            high,
+            self._namespace,
+        )
+        return [_process(row) for row in rows]
+
+    async def crowded(self, most: int) -> frozenset[str]:
+        """Return the senders that have *most* open processes in this group, or more."""
+        rows = await self._read(
+            "SELECT sender FROM sealbus_processes WHERE namespace = $1 AND grp = $2 AND status = 'open' "
+            "GROUP BY sender HAVING count(*) >= $3",
+            self._namespace,
+            self._group,
+            most,
+        )
+        return frozenset(str(row[0]) for row in rows)
+
+    async def waits(self, *, overdue_ms: int | None = None, most: int = 1000) -> list[tuple[Wait, Process, int]]:
+        """Return waits of this group with their processes, the next due first; those *overdue_ms* late at least."""
+        late = f"AND w.due_ms <= {self._now()} - {int(overdue_ms)} " if overdue_ms is not None else ""
+        rows = await self._read(
+            f"SELECT {self._now()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
+            "ON p.id = w.process WHERE w.namespace = $1 AND (CAST($2 AS text) IS NULL OR w.grp = $2) "
+            f"{late}ORDER BY w.due_ms LIMIT $3",
+            self._namespace,
+            self._group,
+            most,
+        )
+        return [(_wait(row[1:10]), _process(row[10:]), int(row[0])) for row in rows]
+
+    async def count_waits(self, transaction: Transaction, beginning: str) -> int:
+        """Return how many waits of this group have a name with this *beginning*, as *transaction* sees them."""
+        row = await transaction.fetchrow(
+            "SELECT count(*) FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND name LIKE $3",
+            self._namespace,
+            self._group,
+            f"{beginning}%",
+        )
+        return 0 if row is None else int(row[0])
+
+    async def open_by_saga(self) -> dict[str, int]:
+        """Return how many processes are open in the namespace, of whatever group, by saga."""
+        rows = await self._read(
+            "SELECT saga, count(*) FROM sealbus_processes WHERE namespace = $1 AND status = 'open' GROUP BY saga",
+            self._namespace,
+        )
+        return {str(saga): int(count) for saga, count in rows}
+
+    async def counts(self) -> tuple[Mapping[str, int], int]:
+        """Return the open processes by saga, and how many waits are a minute overdue."""
+        rows = await self._read(
+            "SELECT saga, count(*) FROM sealbus_processes WHERE namespace = $1 AND grp = $2 AND status = 'open' "
+            "GROUP BY saga",
+            self._namespace,
+            self._group,
+        )
+        late = await self._read(
+            "SELECT count(*) FROM sealbus_waits WHERE namespace = $1 AND grp = $2 "
+            f"AND due_ms <= {self._now()} - {AGAIN_MS}",
+            self._namespace,
+            self._group,
+        )
+        return {str(saga): int(count) for saga, count in rows}, int(late[0][0])
+
+    async def next_nudge_s(self) -> float | None:
+        """Return the seconds until the next wait is to be nudged; None where there is none."""
+        rows = await self._read(
+            f"SELECT min(nudge_ms) - {self._now()} FROM sealbus_waits WHERE namespace = $1 AND grp = $2",
+            self._namespace,
+            self._group,
+        )
+        return None if rows[0][0] is None else max(0.0, float(rows[0][0]) / 1000)
+
+    # Writes of a step.
+
+    async def write(self, transaction: Transaction, changes: Sequence[ProcessChange]) -> bool:
+        """Write *changes*; False: a row has changed since it was read, so roll back and read again."""
+        own = _Statements(transaction)
+        for change in changes:
+            if not await self._advance(own, change):
+                return False
+        return True
+
+    async def _advance(self, transaction: Transaction, change: ProcessChange) -> bool:
+        after, now = change.after, self._now()
+        if change.before is None:
+            moved = await transaction.fetchrow(
+                "INSERT INTO sealbus_processes (id, namespace, grp, saga, key, version, status, shape, state, opener, "
+                "trust, owner, sender, task_id, opened_ms, changed_ms, keep_until_ms) VALUES ($1, $2, $3, $4, $5, $6, "
+                f"$7, $8, $9, $10, $11, $12, $13, $14, {now}, {now}, {now} + $15) ON CONFLICT (id) DO NOTHING "
+                "RETURNING version",
+                after.id,
+                after.namespace,
+                after.group,
+                after.saga,
+                after.key,
+                after.version,
+                after.status,
+                after.shape,
+                after.state,
+                after.opener,
+                after.trust,
+                after.owner,
+                after.sender,
+                after.task_id,
+                change.keep_ms,
+            )
+        else:
+            moved = await transaction.fetchrow(
+                f"UPDATE sealbus_processes SET version = $3, status = $4, shape = $5, state = $6, trust = $7, "
+                f"changed_ms = {now}, keep_until_ms = {now} + $8 WHERE id = $1 AND version = $2 RETURNING version",
+                after.id,
+                change.before.version,
+                after.version,
+                after.status,
+                after.shape,
+                after.state,
+                after.trust,
+                change.keep_ms,
+            )
+        if moved is None:
+            return False
+        if change.acted is not None:
+            found = await transaction.fetchrow("SELECT id FROM sealbus_waits WHERE id = $1", change.acted)
+            if found is None:
+                return False
+        for name in change.ended:
+            await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1 AND name = $2", after.id, name)
+        if after.status == "finished":
+            await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1", after.id)
+            self._ended(after)
+        for wait in change.armed:
+            await self._arm(transaction, after, wait)
+        if change.frees_holds:
+            await transaction.execute("DELETE FROM sealbus_holds WHERE process = $1", after.id)
+        for hold in change.holds:
+            await transaction.execute(
+                "INSERT INTO sealbus_holds (process, seal, record) VALUES ($1, $2, $3) "
+                "ON CONFLICT (process, seal) DO UPDATE SET record = excluded.record",
+                hold.process,
+                hold.seal,
+                hold.record,
+            )
+        return True
+
+    async def _arm(self, transaction: Transaction, process: Process, wait: NewWait) -> None:
+        """Arm *wait*; a name that is armed again replaces its row."""
+        await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1 AND name = $2", process.id, wait.name)
+        await transaction.execute(
+            "INSERT INTO sealbus_waits (id, process, name, namespace, grp, addressee, seal, many, due_ms, nudge_ms) "
+            f"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {self._now()} + $9, {self._now()} + $9)",
+            wait.id,
+            process.id,
+            wait.name,
+            process.namespace,
+            process.group,
+            wait.addressee,
+            wait.seal,
+            wait.many,
+            wait.after_ms,
+        )
+
+    async def ask_to_cancel(self, process: Process, note: str) -> bool:
+        """Have a worker of its group end *process*, as soon as one runs; False where that is asked already."""
+        async with _own(self._inbox) as transaction:
+            made = await transaction.fetchrow(
+                "INSERT INTO sealbus_waits (id, process, name, namespace, grp, addressee, seal, many, due_ms, "
+                f"nudge_ms, note) VALUES ($1, $2, $3, $4, $5, NULL, NULL, false, {self._now()}, {self._now()}, $6) "
+                "ON CONFLICT (process, name) DO NOTHING RETURNING id",
+                self.ids.timer(process.id, CANCEL_WAIT, process.version),
+                process.id,
+                CANCEL_WAIT,
+                process.namespace,
+                process.group,
+                note,
+            )
+        return made is not None
+
+    # The sweeper's.
+
+    async def sweep(self) -> list[Swept]:
+        """Take up to 200 waits that are to be nudged, and mark them for a minute."""
+        due = await self._read(
+            f"SELECT 1 FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self._now()} LIMIT 1",
+            self._namespace,
+            self._group,
+        )
+        if not due:
+            return []
+        lock = " FOR UPDATE SKIP LOCKED" if self._inbox.dialect == "postgres" else ""
+        async with _own(self._inbox) as transaction:
+            rows = await transaction.fetch(
+                f"UPDATE sealbus_waits SET nudges = nudges + 1, nudge_ms = {self._now()} + {AGAIN_MS} WHERE id IN ("
+                f"SELECT id FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self._now()} "
+                f"ORDER BY nudge_ms LIMIT {_SWEPT_AT_ONCE}{lock}) "
+                "RETURNING id, name, due_ms, nudge_ms, nudges, process",
+                self._namespace,
+                self._group,
+            )
+            found = []
+            for identity, name, due_ms, marked_ms, number, process in rows:
+                opener = await transaction.fetchrow("SELECT opener FROM sealbus_processes WHERE id = $1", process)
+                if opener is not None:
+                    swept = Swept(
+                        id=identity,
+                        name=name,
+                        due_ms=due_ms,
+                        opener=bytes(opener[0]),
+                        marked_ms=marked_ms,
+                        number=number,
+                    )
+                    found.append(swept)
+        return found
+
+    async def nudged(self, swept: Sequence[Swept]) -> None:
+        """Note that the nudges of *swept* are in the log: while a wait stands, its next ones come ever later."""
+        async with _own(self._inbox) as transaction:
+            for wait in swept:
+                # A row that was armed again or nudged by another worker meanwhile stays as it is.
+                await transaction.execute(
+                    f"UPDATE sealbus_waits SET nudge_ms = {self._now()} + {again_ms(wait.number)} WHERE id = $1 "
+                    "AND nudge_ms = $2",
+                    wait.id,
+                    wait.marked_ms,
+                )
+
+    async def not_yet(self, wait: str) -> None:
+        """Nudge *wait* when it is due: it was looked at too early. Its time and its number stay as they are."""
+        async with _own(self._inbox) as transaction:
+            await transaction.execute(
+                "UPDATE sealbus_waits SET nudge_ms = due_ms WHERE id = $1 AND nudge_ms > due_ms", wait
+            )
+
+    async def purge(self) -> int:
+        """Delete processes that have been finished for long enough; return how many."""
+        async with _own(self._inbox) as transaction:
+            rows = await transaction.fetch(
+                "DELETE FROM sealbus_processes WHERE id IN (SELECT id FROM sealbus_processes WHERE namespace = $1 "
+                f"AND grp = $2 AND status = 'finished' AND keep_until_ms < {self._now()} LIMIT {_PURGED_AT_ONCE}) "
+                "RETURNING id",
+                self._namespace,
+                self._group,
+            )
+        return len(rows)
+
+    async def change(self, change: ProcessChange) -> bool:
+        """Write *change* in a transaction of its own, as an operator's verb does; False: its row has changed."""
+        transaction = await self._inbox.begin()
+        try:
+            if not await self.write(transaction, [change]):
+                return False
+            await transaction.commit()
+            return True
+        finally:
+            await transaction.rollback()
+
+    async def _read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        return list(map(restored_row, await self._inbox.read(statement, *storable_row(arguments))))
+
+    def _now(self) -> str:
+        """Return the store's present in ms, as SQL."""
+        if self._inbox.dialect == "postgres":
+            return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
+        return str(int(self._clock.now_ms()))
+
+
+class _Statements:
+    """The store's own statements in a *transaction*, perhaps of a handler: what no database holds in a text is escaped.
+
+    A saga's key may have any character that JSON has.
+    """
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    async def execute(self, statement: str, *arguments: Any) -> None:
+        await self._transaction.execute(statement, *storable_row(arguments))
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        return list(map(restored_row, await self._transaction.fetch(statement, *storable_row(arguments))))
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> tuple[Any, ...] | None:
+        row = await self._transaction.fetchrow(statement, *storable_row(arguments))
+        return None if row is None else restored_row(row)
+
+    async def rollback(self) -> None:
+        await self._transaction.rollback()
+
+
+@asynccontextmanager
+async def _own(inbox: Inbox) -> AsyncGenerator[Transaction]:
+    """Yield a transaction that is committed where the body ends well."""
+    transaction = await inbox.begin()
+    try:
+        yield _Statements(transaction)
+        await transaction.commit()
+    finally:
+        await transaction.rollback()
+
+
+def again_ms(number: int) -> int:
+    """Return how long after its *number*-th nudge a wait that still stands is nudged again. Pure."""
+    return min(MOST_AGAIN_MS, FIRST_AGAIN_MS << min(number - 1, 16))
+
+
+def _process(row: Sequence[Any]) -> Process:
+    identity, namespace, group, saga, key, version, status, shape, state, opener, trust, *more = row
+    owner, sender, task_id, *times = more
+    return Process(
+        id=bytes(identity),
+        namespace=namespace,
+        group=group,
+        saga=saga,
+        key=key,
+        version=int(version),
+        status=status,
+        shape=shape,
+        state=bytes(state),
+        opener=bytes(opener),
+        trust=trust,
+        owner=owner,
+        sender=sender,
+        task_id=task_id,
+        opened_ms=int(times[0]),
+        changed_ms=int(times[1]),
+        keep_until_ms=int(times[2]),
+    )
+
+
+def _wait(row: Sequence[Any]) -> Wait:
+    identity, process, name, addressee, seal, many, due_ms, nudge_ms, note = row
+    return Wait(
+        id=identity,
+        process=bytes(process),
+        name=name,
+        addressee=addressee,
+        seal=seal,
+        many=bool(many),
+        due_ms=int(due_ms),
+        nudge_ms=int(nudge_ms),
+        note=note,
+    )

@@ -1,0 +1,80 @@
+"""The subscriptions of an app's sagas: the types that reach them by topic, and what may come to the mailbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from bus.errors import ConfigurationError
+from bus.payloads.payload_types import PayloadType, payload_type
+from bus.trust.labels import LEAST_TRUSTED
+from consumers.delivery.declaration import Subscription
+from consumers.processes.sagas.rules import SagaRules
+
+__all__ = ["cancel_subscription", "mail_subscriptions", "step_subscriptions"]
+
+_NONE: Final[Mapping[str, Subscription]] = MappingProxyType({})
+
+
+def step_subscriptions(sagas: Sequence[SagaRules]) -> Mapping[str, Subscription]:
+    """Return, by message type, the subscriptions of what opens processes or reaches them by its own topic."""
+    found: dict[str, Subscription] = {}
+    for rules in sagas:
+        for rule in (*rules.starters.values(), *rules.events.values()):
+            known = found.setdefault(rule.kind.name, _subscription(rule.kind))
+            if known.kind.cls is not rule.kind.cls:
+                raise ConfigurationError(
+                    f"{rule.kind.name} is {known.kind.cls.__qualname__} for one saga and {rule.kind.cls.__qualname__} "
+                    "for another"
+                )
+    return MappingProxyType(found)
+
+
+def cancel_subscription() -> Mapping[str, Subscription]:
+    """Return the subscription by which processes hear that their task is cancelled."""
+    from bus.vocabulary.task import TaskCancel
+
+    kind = payload_type(TaskCancel)
+    return MappingProxyType({kind.name: _subscription(kind)})
+
+
+def mail_subscriptions(sagas: Sequence[SagaRules], *, holds: bool = False) -> Mapping[str, Subscription]:
+    """Return, by message type, what may come to the mailbox: answers, reports of deaths, and due waits.
+
+    *holds*: also decisions about what is held for an approval.
+    """
+    if not sagas and not holds:
+        return _NONE
+    from bus.vocabulary.approval import ApprovalDecision
+    from bus.vocabulary.bus import WaitDue
+    from bus.vocabulary.error import ErrorReported
+
+    kinds = [rule.kind for rules in sagas for rule in rules.answers.values()]
+    kinds += [payload_type(WaitDue), payload_type(ErrorReported)]
+    found = {kind.name: _subscription(kind, is_mailbox=True) for kind in kinds}
+    if holds:
+        # A decision rests on what is held, whatever its level: it lets one action run, and instructs nobody.
+        kind = payload_type(ApprovalDecision)
+        decision = msgspec.structs.replace(_subscription(kind, is_mailbox=True), instructions_from=LEAST_TRUSTED)
+        found[kind.name] = decision
+    return MappingProxyType(found)
+
+
+def _subscription(kind: PayloadType, *, is_mailbox: bool = False) -> Subscription:
+    return Subscription(
+        kind=kind,
+        handler=_no_handler,
+        takes_context=False,
+        retry=None,
+        timeout_s=msgspec.UNSET,
+        order="key",
+        takes_steps=True,
+        is_mailbox=is_mailbox,
+    )
+
+
+async def _no_handler(payload: Any) -> NoReturn:
+    raise AssertionError(f"{type(payload).__name__} goes to a saga")

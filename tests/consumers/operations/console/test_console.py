@@ -1,0 +1,344 @@
+"""`sealbus console` in a real Chromium: an operator finds causes, mends them and sends letters back."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumers.operations.console.rendering import FOLDER
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [pytest.mark.medium, pytest.mark.timeout(180)]
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused without tokens
+AGENTS = """
+import pathlib
+import msgspec
+from sealbus import App, Reject, payload
+
+@payload("shop.stock", version="1.0.0")
+class Stock(msgspec.Struct, frozen=True, kw_only=True):
+    quantity: int
+    note: str = ""
+
+@payload("shop.bill", version="1.0.0")
+class Bill(msgspec.Struct, frozen=True, kw_only=True):
+    currency: str
+    number: int = 0
+    api_token: str = ""
+
+app = App("shop@svc")
+MENDED = pathlib.Path("mended").exists()
+
+@app.on(Stock)
+async def stock(stock: Stock) -> None:
+    if stock.quantity < 0 and not MENDED:
+        raise Reject("quantity is negative")
+
+@app.on(Bill)
+async def bill(bill: Bill) -> None:
+    if bill.currency != "EUR" and not MENDED:
+        raise Reject(f"no rate for {bill.currency}")
+"""
+HOSTILE: str = "<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m\u202e{{7*7}}"
+SECRET = "sk-live0123456789abcdefghij"  # noqa: S105 - it must never be seen
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    if CHROMIUM is None:
+        if os.environ.get("REQUIRE_BROWSER"):
+            pytest.fail("there is no Chromium: apt-get install chromium")
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*flags, "--disable-sync", "--disable-quic"]
+        )
+        yield browser
+        browser.close()
+
+
+class Served:
+    """A console over a folder's log, and its token."""
+
+    def __init__(self, folder: Any, *arguments: str) -> None:
+        self.folder = folder
+        self.process = folder.start("console", "--port", "0", *arguments)
+        self.lines: list[str] = []
+        self.url = self.token = ""
+        reading = threading.Thread(target=self._read, daemon=True)
+        reading.start()
+        folder.wait_until(lambda: bool(self.url and (self.token or "--read-only" in arguments)))
+
+    def _read(self) -> None:
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if found := re.search(r"(http://\S+)/", line):
+                self.url = found[1]
+            if found := re.search(r"for this run: (\S+)", line):
+                self.token = found[1]
+
+    def get(self, path: str, method: str = "GET", body: str = "", **headers: str) -> tuple[int, dict[str, str], str]:
+        host = self.url.removeprefix("http://")
+        connection = http.client.HTTPConnection(host, timeout=10)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body or None, named)
+        answer = connection.getresponse()
+        told = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
+        connection.close()
+        return told
+
+
+@pytest.fixture
+def shop(folder: Any) -> Any:
+    (folder.path / "agents.py").write_text(AGENTS)
+    return folder
+
+
+def call(folder: Any, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """In a process of its own: the browser's driver has an event loop in this one."""
+    found: subprocess.CompletedProcess[str] = folder.apart(*arguments, stdin=stdin)
+    return found
+
+
+def publish(folder: Any, kind: str, rows: list[dict[str, Any]], sender: str) -> None:
+    lines = "\n".join(map(json.dumps, rows))
+    result = call(folder, "publish", kind, "--app", "agents:app", "--agent", sender, stdin=lines)
+    assert result.returncode == 0, result.stderr
+
+
+def ailing(folder: Any, each: int = 100) -> None:
+    """Three causes of dead letters; their worker has ended."""
+    worker = folder.worker()
+    publish(folder, "shop.stock", [{"quantity": -number - 1} for number in range(each)], "shop@corp")
+    bills = [{"currency": "JPY", "number": number, "api_token": SECRET} for number in range(each)]
+    publish(folder, "shop.bill", bills, "erp@corp")
+    publish(folder, "shop.bill", [{"currency": "CHF", "number": number} for number in range(each)], "crm@corp")
+    folder.wait_until(lambda: letters(folder) == 3 * each)
+    folder.end(worker)
+
+
+def letters(folder: Any, state: str = "open") -> int:
+    result = call(folder, "dlq", "list", "--state", state, "--limit", "1000", "--output", "json")
+    return len(result.stdout.splitlines())
+
+
+def watched(chromium: Any, served: Served, **options: Any) -> Any:
+    """A page that fails the test on any script error, refused resource or dialog."""
+    page = chromium.new_context(**options).new_page()
+    page.troubles = []
+    page.on("pageerror", lambda error: page.troubles.append(str(error)))
+    page.on("dialog", lambda dialog: page.troubles.append(f"dialog {dialog.message}"))
+    page.on("console", lambda said: page.troubles.append(said.text) if "Content Security" in said.text else None)
+    page.goto(served.url + "/")
+    return page
+
+
+def test_a_stranger_finds_three_causes_and_sends_all_letters_back(shop: Any, chromium: Any) -> None:
+    ailing(shop)
+    served = Served(shop)
+    page = watched(chromium, served)
+    page.get_by_role("heading", name=re.compile("wrong")).wait_for()
+    page.get_by_text("300 dead letters are open").wait_for()
+    page.get_by_role("link", name="Mend the dead letters").click()
+    rows = page.locator("#causes tbody tr")
+    rows.first.wait_for()
+    assert rows.count() == 3
+    said = rows.all_inner_texts()
+    for sender, why in (
+        ("shop@corp", "quantity is negative"),
+        ("erp@corp", "no rate for JPY"),
+        ("crm@corp", "no rate"),
+    ):
+        assert any(sender in text and why in text for text in said)
+    (shop.path / "mended").touch()
+    shop.worker()
+    for left in (2, 1, 0):
+        page.locator("#causes a.button").first.click()
+        if page.get_by_role("link", name="Log in to send them back").count():
+            page.get_by_role("link", name="Log in to send them back").click()
+            page.get_by_label("Token").fill(served.token)
+            page.get_by_role("button", name="Log in").click()
+        page.get_by_label("What was mended?").fill("fixed in 1.4.2")
+        page.get_by_role("button", name=re.compile("^Send 100 back")).click()
+        page.locator("#run .lead", has_text=re.compile("Done|died again|failed|reads nothing")).wait_for(timeout=60_000)
+        assert page.locator("#run .lead").inner_text() == "Done: 100 sent back, all handled."
+        page.get_by_role("link", name="Dead letters", exact=True).last.click()
+        shop.wait_until(lambda left=left: letters(shop) == left * 100)
+    page.get_by_text("No dead letter is open").wait_for()
+    assert letters(shop, "redriven") == 300
+    assert page.troubles == []
+
+
+def test_hostile_text_is_text_on_every_page(shop: Any, chromium: Any) -> None:
+    worker = shop.worker()
+    publish(shop, "shop.stock", [{"quantity": -1, "note": HOSTILE}], "erp@corp")
+    publish(shop, "shop.bill", [{"currency": HOSTILE, "api_token": SECRET}], "erp@corp")
+    shop.wait_until(lambda: letters(shop) == 2)
+    shop.end(worker)
+    shown = [json.loads(line) for line in call(shop, "dlq", "list", "--output", "json").stdout.splitlines()]
+    page = watched(chromium, served := Served(shop))
+    page.get_by_role("heading", name=re.compile("wrong")).wait_for()
+    message = shown[-1]["message_id"]
+    sealed = json.loads(call(shop, "show", message, "--output", "json").stdout)
+    conversation = sealed["envelope"]["metadata"]["conversation_id"]
+    paths = ["/", "/letters", "/letters?state=&type=%3Cscript%3E", "/groups", "/agents", "/processes", "/approvals"]
+    paths += ["/conversations", f"/conversations?id={conversation}", f"/messages?id={message}", "/audit", "/costs"]
+    paths += [f"/letters/show?place={each['place']}" for each in shown]
+    paths += ["/tail?type=shop.bill", "/conversations?id=%3Cscript%3Ealert(3)%3C/script%3E", "/letters/show?place=../x"]
+    for path in paths:
+        page.goto(served.url + path)
+        page.wait_for_timeout(150)
+        text = page.content()
+        assert SECRET not in text, path
+        assert "the console has failed" not in text, path
+        assert not {"\u202e", "\x1b"} & set(text), path
+        assert page.locator("main script, main img").count() == 0, path
+    page.goto(f"{served.url}/tail?type=shop.bill")
+    page.locator("#tail tr").first.wait_for()
+    assert SECRET not in page.content()
+    assert page.troubles == []
+
+
+def test_nothing_is_changed_without_a_token_a_form_of_ours_and_our_own_origin(shop: Any) -> None:
+    worker = shop.worker()
+    publish(shop, "shop.stock", [{"quantity": -1}], "shop@corp")
+    shop.wait_until(lambda: letters(shop) == 1)
+    shop.end(worker)
+    served = Served(shop)
+    form = {"Content_Type": "application/x-www-form-urlencoded", "Origin": served.url}
+    assert served.get("/letters/redrive", "POST", "cause=x&why=y", **form)[:1] == (303,)
+    status, headers, _ = served.get("/login", "POST", f"token={served.token}", **form)
+    cookie = headers["set-cookie"]
+    assert (status, "HttpOnly" in cookie, "samesite=strict" in cookie.lower()) == (303, True, True)
+    held = {"Cookie": cookie.partition(";")[0]}
+    assert served.get("/letters/redrive", "POST", "cause=x&why=y", **form, **held)[0] == 403  # no CSRF field
+    elsewhere = form | {"Origin": "http://evil.example"}
+    assert served.get("/letters/redrive", "POST", "cause=x&why=y", **elsewhere, **held)[0] == 403
+    assert served.get("/", Host="evil.example:80")[0] == 403  # DNS rebinding
+    assert served.get("/events", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors")[0] == 403
+    assert served.get("/login", "POST", "token=wrong", **form)[0] == 403
+    assert served.get("/letters/redrive?cause=x", "DELETE")[0] in (403, 405)
+    policy = served.get("/")[1]["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert letters(shop) == 1
+
+
+def test_no_template_has_a_way_around_escaping() -> None:
+    for path in (FOLDER / "templates").iterdir():
+        text = path.read_text()
+        for forbidden in ("|safe", "| safe", "Markup", "autoescape", "style=", "onclick", "onerror", "javascript:"):
+            assert forbidden not in text, f"{path.name} has {forbidden}"
+        assert not re.search(r"<script(?![^>]*src=)", text), path.name
+    script = (FOLDER / "static" / "console.js").read_text()
+    assert not re.search(r"innerHTML|outerHTML|eval\(|document\.write|insertAdjacentHTML", script)
+
+
+def test_every_page_works_by_keyboard_and_in_the_dark(shop: Any, chromium: Any) -> None:
+    ailing(shop, each=2)
+    served = Served(shop)
+    page = watched(chromium, served, color_scheme="dark")
+    page.get_by_text("6 dead letters are open").wait_for()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 23)"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    for _ in range(30):
+        if page.evaluate("document.activeElement.getAttribute('href')") == "/letters":
+            break
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/letters")
+    for _ in range(60):
+        if page.evaluate("(document.activeElement.textContent || '').startsWith('Send')"):
+            break
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/letters/redrive*")
+    for link in (
+        "Overview",
+        "Conversations",
+        "Approvals",
+        "Agents",
+        "Groups",
+        "Processes",
+        "Workflows",
+        "Audit",
+        "Costs",
+    ):
+        page.get_by_role("link", name=link).first.click()
+        page.locator("h1").wait_for()
+        unnamed = page.locator("input:not([type=hidden]), select").evaluate_all(
+            "all => all.filter(e => !e.labels.length).length"
+        )
+        assert unnamed == 0
+    page.locator("#theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
+    assert page.troubles == []
+
+
+def test_it_ends_at_ctrl_c_while_a_browser_listens(shop: Any, chromium: Any) -> None:
+    publish(shop, "shop.stock", [{"quantity": 1}], "shop@corp")
+    served = Served(shop)
+    page = watched(chromium, served)
+    page.locator("#overview h1").wait_for()
+    assert shop.end(served.process, signal.SIGINT) == 130
+    assert not [line for line in served.lines if "Traceback" in line]
+
+
+def test_on_another_address_every_page_needs_a_token(shop: Any) -> None:
+    publish(shop, "shop.stock", [{"quantity": 1}], "shop@corp")
+    refused = call(shop, "console", "--host", EVERYWHERE, "--port", "0")
+    assert refused.returncode == 2
+    assert "--tokens" in refused.stderr
+    made = call(shop, "console", "--new-token", "alice")
+    (shop.path / "tokens.toml").write_text(made.stdout)
+    token = made.stderr.split(": ")[1].strip()
+    served = Served(shop, "--host", EVERYWHERE, "--tokens", "tokens.toml", "--read-only")
+    port = served.url.rpartition(":")[2]
+    served.url = f"http://127.0.0.1:{port}"
+    assert served.get("/letters")[0] == 303
+    assert served.get("/events", Sec_Fetch_Mode="cors")[0] == 401
+    form = {"Content_Type": "application/x-www-form-urlencoded", "Origin": served.url}
+    cookie = served.get("/login", "POST", f"token={token}", **form)[1]["set-cookie"].partition(";")[0]
+    assert served.get("/letters", Cookie=cookie)[0] == 200
+
+
+def test_pictures_of_the_pages_can_be_taken(shop: Any, chromium: Any, tmp_path: Path) -> None:
+    ailing(shop, each=20)
+    folder = Path(os.environ.get("CONSOLE_PICTURES", tmp_path))
+    served = Served(shop)
+    page = watched(chromium, served, viewport={"width": 1280, "height": 720})
+    page.get_by_text("60 dead letters are open").wait_for()
+    shown = json.loads(call(shop, "dlq", "list", "--output", "json").stdout.splitlines()[0])
+    sealed = json.loads(call(shop, "show", shown["message_id"], "--output", "json").stdout)
+    conversation = sealed["envelope"]["metadata"]["conversation_id"]
+    pages = {
+        "overview": "/",
+        "letters": "/letters",
+        "letter": f"/letters/show?place={shown['place']}",
+        "conversation": f"/conversations?id={conversation}",
+        "groups": "/groups",
+        "agents": "/agents",
+        "approvals": "/approvals",
+    }
+    for name, path in pages.items():
+        page.goto(served.url + path)
+        page.wait_for_timeout(200)
+        assert "the console has failed" not in page.content()
+        page.screenshot(path=folder / f"console-{name}.png")
+        assert (folder / f"console-{name}.png").stat().st_size > 5_000

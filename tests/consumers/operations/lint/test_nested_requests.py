@@ -1,0 +1,75 @@
+"""Lint and doctor name an app that asks types it handles itself, where a limit cannot hold what then waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus.settings.loading import load
+from consumers.operations.lint.app_checks import lint_app
+from consumers.operations.lint.nested_requests import asked_types, limits_that_cannot_hold
+from consumers.operations.survey.doctor import check_limits
+from sealbus import App, Context, payload
+
+
+@payload("nest.outer", version="1.0.0", performative="request")
+class Outer(msgspec.Struct, frozen=True, kw_only=True): ...
+
+
+@payload("nest.inner", version="1.0.0", performative="request")
+class Inner(msgspec.Struct, frozen=True, kw_only=True): ...
+
+
+@payload("nest.answer", version="1.0.0", performative="inform")
+class Answer(msgspec.Struct, frozen=True, kw_only=True): ...
+
+
+def worker(**limits: Any) -> Any:
+    return load(flags={f"worker.{name}": value for name, value in limits.items()}, env={}, file=None).settings.worker
+
+
+def app_of(*, handles_inner: bool, order: Any = "key") -> App:
+    app = App("nest@tests", types=[Answer])
+
+    @app.on(Outer)
+    async def outer(asked: Outer, context: Context) -> Answer:
+        return await context.request(Inner(), Answer, timeout_s=5)
+
+    if handles_inner:
+
+        @app.on(Inner, order=order)
+        async def inner(asked: Inner) -> Answer:
+            return Answer()
+
+    return app
+
+
+def test_what_a_handler_asks_is_read_in_its_source() -> None:
+    declaration = app_of(handles_inner=True).declaration
+    assert asked_types(declaration.subscriptions["nest.outer"]) == {"nest.inner"}
+    assert asked_types(declaration.subscriptions["nest.inner"]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("handles_inner", "limits", "order", "said"),
+    [
+        (True, {}, "key", ()),
+        (True, {"concurrency": 8, "max_waiting": 4}, "key", ("no more than 4 may wait",)),
+        (True, {}, "key_strict", ("order='key_strict'",)),
+        (True, {"concurrency": 8, "max_waiting": 4}, "key_strict", ("no more than 4 may wait", "order='key_strict'")),
+        (False, {"concurrency": 8, "max_waiting": 4}, "key", ()),
+    ],
+)
+def test_limits_that_cannot_hold_are_named(
+    handles_inner: bool, limits: dict[str, int], order: str, said: tuple[str, ...]
+) -> None:
+    declaration = app_of(handles_inner=handles_inner, order=order).declaration
+    found = list(limits_that_cannot_hold(declaration, worker(**limits)))
+    assert len(found) == len(said)
+    assert all(text in one for text, one in zip(said, found, strict=True))
+    linted = list(lint_app(declaration, own=lambda _: True, worker=worker(**limits)))
+    assert len([one for one in linted if one.check == "asks-itself"]) == len(said)
+    checked = list(check_limits(declaration, worker(**limits)))
+    assert [each.state for each in checked] == (["fault"] * len(said) or ["ok"])

@@ -1,0 +1,293 @@
+"""Sagas: processes that outlive their messages, as an application sees them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from bus.errors import ConfigurationError
+from sealbus import App, Draft, Reject, Saga, SagaContext, answers, due, failed, on, starts, upcast
+from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
+
+
+class BuyingState(msgspec.Struct):
+    seen: list[str] = []
+
+
+class Buying(Saga[BuyingState], version="1.0.0"):
+    @starts(Order, key="/data/order_id")
+    async def placed(self, order: Order, context: SagaContext) -> None:
+        self.state.seen.append(order.order_id)
+        context.ask("price", QuoteRequest(sku="tea"), to=["a@svc", "b@svc"], answer_by_s=60)
+
+    @answers("price", Quote)
+    async def priced(self, quote: Quote, context: SagaContext) -> None:
+        context.answer(Offer(cents=quote.cents))
+        context.finish()
+
+    @failed("price")
+    async def unpriced(self, context: SagaContext) -> None:
+        assert context.failure is not None
+        context.answer(Offer(cents=0, note=f"{context.failure.kind} {context.failure.reason}".strip()))
+        context.finish()
+
+    @on(Cancelled, key="/data/order_id")
+    async def cancelled(self, _: Cancelled, context: SagaContext) -> None:
+        context.finish()
+
+
+def shop(saga: type[Saga[BuyingState]] = Buying) -> App:
+    app = App("shop@svc", types=[QuoteRequest, Offer])
+    app.add(saga)
+    return app
+
+
+def seller(name: str, answer: Quote | Reject) -> App:
+    app = App(name)
+
+    @app.on(QuoteRequest)
+    async def quote(_: QuoteRequest) -> Quote:
+        if isinstance(answer, Reject):
+            raise answer
+        return answer
+
+    return app
+
+
+async def test_an_answer_reaches_the_process_that_asked() -> None:
+    async with shop().test(seller("a@svc", Quote(cents=5))) as bus:
+        assert (await bus.request(Order(order_id="1"), Offer, timeout_s=100)).cents == 5
+        bus.raise_dead()
+
+
+async def test_the_next_is_asked_when_the_first_says_no() -> None:
+    async with shop().test(seller("a@svc", Reject("sold out")), seller("b@svc", Quote(cents=7))) as bus:
+        assert (await bus.request(Order(order_id="1"), Offer, timeout_s=100)).cents == 7
+
+
+async def test_the_next_is_asked_when_the_first_is_silent_for_its_share_of_the_time() -> None:
+    async with shop().test(seller("b@svc", Quote(cents=9))) as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.advance(39)
+        assert not bus.sent(Offer)
+        await bus.advance(2)
+        assert bus.sent(Offer) == [Offer(cents=9)]
+
+
+async def test_silence_of_everybody_is_told() -> None:
+    async with shop().test() as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.advance(200)
+        assert bus.sent(Offer) == [Offer(cents=0, note="silent")]
+
+
+async def test_a_refusal_of_everybody_is_told_with_its_reason() -> None:
+    async with shop().test(seller("a@svc", Reject("no")), seller("b@svc", Reject("no"))) as bus:
+        assert (await bus.request(Order(order_id="1"), Offer, timeout_s=100)).note == "refused rejected"
+
+
+async def test_what_comes_before_its_process_waits_for_it() -> None:
+    async with shop().test() as bus:
+        await bus.publish(Cancelled(order_id="1"))
+        await bus.settle()
+        await bus.publish(Order(order_id="1"))
+        await bus.advance(10)
+        assert not bus.dead
+        assert await bus.database.fetch("SELECT status FROM sealbus_processes") == [("finished",)]
+
+
+async def test_what_comes_before_a_process_that_never_comes_is_dead_in_the_end() -> None:
+    async with shop().test() as bus:
+        await bus.publish(Cancelled(order_id="1"), ttl_s=60)
+        await bus.advance(55)
+        assert not bus.dead
+        await bus.advance(10)
+        assert [letter.reason for letter in bus.dead] == ["invalid_transition"]
+
+
+async def test_what_comes_after_the_end_is_refused() -> None:
+    async with shop().test(seller("a@svc", Quote(cents=5))) as bus:
+        await bus.request(Order(order_id="1"), Offer, timeout_s=100)
+        await bus.publish(Cancelled(order_id="1"))
+        await bus.settle()
+        assert [letter.reason for letter in bus.dead] == ["conversation_closed"]
+
+
+async def test_a_second_opener_is_refused() -> None:
+    async with shop().test() as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.publish(Order(order_id="1"))
+        await bus.settle()
+        assert [letter.reason for letter in bus.dead] == ["invalid_transition"]
+
+
+async def test_a_stranger_moves_no_process() -> None:
+    async with shop().test() as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.settle()
+        await bus.as_agent("stranger@svc").publish(Cancelled(order_id="1"))
+        await bus.settle()
+        assert [letter.reason for letter in bus.dead] == ["unauthorized"]
+        assert await bus.database.fetch("SELECT status FROM sealbus_processes") == [("open",)]
+
+
+async def test_an_answer_of_another_than_the_asked_one_ends_nothing() -> None:
+    async with shop().test() as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.settle()
+        (asked,) = bus.messages(QuoteRequest)
+        assert asked.routing.reply_to == f"agents._mail.{bus.workers[0].app.group}"
+        forger = bus.as_agent("forger@svc")
+        forged = forger.publisher.sealer.seal(
+            Draft(payload=Quote(cents=1)), cause=asked, answers=True, topic=asked.routing.reply_to
+        )
+        await forger.publisher.send(forged)
+        await bus.settle()
+        assert [letter.reason for letter in bus.dead] == ["proof_invalid"]
+        assert not bus.sent(Offer)
+
+
+async def test_an_answer_that_comes_after_the_end_is_passed_over() -> None:
+    async with shop().test() as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.settle()
+        (asked,) = bus.messages(QuoteRequest)
+        await bus.advance(200)
+        late = bus.as_agent("a@svc")
+        await late.publisher.send(
+            late.publisher.sealer.seal(
+                Draft(payload=Quote(cents=1)), cause=asked, answers=True, topic=asked.routing.reply_to
+            )
+        )
+        await bus.settle()
+        assert bus.sent(Offer) == [Offer(cents=0, note="silent")]
+        bus.raise_dead()
+
+
+# Timers.
+
+
+class Reminding(Saga[BuyingState], version="1.0.0"):
+    @starts(Order)
+    async def placed(self, _: Order, context: SagaContext) -> None:
+        context.timer("reminder", 3600)
+
+    @due("reminder")
+    async def remind(self, context: SagaContext) -> None:
+        self.state.seen.append("reminded")
+        context.send(Offer(cents=len(self.state.seen)))
+        if len(self.state.seen) < 3:
+            context.timer("reminder", 60)
+
+
+async def test_a_timer_is_due_once_each_time_it_is_armed_and_never_early() -> None:
+    async with shop(Reminding).test() as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.advance(3599)
+        assert not bus.sent(Offer)
+        await bus.advance(2)
+        assert len(bus.sent(Offer)) == 1
+        await bus.advance(86_400)
+        assert [offer.cents for offer in bus.sent(Offer)] == [1, 2, 3]
+        assert await bus.database.fetch("SELECT * FROM sealbus_waits") == []
+
+
+# Several sagas on one type.
+
+
+class Noting(Saga[BuyingState], version="1.0.0"):
+    @starts(Order, key="/data/order_id")
+    async def placed(self, order: Order, context: SagaContext) -> None:
+        context.send(Paid(order_id=order.order_id))
+
+
+async def test_two_sagas_share_a_type_in_one_step() -> None:
+    app = shop()
+    app.add(Noting)
+    async with app.test() as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.settle()
+        assert bus.sent(Paid) == [Paid(order_id="1")]
+        rows = await bus.database.fetch("SELECT saga FROM sealbus_processes ORDER BY saga")
+        assert rows == [("buying",), ("noting",)]
+
+
+# What is refused when it is declared.
+
+
+def test_an_ask_whose_failure_nobody_hears_of_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"nobody is told when 'price' is not answered"):
+
+        class Deaf(Saga[BuyingState], version="1.0.0"):
+            @starts(Order)
+            async def placed(self, _: Order, context: SagaContext) -> None: ...
+
+            @answers("price", Quote)
+            async def priced(self, quote: Quote, context: SagaContext) -> None: ...
+
+
+def test_a_type_has_a_handler_or_a_saga() -> None:
+    app = shop()
+    with pytest.raises(ConfigurationError, match="a saga and a handler cannot share a type"):
+        app.on(Order)
+    app = App("shop@svc")
+
+    @app.on(Order)
+    async def handle(order: Order) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"order\.placed has a handler"):
+        app.add(Buying)
+
+
+async def test_an_app_with_a_saga_needs_an_inbox() -> None:
+    from bus.clock import SystemClock
+    from bus.settings.loading import load
+    from bus.telemetry.metrics import Metrics
+    from bus.transports import open_transport
+    from consumers.worker.host import Host
+
+    settings = load(flags={"inbox.url": "off", "bus.url": "memory://"}, env={}, file=None).settings
+    clock = SystemClock()
+    transport = open_transport("memory://", clock=clock)
+    host = Host(shop().declaration, transport, settings, clock=clock, metrics=Metrics())
+    with pytest.raises(ConfigurationError, match="has processes"):
+        await host.start()
+    await host.close()
+    await transport.close()
+
+
+# Shapes.
+
+
+class Newer(Saga[BuyingState], version="2.0.0", name="buying"):
+    @starts(Order, key="/data/order_id")
+    async def placed(self, _: Order, context: SagaContext) -> None: ...
+
+    @on(Cancelled, key="/data/order_id")
+    async def cancelled(self, _: Cancelled, context: SagaContext) -> None:
+        context.send(Offer(cents=0, note=",".join(self.state.seen)))
+
+    @upcast("1.0.0", "2.0.0")
+    @staticmethod
+    def with_more(state: dict[str, object]) -> dict[str, object]:
+        return {**state, "seen": ["upcast", *state["seen"]]}  # type: ignore[misc]
+
+
+async def test_a_state_of_an_older_version_is_upcast_and_a_newer_one_is_left_alone() -> None:
+    async with shop(Newer).test() as bus:
+        await bus.publish(Order(order_id="1"))
+        await bus.settle()
+        await bus.database.execute(
+            "UPDATE sealbus_processes SET shape = '1.0.0', state = $1", b'{"data":{"seen":["x"]}}'
+        )
+        await bus.publish(Cancelled(order_id="1"))
+        await bus.settle()
+        assert [offer.note for offer in bus.sent(Offer)] == ["upcast,x"]
+        await bus.database.execute("UPDATE sealbus_processes SET shape = '3.0.0'")
+        await bus.publish(Cancelled(order_id="1"))
+        await bus.advance(30)
+        assert not bus.dead
+        assert len(bus.sent(Offer)) == 1
+        await bus.database.execute("UPDATE sealbus_processes SET shape = '2.0.0'")
+        await bus.advance(10)
+        assert len(bus.sent(Offer)) == 2
