@@ -114,7 +114,9 @@ def test_the_rooms_of_consumers_import_only_those_below_them() -> None:
 
 def test_the_kafka_adapter_can_be_taken_in_at_a_glance() -> None:
     adapter = ROOT / "bus/transports/kafka"
-    assert len([entry for entry in adapter.iterdir() if entry.suffix == ".py" or (entry / "__init__.py").exists()]) <= 12
+    assert (
+        len([entry for entry in adapter.iterdir() if entry.suffix == ".py" or (entry / "__init__.py").exists()]) <= 12
+    )
 
 
 def test_no_class_name_is_given_twice() -> None:

@@ -27,6 +27,7 @@ from producers.publisher import Publisher
 from producers.requests.requester import Requester
 from producers.sealing.options import Options, RequestOptions, draft_of
 from producers.sealing.run_labels import RunLabels
+from producers.sealing.seal_request import SealRequest
 
 __all__ = ["Context"]
 
@@ -210,7 +211,7 @@ class Context:
         are judged. What a handler returns is judged so, too, before anything of the run is settled.
         """
         try:
-            self._publisher.sealer.seal(draft_of(payload, options), cause=self.message, run=self.run)
+            self._publisher.sealer.seal(draft_of(payload, options), SealRequest(cause=self.message, run=self.run))
         except PublishRejected as error:
             raise (error.__cause__ if isinstance(error.__cause__, ContractError) else error) from None
 
@@ -220,7 +221,7 @@ class Context:
 
         Raises PublishRejected, PublishUnknown.
         """
-        sealed = self._publisher.sealer.seal(draft_of(payload, options), cause=self.message, run=self.run)
+        sealed = self._publisher.sealer.seal(draft_of(payload, options), SealRequest(cause=self.message, run=self.run))
         return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
 
     @_on_its_loop

@@ -28,6 +28,7 @@ from consumers.delivery.declaration import Declaration
 from producers.directory.view import record_key
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
+from producers.sealing.seal_request import SealRequest
 
 __all__ = ["Beacon", "WorkProgress", "card_of"]
 
@@ -130,7 +131,9 @@ class Beacon:
         topic = own_topic(self._origin.namespace, "_directory" if name == "_directory" else "_heartbeats")
         key = record_key(self._app.agent_id, self._session).decode()
         try:
-            sealed = self._publisher.sealer.seal(Draft(payload=payload, key=key), topic=topic, origin=self._origin)
+            sealed = self._publisher.sealer.seal(
+                Draft(payload=payload, key=key), SealRequest(topic=topic, origin=self._origin)
+            )
             receipt = await self._publisher.send(sealed, timeout_s=timeout_s)
         except (BusError, ContractError) as error:
             if not self._is_failing:

@@ -40,6 +40,7 @@ from producers.requests.reply_reader import REPLY_GROUP, ReplyFilter, ReplyReade
 from producers.requests.submitted import SubmittedTask, TaskKey
 from producers.sealing.options import Draft, RequestOptions, asked_hops, draft_of, hop_limit
 from producers.sealing.run_labels import RunLabels
+from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Requester"]
@@ -201,7 +202,7 @@ class Requester:
             task_id=key.message_id,
             conversation_id=key.conversation_id,
         )
-        sealed = self._publisher.sealer.seal(draft, both_versions=False)
+        sealed = self._publisher.sealer.seal(draft, SealRequest(both_versions=False))
         return await self._publisher.send(sealed, timeout_s=_CANCEL_S)
 
     async def submit(self, draft: Draft) -> SubmittedTask[Any]:
@@ -345,7 +346,9 @@ class Requester:
         _check_immediate(draft)
         # An answer names one of two versions: a request is sent in its own version alone.
         cause = None if run is None else run.message
-        sealed = self._publisher.sealer.seal(draft, cause=cause, origin=self._origin, both_versions=False, run=run)
+        sealed = self._publisher.sealer.seal(
+            draft, SealRequest(cause=cause, origin=self._origin, both_versions=False, run=run)
+        )
         self._check_answerable(sealed.message)
         self._replies.accept_type(waiter.asked.kind)
         if not self.waiting.enlist(waiter, sealed.message):

@@ -22,7 +22,6 @@ from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent, OtherVersion
 from bus.protocol.identifiers import Entropy, is_text_id, uuid7
-from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
 from bus.protocol.signatures import sign as sign_statement
 from bus.settings.schema import Settings
@@ -35,7 +34,8 @@ from producers.outcomes import PublishRejected
 from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
 from producers.sealing.inherited_fields import heritage_of
 from producers.sealing.options import Draft, PairedDraft, PublisherIdentity, check_struct, compose
-from producers.sealing.run_labels import CURRENT_RUN, RunLabels, labelled, labelled_first, type_name
+from producers.sealing.run_labels import CURRENT_RUN, labelled, labelled_first, type_name
+from producers.sealing.seal_request import PLAIN_REQUEST, SealRequest
 from producers.sealing.sealed_record import SealedRecord, sealed_as
 
 __all__ = ["Sealer", "make_sealer", "sender_of"]
@@ -106,44 +106,27 @@ class Sealer:
         self._check_key(message_type)
         return sign_statement(statement, signer)
 
-    def seal(
-        self,
-        draft: Draft,
-        *,
-        cause: Message | None = None,
-        answers: bool = False,
-        topic: str | None = None,
-        origin: PublisherIdentity | None = None,
-        data: bytes | None = None,
-        both_versions: bool = True,
-        run: RunLabels | None = None,
-    ) -> SealedRecord:
-        """Seal *draft* now. Raises PublishRejected, which names the field that receivers would refuse.
-
-        *run* is what the run that handles *cause* has taken in.
-
-        *topic* overrides the type's topic, *origin* the publishing agent. *data* is the payload's canonical form from
-        `encode_payload`, for a payload that may have changed since. *both_versions* False: only in its own version.
+    def seal(self, draft: Draft, request: SealRequest = PLAIN_REQUEST) -> SealedRecord:
+        """Seal *draft* now, as *request* says. Raises PublishRejected, which names the field that receivers would
+        refuse.
         """
         try:
-            if cause is not None:
-                draft = labelled(draft, cause, self.admission, run)
-            elif run is not None:
-                draft = labelled_first(draft, self.admission, run)
+            if request.cause is not None:
+                draft = labelled(draft, request.cause, self.admission, request.run)
+            elif request.run is not None:
+                draft = labelled_first(draft, self.admission, request.run)
             # A template has no place for the other version.
-            if self._templates is not None and origin is None and not isinstance(draft, PairedDraft):
-                sealed = self._seal_by_template(self._templates, draft, data, cause=cause, answers=answers, topic=topic)
+            if self._templates is not None and request.origin is None and not isinstance(draft, PairedDraft):
+                sealed = self._seal_by_template(self._templates, draft, request)
                 if sealed is not None:
                     return sealed
             kind = payload_type(draft.payload)
-            if kind.also is not None and both_versions and not isinstance(draft, PairedDraft):
+            data = request.data
+            if kind.also is not None and request.both_versions and not isinstance(draft, PairedDraft):
                 # What was queued is sent, whatever its payload holds by now.
                 queued = draft if data is None else msgspec.structs.replace(draft, payload=kind.decode(data))
-                return self._seal_versions(
-                    queued, kind, kind.also, cause=cause, answers=answers, topic=topic, origin=origin
-                )
-            data = encode_payload(draft.payload) if data is None else data
-            sealed = self.seal_data(draft, kind, data, cause=cause, answers=answers, topic=topic, origin=origin)
+                return self._seal_versions(queued, kind, kind.also, request)
+            sealed = self.seal_data(draft, kind, encode_payload(draft.payload) if data is None else data, request)
             if draft.critical_fields:
                 kind.check_critical(draft.critical_fields)
         except ContractError as error:
@@ -155,18 +138,18 @@ class Sealer:
     def seal_here(self, draft: Draft, *, detached: bool = False, both_versions: bool = True) -> SealedRecord:
         """Seal *draft*, caused by the message of the run in which this is called, if it is in one (security S13).
 
-        *detached*: as the first message of a conversation all the same. *both_versions* as of `seal`. Raises
+        *detached*: as the first message of a conversation all the same. *both_versions* as of `SealRequest`. Raises
         PublishRejected.
         """
         run = CURRENT_RUN.get()
         if run is None or run.over:
-            return self.seal(draft, both_versions=both_versions)
+            return self.seal(draft, SealRequest(both_versions=both_versions))
         if detached:
             return self.seal_detached(draft)
         if (self.origin.sender.id, self.origin.namespace) == (run.agent_id, run.message.metadata.namespace):
-            return self.seal(draft, cause=run.message, run=run, both_versions=both_versions)
+            return self.seal(draft, SealRequest(cause=run.message, run=run, both_versions=both_versions))
         # Nobody believes that another agent, or one in another namespace, goes on with the message.
-        return self.seal(draft, run=run, both_versions=both_versions)
+        return self.seal(draft, SealRequest(run=run, both_versions=both_versions))
 
     def seal_detached(self, draft: Draft) -> SealedRecord:
         """Seal *draft* as the first message of a conversation, although a run publishes it. Raises PublishRejected."""
@@ -177,21 +160,10 @@ class Sealer:
         return self.seal(draft)
 
     def seal_data(
-        self,
-        draft: Draft,
-        kind: PayloadType,
-        data: bytes,
-        *,
-        cause: Message | None = None,
-        answers: bool = False,
-        topic: str | None = None,
-        origin: PublisherIdentity | None = None,
-        now_ms: int | None = None,
+        self, draft: Draft, kind: PayloadType, data: bytes, request: SealRequest = PLAIN_REQUEST
     ) -> SealedRecord:
-        """Seal canonical *data* as type *kind*, the exact way. Raises ContractError, SigningError.
-
-        *now_ms* overrides the time of the clock.
-        """
+        """Seal canonical *data* as type *kind*, the exact way. Raises ContractError, SigningError."""
+        cause = request.cause
         risk = raised_risk(kind, self.origin.high_risk)
         if risk == "high" and self._signer is None:
             text = (
@@ -205,10 +177,16 @@ class Sealer:
         is_signed = kind.sign or risk != "low"
         if is_signed:
             self._check_key(kind.name)
-        now_ms = self._clock.now_ms() if now_ms is None else now_ms
+        now_ms = self._clock.now_ms() if request.now_ms is None else request.now_ms
         identity = uuid7(now_ms, self._entropy(_ENTROPY_BYTES))
         layers = compose(
-            draft, kind, origin or self.origin, now_ms=now_ms, message_id=identity, cause=cause, answers=answers
+            draft,
+            kind,
+            request.origin or self.origin,
+            now_ms=now_ms,
+            message_id=identity,
+            cause=cause,
+            answers=request.answers,
         )
         kind.check(draft.payload, data, layers.metadata, layers.routing)
         message = sealing.seal(
@@ -224,21 +202,11 @@ class Sealer:
             raise ContractError(
                 f"the message takes {len(message.value)} bytes, at most {limit} are allowed", "/data", "oversized"
             )
-        return sealed_as(message, topic or message_topic(self.origin.namespace, kind.name))
+        return sealed_as(message, request.topic or message_topic(self.origin.namespace, kind.name))
 
     # Two versions.
 
-    def _seal_versions(
-        self,
-        draft: Draft,
-        kind: PayloadType,
-        also: Also[Any],
-        *,
-        cause: Message | None,
-        answers: bool,
-        topic: str | None,
-        origin: PublisherIdentity | None,
-    ) -> SealedRecord:
+    def _seal_versions(self, draft: Draft, kind: PayloadType, also: Also[Any], request: SealRequest) -> SealedRecord:
         """Seal *draft* in the older version, and in its own as well where both are sent.
 
         A conversation goes on in the version it began with.
@@ -246,6 +214,7 @@ class Sealer:
         kind_of_older = payload_type(also.older)
         identity = draft.idempotency_key or f"versions-{self._entropy(_ENTROPY_BYTES).hex()}"
         old = msgspec.structs.replace(draft, payload=also.convert(draft.payload), message_id=None)
+        cause, request = request.cause, msgspec.structs.replace(request, data=None, run=None)
         began_older = (
             cause is not None
             and cause.message_type == kind.name
@@ -254,14 +223,14 @@ class Sealer:
         both = not began_older and in_share(identity, also.share)
         if both:
             old = _paired(old, identity, OtherVersion(schema_version=kind.version))
-        older = self.seal(old, cause=cause, answers=answers, topic=topic, origin=origin)
+        older = self.seal(old, request)
         if not both:
             return older
         # Both fall into one partition, in this order.
         together = msgspec.structs.replace(draft, conversation_id=older.message.metadata.conversation_id)
         content_hash = older.message.verification.content_hash
         other = OtherVersion(content_hash=content_hash, schema_version=kind_of_older.version)
-        newer = self.seal(_paired(together, identity, other), cause=cause, answers=answers, topic=topic, origin=origin)
+        newer = self.seal(_paired(together, identity, other), request)
         return msgspec.structs.replace(newer, older=older)
 
     # The compiled way.
@@ -307,18 +276,10 @@ class Sealer:
         )
         return run
 
-    def _seal_by_template(
-        self,
-        templates: TemplateCache,
-        draft: Draft,
-        data: bytes | None,
-        *,
-        cause: Message | None,
-        answers: bool,
-        topic: str | None,
-    ) -> SealedRecord | None:
+    def _seal_by_template(self, templates: TemplateCache, draft: Draft, request: SealRequest) -> SealedRecord | None:
         """Seal *draft* by a template; return None if the exact way must decide."""
-        plain_call = cause is None and topic is None and data is None and not answers
+        cause, data = request.cause, request.data
+        plain_call = cause is None and request.topic is None and data is None and not request.answers
         if plain_call:
             # Most drafts have at most keys, which the compiled step detects faster than Python does.
             plain = templates.plain.get(draft.payload.__class__)
@@ -342,10 +303,10 @@ class Sealer:
             talk = draft.conversation_id
             filled = template.seal(data, now_ms, entropy, conversation_id=talk, ttl_s=draft.ttl_s, **keys)
             return self._sealed(template, filled, template.topic, ())
-        heritage = heritage_of(cause, answers=answers)
+        heritage = heritage_of(cause, answers=request.answers)
         filled = template.seal_caused(data, now_ms, entropy, heritage, ttl_s=draft.ttl_s, **keys)
         traced: Headers = () if heritage.traceparent is None else (("traceparent", heritage.traceparent.encode()),)
-        return self._sealed(template, filled, topic or template.topic, traced)
+        return self._sealed(template, filled, request.topic or template.topic, traced)
 
     def _in_one_step(self, template: EnvelopeTemplate, item: Payload) -> SealedRecord | None:
         """Encode and seal *item*, a payload or its Draft, in one compiled step; return None if that is not possible."""

@@ -34,6 +34,7 @@ from consumers.delivery.settling.return_contracts import check_answers
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
 from producers.sealing.run_labels import RunLabels
+from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Output", "answer_draft", "made_out_to", "report_of", "seal_outputs", "wants_report"]
@@ -66,11 +67,16 @@ def seal_outputs(
     the run has taken in. Raises ContractError, PublishRejected.
     """
     answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-    others = [publisher.sealer.seal(_as_queued(output), cause=message, data=output.data, run=run) for output in queued]
+    others = [
+        publisher.sealer.seal(_as_queued(output), SealRequest(cause=message, data=output.data, run=run))
+        for output in queued
+    ]
     reply_to = message.routing.reply_to
     requester = _requester(message) if reply_to is not None else None
     sealed = [
-        publisher.sealer.seal(_drafted(answer, requester), cause=message, answers=True, topic=reply_to, run=run)
+        publisher.sealer.seal(
+            _drafted(answer, requester), SealRequest(cause=message, answers=True, topic=reply_to, run=run)
+        )
         for answer in answers
     ]
     if registry is not None:
@@ -159,9 +165,9 @@ def report_of(
     draft = Draft(payload=report, to=requester, max_hops=origin.max_hops, ttl_s=ttl_s, message_id=identity)
     is_provable = message.verification.signature is not None or not publisher.sealer.proves
     if is_provable and _bears_another(message, now_ms, origin.max_hops):
-        return publisher.sealer.seal(draft, cause=message, answers=True, topic=message.routing.reply_to)
+        return publisher.sealer.seal(draft, SealRequest(cause=message, answers=True, topic=message.routing.reply_to))
     draft = msgspec.structs.replace(draft, conversation_id=metadata.conversation_id, correlation_id=metadata.message_id)
-    return publisher.sealer.seal(draft, topic=message.routing.reply_to)
+    return publisher.sealer.seal(draft, SealRequest(topic=message.routing.reply_to))
 
 
 def _said(failure: Failure) -> str:
@@ -226,10 +232,7 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expi
         draft,
         kind,
         stored.data,
-        cause=message,
-        answers=True,
-        topic=message.routing.reply_to,
-        now_ms=sealed_ms,
+        SealRequest(cause=message, answers=True, topic=message.routing.reply_to, now_ms=sealed_ms),
     ).record
 
 

@@ -58,6 +58,7 @@ from consumers.processes.sagas.process import Ending, Hold, NewerCode, Process, 
 from consumers.processes.sagas.store import NewWait, ProcessChange, ProcessStore
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
+from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import record_of
 
 __all__ = ["ApprovalDesk", "Proceed"]
@@ -245,7 +246,7 @@ class ApprovalDesk:
             )
         after_s = int(min(need.timeout_s, left_s - _RUN_S))
         sealed = self._publisher.sealer.seal(
-            self._request(delivery, need, name, action, after_s), cause=message, topic=None
+            self._request(delivery, need, name, action, after_s), SealRequest(cause=message)
         )
         now_ms = self._clock.now_ms()
         fresh = ApprovalState(
@@ -323,7 +324,7 @@ class ApprovalDesk:
             message=f"{message.message_type} {message.message_id} waits for an approval",
         )
         to = Agent(id=sender.id) if sender.id is not None else None
-        return self._publisher.sealer.seal(Draft(payload=update, to=to), cause=message).records
+        return self._publisher.sealer.seal(Draft(payload=update, to=to), SealRequest(cause=message)).records
 
     def _hold(self, delivery: Accepted, name: str) -> Hold:
         record = reappend(delivery.record, delivery.control, redrive_topic(self._namespace, self._group))
@@ -440,7 +441,7 @@ class ApprovalDesk:
         payload = ApprovalClosed(
             approval_id=state.approval_id, state=state.phase, decided_by=decided_by, differing=state.differing
         )
-        return self._publisher.sealer.seal(Draft(payload=payload), cause=request).records
+        return self._publisher.sealer.seal(Draft(payload=payload), SealRequest(cause=request)).records
 
     # Rows.
 

@@ -30,6 +30,7 @@ from producers.publisher import Publisher
 from producers.requests.in_turn import GRACE_S
 from producers.sealing.options import Draft, Options, draft_of
 from producers.sealing.run_labels import RunLabels
+from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["AskFailure", "AskOptions", "SagaContext", "StepDone", "labels_for"]
@@ -233,7 +234,7 @@ class SagaContext:
         draft = draft_of(payload, options)
         self._note_party(draft.to)
         run = self._run if uses is None else self._apart
-        self._add(self._publisher.sealer.seal(self._counted(draft), cause=self._opener, run=run))
+        self._add(self._publisher.sealer.seal(self._counted(draft), SealRequest(cause=self._opener, run=run)))
 
     def answer(self, payload: Payload, **options: Unpack[Options]) -> None:
         """Answer the message that opened the process, whose sender waits for it."""
@@ -241,7 +242,7 @@ class SagaContext:
         draft = answer_draft(self._opener, draft_of(payload, options) if options else payload)
         self._add(
             self._publisher.sealer.seal(
-                draft, cause=self._opener, answers=True, topic=self._opener.routing.reply_to, run=self._run
+                draft, SealRequest(cause=self._opener, answers=True, topic=self._opener.routing.reply_to, run=self._run)
             )
         )
 
@@ -296,7 +297,7 @@ class SagaContext:
         """Tell *to* that the task is cancelled, too."""
         for agent in dict.fromkeys(to):
             draft = Draft(payload=cancel, to=agent, task_id=self.task_id)
-            self._add(self._publisher.sealer.seal(self._counted(draft), cause=self._opener, run=self._run))
+            self._add(self._publisher.sealer.seal(self._counted(draft), SealRequest(cause=self._opener, run=self._run)))
 
     def ask_next(self, name: str, ask: KeptAsk, kind: PayloadType) -> None:
         """Ask the next addressee of *ask*, as what was to be asked is remembered."""
@@ -313,7 +314,7 @@ class SagaContext:
         draft = msgspec.structs.replace(
             self._counted(draft), ttl_s=answer_by_s, reply_to=self._reply_to, idempotency_key=key
         )
-        sealed = self._publisher.sealer.seal(draft, cause=self._opener, run=run, both_versions=False)
+        sealed = self._publisher.sealer.seal(draft, SealRequest(cause=self._opener, run=run, both_versions=False))
         self._done.rounds[name] = count
         self._note_party(draft.to)
         self._done.ended.discard(name)

@@ -23,6 +23,7 @@ from consumers.processes.sagas.store import ProcessStore, Swept
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
+from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["WaitSweeper"]
@@ -128,7 +129,7 @@ class WaitSweeper:
         )
         try:
             opener = sealing.parse(wait.opener)
-            return self._publisher.sealer.seal(draft, cause=opener, topic=self._mailbox)
+            return self._publisher.sealer.seal(draft, SealRequest(cause=opener, topic=self._mailbox))
         except (PublishRejected, ContractError) as error:
             _log.error("sagas.nudge_refused", wait=wait.id, error=str(error))
             return None

@@ -34,6 +34,7 @@ from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
 from producers.connection import Bus, make_publisher
 from producers.sealing.options import Draft
+from producers.sealing.seal_request import SealRequest
 from sealbus import App, Receipt, payload
 
 __all__ = ["FIGURES", "Figure", "Round"]
@@ -198,8 +199,8 @@ async def _seal(reports: Sequence[Report], folder: Path, *, calls: bool = False)
 def _sealed(bus: Bus, reports: Sequence[Report], ancestors: int) -> Sequence[NewRecord]:
     cause = None
     for _ in range(ancestors):
-        cause = bus.publisher.sealer.seal(Draft(payload=reports[0]), cause=cause).message
-    return [bus.publisher.sealer.seal(Draft(payload=report), cause=cause).record for report in reports]
+        cause = bus.publisher.sealer.seal(Draft(payload=reports[0]), SealRequest(cause=cause)).message
+    return [bus.publisher.sealer.seal(Draft(payload=report), SealRequest(cause=cause)).record for report in reports]
 
 
 @asynccontextmanager

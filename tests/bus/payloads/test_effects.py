@@ -14,6 +14,7 @@ from bus.payloads.payload_types import payload, payload_type
 from bus.schemas.json_schema import schema_of
 from bus.trust.labels import SIDE_EFFECTS
 from bus.vocabulary import BUILT_IN
+from producers.sealing.seal_request import SealRequest
 from sealbus import App, Draft, connect
 
 
@@ -111,7 +112,7 @@ async def critical_of(subject: Any, **options: Any) -> tuple[str, ...] | None:
         if not options:
             made += [sealer.seal_plain(subject).message for _ in range(3)]
         cause = made[0]
-        made += [sealer.seal(Draft(payload=subject, **options), cause=cause).message for _ in range(3)]
+        made += [sealer.seal(Draft(payload=subject, **options), SealRequest(cause=cause)).message for _ in range(3)]
         run, _, _ = sealer.seal_run([Draft(payload=subject, **options)] * 3, 0, most=3, room=1_000_000)
         made += [sealed.message for sealed in run]
     (found,) = {message.metadata.critical_fields for message in made}

@@ -17,6 +17,7 @@ from bus.topics.names import reply_topic, retry_topic
 from bus.transports.base import NewRecord, TopicSpec
 from bus.vocabulary.error import ErrorReported
 from consumers.app.testing import AppBus
+from producers.sealing.seal_request import SealRequest
 from sealbus import (
     App,
     Context,
@@ -320,10 +321,10 @@ async def test_a_request_whose_answer_would_have_too_many_hops_is_refused_before
     async with app.test() as bus:
         cause = None
         for _ in range(63 if max_hops is None else max_hops):
-            cause = bus.publisher.sealer.seal(Draft(payload=Lookup(query="x")), cause=cause).message
+            cause = bus.publisher.sealer.seal(Draft(payload=Lookup(query="x")), SealRequest(cause=cause)).message
         last = None if max_hops is None else max_hops + 1
         await bus.publisher.send(
-            bus.publisher.sealer.seal(Draft(payload=Research(question="x"), max_hops=last), cause=cause)
+            bus.publisher.sealer.seal(Draft(payload=Research(question="x"), max_hops=last), SealRequest(cause=cause))
         )
         await bus.settle()
         hops = 65 if max_hops is None else max_hops + 2
@@ -342,9 +343,9 @@ async def test_a_death_at_the_last_hop_is_reported() -> None:
         await opened(bus, reply_topic("agents", "asker@tests"))
         cause = None
         for _ in range(64):
-            cause = bus.publisher.sealer.seal(Draft(payload=Lookup(query="x")), cause=cause).message
+            cause = bus.publisher.sealer.seal(Draft(payload=Lookup(query="x")), SealRequest(cause=cause)).message
         sealed = bus.publisher.sealer.seal(
-            Draft(payload=Lookup(query="x"), reply_to=reply_topic("agents", "asker@tests")), cause=cause
+            Draft(payload=Lookup(query="x"), reply_to=reply_topic("agents", "asker@tests")), SealRequest(cause=cause)
         )
         assert sealed.message.metadata.hops == 64
         await bus.publisher.send(sealed)

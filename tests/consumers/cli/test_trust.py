@@ -19,6 +19,7 @@ from bus.transports import open_transport
 from bus.transports.base import NewRecord, Record, TopicSpec
 from consumers.deadletters.records import Control, Failure, bury
 from producers.sealing.options import Draft
+from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import record_of
 from producers.sealing.sealer import make_sealer
 from tests.consumers.operations.lineage.changes import AGENTS, Step
@@ -52,7 +53,7 @@ def story(*options: dict[str, Any]) -> list[Message]:
         agent = AGENTS[number % len(AGENTS)]
         sealer = make_sealer(settings, agent, clock=clock, signer=key_of(agent))
         draft = Draft(payload=Step(number=number), **given)
-        made.append(sealer.seal(draft, cause=made[-1] if made else None).message)
+        made.append(sealer.seal(draft, SealRequest(cause=made[-1] if made else None)).message)
     return made
 
 

@@ -26,6 +26,7 @@ from bus.vocabulary.parts import AgentCard
 from producers.connection import make_publisher
 from producers.directory.view import Directory, record_key
 from producers.sealing.options import Draft
+from producers.sealing.seal_request import SealRequest
 from tests.keyrings import key_of, write_keys
 
 SETTINGS = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
@@ -68,7 +69,7 @@ class Sky:
         draft = Draft(payload=payload, key=record_key(agent, session).decode(), **options)
         topic = BEATS if isinstance(payload, AgentHeartbeat) else CARDS
         origin = msgspec.structs.replace(sealer.origin, sender=sender)
-        return sealer.seal(draft, topic=topic, origin=origin).records[0]
+        return sealer.seal(draft, SealRequest(topic=topic, origin=origin)).records[0]
 
     async def append(self, *records: NewRecord) -> None:
         await self.transport.append(records, timeout_s=5)

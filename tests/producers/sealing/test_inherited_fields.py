@@ -21,6 +21,7 @@ from bus.protocol.sealing import Message
 from bus.settings.loading import load
 from producers.outcomes import PublishRejected
 from producers.sealing.options import Draft
+from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer, make_sealer
 
@@ -86,7 +87,7 @@ def cause_of(options: dict[str, Any], kinds: list[type[msgspec.Struct]]) -> Mess
     try:
         message = before.seal(Draft(payload=Medium(), **options)).message
         for kind in kinds:
-            message = before.seal(Draft(payload=kind()), cause=message).message
+            message = before.seal(Draft(payload=kind()), SealRequest(cause=message)).message
     except PublishRejected:
         return None
     return message
@@ -133,10 +134,12 @@ def test_what_a_template_seals_for_a_cause_is_what_the_general_way_seals(
         heir = sealer()
         heir._entropy = bytes  # type: ignore[method-assign]
         expected = made_by(
-            lambda: heir.seal_data(draft, kind, kind.encode(subject), cause=cause, answers=answers, topic=topic)
+            lambda: heir.seal_data(
+                draft, kind, kind.encode(subject), SealRequest(cause=cause, answers=answers, topic=topic)
+            )
         )
         for _ in range(3):
-            assert made_by(lambda: heir.seal(draft, cause=cause, answers=answers, topic=topic)) == expected
+            assert made_by(lambda: heir.seal(draft, SealRequest(cause=cause, answers=answers, topic=topic))) == expected
 
 
 @pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
@@ -145,7 +148,7 @@ def test_an_answer_is_made_by_a_template_and_passes_the_gates() -> None:
     assert cause is not None
     heir = sealer()
     heir.seal(Draft(payload=Medium()))
-    sealed = heir.seal(Draft(payload=Medium("answer")), cause=cause, answers=True)
+    sealed = heir.seal(Draft(payload=Medium("answer")), SealRequest(cause=cause, answers=True))
     assert sealed.made is None
     message = sealing.parse(sealed.record.value)
     sealing.check_integrity(message)
@@ -158,7 +161,7 @@ def test_what_the_data_have_become_since_is_sealed_and_not_what_the_payload_is_n
     cause = cause_of({}, [])
     heir = sealer()
     heir.seal(Draft(payload=Medium()))
-    sealed = heir.seal(Draft(payload=Medium("later")), cause=cause, data=b'{"text":"then"}')
+    sealed = heir.seal(Draft(payload=Medium("later")), SealRequest(cause=cause, data=b'{"text":"then"}'))
     assert sealed.message.data == b'{"text":"then"}'
 
 
@@ -167,4 +170,4 @@ def test_an_answer_that_is_too_large_is_refused() -> None:
     heir = sealer(**{"publish.max_message_bytes": 2_000})
     heir.seal(Draft(payload=Medium()))
     with pytest.raises(PublishRejected, match="at most 2000 are allowed"):
-        heir.seal(Draft(payload=Medium("x" * 2_000)), cause=cause)
+        heir.seal(Draft(payload=Medium("x" * 2_000)), SealRequest(cause=cause))

@@ -19,6 +19,7 @@ from bus.vocabulary.task import StatusUpdate, TaskCancel
 from consumers.app.testing import AppBus, HeldMessage
 from consumers.processes.approvals.deciding import decision_about, seal_decision
 from consumers.processes.sagas.process import ending_of
+from producers.sealing.seal_request import SealRequest
 from sealbus import (
     App,
     Approval,
@@ -282,7 +283,9 @@ async def test_a_decision_that_rests_on_more_than_the_request_is_refused(site: S
         publisher = bus.as_agent("lead@acme").publisher
         decided = decision_about(request, "approve", by="lead@acme")
         draft = Draft(payload=decided, rests_on=(sealing.parse(held.opener),))
-        await publisher.send(publisher.sealer.seal(draft, cause=request, answers=True, topic=request.routing.reply_to))
+        await publisher.send(
+            publisher.sealer.seal(draft, SealRequest(cause=request, answers=True, topic=request.routing.reply_to))
+        )
         await bus.settle()
         assert reasons(bus) == ["approval_invalid"]
         assert site.runs == []

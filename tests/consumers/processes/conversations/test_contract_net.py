@@ -19,6 +19,7 @@ from bus.vocabulary.auction import (
 )
 from bus.vocabulary.parts import ErrorInfo, Money, ReturnContract
 from consumers.processes.conversations.contract_net import ContractNet, SeenBid, fault_of, ranked
+from producers.sealing.seal_request import SealRequest
 from sealbus import App, Context, Draft, Reject, SagaContext, payload, starts
 
 
@@ -170,7 +171,9 @@ async def test_a_bidder_has_one_bid_and_an_auction_a_most_of_bidders() -> None:
             bidder = bus.as_agent(name).publisher
             bid = AuctionBid(cost=Money(amount=str(cents), currency="EUR"), confidence=0.5, duration_s=5)
             draft = Draft(payload=bid, task_id=call.metadata.task_id)
-            await bidder.send(bidder.sealer.seal(draft, cause=call, answers=True, topic=call.routing.reply_to))
+            await bidder.send(
+                bidder.sealer.seal(draft, SealRequest(cause=call, answers=True, topic=call.routing.reply_to))
+            )
             await bus.settle()
         assert [loss.reason_code for loss in bus.sent(AuctionLoss)] == ["REPLACED", "FULL"]
         await bus.advance(13)

@@ -13,6 +13,7 @@ from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.task import TaskCancel
 from consumers.app.testing import AppBus
 from consumers.processes.sagas.process import Process, ending_of
+from producers.sealing.seal_request import SealRequest
 from sealbus import App, Draft, RequestFailed, Saga, SagaContext, answers, cancelled, due, failed, on, payload, starts
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
 
@@ -251,7 +252,7 @@ async def told(bus: AppBus, answer: Any) -> None:
     (asked,) = bus.messages(QuoteRequest)
     helper = bus.as_agent("helper@svc").publisher
     await helper.send(
-        helper.sealer.seal(Draft(payload=answer), cause=asked, answers=True, topic=asked.routing.reply_to)
+        helper.sealer.seal(Draft(payload=answer), SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to))
     )
 
 

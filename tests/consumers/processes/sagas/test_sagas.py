@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from bus.errors import ConfigurationError
+from producers.sealing.seal_request import SealRequest
 from sealbus import App, Draft, Reject, Saga, SagaContext, answers, due, failed, on, starts, upcast
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
 
@@ -139,7 +140,7 @@ async def test_an_answer_of_another_than_the_asked_one_ends_nothing() -> None:
         assert asked.routing.reply_to == f"agents._mail.{bus.workers[0].app.group}"
         forger = bus.as_agent("forger@svc")
         forged = forger.publisher.sealer.seal(
-            Draft(payload=Quote(cents=1)), cause=asked, answers=True, topic=asked.routing.reply_to
+            Draft(payload=Quote(cents=1)), SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to)
         )
         await forger.publisher.send(forged)
         await bus.settle()
@@ -156,7 +157,7 @@ async def test_an_answer_that_comes_after_the_end_is_passed_over() -> None:
         late = bus.as_agent("a@svc")
         await late.publisher.send(
             late.publisher.sealer.seal(
-                Draft(payload=Quote(cents=1)), cause=asked, answers=True, topic=asked.routing.reply_to
+                Draft(payload=Quote(cents=1)), SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to)
             )
         )
         await bus.settle()

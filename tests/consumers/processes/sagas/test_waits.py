@@ -14,6 +14,7 @@ from bus.vocabulary.bus import WaitDue
 from bus.vocabulary.error import ErrorReported
 from consumers.app.testing import AppBus
 from consumers.processes.sagas.store import FIRST_AGAIN_MS, MOST_AGAIN_MS, again_ms
+from producers.sealing.seal_request import SealRequest
 from sealbus import App, Draft, Saga, SagaContext, answers, due, failed, on, starts
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Quote, QuoteRequest
 
@@ -101,7 +102,7 @@ async def told(bus: AppBus, answer: Any) -> None:
     (asked,) = bus.messages(QuoteRequest)
     seller = bus.as_agent("a@svc").publisher
     draft = Draft(payload=answer, ttl_s=2 * DAY_S)
-    await seller.send(seller.sealer.seal(draft, cause=asked, answers=True, topic=asked.routing.reply_to))
+    await seller.send(seller.sealer.seal(draft, SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to)))
 
 
 REFUSED = ErrorReported(
@@ -201,7 +202,7 @@ async def nudged(bus: AppBus, wait: str, message_id: str) -> None:
     forger = bus.as_agent("shop@svc").publisher
     forged = WaitDue(wait=wait, name="remind", due_at=datetime(2026, 1, 1, tzinfo=UTC))
     draft = Draft(payload=forged, to="shop@svc", message_id=message_id)
-    await forger.send(forger.sealer.seal(draft, topic=mailbox_topic("agents", group)))
+    await forger.send(forger.sealer.seal(draft, SealRequest(topic=mailbox_topic("agents", group))))
 
 
 async def test_a_forged_nudge_before_and_after_its_process_leaves_no_trace() -> None:
