@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from typing import Any, Final, ParamSpec, TypeVar, Unpack
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, Unpack
 
-from bus.clock import Clock
 from bus.errors import ContractError, DeadlineError, SettingMissing, WrongLoopError
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import encode_payload
-from bus.protocol.sealing import Message
 from bus.trust.effective_labels import EffectiveLabels
 from consumers.delivery.approval_given import ApprovalGiven
 from consumers.delivery.inbox.base import Transaction
@@ -65,6 +63,21 @@ _PLAIN: Final = frozenset({"key", "to", "priority", "ttl_s", "idempotency_key", 
 """Options that say nothing of trust or authority: the payload's own form is all that can be wrong with such a send."""
 
 
+class RunClaim(Protocol):
+    """What the inbox gives to a run that holds a claim on its message."""
+
+    @property
+    def steps(self) -> StepStore:
+        """Where the run remembers what it has paid for."""
+
+    @property
+    def holds_writer(self) -> bool:
+        """Whether a transaction of the run is open that keeps everybody else from writing."""
+
+    async def begin(self) -> Transaction:
+        """Open the run's transaction, the same one each time. Raises InboxError, GaveUpError."""
+
+
 class Context:
     """One run of a handler. Do not keep it after the handler returns.
 
@@ -75,16 +88,14 @@ class Context:
     """
 
     __slots__ = (
-        "_begin",
+        "_claim",
         "_clock",
         "_deadline_s",
         "_has_inbox",
-        "_holds_writer",
         "_is_cancelled",
         "_loop",
         "_publisher",
         "_requests",
-        "_step_store",
         "_version",
         "approval",
         "attempt",
@@ -97,33 +108,26 @@ class Context:
 
     def __init__(
         self,
-        message: Message,
+        run: RunLabels,
         *,
-        attempt: int,
         deadline_s: float,
         publisher: Publisher,
         requests: Requester,
-        clock: Clock,
-        begin: Callable[[], Awaitable[Transaction]] | None,
+        claim: RunClaim | None,
         has_inbox: bool = False,
-        run: RunLabels | None = None,
         approval: ApprovalGiven | None = None,
         is_cancelled: Callable[[], bool] = bool,
-        step_store: Callable[[], StepStore] | None = None,
         version: str = "1.0.0",
-        holds_writer: Callable[[], bool] = bool,
     ) -> None:
-        self._holds_writer = holds_writer
         self._loop = asyncio.get_running_loop()
+        self.run = run
+        """What this run has taken in."""
+        self.message = run.message
+        """The sealed message, which passed every gate."""
+        self.attempt = run.attempt
+        """The number of this run, from 1."""
         self.remembered: RememberedSteps | None = None
         """What this run and earlier ones have paid for; None until it is asked for."""
-        self._is_cancelled = is_cancelled
-        self._step_store = step_store
-        self._version = version
-        self.message = message
-        """The sealed message, which passed every gate."""
-        self.attempt = attempt
-        """The number of this run, from 1."""
         self.outputs: list[Output] = []
         """The outputs that `send` has collected so far."""
         self.over = False
@@ -133,11 +137,11 @@ class Context:
         self._deadline_s = deadline_s
         self._publisher = publisher
         self._requests = requests
-        self._clock = clock
-        self._begin = begin
+        self._clock = publisher.clock
+        self._claim = claim
         self._has_inbox = has_inbox
-        self.run = RunLabels(message, publisher.sealer.admission) if run is None else run
-        """What this run has taken in."""
+        self._is_cancelled = is_cancelled
+        self._version = version
 
     def check_loop(self, name: str) -> None:
         """Raise WrongLoopError where the method *name* is called outside the worker's event loop."""
@@ -332,7 +336,7 @@ class Context:
 
     def _check_writer(self, name: str) -> None:
         """Raise ContractError where *name* would wait for what this run holds: the one writer of a SQLite file."""
-        if self._holds_writer():
+        if self._claim is not None and self._claim.holds_writer:
             raise ContractError(
                 f"context.{name} would wait for ever: this run's transaction is open, and on SQLite nothing else is "
                 f"written meanwhile. Call {name} first, and open the transaction last",
@@ -341,11 +345,11 @@ class Context:
 
     def _remembering(self) -> RememberedSteps:
         if self.remembered is None:
-            if self._step_store is None:
+            if self._claim is None:
                 raise self._has_no_row(
                     "a step is remembered beside the inbox", "a step is remembered beside the inbox's row, and"
                 )
-            self.remembered = RememberedSteps(self._step_store(), self.run, version=self._version)
+            self.remembered = RememberedSteps(self._claim.steps, self.run, version=self._version)
         return self.remembered
 
     def _has_no_row(self, needs: str, lacks: str) -> ContractError | SettingMissing:
@@ -367,6 +371,6 @@ class Context:
         is away this waits for it, within the time of the run. Raises ContractError for a message without an idempotency
         key (dedup='always' needs none), SettingMissing without an inbox, InboxError once the run has ended.
         """
-        if self._begin is None:
+        if self._claim is None:
             raise self._has_no_row("context.transaction() needs an inbox", "there is no transaction:")
-        return await self._begin()
+        return await self._claim.begin()

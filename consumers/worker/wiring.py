@@ -59,6 +59,7 @@ from consumers.processes.approvals.desk import ApprovalDesk
 from consumers.processes.approvals.state import APPROVAL_SAGA
 from consumers.processes.sagas.early_events import EarlyEvents
 from consumers.processes.sagas.process import Process, ending_of
+from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.steps import StepRunner
 from consumers.processes.sagas.store import ProcessStore
 from consumers.processes.sagas.sweeper import WaitSweeper
@@ -157,7 +158,6 @@ def assemble(app: Declaration, plan: GroupPlan, given: Resources, wake: Callable
     timers = LaneTimers(lanes, clock, wake)
     dispositions = Dispositions(
         plan,
-        admin=transport.admin,
         publisher=publisher,
         appender=appender,
         verification=verification,
@@ -165,8 +165,7 @@ def assemble(app: Declaration, plan: GroupPlan, given: Resources, wake: Callable
         clock=clock,
         metrics=metrics,
         late=late,
-        waiting=timers.__len__,
-        most_waiting=settings.worker.max_in_flight // _WAITING_SHARE,
+        has_room=lambda: len(timers) < settings.worker.max_in_flight // _WAITING_SHARE,
     )
     exclusive = ExclusiveGate()
     claims = None if given.inbox is None else _claims(app, plan, given, given.inbox, partitions)
@@ -293,58 +292,55 @@ def _processes(app: Declaration, plan: GroupPlan, given: Resources) -> Processes
     )
     if inbox is None or not app.has_mailbox:
         return None
-    namespace, group = plan.namespace, plan.group
-    mailbox = mailbox_topic(namespace, group)
-    store = ProcessStore(
-        inbox, namespace=namespace, group=group, clock=clock, ended=partial(_count_end, metrics, group)
+    group = ProcessGroup(
+        namespace=plan.namespace,
+        name=plan.group,
+        agent_id=plan.agent_id,
+        mailbox=mailbox_topic(plan.namespace, plan.group),
+        registry=plan.view.registry,
+        tiers=plan.tiers,
+        keep_ms=round(shortest_retention_s(settings) * 1000),
     )
-    keep_ms = round(shortest_retention_s(settings) * 1000)
+    store = ProcessStore(
+        inbox,
+        namespace=plan.namespace,
+        group=plan.group,
+        clock=clock,
+        ended=partial(_count_end, metrics, plan.group),
+    )
     desk = ApprovalDesk(
         store,
-        namespace=namespace,
         group=group,
-        agent_id=plan.agent_id,
-        reply_to=mailbox,
-        registry=plan.view.registry,
         publisher=publisher,
         admission=plan.view.admission,
         verifier=app.verifier,
-        keep_ms=keep_ms,
         clock=clock,
+    )
+    early = EarlyEvents(
         tiers=plan.tiers,
+        bound_s=settings.worker.early_s,
+        most=settings.worker.max_early,
+        group=plan.group,
+        clock=clock,
+        metrics=metrics,
     )
     steps = StepRunner(
         app.sagas,
         store,
-        namespace=namespace,
         group=group,
-        agent_id=plan.agent_id,
-        reply_to=mailbox,
-        registry=plan.view.registry,
         publisher=publisher,
-        tiers=plan.tiers,
-        keep_ms=keep_ms,
         clock=clock,
         metrics=metrics,
-        early=EarlyEvents(
-            tiers=plan.tiers,
-            bound_s=settings.worker.early_s,
-            most=settings.worker.max_early,
-            group=group,
-            clock=clock,
-            metrics=metrics,
-        ),
+        early=early,
         built_in={APPROVAL_SAGA: desk},
     )
     sweeper = WaitSweeper(
         store,
         publisher,
         group=group,
-        agent_id=plan.agent_id,
-        mailbox=mailbox,
         clock=clock,
         metrics=metrics,
-        most_processes=settings.worker.max_processes,
+        max_processes=settings.worker.max_processes,
         crowded=partial(setattr, steps, "crowded"),
     )
     return Processes(steps=steps, sweeper=sweeper, desk=desk)

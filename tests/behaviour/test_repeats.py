@@ -641,7 +641,7 @@ async def test_nothing_is_handled_without_a_claim_while_the_store_is_away_and_no
     runs: list[int] = []
     async with ledger(runs).test() as bus:
         claims = bus.workers[0]._claims
-        away = claims._inbox = Away(claims._inbox)
+        away = claims.inbox = Away(claims.inbox)
         await bus.publish(Order(1), idempotency_key="one")
         await bus.publish(Order(2))
         for _ in range(10):
@@ -690,7 +690,7 @@ async def test_a_last_attempt_whose_commit_was_not_answered_dies_only_if_nothing
 
     async with app.test() as bus:
         claims = bus.workers[0]._claims
-        claims._inbox = Mute(claims._inbox, commits=commits)
+        claims.inbox = Mute(claims.inbox, commits=commits)
         await bus.publish(Order(1), idempotency_key="one")
         await bus.settle()
         await bus.advance(5)
@@ -703,11 +703,11 @@ async def test_old_keys_are_forgotten_and_a_store_that_is_away_is_left_alone() -
         await bus.publish(Order(1), idempotency_key="one", ttl_s=60)
         await bus.settle()
         claims = bus.workers[0]._claims
-        assert await claims._inbox.purge() == 0
+        assert await claims.inbox.purge() == 0
         await bus.advance(8 * 86_400)
-        inbox, claims._inbox = claims._inbox, Away(claims._inbox)
+        inbox, claims.inbox = claims.inbox, Away(claims.inbox)
         await claims.purge()
-        claims._inbox = inbox
+        claims.inbox = inbox
         assert await inbox.purge() == 1
 
 
@@ -715,7 +715,7 @@ async def test_a_message_that_outlived_itself_waiting_for_the_store_is_not_handl
     runs: list[int] = []
     async with ledger(runs).test() as bus:
         claims = bus.workers[0]._claims
-        away = claims._inbox = Away(claims._inbox)
+        away = claims.inbox = Away(claims.inbox)
         await bus.publish(Order(1), idempotency_key="one", ttl_s=60)
         for _ in range(4):
             await bus._work(0.02)

@@ -43,7 +43,7 @@ from consumers.delivery.state.delivery import Accepted, Delivery
 from consumers.delivery.state.lanes import Lane
 from consumers.delivery.state.partition import Partition
 
-__all__ = ["ClaimRequest", "InboxClient", "ResultRequest", "ActiveClaim"]
+__all__ = ["ActiveClaim", "ClaimOfRun", "ClaimRequest", "InboxClient", "ResultRequest"]
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class InboxClient:
         self._remembers_all = remembers_all
         self._high_risk = high_risk
         self._has_keys = has_keys
-        self._inbox = inbox
+        self.inbox = inbox
         self._namespace = namespace
         self._group = group
         self._keep_ms = round(keep_s * 1000)
@@ -125,7 +125,7 @@ class InboxClient:
 
     def claim_soon(self, asks: Sequence[ClaimRequest], told: Callable[[Sequence[ClaimRequest]], object]) -> None:
         """Ask for claims once, without waiting; *told* receives *asks* on the loop, with answers or errors."""
-        self._inbox.claim_soon(asks, told)
+        self.inbox.claim_soon(asks, told)
 
     async def claim(
         self, key: Key, delivery: Delivery, *, alone: bool = False, after: InboxError | None = None
@@ -141,7 +141,7 @@ class InboxClient:
         content_hash, reopen = _content_hash(message), delivery.control.redrive_count
 
         async def ask() -> Claim:
-            return await self._inbox.claim(
+            return await self.inbox.claim(
                 key,
                 content_hash,
                 keep_until_ms=keep_until_ms,
@@ -161,7 +161,7 @@ class InboxClient:
         message = delivery.message
         assert message is not None  # noqa: S101 - its key was made of it
         content_hash = _content_hash(message)
-        found = await self._answer(delivery.partition, lambda: self._inbox.find_done(key, content_hash), None)
+        found = await self._answer(delivery.partition, lambda: self.inbox.find_done(key, content_hash), None)
         return found if found is not None and found.message_id == message.message_id else None
 
     def count_answer(self, claim: Claim) -> Claim:
@@ -177,7 +177,7 @@ class InboxClient:
 
         The answer False means that another worker has claimed the message since.
         """
-        self._inbox.finish_soon(ends, told)
+        self.inbox.finish_soon(ends, told)
 
     async def finish(
         self, claim: ActiveClaim, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None
@@ -190,38 +190,30 @@ class InboxClient:
         partition = delivery.partition
         if claim.transaction is not None:
             try:
-                return await self._inbox.finish(claim.key, claim.token, outputs, claim.transaction)
+                return await self.inbox.finish(claim.key, claim.token, outputs, claim.transaction)
             except InboxError:
                 if not await self._is_done(claim, delivery):
                     raise
                 return False
-        return await self._answer(partition, lambda: self._inbox.finish(claim.key, claim.token, outputs), after)
-
-    def holds_writer(self, claim: ActiveClaim) -> bool:
-        """Tell whether the run of *claim* has a transaction open that keeps everybody else from writing."""
-        return claim.transaction is not None and self._inbox.dialect == "sqlite"
+        return await self._answer(partition, lambda: self.inbox.finish(claim.key, claim.token, outputs), after)
 
     def repeat_key(self, key: Key, message: Message) -> Key:
         """Return the key of the row in which the end of *message*, a repeat under another message's *key*, is kept."""
         return msgspec.structs.replace(key, idempotency_key=f"{_REPEAT}{message.message_id}")
 
-    def steps_of(self, claim: ActiveClaim) -> StepsOfClaim:
-        """Return where a run remembers, under *claim*."""
-        return StepsOfClaim(self._inbox, claim)
-
     async def forget_steps(self, claim: ActiveClaim) -> None:
         """Delete what runs of the message have remembered. Raises InboxError."""
-        await self._inbox.forget(claim.key)
+        await self.inbox.forget(claim.key)
 
     async def release_with(self, claim: ActiveClaim) -> bool:
         """Free *claim* in its transaction, and commit both; False: another worker has claimed it since."""
         assert claim.transaction is not None  # noqa: S101 - what was written is in it
-        return await self._inbox.release_with(claim.key, claim.token, claim.transaction)
+        return await self.inbox.release_with(claim.key, claim.token, claim.transaction)
 
     async def made_durable(self) -> bool:
         """Return whether all stored results survive a crash of the machine; otherwise no offset may be committed."""
         try:
-            await self._inbox.sync()
+            await self.inbox.sync()
         except InboxError as error:
             _log.error("inbox.not_durable", error=str(error), detail="no offset is committed until it is")
             return False
@@ -230,7 +222,7 @@ class InboxClient:
     async def look(self) -> str:
         """Ask the store for nothing; return why it did not answer, else ""."""
         try:
-            await self._inbox.read("SELECT 1")
+            await self.inbox.read("SELECT 1")
         except Exception as error:  # noqa: BLE001 - whatever it was, it did not answer; who needs it meets the error itself
             return str(error) or type(error).__name__
         return ""
@@ -250,7 +242,7 @@ class InboxClient:
     async def void(self, claim: ActiveClaim) -> None:
         """Delete the row of *claim*, as if the message had never come."""
         try:
-            await self._inbox.void(claim.key, claim.token)
+            await self.inbox.void(claim.key, claim.token)
         except InboxError as error:
             self._unreleased.append((claim.key, claim.token))
             _log.warning("inbox.release_failed", error=str(error))
@@ -263,7 +255,7 @@ class InboxClient:
         with contextlib.suppress(InboxError):
             while self._unreleased or self._unconfirmed:
                 if self._unreleased:
-                    await self._again(self._unreleased, lambda claim: self._inbox.release(*claim))
+                    await self._again(self._unreleased, lambda claim: self.inbox.release(*claim))
                 else:
                     await self._again(self._unconfirmed, self._clear_up)
 
@@ -271,7 +263,7 @@ class InboxClient:
         try:
             if claim.transaction is not None:
                 await claim.transaction.rollback()
-            await self._inbox.release(claim.key, claim.token)
+            await self.inbox.release(claim.key, claim.token)
         except InboxError as error:
             self._unreleased.append((claim.key, claim.token))
             _log.warning("inbox.release_failed", error=str(error))
@@ -292,7 +284,7 @@ class InboxClient:
     async def _clear_up(self, ask: Ask) -> None:
         # Another owner's claim or result stays as it is. A claim that is free or this owner's is granted: its token can
         # be released.
-        claim = await self._inbox.claim(
+        claim = await self.inbox.claim(
             ask.key, ask.content_hash, keep_until_ms=ask.keep_until_ms, reopen=ask.reopen, message_id=ask.message_id
         )
         if isinstance(claim, Claimed):
@@ -323,7 +315,7 @@ class InboxClient:
             )
             if begun is None:
                 raise InboxError(_OVER)
-            if self._inbox.dialect == "sqlite":
+            if self.inbox.dialect == "sqlite":
                 self._clock.call_later(_LONG_S, lambda: self._name_long(claim, begun))
             return begun
 
@@ -341,7 +333,7 @@ class InboxClient:
     async def purge(self) -> None:
         """Delete the keys that have expired."""
         try:
-            count = await self._inbox.purge()
+            count = await self.inbox.purge()
         except InboxError as error:
             _log.warning("inbox.purge_failed", error=str(error))
             return
@@ -350,7 +342,7 @@ class InboxClient:
 
     async def _begun(self, claim: ActiveClaim) -> Transaction | None:
         """Begin a transaction for *claim*; None once its handler has ended."""
-        return None if claim.over else await _given(claim, await self._inbox.begin())
+        return None if claim.over else await _given(claim, await self.inbox.begin())
 
     async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[T]], after: InboxError | None) -> T:
         if after is None:
@@ -420,22 +412,36 @@ class ActiveClaim(msgspec.Struct):
     """The handler has ended: its leftover tasks get no transaction."""
 
 
-class StepsOfClaim:
-    """A StepStore of the run that holds a claim."""
+class ClaimOfRun:
+    """The claim of a run, as its context sees it, and the store of its steps."""
 
-    __slots__ = ("_claim", "_inbox")
+    __slots__ = ("_claim", "_partition")
 
-    def __init__(self, inbox: Inbox, claim: ActiveClaim) -> None:
-        self._inbox = inbox
+    def __init__(self, claim: ActiveClaim, partition: Partition) -> None:
         self._claim = claim
+        self._partition = partition
+
+    @property
+    def steps(self) -> ClaimOfRun:
+        """Where the run remembers what it has paid for: beside its row."""
+        return self
+
+    @property
+    def holds_writer(self) -> bool:
+        """Whether a transaction of the run is open that keeps everybody else from writing."""
+        return self._claim.transaction is not None and self._claim.client.inbox.dialect == "sqlite"
+
+    async def begin(self) -> Transaction:
+        """Open the run's transaction, the same one each time. Raises InboxError, GaveUpError."""
+        return await self._claim.client.begin(self._claim, self._partition)
 
     async def read(self) -> Mapping[str, bytes]:
         """Return what earlier runs have kept. Raises InboxError."""
-        return await self._inbox.remembered(self._claim.key)
+        return await self._claim.client.inbox.remembered(self._claim.key)
 
     async def write(self, name: str, data: bytes) -> bool:
         """Keep *data*; False: another worker has the claim. Raises InboxError."""
-        return await self._inbox.remember(self._claim.key, self._claim.token, name, data)
+        return await self._claim.client.inbox.remember(self._claim.key, self._claim.token, name, data)
 
 
 class ClaimRequest(Ask, kw_only=True, eq=False, gc=False):

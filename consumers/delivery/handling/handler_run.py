@@ -17,7 +17,7 @@ from consumers.delivery.approval_given import ApprovalGiven
 from consumers.delivery.context import Context
 from consumers.delivery.group_plan import GroupPlan
 from consumers.delivery.handler_errors import AnswerMissingError
-from consumers.delivery.handling.claims import ActiveClaim
+from consumers.delivery.handling.claims import ActiveClaim, ClaimOfRun
 from consumers.delivery.handling.results import STALE, RunResults
 from consumers.delivery.handling.run_policies import EXPIRED_S
 from consumers.delivery.handling.runner import RunPermit
@@ -121,21 +121,16 @@ class HandlerRun:
         approval: ApprovalGiven | None,
     ) -> Context:
         return Context(
-            delivery.message,
-            attempt=delivery.control.attempt + 1,
+            run,
             deadline_s=ends_s,
             publisher=self._publisher,
             requests=self._requests,
-            clock=self._clock,
             # Only a run that holds a claim can have the inbox's transaction.
-            begin=None if claim is None else partial(claim.client.begin, claim, delivery.partition),
+            claim=None if claim is None else ClaimOfRun(claim, delivery.partition),
             has_inbox=self._has_inbox,
-            run=run,
             approval=approval,
             is_cancelled=partial(_is_cancelled, slot, delivery.message),
-            step_store=None if claim is None else partial(claim.client.steps_of, claim),
             version=self._plan.app_version,
-            holds_writer=bool if claim is None else partial(claim.client.holds_writer, claim),
         )
 
     async def _seal(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -33,7 +32,7 @@ from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger, says_all
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic, retry_topic
-from bus.transports.base import Admin, NewRecord
+from bus.transports.base import NewRecord
 from consumers.deadletters.records import Control, Failure, reappend
 from consumers.delivery.group_plan import GroupPlan
 from consumers.delivery.handler_errors import HandlerTimeoutError, breach_of
@@ -88,7 +87,6 @@ class Dispositions:
         self,
         plan: GroupPlan,
         *,
-        admin: Admin,
         publisher: Publisher,
         appender: DurableAppender,
         verification: RecordVerifier,
@@ -96,12 +94,10 @@ class Dispositions:
         clock: Clock,
         metrics: Metrics,
         late: LateAnswers,
-        waiting: Callable[[], int] = int,
-        most_waiting: int = sys.maxsize,
+        has_room: Callable[[], bool],
         randomness: Callable[[], float] = random.random,
     ) -> None:
         self._plan = plan
-        self._admin = admin
         self._told: OrderedDict[str, None] = OrderedDict()
         """Ids of records of the mailbox, the last ones, of which all that came has left."""
         """Partition counts of tier topics; they only grow."""
@@ -114,9 +110,8 @@ class Dispositions:
         self._metrics = metrics
         self._late = late
         self._tells_all = says_all()
-        self._waiting = waiting
-        """Returns the number of lanes that wait."""
-        self._most_waiting = most_waiting
+        self._has_room = has_room
+        """Tells whether another lane may wait for its retry here."""
         self._randomness = randomness
         self._traced_s: dict[object, float] = {}
         """By kind of error and line, when its trace was logged last."""
@@ -256,7 +251,7 @@ class Dispositions:
 
     def _is_crowded(self) -> bool:
         """Return whether waiting lanes have used up their share of the room: further retries then wait in the log."""
-        return self._waiting() >= self._most_waiting
+        return not self._has_room()
 
     def _decide(self, delivery: Accepted, error: Exception, attempt: int) -> Decision:
         if breach_of(error) is not None:
@@ -394,7 +389,9 @@ class Dispositions:
         if now_s < self._unwatched_until_s:
             return False
         try:
-            found = bool(await self._admin.ranges(message_topic(self._plan.namespace, "error.reported")))
+            found = bool(
+                await self._publisher.transport.admin.ranges(message_topic(self._plan.namespace, "error.reported"))
+            )
         except BusError:
             found = False
         if found:

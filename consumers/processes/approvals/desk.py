@@ -16,7 +16,7 @@ import msgspec
 
 from bus.clock import Clock
 from bus.errors import ContractError
-from bus.payloads.payload_types import PayloadType, Registry, payload_type
+from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol import canonical, sealing
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
@@ -36,7 +36,6 @@ from consumers.deadletters.records import reappend
 from consumers.delivery.approval_given import ApprovalGiven
 from consumers.delivery.inbox.base import Transaction, principal_of
 from consumers.delivery.inbox.row_encoding import decode_outputs, encode_outputs
-from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.settling.dispositions import refusal, refused, wait_in_tiers
 from consumers.delivery.settling.outcome import Done, Outcome, Withheld
 from consumers.delivery.state.delivery import Accepted
@@ -55,6 +54,7 @@ from consumers.processes.approvals.state import (
     unpack_approval,
 )
 from consumers.processes.sagas.process import Ending, Hold, NewerCode, Process, Wait
+from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.store import NewWait, ProcessChange, ProcessStore
 from producers.publisher import Publisher
 from producers.sealing.options import Draft
@@ -99,29 +99,17 @@ class ApprovalDesk:
         self,
         store: ProcessStore,
         *,
-        namespace: str,
-        group: str,
-        agent_id: str,
-        reply_to: str,
-        registry: Registry,
+        group: ProcessGroup,
         publisher: Publisher,
         admission: Admission,
         verifier: Verifier | None,
-        keep_ms: int,
         clock: Clock,
-        tiers: Sequence[Tier],
     ) -> None:
-        self._tiers = tiers
         self._store = store
-        self._namespace = namespace
         self._group = group
-        self._agent_id = agent_id
-        self._reply_to = reply_to
-        self._registry = registry
         self._publisher = publisher
         self._admission = admission
         self._verifier = verifier
-        self._keep_ms = keep_ms
         self._clock = clock
 
     def need_of(self, delivery: Accepted) -> Need | None:
@@ -139,10 +127,14 @@ class ApprovalDesk:
         """
         message, kind = delivery.message, delivery.subscription.kind
         try:
-            action = packet_of(message, kind, delivery.payload, group=self._group, need=need, admission=self._admission)
+            action = packet_of(
+                message, kind, delivery.payload, group=self._group.name, need=need, admission=self._admission
+            )
         except ContractError as error:
             return refused(error.with_traceback(None))
-        name = approval_id_of(message, group=self._group, rule=need.rule, key=key, count=delivery.control.redrive_count)
+        name = approval_id_of(
+            message, group=self._group.name, rule=need.rule, key=key, count=delivery.control.redrive_count
+        )
         identity = self._store.ids.process(APPROVAL_SAGA, "", name)
         while True:
             process = await self._store.find(identity)
@@ -169,7 +161,7 @@ class ApprovalDesk:
 
     def _waits(self, delivery: Accepted) -> Outcome:
         """Let *delivery* wait without an attempt."""
-        return wait_in_tiers(delivery, self._tiers, (delivery.expires_ms - self._clock.now_ms()) / 1000)
+        return wait_in_tiers(delivery, self._group.tiers, (delivery.expires_ms - self._clock.now_ms()) / 1000)
 
     async def consume(self, transaction: Transaction, process: Process, state: ApprovalState) -> bool:
         """Consume the approval in the transaction of the run's result; False: it was used or voided meanwhile."""
@@ -272,8 +264,8 @@ class ApprovalDesk:
         )
         opened = Process(
             id=self._store.ids.process(APPROVAL_SAGA, "", name),
-            namespace=self._namespace,
-            group=self._group,
+            namespace=self._group.namespace,
+            group=self._group.name,
             saga=APPROVAL_SAGA,
             key=name,
             version=1,
@@ -310,7 +302,7 @@ class ApprovalDesk:
             approvers=tuple(glob for globs in need.approvers for glob in globs),
             rule_id=need.rule,
         )
-        return Draft(payload=payload, reply_to=self._reply_to, ttl_s=after_s)
+        return Draft(payload=payload, reply_to=self._group.mailbox, ttl_s=after_s)
 
     def _status(self, delivery: Accepted, name: str) -> Sequence[NewRecord]:
         """Tell the requester that its message waits for somebody: to the type's topic, for it is no answer."""
@@ -327,7 +319,7 @@ class ApprovalDesk:
         return self._publisher.sealer.seal(Draft(payload=update, to=to), SealRequest(cause=message)).records
 
     def _hold(self, delivery: Accepted, name: str) -> Hold:
-        record = reappend(delivery.record, delivery.control, redrive_topic(self._namespace, self._group))
+        record = reappend(delivery.record, delivery.control, redrive_topic(self._group.namespace, self._group.name))
         identity = self._store.ids.process(APPROVAL_SAGA, "", name)
         return Hold(process=identity, seal=delivery.message.seal, record=encode_outputs([record]))
 
@@ -406,11 +398,11 @@ class ApprovalDesk:
             state=state,
             admission=self._admission,
             verifier=self._verifier,
-            agent_id=self._agent_id,
+            agent_id=self._group.agent_id,
         )
 
     def _read(self, held: Message) -> tuple[PayloadType, object]:
-        kind = self._registry.get(held.message_type)
+        kind = self._group.registry.get(held.message_type)
         if kind is None:
             raise ContractError(f"{held.message_type} is not known here", "/metadata/message_type", "approval_invalid")
         return kind, kind.open(held)
@@ -467,7 +459,7 @@ class ApprovalDesk:
         return ProcessChange(
             before=process,
             after=after,
-            keep_ms=self._keep_ms,
+            keep_ms=self._group.keep_ms,
             holds=holds,
             frees_holds=frees,
             acted=acted,
@@ -475,7 +467,7 @@ class ApprovalDesk:
         )
 
     def _record_of(self, request: Message) -> NewRecord:
-        return record_of(request, message_topic(self._namespace, request.message_type))
+        return record_of(request, message_topic(self._group.namespace, request.message_type))
 
 
 def _decision_of(message: Message) -> ApprovalDecision:

@@ -76,6 +76,23 @@ class AskFailure(msgspec.Struct, frozen=True, kw_only=True):
     """The agent that reported it."""
 
 
+class StepEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step is about."""
+
+    message: Message
+    opener: Message
+    """The message that opened the process."""
+    process: bytes
+    """The id of the process."""
+    version: int
+    method: str
+    """The method that runs; empty where only the bus does something."""
+    failure: AskFailure | None = None
+    wait_name: str = ""
+    append_ms: int = 0
+    is_cancelled: bool = False
+
+
 class StepDone(msgspec.Struct, kw_only=True):
     """What a step has collected."""
 
@@ -101,79 +118,79 @@ class SagaContext:
     __slots__ = (
         "_apart",
         "_done",
+        "_event",
         "_ids",
         "_knows",
-        "_opener",
-        "_process",
         "_publisher",
         "_reply_to",
         "_rules",
         "_run",
-        "_where",
-        "append_ms",
-        "failure",
-        "is_cancelled",
-        "message",
         "over",
-        "version",
-        "wait_name",
     )
 
     def __init__(
         self,
-        message: Message,
+        event: StepEvent,
         *,
-        opener: Message,
         rules: SagaRules,
-        process: bytes,
         ids: Ids,
-        version: int,
         run: RunLabels,
         apart: RunLabels,
         done: StepDone,
         publisher: Publisher,
         reply_to: str,
         knows: Callable[[str], bool],
-        failure: AskFailure | None = None,
-        append_ms: int = 0,
-        wait_name: str = "",
-        is_cancelled: bool = False,
-        where: str = "",
     ) -> None:
-        self.is_cancelled = is_cancelled
-        """Whether this step is the end of a process that somebody has cancelled."""
-        self._ids = ids
-        self._where = where
-        self.wait_name = wait_name
-        """The name of the ask or timer that this step is about; empty where it is about none."""
-        self.append_ms = append_ms
-        """When the log has taken the message, in milliseconds since 1970."""
-        self.message = message
-        """The message that this step handles."""
-        self.failure = failure
-        """Why the ask has failed, in a method that `@failed` marks."""
-        self.version = version
-        """The number of this step, from 1."""
-        self.over = False
-        self._opener = opener
+        self._event = event
         self._rules = rules
-        self._process = process
+        self._ids = ids
         self._run = run
         self._apart = apart
         self._done = done
         self._publisher = publisher
         self._reply_to = reply_to
         self._knows = knows
+        self.over = False
+
+    @property
+    def message(self) -> Message:
+        """The message that this step handles."""
+        return self._event.message
+
+    @property
+    def version(self) -> int:
+        """The number of this step, from 1."""
+        return self._event.version
+
+    @property
+    def failure(self) -> AskFailure | None:
+        """Why the ask has failed, in a method that `@failed` marks."""
+        return self._event.failure
+
+    @property
+    def wait_name(self) -> str:
+        """The name of the ask or timer that this step is about; empty where it is about none."""
+        return self._event.wait_name
+
+    @property
+    def append_ms(self) -> int:
+        """When the log has taken the message, in milliseconds since 1970."""
+        return self._event.append_ms
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether this step is the end of a process that somebody has cancelled."""
+        return self._event.is_cancelled
 
     @property
     def opener(self) -> Message:
         """The message that opened the process."""
-        return self._opener
+        return self._event.opener
 
     @property
     def task_id(self) -> str:
         """The task that the process works on: its opener's, or the opener itself."""
-        return self._opener.metadata.task_id or self._opener.message_id
+        return self._event.opener.metadata.task_id or self._event.opener.message_id
 
     @property
     def now_ms(self) -> int:
@@ -234,15 +251,18 @@ class SagaContext:
         draft = draft_of(payload, options)
         self._note_party(draft.to)
         run = self._run if uses is None else self._apart
-        self._add(self._publisher.sealer.seal(self._counted(draft), SealRequest(cause=self._opener, run=run)))
+        self._add(self._publisher.sealer.seal(self._counted(draft), SealRequest(cause=self._event.opener, run=run)))
 
     def answer(self, payload: Payload, **options: Unpack[Options]) -> None:
         """Answer the message that opened the process, whose sender waits for it."""
         self._check_open()
-        draft = answer_draft(self._opener, draft_of(payload, options) if options else payload)
+        draft = answer_draft(self._event.opener, draft_of(payload, options) if options else payload)
         self._add(
             self._publisher.sealer.seal(
-                draft, SealRequest(cause=self._opener, answers=True, topic=self._opener.routing.reply_to, run=self._run)
+                draft,
+                SealRequest(
+                    cause=self._event.opener, answers=True, topic=self._event.opener.routing.reply_to, run=self._run
+                ),
             )
         )
 
@@ -254,7 +274,7 @@ class SagaContext:
         if self._rules.due_method(name) is None:
             raise ContractError(f"nobody would hear of the timer {name!r}: write a method @due({name!r})", "name")
         self._done.ended.discard(name)
-        identity = self._ids.timer(self._process, name, self.version)
+        identity = self._ids.timer(self._event.process, name, self.version)
         self._done.armed[name] = NewWait(id=identity, name=name, after_ms=round(after_s * 1000))
 
     def cancel(self, name: str) -> None:
@@ -282,7 +302,7 @@ class SagaContext:
             reason = reason or said
         elif outcome not in get_args(Outcome):
             raise ContractError(f"{outcome!r} is no outcome: {', '.join(get_args(Outcome))}", "outcome")
-        self._done.ending = Ending(outcome=outcome, reason=cut(reason, _MOST_REASON), where=self._where)
+        self._done.ending = Ending(outcome=outcome, reason=cut(reason, _MOST_REASON), where=self._event.method)
 
     def _ends_as(self) -> tuple[Outcome, str]:
         if self.is_cancelled:
@@ -297,7 +317,9 @@ class SagaContext:
         """Tell *to* that the task is cancelled, too."""
         for agent in dict.fromkeys(to):
             draft = Draft(payload=cancel, to=agent, task_id=self.task_id)
-            self._add(self._publisher.sealer.seal(self._counted(draft), SealRequest(cause=self._opener, run=self._run)))
+            self._add(
+                self._publisher.sealer.seal(self._counted(draft), SealRequest(cause=self._event.opener, run=self._run))
+            )
 
     def ask_next(self, name: str, ask: KeptAsk, kind: PayloadType) -> None:
         """Ask the next addressee of *ask*, as what was to be asked is remembered."""
@@ -310,11 +332,11 @@ class SagaContext:
 
     def _ask(self, name: str, draft: Draft, answer_by_s: float, *, many: bool, run: RunLabels) -> None:
         count = self._done.rounds.get(name, 0) + 1
-        key = draft.idempotency_key or self._ids.ask_key(self._process, name, count)
+        key = draft.idempotency_key or self._ids.ask_key(self._event.process, name, count)
         draft = msgspec.structs.replace(
             self._counted(draft), ttl_s=answer_by_s, reply_to=self._reply_to, idempotency_key=key
         )
-        sealed = self._publisher.sealer.seal(draft, SealRequest(cause=self._opener, run=run, both_versions=False))
+        sealed = self._publisher.sealer.seal(draft, SealRequest(cause=self._event.opener, run=run, both_versions=False))
         self._done.rounds[name] = count
         self._note_party(draft.to)
         self._done.ended.discard(name)

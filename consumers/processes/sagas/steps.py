@@ -15,7 +15,7 @@ import msgspec
 
 from bus.clock import Clock
 from bus.errors import ContractError, Reject, RetryLater
-from bus.payloads.payload_types import PayloadType, Registry
+from bus.payloads.payload_types import PayloadType
 from bus.protocol import canonical, sealing
 from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
@@ -29,14 +29,14 @@ from bus.vocabulary.task import TaskCancel
 from consumers.deadletters.records import Failure
 from consumers.delivery.handling.runner import BeginTransaction, CallMethod, StepTaken
 from consumers.delivery.inbox.base import principal_of
-from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.settling.dispositions import refusal, refused, wait_in_tiers
 from consumers.delivery.settling.outcome import Dead, Done, Outcome
 from consumers.delivery.settling.outputs import report_of, seal_outputs, wants_report
 from consumers.delivery.state.delivery import Accepted
-from consumers.processes.sagas.context import AskFailure, SagaContext, StepDone, labels_for
+from consumers.processes.sagas.context import AskFailure, SagaContext, StepDone, StepEvent, labels_for
 from consumers.processes.sagas.early_events import EarlyEvents
 from consumers.processes.sagas.process import Memory, NewerCode, Process, Wait, pack, unpack
+from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.rules import CANCEL_WAIT, EventRule, SagaRules
 from consumers.processes.sagas.store import ProcessChange, ProcessStore
 from producers.publisher import Publisher
@@ -109,21 +109,15 @@ class _Built(msgspec.Struct, frozen=True):
 
 
 class StepRunner:
-    """Takes the steps of one group. *namespace* and *group* name its rows, *reply_to* is its mailbox."""
+    """Takes the steps of one group."""
 
     def __init__(
         self,
         sagas: Sequence[SagaRules],
         store: ProcessStore,
         *,
-        namespace: str,
-        group: str,
-        agent_id: str,
-        reply_to: str,
-        registry: Registry,
+        group: ProcessGroup,
         publisher: Publisher,
-        tiers: Sequence[Tier],
-        keep_ms: int,
         clock: Clock,
         metrics: Metrics,
         early: EarlyEvents,
@@ -132,7 +126,6 @@ class StepRunner:
         self.store = store
         self.crowded: frozenset[str] = frozenset()
         """Senders that have as many open processes as one may have: what they would open waits."""
-        self._agent_id = agent_id
         self._early = early
         self._built_in = built_in
         self._sagas: Mapping[str, SagaRules] = {rules.name: rules for rules in sagas}
@@ -140,13 +133,8 @@ class StepRunner:
         for rules in sorted(sagas, key=lambda rules: rules.name):
             for name in rules.topics:
                 self._by_type.setdefault(name, []).append(rules)
-        self._namespace = namespace
         self._group = group
-        self._reply_to = reply_to
-        self._registry = registry
         self._publisher = publisher
-        self._tiers = tiers
-        self._keep_ms = keep_ms
         self._clock = clock
         self._counted = metrics.saga_steps
 
@@ -192,8 +180,8 @@ class StepRunner:
 
     def _waits(self, delivery: Accepted, why: str) -> Outcome:
         """Let *delivery* wait without an attempt, for other code or for room."""
-        self._counted.labels(self._group, "other", why).inc()
-        return wait_in_tiers(delivery, self._tiers, self._left_s(delivery))
+        self._counted.labels(self._group.name, "other", why).inc()
+        return wait_in_tiers(delivery, self._group.tiers, self._left_s(delivery))
 
     def _opens_too_many(self, events: Sequence[_Event | _Built], delivery: Accepted) -> bool:
         if not self.crowded or self._principal_of(delivery.message) not in self.crowded:
@@ -473,24 +461,27 @@ class StepRunner:
         )
         if event.wait is not None and event.wait.seal is not None and not isinstance(delivery.payload, WaitDue):
             done.parties[message.metadata.sender.id or ""] = None
-        context = SagaContext(
-            message,
+        about = StepEvent(
+            message=message,
             opener=opener,
-            rules=rules,
             process=identity,
-            ids=self.store.ids,
             version=version,
-            run=labels,
-            apart=labels_for(opener, opener, admission, EffectiveLabels(level="platform_policy")),
-            done=done,
-            publisher=self._publisher,
-            reply_to=self._reply_to,
-            knows=lambda name: self._kind_of(name) is not None,
+            method=event.method or "",
             failure=event.failure,
             wait_name="" if event.wait is None else event.wait.name,
             append_ms=delivery.sealed_ms if delivery.partition.own else delivery.record.timestamp_ms,
             is_cancelled=event.cancelled is not None,
-            where=event.method or "",
+        )
+        context = SagaContext(
+            about,
+            rules=rules,
+            ids=self.store.ids,
+            run=labels,
+            apart=labels_for(opener, opener, admission, EffectiveLabels(level="platform_policy")),
+            done=done,
+            publisher=self._publisher,
+            reply_to=self._group.mailbox,
+            knows=lambda name: self._kind_of(name) is not None,
         )
         returned = None
         ask = None if event.wait is None or event.failure is None else memory.asks.get(event.wait.name)
@@ -512,7 +503,7 @@ class StepRunner:
         if event.cancelled is not None:
             context.over = False
             sealed = self._over(event.cancelled, context, done, opener)
-        sealed += seal_outputs(self._publisher, message, (), returned, self._registry, run=labels)
+        sealed += seal_outputs(self._publisher, message, (), returned, self._group.registry, run=labels)
         is_over, plain = done.ending is not None, _plain(rules, state)
         memory = Memory(
             data={name: value for name, value in plain.items() if name in rules.cls.keeps} if is_over else plain,
@@ -525,8 +516,8 @@ class StepRunner:
         )
         after = Process(
             id=identity,
-            namespace=self._namespace,
-            group=self._group,
+            namespace=self._group.namespace,
+            group=self._group.name,
             saga=rules.name,
             key=event.key,
             version=version,
@@ -543,7 +534,7 @@ class StepRunner:
         change = ProcessChange(
             before=process,
             after=after,
-            keep_ms=self._keep_ms,
+            keep_ms=self._group.keep_ms,
             armed=() if is_over else tuple(done.armed.values()),
             ended=done.ended,
             acted=acted,
@@ -561,7 +552,7 @@ class StepRunner:
         is_answered = any(record.topic == reply_to for each in sealed for record in each.records)
         if cancelled.is_told and wants_report(opener, "rejected") and not is_answered:
             failure = Failure(reason="rejected", error="Cancelled", exception=Reject(f"cancelled: {cancelled.why}"))
-            sealed.append(report_of(self._publisher, opener, failure, self._agent_id, group=self._group))
+            sealed.append(report_of(self._publisher, opener, failure, self._group.agent_id, group=self._group.name))
         return sealed
 
     def _unpacked(self, rules: SagaRules, process: Process) -> tuple[Memory, Any]:
@@ -571,7 +562,7 @@ class StepRunner:
         return found
 
     def _kind_of(self, name: str) -> PayloadType | None:
-        return self._registry.get(name) or BUILT_IN.get(name)
+        return self._group.registry.get(name) or BUILT_IN.get(name)
 
     # Without a step.
 
@@ -579,13 +570,13 @@ class StepRunner:
         return (delivery.expires_ms - self._clock.now_ms()) / 1000
 
     def _late(self, message: Message) -> Outcome:
-        self._counted.labels(self._group, "other", "late").inc()
+        self._counted.labels(self._group.name, "other", "late").inc()
         _log.info("saga.late", type=message.message_type, message_id=message.message_id)
         return SKIPPED
 
     def _count(self, changes: Sequence[ProcessChange], outcome: str) -> None:
         for change in changes:
-            self._counted.labels(self._group, change.after.saga, outcome).inc()
+            self._counted.labels(self._group.name, change.after.saga, outcome).inc()
 
 
 def _labels_of(process: Process | None, memory: Memory) -> EffectiveLabels:

@@ -19,6 +19,7 @@ from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended
 from bus.vocabulary.bus import WaitDue
+from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.store import ProcessStore, Swept
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
@@ -46,23 +47,19 @@ class WaitSweeper:
         store: ProcessStore,
         publisher: Publisher,
         *,
-        group: str,
-        agent_id: str,
-        mailbox: str,
+        group: ProcessGroup,
         clock: Clock,
         metrics: Metrics,
-        most_processes: int,
+        max_processes: int,
         crowded: Callable[[frozenset[str]], None],
         randomness: Callable[[], float] = random.random,
     ) -> None:
-        """*crowded* is told, every ten rounds, which senders have *most_processes* open processes."""
-        self._most_processes = most_processes
+        """*crowded* is told, every ten rounds, which senders have *max_processes* open processes."""
+        self._max_processes = max_processes
         self._crowded = crowded
         self._store = store
         self._publisher = publisher
         self._group = group
-        self._agent_id = agent_id
-        self._mailbox = mailbox
         self._clock = clock
         self._metrics = metrics
         self._randomness = randomness
@@ -84,7 +81,7 @@ class WaitSweeper:
             except ClosedError:
                 return
             except BusError as error:
-                _log.error("sagas.not_swept", group=self._group, error=str(error))
+                _log.error("sagas.not_swept", group=self._group.name, error=str(error))
 
     async def sweep(self) -> int:
         """Nudge the waits that are due now, at most 200; return how many there were."""
@@ -93,12 +90,12 @@ class WaitSweeper:
             return 0
         sealed = [(wait, made) for wait in due if (made := self._sealed(wait)) is not None]
         records = [made.record for _, made in sealed]
-        await self._publisher.prepare_topics({self._mailbox})
+        await self._publisher.prepare_topics({self._group.mailbox})
         outcomes = await self._publisher.batcher.append(records, timeout_s=self._publisher.settings.publish.timeout_s)
         reach("nudged")
         sent = [wait for (wait, _), outcome in zip(sealed, outcomes, strict=True) if isinstance(outcome, Appended)]
         if len(sent) < len(sealed):
-            _log.warning("sagas.nudges_not_sent", group=self._group, count=len(sealed) - len(sent))
+            _log.warning("sagas.nudges_not_sent", group=self._group.name, count=len(sealed) - len(sent))
         if sent:
             await self._store.nudged(sent)
         return len(due)
@@ -109,27 +106,27 @@ class WaitSweeper:
 
     async def count(self) -> None:
         """Refresh the gauges of open processes and overdue waits, and who has too many."""
-        self._crowded(await self._store.crowded(self._most_processes))
+        self._crowded(await self._store.crowded(self._max_processes))
         by_saga, overdue = await self._store.counts()
         for saga in self._known - set(by_saga):
-            self._metrics.processes_open.labels(self._group, saga).set(0)
+            self._metrics.processes_open.labels(self._group.name, saga).set(0)
         for saga, count in by_saga.items():
-            self._metrics.processes_open.labels(self._group, saga).set(count)
+            self._metrics.processes_open.labels(self._group.name, saga).set(count)
         self._known |= set(by_saga)
-        self._metrics.waits_overdue.labels(self._group).set(overdue)
+        self._metrics.waits_overdue.labels(self._group.name).set(overdue)
 
     def _sealed(self, wait: Swept) -> SealedRecord | None:
         due_at = datetime.fromtimestamp(wait.due_ms / 1000, UTC)
         draft = Draft(
             payload=WaitDue(wait=wait.id, name=wait.name, due_at=due_at),
-            to=self._agent_id,
+            to=self._group.agent_id,
             message_id=self._store.ids.nudge(wait.id, wait.number),
             # It may have to wait for a worker whose code knows it; dead it would only tell people what a row tells.
             ttl_s=self._publisher.settings.publish.max_ttl_s,
         )
         try:
             opener = sealing.parse(wait.opener)
-            return self._publisher.sealer.seal(draft, SealRequest(cause=opener, topic=self._mailbox))
+            return self._publisher.sealer.seal(draft, SealRequest(cause=opener, topic=self._group.mailbox))
         except (PublishRejected, ContractError) as error:
             _log.error("sagas.nudge_refused", wait=wait.id, error=str(error))
             return None

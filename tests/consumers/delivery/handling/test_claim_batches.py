@@ -92,8 +92,8 @@ class Case:
         async with self.app.test(settings=self.settings) as bus:
             claims = bus.workers[0]._claims
             assert claims is not None
-            slow = Slow(claims._inbox)
-            claims._inbox = slow  # type: ignore[assignment]
+            slow = Slow(claims.inbox)
+            claims.inbox = slow  # type: ignore[assignment]
             yield bus, slow
             for _ in range(100):
                 await slow.let(slow.claims)

@@ -124,7 +124,7 @@ def failure_is_done() -> None:
     async def release(self: InboxClient, claim: Any) -> None:
         if claim.transaction is not None:
             await claim.transaction.rollback()
-        await self._inbox.finish(claim.key, claim.token, ())
+        await self.inbox.finish(claim.key, claim.token, ())
 
     InboxClient.release = release  # type: ignore[method-assign]
 
