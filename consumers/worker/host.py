@@ -84,13 +84,9 @@ def make_worker(
     return Worker(
         app,
         make_plan(app, settings, clock=clock, note=denials.note),
-        transport,
         publisher,
-        settings,
         inbox=inbox,
         member=member,
-        clock=clock,
-        metrics=metrics,
         guard=guard,
         denials=denials,
     )

@@ -9,13 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from bus.clock import Clock
 from bus.own_context import OwnContext
-from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import mailbox_topic
 from bus.topics.specs import shortest_retention_s
-from bus.transports.base import Transport
 from consumers.delivery.crashes.crash_guard import CrashGuard
 from consumers.delivery.declaration import Declaration
 from consumers.delivery.group_plan import GroupPlan
@@ -67,24 +64,11 @@ from consumers.worker.cancel_watch import CancelPolicy, CancelWatch
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
 
-__all__ = ["Parts", "Resources", "assemble"]
+__all__ = ["Parts", "assemble"]
 
 
 _WAITING_SHARE = 4
 """One in so many deliveries in flight may wait in a lane for its retry; further ones wait in the tiers."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resources:
-    """What a worker is given from outside, and shares with others of its process."""
-
-    transport: Transport
-    publisher: Publisher
-    settings: Settings
-    inbox: Inbox | None
-    clock: Clock
-    metrics: Metrics
-    guard: CrashGuard
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,16 +93,18 @@ class Parts:
     appender: DurableAppender
 
 
-def assemble(app: Declaration, plan: GroupPlan, given: Resources, wake: Callable[[], None]) -> Parts:
-    """Return the parts of a worker of *app*; *wake* reports that lanes have changed."""
-    transport, publisher, settings, clock, metrics = (
-        given.transport,
-        given.publisher,
-        given.settings,
-        given.clock,
-        given.metrics,
-    )
-    group, deadletter, guard = plan.group, settings.deadletter, given.guard
+def assemble(
+    app: Declaration,
+    plan: GroupPlan,
+    publisher: Publisher,
+    *,
+    inbox: Inbox | None,
+    guard: CrashGuard,
+    wake: Callable[[], None],
+) -> Parts:
+    """Return the parts of a worker of *app* on the log of *publisher*; *wake* reports that lanes have changed."""
+    transport, settings, clock, metrics = publisher.transport, publisher.settings, publisher.clock, publisher.metrics
+    group, deadletter = plan.group, settings.deadletter
     strict = [name for name, subscription in plan.view.subscriptions.items() if subscription.order == "key_strict"]
     partitions = Partitions(
         plan.tiers, clock, strict=strict, max_in_flight=settings.worker.max_in_flight, observer=guard
@@ -162,13 +148,11 @@ def assemble(app: Declaration, plan: GroupPlan, given: Resources, wake: Callable
         appender=appender,
         verification=verification,
         in_flight=in_flight,
-        clock=clock,
-        metrics=metrics,
         late=late,
         has_room=lambda: len(timers) < settings.worker.max_in_flight // _WAITING_SHARE,
     )
     exclusive = ExclusiveGate()
-    claims = None if given.inbox is None else _claims(app, plan, given, given.inbox, partitions)
+    claims = None if inbox is None else _claims(app, plan, publisher, inbox, partitions)
     batches = None
     if claims is not None:
         batches = ClaimBatcher(
@@ -201,7 +185,7 @@ def assemble(app: Declaration, plan: GroupPlan, given: Resources, wake: Callable
         clock=clock,
         has_inbox=claims is not None,
     )
-    processes = _processes(app, plan, given)
+    processes = None if inbox is None or not app.has_mailbox else _processes(app, plan, publisher, inbox)
     # The first that takes a delivery runs it.
     runners: list[Runner] = [handlers]
     if processes is not None:
@@ -210,10 +194,10 @@ def assemble(app: Declaration, plan: GroupPlan, given: Resources, wake: Callable
             ApprovedRun(processes.desk, handlers, results),
             handlers,
         ]
-    inbox = None
+    asked = None
     if claims is not None and batches is not None:
-        inbox = InboxTurns(plan, claims=claims, batches=batches, results=results, dispositions=dispositions)
-    turns = Turns(runners, inbox=inbox, results=results, exclusive=exclusive, guard=guard, clock=clock)
+        asked = InboxTurns(plan, claims=claims, batches=batches, results=results, dispositions=dispositions)
+    turns = Turns(runners, inbox=asked, results=results, exclusive=exclusive, guard=guard, clock=clock)
     executor = Executor(
         turns,
         policies=policies,
@@ -258,16 +242,18 @@ def assemble(app: Declaration, plan: GroupPlan, given: Resources, wake: Callable
     )
 
 
-def _claims(app: Declaration, plan: GroupPlan, given: Resources, inbox: Inbox, partitions: Partitions) -> InboxClient:
+def _claims(
+    app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: Inbox, partitions: Partitions
+) -> InboxClient:
     return InboxClient(
         inbox,
         namespace=plan.namespace,
         group=plan.group,
-        keep_s=given.settings.inbox.keep_s,
-        clock=given.clock,
-        metrics=given.metrics,
+        keep_s=publisher.settings.inbox.keep_s,
+        clock=publisher.clock,
+        metrics=publisher.metrics,
         pause=partitions.hold,
-        high_risk=given.settings.trust.high_risk,
+        high_risk=publisher.settings.trust.high_risk,
         has_keys=app.verifier is not None,
         remembers_all=app.has_mailbox,
     )
@@ -282,16 +268,8 @@ class Processes:
     desk: ApprovalDesk
 
 
-def _processes(app: Declaration, plan: GroupPlan, given: Resources) -> Processes | None:
-    inbox, settings, publisher, clock, metrics = (
-        given.inbox,
-        given.settings,
-        given.publisher,
-        given.clock,
-        given.metrics,
-    )
-    if inbox is None or not app.has_mailbox:
-        return None
+def _processes(app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: Inbox) -> Processes:
+    settings, clock, metrics = publisher.settings, publisher.clock, publisher.metrics
     group = ProcessGroup(
         namespace=plan.namespace,
         name=plan.group,

@@ -12,15 +12,13 @@ import asyncio
 import math
 from collections.abc import Iterable, Sequence
 
-from bus.clock import Clock, Interval
+from bus.clock import Interval
 from bus.errors import ClosedError, TransportError
 from bus.failpoints import reach
 from bus.protocol.reasons import REASONS
-from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
-from bus.telemetry.metrics import Metrics
 from bus.topics.names import consumer_group
-from bus.transports.base import Assignment, LogSubscription, Transport
+from bus.transports.base import Assignment, LogSubscription
 from bus.trust.keys.key_pairing import SOON_MS
 from consumers.delivery.crashes.crash_guard import CrashGuard
 from consumers.delivery.declaration import Declaration
@@ -34,7 +32,7 @@ from consumers.worker.drain import CUT_GRACE_S, cut, drain, end_if_strict, runni
 from consumers.worker.health import POLL_S, StuckHandler, WorkerSigns
 from consumers.worker.needed_topics import needed_topics, used_topics
 from consumers.worker.startup_topics import check_topics, create_missing, find_orphan_tiers
-from consumers.worker.wiring import Resources, assemble
+from consumers.worker.wiring import assemble
 from producers.publisher import Publisher
 
 __all__ = ["Worker"]
@@ -60,22 +58,19 @@ class Worker:
         self,
         app: Declaration,
         plan: GroupPlan,
-        transport: Transport,
         publisher: Publisher,
-        settings: Settings,
         *,
         inbox: Inbox | None,
         member: str,
-        clock: Clock,
-        metrics: Metrics,
         guard: CrashGuard | None = None,
         denials: DenialJournal | None = None,
     ) -> None:
         self._denials = denials
         self.app = app
         self._plan = plan
-        self._transport = transport
-        self._settings = settings
+        clock, metrics = publisher.clock, publisher.metrics
+        self._transport = publisher.transport
+        self._settings = publisher.settings
         self._member = member
         self._clock = clock
         self._metrics = metrics
@@ -104,16 +99,7 @@ class Worker:
         self._is_stopping = False
         self._cut_beside: int | None = None
         """Handlers cut since stopping began because their partition went away meanwhile; None before."""
-        given = Resources(
-            transport=transport,
-            publisher=publisher,
-            settings=settings,
-            inbox=inbox,
-            clock=clock,
-            metrics=metrics,
-            guard=guard or CrashGuard(None, clock),
-        )
-        parts = assemble(app, plan, given, self._wake)
+        parts = assemble(app, plan, publisher, inbox=inbox, guard=guard or CrashGuard(None, clock), wake=self._wake)
         self._partitions = parts.partitions
         self._receiver = parts.receiver
         self.in_flight = parts.in_flight

@@ -334,13 +334,9 @@ async def born(app: App, transport, store: Store, life: Life, clock: ManualClock
     living = Worker(
         app.declaration,
         make_plan(app.declaration, SETTINGS),
-        severed,
         own,
-        SETTINGS,
         inbox=PaperInbox(store, life),
         member=name,
-        clock=clock,
-        metrics=Metrics(),
     )
     await living.start(create_topics=True)
     return living

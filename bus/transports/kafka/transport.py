@@ -85,9 +85,7 @@ class KafkaTransport:
         for topic in topics:
             check_topic_name(topic)
         await self._link.topics(topics)
-        subscription = KafkaSubscription(
-            group, topics, listener, member=member, options=self._options, link=self._link, clock=self._clock
-        )
+        subscription = KafkaSubscription(group, topics, listener, member=member, link=self._link)
         await subscription.open()
         if self._closed is not None:
             # The transport was closed during the join: nothing else would close this member, and its partitions would

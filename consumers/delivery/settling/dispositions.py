@@ -30,7 +30,6 @@ from bus.errors import (
 from bus.failpoints import reach
 from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger, says_all
-from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic, retry_topic
 from bus.transports.base import NewRecord
 from consumers.deadletters.records import Control, Failure, reappend
@@ -91,8 +90,6 @@ class Dispositions:
         appender: DurableAppender,
         verification: RecordVerifier,
         in_flight: InFlight,
-        clock: Clock,
-        metrics: Metrics,
         late: LateAnswers,
         has_room: Callable[[], bool],
         randomness: Callable[[], float] = random.random,
@@ -106,8 +103,8 @@ class Dispositions:
         self._appender = appender
         self._verification = verification
         self._in_flight = in_flight
-        self._clock = clock
-        self._metrics = metrics
+        self._clock = publisher.clock
+        self._metrics = publisher.metrics
         self._late = late
         self._tells_all = says_all()
         self._has_room = has_room
@@ -115,7 +112,7 @@ class Dispositions:
         self._randomness = randomness
         self._traced_s: dict[object, float] = {}
         """By kind of error and line, when its trace was logged last."""
-        self._traces = Ration(clock, most=_TRACES, every_s=_TRACES_EVERY_S)
+        self._traces = Ration(publisher.clock, most=_TRACES, every_s=_TRACES_EVERY_S)
 
     async def settle(self, delivery: Delivery, outcome: Outcome) -> float | None:
         """Make *outcome* durable; return the seconds after which the lane tries again, None where it is settled.

@@ -7,7 +7,7 @@ whoever needs a model, a tool or a database asks an agent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Literal, TypedDict, Unpack, get_args
 
 import msgspec
@@ -24,6 +24,7 @@ from bus.trust.admission import Admission
 from bus.trust.effective_labels import EffectiveLabels, joined
 from consumers.delivery.settling.outputs import answer_draft
 from consumers.processes.sagas.process import Ending, Ids, KeptAsk, Outcome
+from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.rules import EVERY_NAME, SagaRules
 from consumers.processes.sagas.store import NewWait
 from producers.publisher import Publisher
@@ -119,10 +120,9 @@ class SagaContext:
         "_apart",
         "_done",
         "_event",
+        "_group",
         "_ids",
-        "_knows",
         "_publisher",
-        "_reply_to",
         "_rules",
         "_run",
         "over",
@@ -138,8 +138,7 @@ class SagaContext:
         apart: RunLabels,
         done: StepDone,
         publisher: Publisher,
-        reply_to: str,
-        knows: Callable[[str], bool],
+        group: ProcessGroup,
     ) -> None:
         self._event = event
         self._rules = rules
@@ -148,8 +147,7 @@ class SagaContext:
         self._apart = apart
         self._done = done
         self._publisher = publisher
-        self._reply_to = reply_to
-        self._knows = knows
+        self._group = group
         self.over = False
 
     @property
@@ -230,7 +228,7 @@ class SagaContext:
         if to is not None and not isinstance(to, str | Agent):
             first, *rest = to
             others, to = tuple(rest), first
-        if others and not self._knows(payload_type(payload).name):
+        if others and self._group.kind_of(payload_type(payload).name) is None:
             raise ContractError(
                 f"{payload_type(payload).name} is sent to several in turn, perhaps by another worker: name it in "
                 "App(types=[...])",
@@ -334,7 +332,7 @@ class SagaContext:
         count = self._done.rounds.get(name, 0) + 1
         key = draft.idempotency_key or self._ids.ask_key(self._event.process, name, count)
         draft = msgspec.structs.replace(
-            self._counted(draft), ttl_s=answer_by_s, reply_to=self._reply_to, idempotency_key=key
+            self._counted(draft), ttl_s=answer_by_s, reply_to=self._group.mailbox, idempotency_key=key
         )
         sealed = self._publisher.sealer.seal(draft, SealRequest(cause=self._event.opener, run=run, both_versions=False))
         self._done.rounds[name] = count

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bus.payloads.payload_types import Registry
+from bus.payloads.payload_types import PayloadType, Registry
+from bus.vocabulary import BUILT_IN
 from consumers.delivery.resilience.retry import Tier
 
 __all__ = ["ProcessGroup"]
@@ -26,3 +27,7 @@ class ProcessGroup(msgspec.Struct, frozen=True, kw_only=True):
     tiers: Sequence[Tier]
     keep_ms: int
     """How long the row of an ended process stays."""
+
+    def kind_of(self, name: str) -> PayloadType | None:
+        """Return the type called *name*, of the app or built in; None for one that is not known here."""
+        return self.registry.get(name) or BUILT_IN.get(name)

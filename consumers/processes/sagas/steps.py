@@ -15,14 +15,12 @@ import msgspec
 
 from bus.clock import Clock
 from bus.errors import ContractError, Reject, RetryLater
-from bus.payloads.payload_types import PayloadType
 from bus.protocol import canonical, sealing
 from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
 from bus.trust.effective_labels import EffectiveLabels
-from bus.vocabulary import BUILT_IN
 from bus.vocabulary.bus import WaitDue
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.task import TaskCancel
@@ -480,13 +478,12 @@ class StepRunner:
             apart=labels_for(opener, opener, admission, EffectiveLabels(level="platform_policy")),
             done=done,
             publisher=self._publisher,
-            reply_to=self._group.mailbox,
-            knows=lambda name: self._kind_of(name) is not None,
+            group=self._group,
         )
         returned = None
         ask = None if event.wait is None or event.failure is None else memory.asks.get(event.wait.name)
         if event.wait is not None and ask is not None:
-            kind = self._kind_of(ask.message_type)
+            kind = self._group.kind_of(ask.message_type)
             if kind is None:
                 raise RetryLater(f"{ask.message_type} is to be sent and not known here: name it in App(types=[...])")
             context.ask_next(event.wait.name, ask, kind)
@@ -560,11 +557,6 @@ class StepRunner:
         if found is None:
             raise NewerCode
         return found
-
-    def _kind_of(self, name: str) -> PayloadType | None:
-        return self._group.registry.get(name) or BUILT_IN.get(name)
-
-    # Without a step.
 
     def _left_s(self, delivery: Accepted) -> float:
         return (delivery.expires_ms - self._clock.now_ms()) / 1000

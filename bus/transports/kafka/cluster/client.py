@@ -47,8 +47,8 @@ class ClusterClient:
     """Asks the cluster questions, each with its own deadline. Connects at the first one."""
 
     def __init__(self, options: KafkaOptions, clock: Clock) -> None:
-        self._options = options
-        self._clock = clock
+        self.options = options
+        self.clock = clock
         self._clients: dict[type[Any], Any] = {}
         self._connecting = asyncio.Lock()
         self._facts: dict[str, tuple[float, TopicFacts]] = {}
@@ -85,7 +85,7 @@ class ClusterClient:
     def is_stale(self, name: str) -> bool:
         """Tell whether the cached facts about a topic are missing or too old."""
         known = self._facts.get(name)
-        return known is None or self._clock.monotonic_s() - known[0] >= _FRESH_S
+        return known is None or self.clock.monotonic_s() - known[0] >= _FRESH_S
 
     def forget(self, name: str) -> None:
         """Drop the cached facts about a topic, which turned out to be wrong."""
@@ -97,7 +97,7 @@ class ClusterClient:
         found = await self.ask("reading topics", lambda client: _describe(client, wanted))
         if limits:
             found = {name: await self._add_limits(name, facts) for name, facts in found.items()}
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         for name, facts in found.items():
             if facts.max_batch_bytes is None and (known := self.known(name)) is not None:
                 facts = msgspec.structs.replace(  # noqa: PLW2901
@@ -152,11 +152,11 @@ class ClusterClient:
 
     async def is_reachable(self) -> bool:
         """Tell whether a new client can reach the cluster, whatever the present client reports."""
-        return await probe(self._options) is None
+        return await probe(self.options) is None
 
     async def pause(self, delay_s: float) -> None:
         """Wait *delay_s* before the next question."""
-        await self._clock.sleep(delay_s)
+        await self.clock.sleep(delay_s)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -170,11 +170,11 @@ class ClusterClient:
         question: Callable[[Any], Awaitable[T]],
         timeout_s: float,
     ) -> T:
-        deadline_s = self._clock.monotonic_s() + timeout_s
+        deadline_s = self.clock.monotonic_s() + timeout_s
         pauses_s = Backoff(0.1, 1.0).delays_s()
         while True:
             pause_s = next(pauses_s)
-            left_s = deadline_s - self._clock.monotonic_s()
+            left_s = deadline_s - self.clock.monotonic_s()
             try:
                 async with asyncio.timeout(max(0.1, left_s)):
                     answer = await question(await connected())
@@ -186,17 +186,17 @@ class ClusterClient:
                     raise fault from error
                 advertised = self._advertised()
                 await self._drop()
-                if self._clock.monotonic_s() + pause_s >= deadline_s:
+                if self.clock.monotonic_s() + pause_s >= deadline_s:
                     raise await self._misled(advertised) or fault from error
             else:
                 return answer
-            await self._clock.sleep(pause_s)
+            await self.clock.sleep(pause_s)
 
     def _advertised(self) -> tuple[str, ...]:
         """Return the brokers' advertised addresses that are not among the bootstrap addresses."""
         clients = [getattr(client, "_client", client) for client in self._clients.values()]
         found = {f"{broker.host}:{broker.port}" for client in clients for broker in client.cluster.brokers()}
-        return tuple(sorted(found.difference(self._options.bootstrap)))
+        return tuple(sorted(found.difference(self.options.bootstrap)))
 
     async def _misled(self, advertised: tuple[str, ...]) -> BusError | None:
         """Return the error for a cluster that answers, but not at its advertised addresses.
@@ -205,8 +205,8 @@ class ClusterClient:
         """
         if self._answered or not advertised:
             return None
-        cause = await probe(msgspec.structs.replace(self._options, bootstrap=advertised), has_answered=True)
-        given = ", ".join(self._options.bootstrap)
+        cause = await probe(msgspec.structs.replace(self.options, bootstrap=advertised), has_answered=True)
+        given = ", ".join(self.options.bootstrap)
         return cause and UnreachableError(
             f"{given} answers, and sends clients on to addresses that do not (its advertised.listeners): {cause}"
         )
@@ -215,7 +215,7 @@ class ClusterClient:
         async with self._connecting:
             self._check_open()
             if kind not in self._clients:
-                client = kind(**self._options.common())
+                client = kind(**self.options.common())
                 # Otherwise the client reads every topic of the cluster every few seconds, and thousands of them block
                 # the loop.
                 getattr(client, "_client", client)._topics = _NoTopics()  # noqa: SLF001 - an empty set means all
@@ -234,7 +234,7 @@ class ClusterClient:
             if not isinstance(error, KafkaError | TimeoutError):
                 raise
             # The library reports a wrong password and a dead broker alike: probe for the cause.
-            cause = await probe(self._options, has_answered=self.connected_once)
+            cause = await probe(self.options, has_answered=self.connected_once)
             raise cause or UnreachableError("Kafka answered, and then not any more") from error
         return client
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from bus.clock import Clock
 from bus.errors import BusError, TransportError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Assignment, Listener
@@ -28,7 +27,6 @@ from bus.transports.kafka.consumer.cooperative_assignor import CooperativeAssign
 from bus.transports.kafka.consumer.held_partitions import HeldPartition, HeldPartitions
 from bus.transports.kafka.consumer.start_positions import Positions
 from bus.transports.kafka.errors import said, translated
-from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["Membership"]
 
@@ -55,9 +53,7 @@ class Membership:
         listener: Listener,
         *,
         member: str,
-        options: KafkaOptions,
         link: ClusterClient,
-        clock: Clock,
         changed: Callable[[], None],
         positions: Positions,
     ) -> None:
@@ -71,13 +67,13 @@ class Membership:
         self._topics = tuple(dict.fromkeys(topics))
         self._listener = listener
         self._member = member
-        self._options = options
+        self._options = link.options
         self._link = link
-        self._clock = clock
+        self._clock = link.clock
         self._changed = changed
         self._positions = positions
         self._tasks: set[asyncio.Task[None]] = set()
-        self._polled_s = self._ticked_s = clock.monotonic_s()
+        self._polled_s = self._ticked_s = link.clock.monotonic_s()
         self._astray = False
         """Whether this member's view may differ from the group's: it must join again."""
         self.generation = -1

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from aiokafka import TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
-from bus.clock import Clock
 from bus.errors import BusError, ClosedError, FencedError, UnreachableError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Assignment, Listener, Record
@@ -23,7 +22,6 @@ from bus.transports.kafka.consumer.held_partitions import HeldPartition
 from bus.transports.kafka.consumer.membership import Membership
 from bus.transports.kafka.consumer.start_positions import Position, out_of_range, positions
 from bus.transports.kafka.errors import translated
-from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["KafkaSubscription"]
 
@@ -45,22 +43,18 @@ class KafkaSubscription:
         listener: Listener,
         *,
         member: str,
-        options: KafkaOptions,
         link: ClusterClient,
-        clock: Clock,
     ) -> None:
         self._group = group
         self._link = link
-        self._clock = clock
+        self._clock = link.clock
         self._wake = asyncio.Event()
         self._life = Membership(
             group,
             topics,
             listener,
             member=member,
-            options=options,
             link=link,
-            clock=clock,
             changed=self._wake.set,
             positions=self._positions,
         )

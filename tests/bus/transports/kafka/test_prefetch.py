@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 
 import pytest
 from aiokafka import TopicPartition
@@ -59,7 +60,7 @@ class Full:
 
 def reading(*assignments: Assignment, value: bytes = b"v") -> KafkaSubscription:
     """A member that holds *assignments*, each from its beginning."""
-    subscription = KafkaSubscription("g", [], None, member="m", options=None, link=None, clock=SystemClock())
+    subscription = KafkaSubscription("g", [], None, member="m", link=SimpleNamespace(clock=SystemClock(), options=None))
     subscription._life.polled = lambda: None
     subscription._life.consumer = Full((assignment.topic for assignment in assignments), value)
     for held in subscription._holdings.add(assignments):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
 
-from bus.clock import ManualClock, SystemClock
+from bus.clock import Clock, ManualClock, SystemClock
 from bus.errors import ClosedError, UnreachableError
 from bus.transports.base import Assignment
 from bus.transports.kafka import transport
@@ -40,6 +41,10 @@ class SlowToLeave:
 class Reachable:
     """A link to a cluster that is there."""
 
+    def __init__(self, options: Any = None, clock: Clock | None = None) -> None:
+        self.options = options
+        self.clock = clock or SystemClock()
+
     async def is_reachable(self) -> bool:
         return True
 
@@ -54,15 +59,12 @@ class Watched(Membership):
 
     def __init__(self, refreshed_s: float) -> None:
         options = SimpleNamespace(poll_timeout_s=60.0, session_timeout_s=60.0)
-        clock = SystemClock()
         super().__init__(
             "g",
             ["t"],
             None,
             member="m",
-            options=options,
-            link=Reachable(),
-            clock=clock,
+            link=Reachable(options),
             changed=lambda: None,
             positions=nowhere,
         )
@@ -90,15 +92,13 @@ async def test_whoever_leaves_slowly_does_not_join_again_meanwhile() -> None:
 
 def stranger(address: str) -> Membership:
     """Not yet a member of a cluster at *address*."""
-    options, clock = KafkaOptions(bootstrap=(address,)), SystemClock()
+    options = KafkaOptions(bootstrap=(address,))
     return Membership(
         "g",
         ["t"],
         None,
         member="m",
-        options=options,
-        link=Reachable(),
-        clock=clock,
+        link=Reachable(options),
         changed=lambda: None,
         positions=nowhere,
     )
@@ -172,7 +172,7 @@ class Listener:
 def test_whoever_asks_after_a_suspension_hears_what_is_lost_before_anything_else_happens() -> None:
     clock, listener, assignment = ManualClock(), Listener(), Assignment("t", 0, 1)
     options = SimpleNamespace(session_timeout_s=20.0)
-    subscription = KafkaSubscription("g", ["t"], listener, member="m", options=options, link=Reachable(), clock=clock)
+    subscription = KafkaSubscription("g", ["t"], listener, member="m", link=Reachable(options, clock))
     subscription._life.holdings.add([assignment])
     assert (subscription.in_doubt(), listener.heard) == (False, [])
     clock.advance(22)
@@ -200,7 +200,7 @@ class Answering:
 
 
 async def test_a_fetch_that_never_returns_does_not_keep_the_next_consumer_from_fetching() -> None:
-    subscription = KafkaSubscription("g", ["t"], None, member="m", options=None, link=Reachable(), clock=SystemClock())
+    subscription = KafkaSubscription("g", ["t"], None, member="m", link=Reachable())
     life = subscription._life
     life.polled = lambda: None
     life.consumer = Deaf()
