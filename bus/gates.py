@@ -160,23 +160,23 @@ def authenticity_gate(message: Message, risk: Risk, verifier: Verifier | None, *
 
     No *verifier* means that no keys are configured. *append_ms* is the record's append time, None where it is unknown.
     """
-    verification, asked = message.verification, PROOF[risk]
+    verification, required = message.verification, PROOF[risk]
     if verification.signature is None:
-        if asked.signature == "always" or (asked.signature == "with keys" and verifier is not None):
+        if required.signature == "always" or (required.signature == "with keys" and verifier is not None):
             raise ContractError("is required", "/verification/signature", "signature_missing")
         if verifier is not None and verification.proof_chain is not None:
             # Refused without reading: sixteen forged links would cost sixteen verifications.
             raise ContractError("an unsigned message carries a chain", "/verification/proof_chain", "proof_invalid")
-    elif verifier is not None or asked.signature == "always":
+    elif verifier is not None or required.signature == "always":
         _check_signature(message, verification.signature, verifier, append_ms)
-        if asked.fresh_keys and getattr(verifier, "is_stale", False):
+        if required.fresh_keys and getattr(verifier, "is_stale", False):
             text = "the keys have been unreadable for too long: high risk is refused"
             raise ContractError(text, "/verification/signature", "key_unknown")
     if verification.proof_chain is not None:
         fault = find_fault(message.statement, verification, message.metadata, verifier)
         if fault is not None:
             raise ContractError(fault, "/verification/proof_chain", "proof_invalid")
-    elif verification.parents is not None and asked.chain:
+    elif verification.parents is not None and required.chain:
         raise ContractError("rests on parents and carries no chain", "/verification/proof_chain", "proof_invalid")
 
 

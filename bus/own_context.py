@@ -46,14 +46,14 @@ class OwnContext:
             waits_for = run(send, None)
             while True:
                 try:
-                    given = yield waits_for
+                    sent_value = yield waits_for
                 except GeneratorExit:
                     run(coroutine.close)
                     raise
                 except BaseException as error:  # noqa: BLE001 - a cancellation is the coroutine's to meet
                     waits_for = run(coroutine.throw, error)
                 else:
-                    waits_for = run(send, given)
+                    waits_for = run(send, sent_value)
         except StopIteration as end:
             result: T = end.value
             return result

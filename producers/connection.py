@@ -360,19 +360,19 @@ def connect(
 
     @asynccontextmanager
     async def opening() -> AsyncGenerator[Bus]:
-        given = settings
-        if given is None:
+        chosen = settings
+        if chosen is None:
             flags = given_to("connect", url=url, namespace=namespace)
             file = None if config is None else Path(config)
-            given = load(flags=flags, env=os.environ if env is None else env, file=file).settings
+            chosen = load(flags=flags, env=os.environ if env is None else env, file=file).settings
         configure_unless_done("warning")
         time = clock or SystemClock()
-        trust = open_trust(given, sender.id or "", clock=time, signer=signer, verifier=verifier, policy=policy)
-        transport = open_configured(given, clock=time)
+        trust = open_trust(chosen, sender.id or "", clock=time, signer=signer, verifier=verifier, policy=policy)
+        transport = open_configured(chosen, clock=time)
         try:
             publisher = make_publisher(
                 transport,
-                given,
+                chosen,
                 sender,
                 clock=time,
                 metrics=metrics or Metrics(),

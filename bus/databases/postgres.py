@@ -163,10 +163,10 @@ async def closing(where: str, most_s: float, terminate: Callable[[], object]) ->
 @contextmanager
 def translating(where: str, connection: Any = None, *, at_start: bool = False) -> Iterator[None]:
     """Translate the failures of our own statements; cut a failed *connection*, so that no caller waits for it."""
-    told = failures() + (_OF_URL if at_start else ())
+    failure_types = failures() + (_OF_URL if at_start else ())
     try:
         yield
-    except told as error:
+    except failure_types as error:
         if connection is not None and is_of_store(error) and not is_late(error):
             cut(connection)
         raise translated(error, where, at_start=at_start) from error

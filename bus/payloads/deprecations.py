@@ -19,10 +19,10 @@ class Deprecation(msgspec.Struct, frozen=True):
     instead: str
 
 
-def deprecations_of(name: str, given: Mapping[str, tuple[str, str]]) -> dict[str, Deprecation]:
+def deprecations_of(name: str, provided: Mapping[str, tuple[str, str]]) -> dict[str, Deprecation]:
     """Return the deprecations of type *name*, given as field -> (date, what to use). Raises ContractError."""
     found = {}
-    for field, what in given.items():
+    for field, what in provided.items():
         try:
             removal, instead = what
             found[field] = Deprecation(date.fromisoformat(removal), instead)

@@ -100,8 +100,8 @@ def said_by_type(terms: EnvelopeTerms, payload: object = None) -> str | None:
 
 def always_informs(terms: EnvelopeTerms) -> bool:
     """Tell whether no message of a type is a directive, whatever it holds."""
-    said = said_by_type(terms)
-    return said is not None and said not in DIRECTIVE
+    stated = said_by_type(terms)
+    return stated is not None and stated not in DIRECTIVE
 
 
 def check_acting(name: str, terms: EnvelopeTerms, side_effect: str | None) -> None:

@@ -116,13 +116,13 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
             layer = routing if NEEDED[name].startswith("/routing/") else metadata
             if getattr(layer, name) is None:
                 raise ContractError(f"{metadata.message_type} needs it", NEEDED[name], "schema_violation")
-        given, spoken = metadata.performative, self.spoken(payload)
-        if given is not None and spoken is not None and given != spoken:
-            text = f"{given!r} is not what {metadata.message_type} says: {spoken!r}"
+        provided, spoken = metadata.performative, self.spoken(payload)
+        if provided is not None and spoken is not None and provided != spoken:
+            text = f"{provided!r} is not what {metadata.message_type} says: {spoken!r}"
             raise ContractError(text, "/metadata/performative", "schema_violation")
         for pointer, place in self.same_as.items():
-            said, sealed = value_at(payload, pointer), _sealed(metadata, routing, place)
-            if said is not None and sealed is not None and said != sealed:
+            stated, sealed = value_at(payload, pointer), _sealed(metadata, routing, place)
+            if stated is not None and sealed is not None and stated != sealed:
                 raise ContractError(f"differs from {place} of the same message", f"/data{pointer}", "schema_violation")
 
 

@@ -44,48 +44,48 @@ def could_be_marked(cls: type[Any]) -> bool:
     return (sort := _sort(cls)) != "" and sort not in _OTHERS
 
 
-def name_missing(given: object) -> str:
-    """Text for `@payload` without brackets, or with *given*, no text, in them."""
-    if not isinstance(given, type):
-        return f"@payload needs the name of a message type as text, not {_named(given)}"
-    name = ".".join(word.lower() for word in _WORDS.findall(given.__name__)) or "my.type"
-    return f'@payload needs the name of a message type: write @payload("{name}") above {given.__qualname__}'
+def name_missing(subject: object) -> str:
+    """Text for `@payload` without brackets, or with *subject*, no text, in them."""
+    if not isinstance(subject, type):
+        return f"@payload needs the name of a message type as text, not {_named(subject)}"
+    name = ".".join(word.lower() for word in _WORDS.findall(subject.__name__)) or "my.type"
+    return f'@payload needs the name of a message type: write @payload("{name}") above {subject.__qualname__}'
 
 
-def not_markable(given: object, name: str) -> str:
-    """Text for `@payload(name)` above *given*, which is of no form that can be marked."""
-    what = f"@payload({name!r}) marks {_FORMS}, not {_named(given)}"
-    sort = _sort(given) if isinstance(given, type) else ""
+def not_markable(subject: object, name: str) -> str:
+    """Text for `@payload(name)` above *subject*, which is of no form that can be marked."""
+    what = f"@payload({name!r}) marks {_FORMS}, not {_named(subject)}"
+    sort = _sort(subject) if isinstance(subject, type) else ""
     if sort.startswith("Pydantic"):
         return f"{what}; derive it from the BaseModel of Pydantic 2"
-    if isinstance(given, type) and not sort and getattr(given, "__annotations__", None):
-        return f"{what}; write `@dataclass` between @payload(...) and the class{_as_struct(given, ', or ')}"
-    return f"{what}{_as_struct(given)}"
+    if isinstance(subject, type) and not sort and getattr(subject, "__annotations__", None):
+        return f"{what}; write `@dataclass` between @payload(...) and the class{_as_struct(subject, ', or ')}"
+    return f"{what}{_as_struct(subject)}"
 
 
-def not_marked(given: object, mark: str) -> str:
-    """Text for *given*, a class, a payload or anything else, whose class has no *mark* of its own."""
-    cls = given if isinstance(given, type) else type(given)
+def not_marked(subject: object, mark: str) -> str:
+    """Text for *subject*, a class, a payload or anything else, whose class has no *mark* of its own."""
+    cls = subject if isinstance(subject, type) else type(subject)
     if could_be_marked(cls) or any(mark in base.__dict__ for base in cls.__mro__):
         above = next((base.__qualname__ for base in cls.__mro__ if mark in base.__dict__), None)
         own = f", for that of {above} is not inherited" if above else ""
         return f'{_named(cls)} is no payload type: write @payload("my.type") above it{own}'
-    if isinstance(given, FunctionType):
-        return f"{_named(given)} is no payload type: give the class in brackets, such as @app.on(MyPayload)"
-    if isinstance(given, dict):
+    if isinstance(subject, FunctionType):
+        return f"{_named(subject)} is no payload type: give the class in brackets, such as @app.on(MyPayload)"
+    if isinstance(subject, dict):
         return (
-            f"{_named(given)} is no payload, for it does not say its type: of a TypedDict marked with @payload write "
-            f"MyPayload(...), or MyPayload(the_dict){_as_struct(given, '; else ')}"
+            f"{_named(subject)} is no payload, for it does not say its type: of a TypedDict marked with @payload write "
+            f"MyPayload(...), or MyPayload(the_dict){_as_struct(subject, '; else ')}"
         )
-    return f"{_named(given)} is no payload: give an instance of a class marked with @payload{_as_struct(given)}"
+    return f"{_named(subject)} is no payload: give an instance of a class marked with @payload{_as_struct(subject)}"
 
 
-def _named(given: object) -> str:
-    if given is None:
+def _named(subject: object) -> str:
+    if subject is None:
         return "None"
-    if isinstance(given, FunctionType):
-        return f"the function {given.__qualname__}"
-    cls = given if isinstance(given, type) else type(given)
+    if isinstance(subject, FunctionType):
+        return f"the function {subject.__qualname__}"
+    cls = subject if isinstance(subject, type) else type(subject)
     sort = _sort(cls)
     return f"{sort} {cls.__qualname__}" if sort and sort != "Struct" else cls.__qualname__
 
@@ -111,12 +111,12 @@ def _hinted(hint: Any) -> str:
     return str(getattr(hint, "__forward_arg__", None) or getattr(hint, "__name__", None) or hint)
 
 
-def _as_struct(given: object, before: str = "; ") -> str:
-    """Write the fields of *given* as a Struct, after *before*; return an empty text where it has none."""
-    cls = given if isinstance(given, type) else type(given)
-    if isinstance(given, dict):
-        name, fields = "MyPayload", {str(key): type(value).__name__ for key, value in given.items()}
-    elif _sort(cls) or (isinstance(given, type) and getattr(cls, "__annotations__", None)):
+def _as_struct(subject: object, before: str = "; ") -> str:
+    """Write the fields of *subject* as a Struct, after *before*; return an empty text where it has none."""
+    cls = subject if isinstance(subject, type) else type(subject)
+    if isinstance(subject, dict):
+        name, fields = "MyPayload", {str(key): type(value).__name__ for key, value in subject.items()}
+    elif _sort(cls) or (isinstance(subject, type) and getattr(cls, "__annotations__", None)):
         hints = getattr(cls, "__annotations__", {})
         name, fields = cls.__name__, {key: _hinted(hint) for key, hint in hints.items()}
     else:

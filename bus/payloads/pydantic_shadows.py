@@ -414,9 +414,9 @@ def _returned(decorator: Any) -> Any:
         return Any
 
 
-def _discriminator(given: Any) -> Any:
+def _discriminator(provided: Any) -> Any:
     """Return the name of the member, or the function, that tells a union's members apart; None where none is given."""
-    found = getattr(given, "discriminator", None)
+    found = getattr(provided, "discriminator", None)
     return found.discriminator if isinstance(found, pydantic.Discriminator) else found
 
 
@@ -515,8 +515,8 @@ def _by_schema(kind: Any, place: str) -> Any:
     try:
         schema = pydantic.TypeAdapter(kind).json_schema(mode="serialization")
     except (pydantic.PydanticUserError, pydantic.errors.PydanticInvalidForJsonSchema) as error:
-        told = str(error).partition("\n")[0]
-        raise TypeError(f"{place}: {getattr(kind, '__qualname__', kind)} has no form in JSON: {told}") from None
+        first_line = str(error).partition("\n")[0]
+        raise TypeError(f"{place}: {getattr(kind, '__qualname__', kind)} has no form in JSON: {first_line}") from None
     return _JSON.get(schema.get("type", ""), Any) if isinstance(schema.get("type"), str) else Any
 
 

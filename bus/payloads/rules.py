@@ -218,7 +218,7 @@ def value_at(subject: Any, pointer: str) -> Any:
     return subject
 
 
-def _given(condition: Any, subject: Any) -> bool:
+def _is_present(condition: Any, subject: Any) -> bool:
     value = value_of(subject, condition.field)
     return value is not msgspec.UNSET and (value is not None or condition.null)
 
@@ -277,7 +277,7 @@ def _range_of(condition: Any, subject: Any) -> bool:
 
 
 _TESTS: dict[type, Callable[[Any, Any], bool]] = {
-    Has: _given,
+    Has: _is_present,
     Is: _is,
     Least: _least,
     Size: _size,

@@ -121,8 +121,10 @@ def _may_be_object(value: Any, kind: Any) -> bool:
     if isinstance(value, _PLAIN):
         return False
     # What is described of a Pydantic model is a Struct, and the value none of it.
-    said = getattr(value, tag_field or "", kind.cls)
-    return said == kind.tag if said is not kind.cls else isinstance(value, kind.cls) or not _is_native(value)
+    stated_tag = getattr(value, tag_field or "", kind.cls)
+    return (
+        stated_tag == kind.tag if stated_tag is not kind.cls else isinstance(value, kind.cls) or not _is_native(value)
+    )
 
 
 def _is_native(value: Any) -> bool:

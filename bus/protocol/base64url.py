@@ -22,11 +22,11 @@ def from_base64url(text: object) -> bytes | None:
     if not isinstance(text, str):
         return None
     try:
-        given = text.encode("ascii")
-        data = binascii.a2b_base64(given.translate(_FROM_URL) + b"=" * (-len(given) % 4), strict_mode=True)
+        encoded = text.encode("ascii")
+        data = binascii.a2b_base64(encoded.translate(_FROM_URL) + b"=" * (-len(encoded) % 4), strict_mode=True)
     except (binascii.Error, ValueError):
         return None
-    return data if _encoded(data) == given else None
+    return data if _encoded(data) == encoded else None
 
 
 def _encoded(data: bytes) -> bytes:

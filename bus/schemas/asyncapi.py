@@ -119,8 +119,8 @@ def _data(kind: PayloadType) -> dict[str, Any]:
     """Return the type's schema with its parts inside, as references are those of the document here."""
     schema = schema_of(kind)
     parts = schema.pop("$defs", {})
-    kept = {name: value for name, value in schema.items() if name not in ("$schema", "$id", "version")}
-    found: dict[str, Any] = _with_parts({**kept, "x-sealbus-version": kind.version}, kind.name)
+    members = {name: value for name, value in schema.items() if name not in ("$schema", "$id", "version")}
+    found: dict[str, Any] = _with_parts({**members, "x-sealbus-version": kind.version}, kind.name)
     if parts:
         found["definitions"] = {name: _with_parts(part, kind.name) for name, part in parts.items()}
     return found

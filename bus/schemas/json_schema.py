@@ -64,10 +64,10 @@ def schema_of(kind: PayloadType) -> dict[str, Any]:
 def _terms(kind: PayloadType) -> dict[str, Any]:
     terms = kind.terms
     spoken = terms.performative
-    said: Any = msgspec.to_builtins(spoken) if isinstance(spoken, msgspec.Struct) else spoken
+    stated: Any = msgspec.to_builtins(spoken) if isinstance(spoken, msgspec.Struct) else spoken
     found = {
         "risk": kind.risk,
-        "performative": said,
+        "performative": stated,
         "needs": list(terms.needs),
         "ttl_s": terms.ttl_s,
         "same_as": terms.same_as,
@@ -149,15 +149,15 @@ def _mentions(value: Any, reference: str) -> bool:
 
 
 def _add_rules(schema: dict[str, Any], own: tuple[rules.Rule, ...], shape: Shape) -> None:
-    told, untold = [], []
+    expressible, untold = [], []
     for rule in own:
         fragment = _fragment(rule.condition, shape)
         if fragment is None:
             untold.append(rule.text)
         else:
-            told.append({"$comment": rule.text, **fragment})
-    if told:
-        schema["allOf"] = told
+            expressible.append({"$comment": rule.text, **fragment})
+    if expressible:
+        schema["allOf"] = expressible
     if untold:
         schema["x-sealbus-rules"] = untold
 

@@ -63,15 +63,15 @@ def load(*, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], fil
     the defaults. Raises `ConfigurationError` for unknown names (with the nearest known one), unreadable files, and
     wrong types and ranges.
     """
-    given = _given(flags, env, file)
+    raw_values = _collected(flags, env, file)
     sections: dict[str, dict[str, object]] = {section: {} for section in _SECTIONS}
     for name in _TYPES:
         section, _, key = name.partition(".")
-        sections[section][key] = _convert(name, given[name])
+        sections[section][key] = _convert(name, raw_values[name])
     settings = Settings(**{section: struct(**sections[section]) for section, struct in _SECTIONS.items()})
     for name, expected in _broken_rules(settings):
-        raise _wrong(name, given[name], expected)
-    return Loaded(settings, {name: given[name].origin for name in _TYPES})
+        raise _wrong(name, raw_values[name], expected)
+    return Loaded(settings, {name: raw_values[name].origin for name in _TYPES})
 
 
 def describe(loaded: Loaded) -> list[tuple[str, str, str]]:
@@ -83,13 +83,15 @@ def describe(loaded: Loaded) -> list[tuple[str, str, str]]:
     return shown
 
 
-def _given(flags: Mapping[str, object], env: Mapping[str, str], file: Path | None) -> dict[str, sources.Given]:
-    given = sources.from_file(_default_file(), _TYPES, origin="default")
+def _collected(
+    flags: Mapping[str, object], env: Mapping[str, str], file: Path | None
+) -> dict[str, sources.SettingValue]:
+    raw_values = sources.from_file(_default_file(), _TYPES, origin="default")
     if file is None and env.get(sources.CONFIG_VARIABLE):
         file = Path(env[sources.CONFIG_VARIABLE])
     if file is not None:
-        given |= sources.from_file(file, _TYPES)
-    return given | sources.from_environment(env, _TYPES) | sources.from_flags(flags, _TYPES)
+        raw_values |= sources.from_file(file, _TYPES)
+    return raw_values | sources.from_environment(env, _TYPES) | sources.from_flags(flags, _TYPES)
 
 
 def _default_file() -> Path:
@@ -102,8 +104,8 @@ def _extra(kind: Any, key: str) -> bool:
     return any(isinstance(meta, Meta) and key in (meta.extra or {}) for meta in get_args(kind))
 
 
-def _convert(name: str, given: sources.Given) -> object:
-    kind, value = _TYPES[name], given.value
+def _convert(name: str, raw_values: sources.SettingValue) -> object:
+    kind, value = _TYPES[name], raw_values.value
     try:
         if _extra(kind, "duration"):
             value = durations.seconds(value)
@@ -114,7 +116,7 @@ def _convert(name: str, given: sources.Given) -> object:
         return msgspec.convert(value, type=kind, strict=not isinstance(value, str))
     except (msgspec.ValidationError, ValueError) as error:
         raise _wrong(
-            name, given, (_range(kind) if isinstance(value, float) else "") or _in_words(str(error))
+            name, raw_values, (_range(kind) if isinstance(value, float) else "") or _in_words(str(error))
         ) from error
 
 
@@ -136,11 +138,15 @@ def _tiers(value: object) -> list[str]:
     return [durations.text(durations.seconds(item)) for item in items]
 
 
-def _wrong(name: str, given: sources.Given, expected: str) -> ConfigurationError:
+def _wrong(name: str, raw_values: sources.SettingValue, expected: str) -> ConfigurationError:
     kind = _TYPES[name]
     # A secret of the wrong type (a number, a list) is still a secret.
-    found = repr(_shown(given.value, kind) if isinstance(given.value, str) or _extra(kind, "secret") else given.value)
-    return ConfigurationError(f"{name} ({given.origin}): found {found}, expected {_expectation(kind) or expected}")
+    found = repr(
+        _shown(raw_values.value, kind)
+        if isinstance(raw_values.value, str) or _extra(kind, "secret")
+        else raw_values.value
+    )
+    return ConfigurationError(f"{name} ({raw_values.origin}): found {found}, expected {_expectation(kind) or expected}")
 
 
 def _expectation(kind: Any) -> str:

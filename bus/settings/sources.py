@@ -15,7 +15,16 @@ from typing import Final, NamedTuple
 
 from bus.errors import ConfigurationError
 
-__all__ = ["CONFIG_VARIABLE", "FIXED", "Given", "from_environment", "from_file", "from_flags", "given_to", "variable"]
+__all__ = [
+    "CONFIG_VARIABLE",
+    "FIXED",
+    "SettingValue",
+    "from_environment",
+    "from_file",
+    "from_flags",
+    "given_to",
+    "variable",
+]
 
 CONFIG_VARIABLE: Final = "SEALBUS_CONFIG"
 
@@ -73,7 +82,7 @@ _FLAG_NAMES: Final = {
 }
 
 
-class Given(NamedTuple):
+class SettingValue(NamedTuple):
     """A given value and its origin.
 
     "default", "file PATH", a variable's name, "flag --NAME" or "the url given to connect".
@@ -88,16 +97,16 @@ def variable(name: str) -> str:
     return _PREFIX + name.replace(".", "__").upper()
 
 
-def from_file(path: Path, known: Collection[str], *, origin: str | None = None) -> dict[str, Given]:
+def from_file(path: Path, known: Collection[str], *, origin: str | None = None) -> dict[str, SettingValue]:
     """Read the settings in a TOML file.
 
     Raises `ConfigurationError` if it cannot be read, is not TOML or has an unknown key.
     """
     origin = origin or f"file {path}"
-    return {name: Given(value, origin) for name, value in _flat(_read_toml(path), known, origin)}
+    return {name: SettingValue(value, origin) for name, value in _flat(_read_toml(path), known, origin)}
 
 
-def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str, Given]:
+def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str, SettingValue]:
     """Read `SEALBUS_SECTION__NAME`, and otherwise `SEALBUS_SECTION__NAME_FILE`: a file whose stripped content is the
     value.
 
@@ -114,37 +123,41 @@ def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str
     for key in ours:
         if key not in direct and key not in by_file:
             raise _unknown(key, [*direct, *by_file], "the environment")
-    given = {
-        by_file[key]: Given(_read_secret(key, env[key]), key)
+    values = {
+        by_file[key]: SettingValue(_read_secret(key, env[key]), key)
         for key in ours
         if key in by_file and key.removesuffix(_FILE) not in env
     }
-    return given | {direct[key]: Given(env[key], key) for key in ours if key in direct}
+    return values | {direct[key]: SettingValue(env[key], key) for key in ours if key in direct}
 
 
-def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str, Given]:
+def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str, SettingValue]:
     """Read flags by their names without leading dashes.
 
     For example `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or `drain_timeout_s`. A name in two sections
-    needs its section. None means: not given. A value that is `Given` keeps its origin. Raises `ConfigurationError` for
-    an unknown flag.
+    needs its section. None means: not given. A value that is `SettingValue` keeps its origin. Raises
+    `ConfigurationError` for an unknown flag.
     """
     names = _flag_names(known)
-    given = {}
+    values = {}
     for flag, value in flags.items():
         written = flag.lstrip("-").replace("_", "-")
         if written not in names:
             raise _unknown(f"--{written}", [f"--{name}" for name in names], "the flags")
         if value is not None:
-            given[names[written]] = value if isinstance(value, Given) else Given(value, f"flag --{written}")
-    return given
+            values[names[written]] = (
+                value if isinstance(value, SettingValue) else SettingValue(value, f"flag --{written}")
+            )
+    return values
 
 
 def given_to(call: str, *, url: str | None = None, namespace: str | None = None) -> dict[str, object]:
     """Return as flags what a program gives the function *call*, so that errors name the argument and no flag."""
-    given = {"url": url, "namespace": namespace}
+    values = {"url": url, "namespace": namespace}
     return {
-        f"bus.{name}": Given(value, f"the {name} given to {call}") for name, value in given.items() if value is not None
+        f"bus.{name}": SettingValue(value, f"the {name} given to {call}")
+        for name, value in values.items()
+        if value is not None
     }
 
 

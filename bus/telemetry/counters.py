@@ -53,18 +53,18 @@ class CounterCollector(Collector):
 class LocalCounter:
     """One series of a counter: a plain number that only grows, added to the series when Prometheus reads it."""
 
-    __slots__ = ("_series", "_told", "count")
+    __slots__ = ("_exported", "_series", "count")
 
     def __init__(self, series: Counter) -> None:
         self._series = series
-        self.count = self._told = 0
+        self.count = self._exported = 0
 
     def gather(self) -> None:
         """Update the series; called from one thread at a time (`CounterCollector`)."""
         # Read once: an increment by another thread meanwhile counts the next time.
         count = self.count
-        self._series.inc(count - self._told)
-        self._told = count
+        self._series.inc(count - self._exported)
+        self._exported = count
 
 
 class LocalHistogram:

@@ -35,7 +35,7 @@ __all__ = [
     "PartitionRange",
     "Record",
     "LogSubscription",
-    "Told",
+    "OnOutcomes",
     "TopicSpec",
     "Transport",
     "check_group_name",
@@ -110,7 +110,7 @@ connection itself is set up wrongly.
 Outcome: TypeAlias = Appended | Failure
 """The result of appending one record: durable, certainly not in the log, or unknown."""
 
-Told: TypeAlias = Callable[[Sequence[Outcome | None]], object]
+OnOutcomes: TypeAlias = Callable[[Sequence[Outcome | None]], object]
 """A callback for the outcomes of an append that is still running; None marks a record without an outcome yet."""
 
 
@@ -313,13 +313,13 @@ class Transport(Protocol):
     admin: Admin
 
     async def append(
-        self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
+        self, records: Sequence[NewRecord], *, timeout_s: float, on_outcomes: OnOutcomes | None = None
     ) -> Sequence[Outcome]:
         """Append durably; return one outcome per record, in order. Never raises for a fault of a single record.
 
         Records for one partition are appended in the given order. After *timeout_s*, a record that was certainly not
         written gets a DeadlineError, any other an AppendUnknownError. If some partitions answer long before others,
-        *told* is called with the outcomes so far.
+        *on_outcomes* is called with the outcomes so far.
         """
 
     async def refusals(self, records: Sequence[NewRecord]) -> Sequence[RecordTooLargeError | None]:

@@ -24,16 +24,18 @@ async def scan(
 
     Starts at *starts* (partition -> offset) where given. Raises TopicMissingError.
     """
-    for partition, kept in sorted((await transport.admin.ranges(topic)).items()):
-        async for record in _within(transport, topic, partition, max(kept.start, starts.get(partition, 0)), kept.end):
+    for partition, retained in sorted((await transport.admin.ranges(topic)).items()):
+        async for record in _within(
+            transport, topic, partition, max(retained.start, starts.get(partition, 0)), retained.end
+        ):
             yield record
 
 
 async def partition_of(transport: Transport, topic: str, partition: int) -> AsyncIterator[Record]:
     """Yield every record that one partition of *topic* holds now, oldest first. Raises TopicMissingError."""
-    kept = (await transport.admin.ranges(topic)).get(partition)
-    if kept is not None:
-        async for record in _within(transport, topic, partition, kept.start, kept.end):
+    retained = (await transport.admin.ranges(topic)).get(partition)
+    if retained is not None:
+        async for record in _within(transport, topic, partition, retained.start, retained.end):
             yield record
 
 
@@ -52,7 +54,7 @@ def new_partition_starts(offsets: Mapping[int, int], ranges: Mapping[int, Partit
     A partition counts as recreated if its end lies below the known offset: the topic was deleted and created again.
     """
     return {
-        partition: kept.start
-        for partition, kept in ranges.items()
-        if partition not in offsets or kept.end < offsets[partition]
+        partition: retained.start
+        for partition, retained in ranges.items()
+        if partition not in offsets or retained.end < offsets[partition]
     }

@@ -253,7 +253,7 @@ class Admission:
     def approval_fault(
         self,
         decider: str,
-        held: Message,
+        pending: Message,
         kind: PayloadType,
         payload: object,
         *,
@@ -261,7 +261,7 @@ class Admission:
         involved: frozenset[str],
         same_owner: bool,
     ) -> str | None:
-        """Return why *decider*, which is proven, may not decide about *held*; None where it may.
+        """Return why *decider*, which is proven, may not decide about *pending*; None where it may.
 
         *involved* are the agents of the action's chain, and the one that would run it.
         """
@@ -275,10 +275,10 @@ class Admission:
         owners = {rules.agent(each).owner for each in involved} - {None}
         if facts.owner in owners and not same_owner:
             return f"{decider} belongs to {facts.owner}, as an agent of the action does"
-        judged = _Judged(held, kind, payload, effective_labels(held, self._label_rules(rules)), rules, "topic")
+        judged = _Judged(pending, kind, payload, effective_labels(pending, self._label_rules(rules)), rules, "topic")
         decision = decide(rules, self._request("approve", decider, judged, is_signed=True))
         if not isinstance(decision, Allow):
-            return f"{decider} may not approve {held.message_type}: rule {decision.rule}"
+            return f"{decider} may not approve {pending.message_type}: rule {decision.rule}"
         return None
 
     def owner_of(self, agent_id: str) -> str | None:

@@ -49,38 +49,38 @@ def received_authority(statements: list[Granted | None]) -> Granted:
     return granted
 
 
-def exceeding_member(asked: Granted, granted: Granted) -> tuple[str, str] | None:
-    """Return the first member of *asked* that is not included in *granted*, and what exceeds it; None if all are.
+def exceeding_member(requested: Granted, granted: Granted) -> tuple[str, str] | None:
+    """Return the first member of *requested* that is not included in *granted*, and what exceeds it; None if all are.
 
     Members that forbid may be left shorter by a careless sender: they are joined, and exceed nothing.
     """
     for member in _ALLOWING:
-        if member in asked and member in granted:
-            glob = first_outside(asked[member], granted[member])
+        if member in requested and member in granted:
+            glob = first_outside(requested[member], granted[member])
             if glob is not None:
                 return member, f"{glob!r} is not within {list(granted[member])}"
-    if "max_side_effect" in asked and "max_side_effect" in granted:
-        wanted, most = asked["max_side_effect"], granted["max_side_effect"]
+    if "max_side_effect" in requested and "max_side_effect" in granted:
+        wanted, most = requested["max_side_effect"], granted["max_side_effect"]
         if _rank(wanted) > _rank(most):
             return "max_side_effect", f"{wanted!r} is more than {most!r}"
     if (
-        "decision_right" in asked
+        "decision_right" in requested
         and "decision_right" in granted
-        and asked["decision_right"] != granted["decision_right"]
+        and requested["decision_right"] != granted["decision_right"]
     ):
-        return "decision_right", f"{asked['decision_right']!r} is not {granted['decision_right']!r}"
+        return "decision_right", f"{requested['decision_right']!r} is not {granted['decision_right']!r}"
     return None
 
 
-def narrowed(asked: Authority | None, granted: Granted) -> Authority | None:
-    """Return the authority that a message carries whose sender asks for *asked* and was given *granted*.
+def narrowed(requested: Authority | None, granted: Granted) -> Authority | None:
+    """Return the authority that a message carries whose sender asks for *requested* and was given *granted*.
 
     What is left out is inherited, and what forbids is joined. Raises ContractError for globs in another form
     (`malformed`), and for what exceeds (`unauthorized`).
     """
-    wanted = members_of(asked)
-    if asked is not None:
-        check_globs(asked, _POINTER)
+    wanted = members_of(requested)
+    if requested is not None:
+        check_globs(requested, _POINTER)
     found = exceeding_member(wanted, granted)
     if found is not None:
         member, text = found
@@ -110,8 +110,8 @@ _MEMBERS: Final = (*_ALLOWING, *_FORBIDDING, "decision_right", "max_side_effect"
 
 def members_of(authority: Authority | None) -> Granted:
     """Return what *authority* says, by member."""
-    given: dict[str, Any] = {} if authority is None else msgspec.structs.asdict(authority)
-    return {name: value for name, value in given.items() if value is not None}
+    provided: dict[str, Any] = {} if authority is None else msgspec.structs.asdict(authority)
+    return {name: value for name, value in provided.items() if value is not None}
 
 
 def _rank(word: Any) -> int:

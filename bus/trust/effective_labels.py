@@ -137,14 +137,16 @@ def _level(message: Message, own: Statement, links: list[Statement], rules: Labe
         stated = everything[index]
         if stated.message_type == _LIFTING and _lifts(everything[: index + 1], rules):
             first = index
-            steps.append((rank_of_level(stated.trust_level or LEAST_TRUSTED), _said(stated, "lifts to what it seals")))
+            steps.append(
+                (rank_of_level(stated.trust_level or LEAST_TRUSTED), _stated(stated, "lifts to what it seals"))
+            )
             break
         steps += _steps_of(stated, rules)
     if first == 0 and rules.has_keys and everything[0].parents is not None and everything[0].trust_level is None:
         # What lies before is not at hand, and nobody has said how far it can be trusted.
-        steps.append((rank_of_level(LEAST_TRUSTED), _said(everything[0], "rests on what is not in its chain")))
+        steps.append((rank_of_level(LEAST_TRUSTED), _stated(everything[0], "rests on what is not in its chain")))
     elif rules.has_keys and len(own.parents or ()) > 1 and own.trust_level is None:
-        steps.append((rank_of_level(LEAST_TRUSTED), _said(own, "rests on further messages and seals no level")))
+        steps.append((rank_of_level(LEAST_TRUSTED), _stated(own, "rests on further messages and seals no level")))
     rank = max(found for found, _ in steps)
     start = rank_of_level(DEFAULT_CEILING)
     return LEVELS[rank], tuple(text for found, text in steps if found == rank and rank > start)
@@ -154,14 +156,14 @@ def _steps_of(stated: Statement, rules: LabelRules) -> list[tuple[int, str]]:
     """Return the ranks that one statement bounds the level by, each with its reason."""
     steps = []
     ceiling = DEFAULT_CEILING if rules.ceiling_of is None else rules.ceiling_of(stated.sender)
-    steps.append((rank_of_level(ceiling), _said(stated, f"whose sender counts for {ceiling} at most")))
+    steps.append((rank_of_level(ceiling), _stated(stated, f"whose sender counts for {ceiling} at most")))
     claim = stated.trust_level
     if claim is not None:
-        steps.append((rank_of_level(claim), _said(stated, f"seals {claim[:64]}")))
+        steps.append((rank_of_level(claim), _stated(stated, f"seals {claim[:64]}")))
     elif stated.message_type in _OUTSIDE and (rules.has_keys or rules.ceiling_of is not None):
-        steps.append((rank_of_level(LEAST_TRUSTED), _said(stated, "carries what comes from outside")))
+        steps.append((rank_of_level(LEAST_TRUSTED), _stated(stated, "carries what comes from outside")))
     elif stated.hops == 0:
-        steps.append((rank_of_level(DEFAULT_CEILING), _said(stated, "begins a conversation")))
+        steps.append((rank_of_level(DEFAULT_CEILING), _stated(stated, "begins a conversation")))
     return steps
 
 
@@ -183,5 +185,5 @@ def _lifts(until: list[Statement], rules: LabelRules) -> bool:
     return rules.may_lift(lifted, before, lifted.trust_level)
 
 
-def _said(stated: Statement, what: str) -> str:
+def _stated(stated: Statement, what: str) -> str:
     return f"{stated.message_type} {stated.message_id} of {stated.sender} {what}"

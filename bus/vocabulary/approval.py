@@ -115,12 +115,12 @@ def _with_action(data: dict[str, Any]) -> dict[str, Any]:
     for runs of other characters than `[a-z0-9]`, none at its ends, cut to 64, and `action` where that begins with no
     letter. An id that is no text id is known by its hash. Without a level the risk is medium.
     """
-    said, reason = data["action"], data["reason"]
-    words = _NOT_IN_WORDS.sub("_", said.lower()).strip("_")[:_WORD_LENGTH]
-    is_word = re.fullmatch("[a-z][a-z0-9_]*", said) is not None and len(said) <= _WORD_LENGTH
+    stated, reason = data["action"], data["reason"]
+    words = _NOT_IN_WORDS.sub("_", stated.lower()).strip("_")[:_WORD_LENGTH]
+    is_word = re.fullmatch("[a-z][a-z0-9_]*", stated) is not None and len(stated) <= _WORD_LENGTH
     action = {
-        "type": said if is_word else words if re.match("[a-z]", words) else "action",
-        "description": reason if is_word else f"{said}: {reason}",
+        "type": stated if is_word else words if re.match("[a-z]", words) else "action",
+        "description": reason if is_word else f"{stated}: {reason}",
         "resource": data["resource"],
     }
     identity = data["request_id"]

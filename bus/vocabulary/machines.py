@@ -20,14 +20,14 @@ Party: TypeAlias = Literal["R", "W", "S", "any"]
 class Move(msgspec.Struct, frozen=True):
     """*party* moves from each of *sources* to *target* by one of *types*; without types by what *on* says.
 
-    *given* are values of data that the message must have, `same` as target keeps the state.
+    *conditions* are values of data that the message must have, `same` as target keeps the state.
     """
 
     sources: tuple[str, ...]
     party: Party
     types: tuple[str, ...]
     target: str
-    given: tuple[tuple[str, str], ...] = ()
+    conditions: tuple[tuple[str, str], ...] = ()
     on: str = ""
 
 

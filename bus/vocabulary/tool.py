@@ -83,11 +83,11 @@ class ToolResult(Value, frozen=True, kw_only=True):
         if most_bytes < _LEAST_BYTES:
             raise ValueError(f"most_bytes is {most_bytes}, at least {_LEAST_BYTES} are needed")
         # The cut comes second: half a secret would not be seen as one.
-        kept, is_cut = trimmed(masked(msgspec.to_builtins(output)), most_bytes)
+        retained, is_cut = trimmed(masked(msgspec.to_builtins(output)), most_bytes)
         return cls(
             tool_call_id=tool_call_id,
             tool_name=tool_name,
-            output=kept,
+            output=retained,
             is_truncated=is_cut,
             output_ref=output_ref,
             duration_ms=duration_ms,

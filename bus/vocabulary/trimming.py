@@ -79,17 +79,17 @@ def _cut_text(text: str, room: int) -> str:
 
 
 def _cut_list(items: list[Any] | tuple[Any, ...], room: int) -> list[Any]:
-    kept: list[Any] = []
+    retained: list[Any] = []
     left = room - _BRACKETS
     for item in items:
-        size = _size(item) + (1 if kept else 0)
+        size = _size(item) + (1 if retained else 0)
         if size > left:
             break
-        kept.append(item)
+        retained.append(item)
         left -= size
-    if not kept and items and left >= _BRACKETS:
-        kept.append(_cut(items[0], left))
-    return kept if _size(kept) <= room else []
+    if not retained and items and left >= _BRACKETS:
+        retained.append(_cut(items[0], left))
+    return retained if _size(retained) <= room else []
 
 
 def _cut_object(members: dict[str, Any], room: int) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _cut_object(members: dict[str, Any], room: int) -> dict[str, Any]:
         share = left // (len(names) - place)
         shares[key] = min(_size(members[key]), share)
         left -= shares[key]
-    kept = {
+    retained = {
         key: _cut(members[key], shares[key]) if shares[key] < _size(members[key]) else members[key] for key in names
     }
-    return kept if _size(kept) <= room else {}
+    return retained if _size(retained) <= room else {}

@@ -118,11 +118,11 @@ def _check_form(function: Callable[..., Any], name: str, *, blocking: bool) -> N
 
 def _check_provided(name: str, parameters: Mapping[str, Parameter], provide: Mapping[str, Any]) -> None:
     open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
-    for given in provide:
-        if given not in parameters and not open_ended:
+    for provided in provide:
+        if provided not in parameters and not open_ended:
             raise ConfigurationError(
-                f"provide names {given!r}, which {name} does not take; it takes {', '.join(parameters) or 'nothing'}"
-                f"{nearest(given, parameters)}"
+                f"provide names {provided!r}, which {name} does not take; it takes {', '.join(parameters) or 'nothing'}"
+                f"{nearest(provided, parameters)}"
             )
     for parameter in parameters.values():
         if (
@@ -146,8 +146,8 @@ def _check_payload(function: Callable[..., Any], name: str, kind: PayloadType, p
         )
     if not _accepts(hint, kind.cls):
         raise ConfigurationError(
-            f"{name} handles {kind.cls.__name__} ({kind.name}), and {parameter.name!r} is annotated as {_told(hint)}: "
-            f"write `{parameter.name}: {kind.cls.__name__}`, or `@app.on({_told(hint)})`"
+            f"{name} handles {kind.cls.__name__} ({kind.name}), and {parameter.name!r} is annotated as {_hint_text(hint)}: "
+            f"write `{parameter.name}: {kind.cls.__name__}`, or `@app.on({_hint_text(hint)})`"
         )
 
 
@@ -160,7 +160,7 @@ def _check_context(
     hint = _hint(function, parameter.annotation)
     if not _accepts(hint, Context) and not (blocking and _accepts(hint, BlockingContext)):
         raise ConfigurationError(
-            f"{name}: its second argument is the context, and {parameter.name!r} is annotated as {_told(hint)}: write "
+            f"{name}: its second argument is the context, and {parameter.name!r} is annotated as {_hint_text(hint)}: write "
             f"`({_example(kind)}, context: {wanted})`; give further arguments with provide={{{parameter.name!r}: ...}}"
         )
 
@@ -177,9 +177,9 @@ def _check_returned(function: Callable[..., Any], name: str) -> None:
         if isinstance(cls, type) and (is_base(cls) or issubclass(cls, Draft) or _is_payload(cls)):
             continue
         if isinstance(cls, type) and could_be_marked(cls):
-            raise ConfigurationError(f"{name} returns {_told(cls)}, which is not marked with @payload(...)")
+            raise ConfigurationError(f"{name} returns {_hint_text(cls)}, which is not marked with @payload(...)")
         raise ConfigurationError(
-            f"{name} returns {_told(cls)}: a handler returns a payload (of a class marked with @payload), a Draft, "
+            f"{name} returns {_hint_text(cls)}: a handler returns a payload (of a class marked with @payload), a Draft, "
             "a list or tuple of them, or None"
         )
 
@@ -251,7 +251,7 @@ def _is_payload(cls: Any) -> bool:
     return isinstance(cls, type) and is_payload(cls)
 
 
-def _told(hint: Any) -> str:
+def _hint_text(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 

@@ -272,11 +272,11 @@ class AppBus:
     def raise_dead(self) -> None:
         """Raise an AssertionError that names every dead letter, caused by the error of the first handler."""
         if self._dead:
-            told = "\n".join(f"  {letter!r}" for letter in self._dead[:_MOST_TOLD])
+            lines = "\n".join(f"  {letter!r}" for letter in self._dead[:_MOST_TOLD])
             count = "a dead letter" if len(self._dead) == 1 else f"{len(self._dead)} dead letters"
             ids = (letter.message.message_id for letter in self._dead if letter.message is not None)
             cause = next((self._failures[name] for name in ids if name in self._failures), None)
-            raise AssertionError(f"{count}:\n{told}") from cause
+            raise AssertionError(f"{count}:\n{lines}") from cause
 
     async def publish(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
         """Publish as `test@sealbus`. Raises PublishRejected as the real bus does."""
@@ -295,13 +295,13 @@ class AppBus:
         Where nothing more can happen by itself, the clock moves to what falls due next, at most to the request's
         deadline.
         """
-        asked = self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
-        return await self.work_until_answered(asked, timeout_s)
+        requested = self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+        return await self.work_until_answered(requested, timeout_s)
 
-    async def work_until_answered(self, asked: Coroutine[Any, Any, _Reply], timeout_s: float) -> _Reply:
-        """Let the app work until *asked* is done; move the clock where nothing happens by itself."""
+    async def work_until_answered(self, requested: Coroutine[Any, Any, _Reply], timeout_s: float) -> _Reply:
+        """Let the app work until *requested* is done; move the clock where nothing happens by itself."""
         deadline_s = self.clock.monotonic_s() + timeout_s
-        asking = asyncio.get_running_loop().create_task(asked)
+        asking = asyncio.get_running_loop().create_task(requested)
         try:
             if not await self._work(_PATIENCE_S, until=asking):
                 raise self._impatience()
@@ -419,10 +419,10 @@ class AppBus:
                 return False
             if lanes.away or lanes.settling or ((lanes.ready or lanes.back) and not worker.slots.full):
                 return False
-        if any(asked.waiting.moving for asked in requests):
+        if any(requested.waiting.moving for requested in requests):
             return False
-        return all([await asked.caught_up() for asked in requests]) and not any(
-            asked.waiting.moving for asked in requests
+        return all([await requested.caught_up() for requested in requests]) and not any(
+            requested.waiting.moving for requested in requests
         )
 
     def _impatience(self) -> TimeoutError:
@@ -554,7 +554,7 @@ def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
             try:
                 return await following(payload, context)
             except Exception as error:
-                failures[context.message.message_id] = _kept(error)
+                failures[context.message.message_id] = _copied_error(error)
                 raise
 
         return handler
@@ -566,17 +566,17 @@ def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
     return msgspec.structs.replace(app, subscriptions=MappingProxyType(subscriptions))
 
 
-def _kept(error: Exception) -> Exception:
+def _copied_error(error: Exception) -> Exception:
     """Return a copy of *error* that ends where the test's own code does: the worker's frames would keep the message.
 
     From Python 3.12 on the frame of a coroutine keeps its callers all the same.
     """
     try:
-        kept = copy.copy(error)
+        copied = copy.copy(error)
     except Exception:  # noqa: BLE001 - a constructor with other arguments than it stores
-        kept = RuntimeError(f"{type(error).__name__}: {text_of(error)}")
-    kept.__cause__, kept.__suppress_context__ = error.__cause__, True
-    return kept.with_traceback(_own_part(error))
+        copied = RuntimeError(f"{type(error).__name__}: {text_of(error)}")
+    copied.__cause__, copied.__suppress_context__ = error.__cause__, True
+    return copied.with_traceback(_own_part(error))
 
 
 def _own_part(error: Exception) -> TracebackType | None:

@@ -91,7 +91,7 @@ def list_approvals(session: CommandSession, *, closed: bool) -> int:
                     each.request.rule_id or "-",
                     each.message.routing.expires_at,
                     each.request.action.description,
-                    *((_told(each),) if closed else ()),
+                    *((_end_text(each),) if closed else ()),
                 )
                 for each in found
             ]
@@ -118,15 +118,15 @@ def show(session: CommandSession, *, approval: str) -> int:
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
             found = await _chosen(transport, settings, approval)
-            held = await held_message(transport, settings.bus.namespace, found)
+            pending = await held_message(transport, settings.bus.namespace, found)
         described = _described(found)
         if session.as_json:
-            print_json({**described, "held": _held_described(held)})
+            print_json({**described, "held": _held_described(pending)})
             return 0
         request = found.request
         click.echo(f"approval   {found.digits}")
         click.echo(f"asked by   {printable(found.message.metadata.sender.id or '?')}, until {described['until']}")
-        click.echo(f"state      {printable(_told(found))}")
+        click.echo(f"state      {printable(_end_text(found))}")
         click.echo(f"reason     {printable(request.reason)}")
         click.echo(
             f"rule       {printable(request.rule_id or '-')}, {request.quorum} of "
@@ -135,12 +135,12 @@ def show(session: CommandSession, *, approval: str) -> int:
         click.echo("action     exactly this, and nothing else:")
         click.echo(_indented(action_of(found.message)))
         click.echo(f"hash       {request.action_hash}")
-        if held is None:
+        if pending is None:
             click.echo("held       not in the log any more: nothing proves the packet", err=True)
         else:
-            match = "the packet says the same" if agrees(found.message, held) else "THE PACKET SAYS SOMETHING ELSE"
-            who = printable(held.metadata.sender.id or "?")
-            click.echo(f"held       {held.message_type} {held.message_id} of {who}: {match}")
+            match = "the packet says the same" if agrees(found.message, pending) else "THE PACKET SAYS SOMETHING ELSE"
+            who = printable(pending.metadata.sender.id or "?")
+            click.echo(f"held       {pending.message_type} {pending.message_id} of {who}: {match}")
         return 0
 
     return execute(body)
@@ -216,10 +216,10 @@ def _decide(
                 raise ConfigurationError("a decision is signed: give --key-file, or SEALBUS_KEY_FILE")
             found = await _chosen(bus.transport, settings, approval)
             if not found.is_open:
-                raise BusError(f"nothing is to be decided about {found.digits[:_DIGITS]} any more: {_told(found)}")
-            held = await held_message(bus.transport, settings.bus.namespace, found)
+                raise BusError(f"nothing is to be decided about {found.digits[:_DIGITS]} any more: {_end_text(found)}")
+            pending = await held_message(bus.transport, settings.bus.namespace, found)
             if verb == "approve":
-                _confirm(found, held, digits)
+                _confirm(found, pending, digits)
             decision = decision_about(found.message, verb, by=agent, **members)
             receipt = await bus.publisher.send(seal_decision(bus.publisher.sealer, decision, found.message))
         click.echo(f"{verb.replace('_', ' ')}: {found.digits[:_DIGITS]} as {printable(agent)} ({receipt.message_id})")
@@ -231,9 +231,9 @@ def _decide(
     return execute(body)
 
 
-def _confirm(found: OpenRequest, held: Message | None, digits: str | None) -> None:
+def _confirm(found: OpenRequest, pending: Message | None, digits: str | None) -> None:
     """Have the person name the hash of what was read. Raises BusError."""
-    if held is not None and not agrees(found.message, held):
+    if pending is not None and not agrees(found.message, pending):
         raise BusError("the packet does not say what the held message says: reject it, and find out who made it")
     if digits is None:
         click.echo(_indented(action_of(found.message)), err=True)
@@ -260,7 +260,7 @@ async def _chosen(transport: Transport, settings: Settings, digits: str) -> Open
     return found[-1]
 
 
-def _told(found: OpenRequest) -> str:
+def _end_text(found: OpenRequest) -> str:
     """Return how *found* is, or what was decided about it and by whom."""
     if found.closing is None:
         return "its time is over" if found.is_late else "open"
@@ -300,7 +300,9 @@ def _state(found: OpenRequest) -> str:
     return "overdue" if found.is_late else "open"
 
 
-def _held_described(held: Message | None) -> dict[str, Any] | None:
+def _held_described(pending: Message | None) -> dict[str, Any] | None:
     return (
-        None if held is None else {"message_id": held.message_id, "seal": held.seal, "sender": held.metadata.sender.id}
+        None
+        if pending is None
+        else {"message_id": pending.message_id, "seal": pending.seal, "sender": pending.metadata.sender.id}
     )

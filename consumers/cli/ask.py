@@ -63,7 +63,7 @@ def ask(
         raise click.UsageError("give AGENT and TEXT, or --task HANDLE")
     if handle is not None and receiver is not None:
         raise click.UsageError("one at a time: AGENT and TEXT, or --task HANDLE")
-    given = dict(name_and_value(each, "--input", "NAME=TEXT") for each in inputs)
+    inputs_given = dict(name_and_value(each, "--input", "NAME=TEXT") for each in inputs)
     settings = session.settings_for(key_file)
     acting = session.acting_agent(settings, agent)
 
@@ -72,10 +72,10 @@ def ask(
             if handle is not None:
                 task = bus.task(handle)
             else:
-                request = TaskRequest(goal=text or "", inputs=given)
+                request = TaskRequest(goal=text or "", inputs=inputs_given)
                 task = await bus.submit(request, to=receiver or "", task_id=new_task_id(), ttl_s=wait)
-            said = f"task {task.message_id}; to go on elsewhere: sealbus ask --task {task.id}"
-            return await watch(session, task, None if no_wait else said)
+            notice = f"task {task.message_id}; to go on elsewhere: sealbus ask --task {task.id}"
+            return await watch(session, task, None if no_wait else notice)
 
     return execute(body)
 
@@ -85,12 +85,12 @@ def new_task_id() -> str:
     return uuid7(SystemClock().now_ms(), os.urandom(10))
 
 
-async def watch(session: CommandSession, task: SubmittedTask[Any], said: str | None) -> int:
-    """Tell *said*, and what is said about *task* until its end; with None only the handle. Return the exit code."""
-    if said is None:
+async def watch(session: CommandSession, task: SubmittedTask[Any], notice: str | None) -> int:
+    """Tell *notice*, and what is said about *task* until its end; with None only the handle. Return the exit code."""
+    if notice is None:
         click.echo(task.id)
         return 0
-    click.echo(said, err=True)
+    click.echo(notice, err=True)
     async for event in task.events():
         if event.is_last:
             return _end(session, event)
@@ -102,9 +102,9 @@ async def watch(session: CommandSession, task: SubmittedTask[Any], said: str | N
 
 def _progress(event: TaskEvent) -> str:
     data = msgspec.json.decode(event.message.data)
-    said = data.get("message") or data.get("understood_goal") or "; ".join(data.get("questions", ()))
+    notice = data.get("message") or data.get("understood_goal") or "; ".join(data.get("questions", ()))
     state = data.get("new_status") or event.message.message_type
-    return printable(f"{event.message.metadata.sender.id or '?'}: {state} {said or ''}".rstrip())
+    return printable(f"{event.message.metadata.sender.id or '?'}: {state} {notice or ''}".rstrip())
 
 
 def _end(session: CommandSession, event: TaskEvent) -> int:

@@ -121,7 +121,7 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
                 MetricsServer(metrics.registry, metrics_host, metrics_port),
                 Progress(None, unit="rows", alone=True) as progress,
             ):
-                await trail.run(until_caught_up=once, told=lambda rows, _: progress.show(0, rows))
+                await trail.run(until_caught_up=once, on_progress=lambda rows, _: progress.show(0, rows))
             click.echo(f"{trail.rows:,} rows written", err=True)
         return 0
 
@@ -197,15 +197,15 @@ def query(session: CommandSession, *, name: str, conversation: str, target: str 
             rows = await store.conversation(conversation, most=_MOST_ROWS)
         if not rows:
             raise click.BadParameter(f"the audit has no conversation {printable(conversation)}")
-        told = answer(name, rows, registry_of(app))
+        on_progress = answer(name, rows, registry_of(app))
         if session.as_json:
-            for each in told:
+            for each in on_progress:
                 print_json(each)
             return 0
-        click.echo(f"{QUERIES[name].text}  {len(told)} of {len(rows)} rows answer", err=True)
+        click.echo(f"{QUERIES[name].text}  {len(on_progress)} of {len(rows)} rows answer", err=True)
         plain = {"at", "place", "type", "kind", "verdict", "reason", "message_id", "from", "to", "conversation"}
         plain |= {"cause", "task", "state", "erased"}
-        for each in told:
+        for each in on_progress:
             click.echo(
                 printable(f"{each['at']}  {each['type']}  {each.get('from', '(erased)')} -> {each.get('to') or 'all'}")
                 + (f"  {each['state'] or each['verdict']}" + (f" {each['reason']}" if each["reason"] else ""))

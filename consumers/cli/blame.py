@@ -79,7 +79,7 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_
                         message_id,
                         moment_ms=moment_ms,
                         whole=whole,
-                        told=lambda read: progress.show(0, read),
+                        on_progress=lambda read: progress.show(0, read),
                     )
                     found = judge_ancestry(
                         lineage, message_id, namespace=namespace, risk_of=risk_in(registry), verifier=verifier
@@ -133,8 +133,8 @@ def _print(found: Ancestry, *, has_keys: bool) -> None:
             click.echo(f"note: {_name(hop)}: {printable(note)}")
     blamed = found.blamed
     if blamed is None:
-        kept = sum(hop.state == "holds" for hop in found.hops)
-        click.echo(f"holds: {_counted(kept)} of {len(found.hops)} kept, and each follows from the one before")
+        holding_count = sum(hop.state == "holds" for hop in found.hops)
+        click.echo(f"holds: {_counted(holding_count)} of {len(found.hops)} kept, and each follows from the one before")
         return
     click.echo(f"{_name(blamed)} does not hold: {blamed.kind}: {printable(blamed.detail)}")
     if blamed.differs:

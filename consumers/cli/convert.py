@@ -187,9 +187,9 @@ def _is_whole(content: bytes) -> bool:
     return True
 
 
-def _aliases(given: tuple[str, ...]) -> dict[str, str]:
+def _aliases(provided: tuple[str, ...]) -> dict[str, str]:
     found = {}
-    for text in given:
+    for text in provided:
         ours, sign, theirs = text.partition("=")
         if not (ours and sign and theirs):
             raise click.BadParameter(f"{text!r} is no OURS=THEIRS, such as planner@svc=planner", param_hint="--alias")

@@ -83,9 +83,9 @@ _Child = tuple[str, asyncio.subprocess.Process, asyncio.Task[None]]
 
 def _common() -> list[str]:
     """Return the common options of this call, for the children."""
-    given = click.get_current_context().params
+    provided = click.get_current_context().params
     names = {"bus": "--bus", "namespace": "--namespace", "config": "--config", "log_level": "--log-level"}
-    return [word for name, option in names.items() if given.get(name) for word in (option, str(given[name]))]
+    return [word for name, option in names.items() if provided.get(name) for word in (option, str(provided[name]))]
 
 
 async def _start(name: str, arguments: Sequence[str]) -> _Child:

@@ -21,7 +21,7 @@ from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letters import read_dead_letter
 from consumers.operations.audit.queries import described, facts_of
 from consumers.operations.survey.explanation import explain as explained
-from consumers.operations.survey.group_verdicts import told_of
+from consumers.operations.survey.group_verdicts import group_sentences
 from consumers.operations.survey.look_up import LookUp, look_up, looked_in_words
 
 __all__ = ["explain", "show"]
@@ -103,14 +103,14 @@ def show(session: CommandSession, *, message_id: str, whole_log: bool) -> int:
         for copy in own:
             click.echo(printable(f"{copy.place}{'' if copy.fault is None else f'  does not hold: {copy.fault.text}'}"))
         click.echo("groups:" if found.groups else "groups: none")
-        for sentence in told_of(found.groups, until=found.until):
+        for sentence in group_sentences(found.groups, until=found.until):
             click.echo(f"  {printable(sentence)}")
         if message is not None:
             for name in ("metadata", "routing"):
                 layer = msgspec.to_builtins(getattr(message, name))
-                told = {key: value for key, value in layer.items() if value is not None}
+                on_progress = {key: value for key, value in layer.items() if value is not None}
                 click.echo(f"{name}:")
-                for key, value in told.items():
+                for key, value in on_progress.items():
                     shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
                     click.echo(f"  {key + ':':<18}{printable(shown)}")
             click.echo("data:")
@@ -133,7 +133,7 @@ async def _found(
                 message_id,
                 whole=whole,
                 with_caused=with_caused,
-                told=lambda read: progress.show(0, read),
+                on_progress=lambda read: progress.show(0, read),
             )
     if found.audit_error:
         click.echo(f"hint: {printable(found.audit_error)}; this is what the log has", err=True)

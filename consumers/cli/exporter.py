@@ -140,8 +140,8 @@ def picture(survey: Survey, namespace: str) -> Group:
         f"Dead letters: {letters.count:,} open", "CAUSE", "LETTERS", "REASON", "TYPE", "FROM", "FIELD", "ERROR"
     )
     for cause, count, _ in letters.causes[:_MOST_ROWS]:
-        told = (cause.name, f"{count:,}", cause.reason, cause.message_type, cause.sender, cause.pointer, cause.error)
-        causes.add_row(*cells(*told, style="red"))
+        row = (cause.name, f"{count:,}", cause.reason, cause.message_type, cause.sender, cause.pointer, cause.error)
+        causes.add_row(*cells(*row, style="red"))
     agents = table("Agents", "AGENT", "HEALTH", "INSTANCES", "HEARD", "AT WORK")
     for agent in sorted(survey.agents, key=lambda each: (each.is_healthy, each.agent_id))[:_MOST_ROWS]:
         heard = "-" if agent.heard_s_ago is None else f"{agent.heard_s_ago:.0f} s ago"

@@ -186,10 +186,15 @@ def _skip(session: CommandSession, settings: Settings, group: str, *, why: str, 
 
 def _lost(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> Iterator[_Lost]:
     for place, committed in sorted(info.committed.items()):
-        kept = ranges.get(place)
-        if kept is not None and not kept.start <= committed <= kept.end:
+        retained = ranges.get(place)
+        if retained is not None and not retained.start <= committed <= retained.end:
             yield _Lost(
-                group=info.name, topic=place[0], partition=place[1], committed=committed, start=kept.start, end=kept.end
+                group=info.name,
+                topic=place[0],
+                partition=place[1],
+                committed=committed,
+                start=retained.start,
+                end=retained.end,
             )
 
 
@@ -232,16 +237,16 @@ def _rows(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> 
     topics = topics_of(info)
     # Include partitions without a commit: their records are not settled either.
     for place in sorted(place for place in ranges if place[0] in topics):
-        kept, committed = ranges[place], info.committed.get(place)
-        lag = kept.end - max(kept.start, kept.start if committed is None else committed)
+        retained, committed = ranges[place], info.committed.get(place)
+        lag = retained.end - max(retained.start, retained.start if committed is None else committed)
         yield _Row(
             group=info.name,
             topic=place[0],
             partition=place[1],
             owner=owners.get(place),
             committed=committed,
-            start=kept.start,
-            end=kept.end,
+            start=retained.start,
+            end=retained.end,
             lag=max(0, lag),
         )
 

@@ -95,7 +95,7 @@ def relay(session: CommandSession, *, database: str, once: bool, batch: int, int
                 try:
                     if once:
                         await _reach(rows, transport)
-                        return _told(await working.run_once())
+                        return _report_round(await working.run_once())
                     await working.run()
                 finally:
                     await working.close()
@@ -195,7 +195,7 @@ def _unreachable(error: InboxError) -> UnreachableError:
     return unreachable
 
 
-def _told(total: Round) -> int:
+def _report_round(total: Round) -> int:
     click.echo(f"{total.sent} sent, {total.failed} refused for ever", err=True)
     if total.trouble is not None:
         click.echo(f"error: {printable(str(total.trouble))}", err=True)

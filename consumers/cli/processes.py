@@ -27,7 +27,7 @@ from consumers.processes.sagas.opening import opened_store
 from consumers.processes.sagas.process import Ending, Memory, Outcome, Process, Wait, ending_of, pack
 from consumers.processes.sagas.store import ProcessChange, ProcessStore
 
-__all__ = ["cancel", "chosen_process", "ended_members", "opened_store", "processes", "told_of", "waits"]
+__all__ = ["cancel", "chosen_process", "ended_members", "opened_store", "processes", "process_text", "waits"]
 
 _ID_DIGITS: Final = 12
 _OVERDUE_MS: Final = 60_000
@@ -110,7 +110,7 @@ def list_processes(
                     each.key,
                     each.sender or "-",
                     each.version,
-                    told_of(each),
+                    process_text(each),
                     _ago(each),
                 )
                 for each in found
@@ -141,13 +141,13 @@ def show(session: CommandSession, *, process: str) -> int:
         async with opened_store(settings, None) as store:
             found = await chosen_process(store, process)
             waiting = await store.waits_of(found.id)
-            held = await store.holds_of(found.id)
+            withheld = await store.holds_of(found.id)
         described = {
             **_described(found),
             "state": _state_of(found),
             "opener": _opener_of(found),
             "waits": [_wait_described(wait) for wait in waiting],
-            "held": len(held),
+            "held": len(withheld),
         }
         if session.as_json:
             print_json(described)
@@ -213,11 +213,11 @@ def cancel(session: CommandSession, *, process: str, why: str, force: bool, yes:
             journal = Journal(transport, settings, SystemClock(), verb="processes", why=why)
             facts: dict[str, Any] = {"saga": found.saga, "key": found.key, "group": found.group, "steps": found.version}
             await journal.note("cancelled", process=found.id.hex(), why=why, **facts)
-        asked = [wait.addressee or "somebody" for wait in waiting if wait.seal is not None]
-        said = "ended" if force else f"a worker of {printable(found.group)} ends"
-        click.echo(f"{said} {found.id.hex()[:_ID_DIGITS]}", err=True)
-        if asked and force:
-            click.echo(f"still asked, perhaps at work: {', '.join(map(printable, asked))}", err=True)
+        requested = [wait.addressee or "somebody" for wait in waiting if wait.seal is not None]
+        notice = "ended" if force else f"a worker of {printable(found.group)} ends"
+        click.echo(f"{notice} {found.id.hex()[:_ID_DIGITS]}", err=True)
+        if requested and force:
+            click.echo(f"still asked, perhaps at work: {', '.join(map(printable, requested))}", err=True)
         return 0
 
     return execute(body)
@@ -292,7 +292,7 @@ def ended_members(process: Process) -> dict[str, Any]:
     return {} if ending is None else {"outcome": ending.outcome, "reason": ending.reason, "where": ending.where}
 
 
-def told_of(process: Process) -> str:
+def process_text(process: Process) -> str:
     """Return how *process* is, or how it has ended and why."""
     ending = ending_of(process)
     if ending is None:

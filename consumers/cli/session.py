@@ -73,8 +73,8 @@ class CommandSession:
         Raises ConfigurationError.
         """
         paths = {name: str(value) for name, value in flags.items() if isinstance(value, Path)}
-        given = self._flags | {name.replace("_", "-"): value for name, value in (flags | paths).items()}
-        loaded = loading.load(flags=given, env=os.environ, file=self._config)
+        provided = self._flags | {name.replace("_", "-"): value for name, value in (flags | paths).items()}
+        loaded = loading.load(flags=provided, env=os.environ, file=self._config)
         logs.configure(loaded.settings.log.level, loaded.settings.log.format)
         logs.adopt_logging(loaded.settings.log.level)
         return loaded

@@ -41,8 +41,8 @@ class VerbGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             names = self.list_commands(ctx)
-            told = nearest(args[0], names) or f"; there are {', '.join(names)}"
-            raise click.UsageError(f"no such command {args[0]!r}{told}", ctx)
+            hint = nearest(args[0], names) or f"; there are {', '.join(names)}"
+            raise click.UsageError(f"no such command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 

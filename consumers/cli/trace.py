@@ -70,7 +70,7 @@ def trace(session: CommandSession, *, conversation: str, jwks: Path | None, whol
         with Progress(None, unit="records", alone=True) as progress:
             async with session.open(settings) as transport:
                 found = await trace_up(
-                    transport, settings, conversation, whole=whole_log, told=lambda read: progress.show(0, read)
+                    transport, settings, conversation, whole=whole_log, on_progress=lambda read: progress.show(0, read)
                 )
         copies, looked = found.search.copies, looked_in_words(found.search.looked, conversation)
         timeline = timeline_of(copies, namespace=namespace, risk_of=risk_in(registry), verifier=verifier)

@@ -110,7 +110,7 @@ def explain(
                     message_id,
                     moment_ms=await moment_of(settings, message_id),
                     whole=whole_log,
-                    told=lambda read: progress.show(0, read),
+                    on_progress=lambda read: progress.show(0, read),
                 )
         copies = _distinct([copy for copy in lineage.copies if copy.message_id == message_id])
         if not copies:
@@ -162,7 +162,7 @@ class _Explainer:
 
     def explain(self, copy: StoredCopy) -> dict[str, Any]:
         """Return what is to be said of *copy*."""
-        said = _said(copy) | {
+        stated = _described(copy) | {
             "signatures_checked": self._admission.has_keys,
             "policy": self._settings.policy.file or None,
         }
@@ -172,9 +172,9 @@ class _Explainer:
                 message, self._registry.get(message.message_type), None, instructions_from=LEAST_TRUSTED
             )
         except ContractError as error:
-            return said | {"holds": False, "reason": error.reason, "detail": error.text, "pointer": error.pointer}
+            return stated | {"holds": False, "reason": error.reason, "detail": error.text, "pointer": error.pointer}
         labels = self._admission.labels(message)
-        return said | {
+        return stated | {
             "holds": True,
             "level": labels.level,
             "classification": labels.classification,
@@ -208,7 +208,7 @@ class _Explainer:
         return copy.message
 
 
-def _said(copy: StoredCopy) -> dict[str, Any]:
+def _described(copy: StoredCopy) -> dict[str, Any]:
     """Return what *copy* says of itself, believed or not."""
     message = copy.message
     text = None if message is None else message.verification.signature

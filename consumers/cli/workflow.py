@@ -29,7 +29,7 @@ from consumers.cli.io.parameter_types import DURATION
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.workflow_file import read_workflow
 from consumers.cli.processes import cancel as cancel_process
-from consumers.cli.processes import chosen_process, ended_members, opened_store, told_of
+from consumers.cli.processes import chosen_process, ended_members, opened_store, process_text
 from consumers.cli.session import CommandSession, app_of, app_option, key_options, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.processes.sagas.process import Memory, Process
@@ -103,7 +103,7 @@ def schema(session: CommandSession) -> int:
 @workflow.command()
 @_file
 @key_options
-@click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="A variable, as JSON or text; repeatable.")
+@click.option("--set", "provided", multiple=True, metavar="NAME=VALUE", help="A variable, as JSON or text; repeatable.")
 @click.option(
     "--wait", type=DURATION, default=3600.0, show_default="1h", help="How long the run may take; then it is cancelled."
 )
@@ -115,7 +115,7 @@ def run(
     file: Path,
     agent: str | None,
     key_file: Path | None,
-    given: tuple[str, ...],
+    provided: tuple[str, ...],
     wait: float,
     no_wait: bool,
 ) -> int:
@@ -132,7 +132,7 @@ def run(
     faults = [finding for finding in check_workflow(definition) if finding.severity == "error"]
     if faults:
         raise ContractError(f"{faults[0].text}; {faults[0].cure}", faults[0].pointer, "semantic_violation")
-    variables = dict(_variable(each) for each in given)
+    variables = dict(_variable(each) for each in provided)
     if unknown := sorted(set(variables) - set(definition.variables)):
         known = ", ".join(sorted(definition.variables)) or "none"
         raise click.BadParameter(f"the workflow has no variable {unknown[0]!r}; it has {known}", param_hint="--set")
@@ -144,8 +144,8 @@ def run(
         async with session.acting(settings, acting, create=True) as bus:
             number = new_task_id()
             task = await bus.submit(start, to=ENGINE, task_id=number, idempotency_key=number, ttl_s=wait)
-            said = f"run {task.message_id}; to follow it elsewhere: sealbus ask --task {task.id}"
-            code = await watch(session, task, None if no_wait else said)
+            notice = f"run {task.message_id}; to follow it elsewhere: sealbus ask --task {task.id}"
+            code = await watch(session, task, None if no_wait else notice)
             if code == LATER and not no_wait:
                 await task.cancel()
                 click.echo("its time is over: the run is told to end", err=True)
@@ -193,7 +193,7 @@ def list_runs(session: CommandSession, *, everything: bool, limit: int) -> int:
             for each in found:
                 print_json({**_row(each), **ended_members(each)})
         elif found:
-            rows = [tuple((_row(each) | {"status": told_of(each)}).values()) for each in found]
+            rows = [tuple((_row(each) | {"status": process_text(each)}).values()) for each in found]
             print_table(("ID", "WORKFLOW", "AT", "STEPS", "STATUS", "CHANGED"), rows)
         else:
             click.echo("no workflow runs", err=True)

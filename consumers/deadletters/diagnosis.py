@@ -75,7 +75,7 @@ def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_messa
         kind_of=lambda message: registry.get(message.message_type),
     )
     verdict = gates.judge(case, checks)
-    return _told(letter, registry, verdict.error) if isinstance(verdict, gates.Failed) else Diagnosis()
+    return _diagnosis_of(letter, registry, verdict.error) if isinstance(verdict, gates.Failed) else Diagnosis()
 
 
 def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
@@ -98,7 +98,7 @@ def nearest_field(kind: PayloadType, data: Any, pointer: str) -> Iterator[str]:
         )
 
 
-def _told(letter: DeadLetter, registry: Registry, error: ContractError) -> Diagnosis:
+def _diagnosis_of(letter: DeadLetter, registry: Registry, error: ContractError) -> Diagnosis:
     try:
         envelope: Any = msgspec.json.decode(letter.record.value or b"")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -168,8 +168,8 @@ def _type_words(kind: Any) -> str:
         "max_length": "length <=",
         "pattern": "matching",
     }
-    told = [f"{sign} {value}" for name, sign in limits.items() if (value := getattr(kind, name, None)) is not None]
-    return ", ".join([words, *told])
+    texts = [f"{sign} {value}" for name, sign in limits.items() if (value := getattr(kind, name, None)) is not None]
+    return ", ".join([words, *texts])
 
 
 def _fields_at(kind: Any, tokens: list[str]) -> list[inspect.Field]:

@@ -33,7 +33,7 @@ __all__ = [
     "read_state",
     "resolve",
     "state_of",
-    "told_of",
+    "known_state_of",
 ]
 
 State = Literal["open", "redriven", "parked", "purged"]
@@ -102,7 +102,7 @@ class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 _decode = msgspec.json.Decoder(LetterState).decode
 
 
-def told_of(letter: DeadLetter, known: LetterState | None) -> LetterState | None:
+def known_state_of(letter: DeadLetter, known: LetterState | None) -> LetterState | None:
     """Return *known*, recorded for the place of *letter*, if it is about this letter.
 
     In a recreated topic it is about the letter that was there before.
@@ -118,9 +118,9 @@ def state_of(letter: DeadLetter, known: LetterState | None) -> State:
     A letter of a message that died again after its last redrive is parked. So is one that an operator had set aside
     before it ran.
     """
-    told = told_of(letter, known)
-    if told is not None and told.state != "open":
-        return told.state
+    known_state = known_state_of(letter, known)
+    if known_state is not None and known_state.state != "open":
+        return known_state.state
     return "parked" if letter.redrive_count >= MAX_REDRIVES or letter.was_set_aside else "open"
 
 
@@ -130,18 +130,18 @@ def is_free(letter: DeadLetter, known: LetterState | None, run: str) -> bool:
     Another run may work although only one should: to another machine, a run that writes nothing for a minute looks cut
     off.
     """
-    told = told_of(letter, known)
-    return told is None or (told.state in ("open", "parked") and told.sending in ("", run))
+    known_state = known_state_of(letter, known)
+    return known_state is None or (known_state.state in ("open", "parked") and known_state.sending in ("", run))
 
 
 def follow(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterState:
     """Return the state of *letter* after *step*. Raises IllegalStepError."""
-    told = told_of(letter, known)
-    before: State = told.state if told is not None else "open"
+    known_state = known_state_of(letter, known)
+    before: State = known_state.state if known_state is not None else "open"
     allowed, after = _RULES[step.action]
     if before not in allowed:
         raise IllegalStepError(f"a letter that is {before} can't be {step.action}: {letter.place}")
-    steps = told.steps if told is not None else ()
+    steps = known_state.steps if known_state is not None else ()
     now = LetterState(
         state=before,
         origin=letter.origin,

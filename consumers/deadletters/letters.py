@@ -64,8 +64,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         text, _, trace = self.error.partition("\n")
         frame = _LAST_FRAME.search(trace)
         place = f" ({frame[1]}:{frame[2]})" if frame else ""
-        told = f"{self.reason} after {self.attempts} attempts: {text}{field}{place}"
-        return printable(f"<DeadLetter {self.message_type or self.topic}{sender}: {told}>")[:_MOST_SHOWN]
+        summary = f"{self.reason} after {self.attempts} attempts: {text}{field}{place}"
+        return printable(f"<DeadLetter {self.message_type or self.topic}{sender}: {summary}>")[:_MOST_SHOWN]
 
     @property
     def headers(self) -> Headers:
@@ -165,8 +165,8 @@ async def dead_letter_ends(
             or message_type not in (None, name.message_type)
         ):
             continue
-        for partition, kept in (await transport.admin.ranges(topic)).items():
-            ends[topic, partition] = kept.end
+        for partition, retained in (await transport.admin.ranges(topic)).items():
+            ends[topic, partition] = retained.end
     return ends
 
 

@@ -95,13 +95,15 @@ class ParkOrders:
         return found
 
 
-async def follow_orders(orders: ParkOrders, told: Callable[[Mapping[Place, ParkOrder]], object], clock: Clock) -> None:
-    """Pass *orders* to *told* as they come, until cancelled. A log that cannot be read is read again later."""
+async def follow_orders(
+    orders: ParkOrders, on_orders: Callable[[Mapping[Place, ParkOrder]], object], clock: Clock
+) -> None:
+    """Pass *orders* to *on_orders* as they come, until cancelled. A log that cannot be read is read again later."""
     while True:
         await clock.sleep(FOLLOWED_S)
         try:
             if await orders.read_on():
-                told(orders.known)
+                on_orders(orders.known)
         except BusError as error:
             _log.debug("park.orders_not_read", error=str(error))
 

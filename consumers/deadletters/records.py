@@ -166,13 +166,13 @@ def bury(
     *honoured*: it came from a retry or redrive topic, whose control headers are not the sender's. *seal* is that of its
     message, None where there is none.
     """
-    kept = _own_headers(record) if honoured else record.headers
+    headers_kept = _own_headers(record) if honoured else record.headers
     identity = end_id(seal or canonical.digest(record.value or b""), group, control.redrive_count)
     return NewRecord(
         dead_letter_topic(control.origin_topic),
         record.key,
         record.value,
-        _without_secrets(kept) + _reasons(control, failure, group, now_ms, identity, details=details),
+        _without_secrets(headers_kept) + _reasons(control, failure, group, now_ms, identity, details=details),
     )
 
 

@@ -17,7 +17,7 @@ from bus.protocol.identifiers import is_namespace
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import redrive_topic
 from bus.transports.base import NewRecord, Record
-from consumers.deadletters.letter_state import LetterState, state_of, told_of
+from consumers.deadletters.letter_state import LetterState, known_state_of, state_of
 from consumers.deadletters.letters import DeadLetter
 from consumers.deadletters.records import Control, is_origin, read_control, reappend
 
@@ -132,8 +132,8 @@ def decide(
     if sent_ms is not None and letter.failed_ms <= sent_ms:
         return Twin()
     if state == "parked" and not orders.force:
-        told = told_of(letter, known)
-        return Leave("parked") if told is not None and told.state == "parked" else Park()
+        known_state = known_state_of(letter, known)
+        return Leave("parked") if known_state is not None and known_state.state == "parked" else Park()
     return _with_lifetime(letter, orders, now_ms)
 
 

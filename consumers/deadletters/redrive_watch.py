@@ -62,18 +62,18 @@ class Watch:
 
         Returns False when *stop* was set or they make no progress.
         """
-        moved_s, said, left_before = self._clock.monotonic_s(), False, -1
+        moved_s, was_logged, left_before = self._clock.monotonic_s(), False, -1
         while not stop.is_set():
             left = await self._left()
             if not left:
                 return True
             now_s = self._clock.monotonic_s()
             if left != left_before:
-                left_before, moved_s, said = left, now_s, False
+                left_before, moved_s, was_logged = left, now_s, False
             if now_s - moved_s > _PATIENCE_S:
                 return False
-            if now_s - moved_s > _SAY_AFTER_S and not said:
-                said = True
+            if now_s - moved_s > _SAY_AFTER_S and not was_logged:
+                was_logged = True
                 _log.warning(
                     "redrive.waiting",
                     groups=sorted(self._behind),

@@ -60,7 +60,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def describe(self) -> dict[str, object]:
         """Return the given filters, for the journal."""
-        given: dict[str, object] = {
+        provided: dict[str, object] = {
             "type": self.message_type,
             "group": self.group,
             "reasons": sorted(self.reasons),
@@ -72,7 +72,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             "states": sorted(self.states),
             "places": sorted(self.places),
         }
-        return {name: value for name, value in given.items() if value}
+        return {name: value for name, value in provided.items() if value}
 
 
 def _type_of_topic(topic: str) -> str:

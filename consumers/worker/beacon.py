@@ -110,8 +110,8 @@ class Beacon:
                 AgentHandshake(agent_card=card_of(self._app, progress.missing)), "_directory"
             ):
                 carded_s, missing = self._clock.monotonic_s(), progress.missing
-            told = self._heartbeat(progress)
-            if await self._send(told, "_heartbeats"):
+            heartbeat = self._heartbeat(progress)
+            if await self._send(heartbeat, "_heartbeats"):
                 heard_s = self._clock.monotonic_s()
             left_s = beat_s * (1 + _SPREAD * (2 * self._randomness() - 1))
             while left_s > 0:
@@ -119,7 +119,7 @@ class Beacon:
                 left_s -= _LOOK_S
                 now = self._progress()
                 # Getting stuck is told at once, and what an output waits for; what did not leave, with the next beat.
-                if self._heartbeat(now).status != told.status or now.missing != progress.missing:
+                if self._heartbeat(now).status != heartbeat.status or now.missing != progress.missing:
                     break
 
     def _heartbeat(self, progress: WorkProgress) -> AgentHeartbeat:

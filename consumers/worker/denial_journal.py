@@ -125,7 +125,7 @@ class DenialJournal:
 
 def _entry(denial: Denial, count: int, *, by: str, now_ms: int) -> dict[str, Any]:
     """Return *denial* as an event of the journal; foreign texts are bounded."""
-    told = {
+    fields = {
         "action": denial.action,
         "at": format_ms(now_ms),
         "by": by,
@@ -141,4 +141,4 @@ def _entry(denial: Denial, count: int, *, by: str, now_ms: int) -> dict[str, Any
         "sender": denial.sender[:_MOST_TEXT],
     }
     optional = {"actor": denial.actor, "group": denial.group, "policy": denial.policy}
-    return told | {name: value for name, value in optional.items() if value is not None}
+    return fields | {name: value for name, value in optional.items() if value is not None}

@@ -33,11 +33,11 @@ async def drain(
     partitions: Collection[Partition],
     timeout_s: float,
     clock: Clock,
-    told: Callable[[int], object] = lambda _: None,
+    on_count: Callable[[int], object] = lambda _: None,
 ) -> int:
     """Start nothing more of *partitions*, wait for what runs, cut it after *timeout_s*.
 
-    Returns how many handlers were cut; *told* is called with the number at once.
+    Returns how many handlers were cut; *on_count* is called with the number at once.
 
     A handler that goes on is left behind. The next owner would start the next message of its key, so with strict order
     (`key_strict`) the process ends at once. That is safe at any moment.
@@ -54,7 +54,7 @@ async def drain(
             break
         if now_s >= deadline_s and not count:
             count = len(running) + sum(partition.parked for partition in partitions)
-            told(count)
+            on_count(count)
             cut(slots, partitions)
         await asyncio.sleep(_TURN_S)
     return count

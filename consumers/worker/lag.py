@@ -49,20 +49,20 @@ async def measure(transport: Transport, partitions: Sequence[Partition], clock: 
         topic, number = partition.assignment.topic, partition.assignment.partition
         if topic not in ranges:
             ranges[topic] = dict(await transport.admin.ranges(topic))
-        kept = ranges[topic].get(number)
-        if kept is None:
+        retained = ranges[topic].get(number)
+        if retained is None:
             continue
         known = _known(partition)
-        at = max(kept.start, commits.get((topic, number), kept.start) if known is None else known)
+        at = max(retained.start, commits.get((topic, number), retained.start) if known is None else known)
         messages, seconds = 0, 0.0
         # An offset need not be a message: transactions leave markers, also after the last message.
-        if kept.end > at and (oldest_ms := await _oldest_ms(transport, partition, at)) is not None:
-            messages, seconds = kept.end - at, max(0.0, (clock.now_ms() - oldest_ms) / 1000)
+        if retained.end > at and (oldest_ms := await _oldest_ms(transport, partition, at)) is not None:
+            messages, seconds = retained.end - at, max(0.0, (clock.now_ms() - oldest_ms) / 1000)
         partition.measured = at
         if partition.tier is not None:
             # Each record in a tier is due after its delay, also where no clock says when it came and it is fetched much
             # later.
-            partition.seen.see(kept.end - 1, clock.monotonic_s())
+            partition.seen.see(retained.end - 1, clock.monotonic_s())
         lags.append(Lag(topic, number, messages, seconds))
     return lags
 
@@ -98,15 +98,15 @@ def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
 
 async def watch(
     transport: Transport,
-    held: Callable[[], Sequence[Partition]],
+    assigned: Callable[[], Sequence[Partition]],
     clock: Clock,
     metrics: Metrics,
     group: str,
     *,
     namespace: str,
-    told: Callable[[str], None] = lambda _: None,
+    on_error: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Measure and publish the lag of the *held* partitions at intervals, for ever; tell each time why not, or "".
+    """Measure and publish the lag of the *assigned* partitions at intervals, for ever; tell each time why not, or "".
 
     Run it as a task of its own: reading the age partition by partition takes seconds, and nothing may wait for it. The
     first measurement is soon: retries in a tier count their wait from when they are seen.
@@ -114,8 +114,8 @@ async def watch(
     pause_s, was_known = _FIRST_S, True
     while True:
         await clock.sleep(pause_s)
-        error = await show(transport, held(), clock, metrics, group, namespace=namespace, is_news=was_known)
-        told(error)
+        error = await show(transport, assigned(), clock, metrics, group, namespace=namespace, is_news=was_known)
+        on_error(error)
         is_known = not error
         if is_known and not was_known:
             _log.info("worker.lag_known", group=group, hint="the log answers again")

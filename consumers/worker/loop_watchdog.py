@@ -100,19 +100,19 @@ class LoopWatch:
 
     def _warn(self, lag_s: float) -> None:
         """Log what runs in the loop's thread now."""
-        said: dict[str, object] = {"blocked_s": round(lag_s, 1)}
+        fields: dict[str, object] = {"blocked_s": round(lag_s, 1)}
         try:
             task = asyncio.current_task(self._loop)
             work = None if task is None else self._work_of(task)
             if work is not None:
-                said |= {"handler": work.handler, "type": work.message_type, "message_id": work.message_id}
+                fields |= {"handler": work.handler, "type": work.message_type, "message_id": work.message_id}
             # The documented way to read another thread's stack.
             frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001
             if frame is not None:
-                said["stack"] = "".join(traceback.format_list(traceback.extract_stack(frame)[-_FRAMES:])).rstrip()
+                fields["stack"] = "".join(traceback.format_list(traceback.extract_stack(frame)[-_FRAMES:])).rstrip()
         except Exception as error:  # noqa: BLE001 - the loop moves on while it is looked at
-            said["unseen"] = text_of(error)
-        said["detail"] = (
+            fields["unseen"] = text_of(error)
+        fields["detail"] = (
             "blocks the event loop: heartbeats, commits and deadlines stand still; use blocking=True, or await"
         )
-        _log.warning("loop.blocked", **said)
+        _log.warning("loop.blocked", **fields)

@@ -194,10 +194,10 @@ def assemble(
             ApprovedRun(processes.desk, handlers, results),
             handlers,
         ]
-    asked = None
+    before_runs = None
     if claims is not None and batches is not None:
-        asked = InboxTurns(plan, claims=claims, batches=batches, results=results, dispositions=dispositions)
-    turns = Turns(runners, inbox=asked, results=results, exclusive=exclusive, guard=guard, clock=clock)
+        before_runs = InboxTurns(plan, claims=claims, batches=batches, results=results, dispositions=dispositions)
+    turns = Turns(runners, inbox=before_runs, results=results, exclusive=exclusive, guard=guard, clock=clock)
     executor = Executor(
         turns,
         policies=policies,

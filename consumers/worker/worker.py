@@ -167,7 +167,7 @@ class Worker:
             self._metrics,
             self._plan.group,
             namespace=self._settings.bus.namespace,
-            told=self._note_lag_error,
+            on_error=self._note_lag_error,
         )
         works = [self._keep(), measuring]
         works += [] if self._claims is None else [self._watch_inbox(self._claims)]

@@ -166,7 +166,7 @@ class Batcher:
         timeout_s = max(item.deadline_s for item in items) - self._clock.monotonic_s() + _GRACE_S
         try:
             outcomes = await self._transport.append(
-                records, timeout_s=max(_GRACE_S, timeout_s), told=partial(self._told, items)
+                records, timeout_s=max(_GRACE_S, timeout_s), on_outcomes=partial(self._on_outcomes, items)
             )
         except (TransportError, ConfigurationError) as error:
             for item in items:
@@ -183,7 +183,7 @@ class Batcher:
                 item.done.set_result(outcomes[at : at + len(item.records)])
             at += len(item.records)
 
-    def _told(self, items: Sequence[_Item], outcomes: Sequence[Outcome | None]) -> None:
+    def _on_outcomes(self, items: Sequence[_Item], outcomes: Sequence[Outcome | None]) -> None:
         """Settle the items whose outcomes are complete, while others are late."""
         self._answers += _has_answered(outcomes)
         at = 0

@@ -207,7 +207,7 @@ class Presence:
         instance.types = frozenset([each.partition("@")[0] for each in card.accepts])
         instance.topic_types = _listed(card, "types", is_message_type)
         instance.missing = _listed(card, "missing", _is_topic)
-        self._said(agent_id, session, instance, at_s)
+        self._note_status(agent_id, session, instance, at_s)
 
     def heard(
         self,
@@ -227,7 +227,7 @@ class Presence:
         instance.heard_ms, instance.is_well = sealed_ms, is_well
         instance.heard_s = at_s if instance.heard_s is None else max(instance.heard_s, at_s)
         instance.active_tasks, instance.is_draining = active_tasks, draining
-        self._said(agent_id, session, instance, at_s)
+        self._note_status(agent_id, session, instance, at_s)
 
     def left(self, agent_id: str, session: str, *, sealed_ms: int, at_s: float) -> None:
         """Note a goodbye, of this instance alone; what it has sealed later counts more."""
@@ -235,7 +235,7 @@ class Presence:
         if instance is None or sealed_ms <= instance.left_ms:
             return
         instance.left_ms = sealed_ms
-        self._said(agent_id, session, instance, at_s)
+        self._note_status(agent_id, session, instance, at_s)
 
     def forget(self, now_s: float) -> None:
         """Drop the instances that have been silent for ten times `healthy_s`."""
@@ -335,12 +335,12 @@ class Presence:
         newest = known[0] if len(known) == 1 else max(known, key=_carded)
         card = newest.card
         if card is not agent.card or agent.granted is None:
-            granted, said = self._granted_of(agent_id), () if card is None else card.capabilities
-            agent.card, agent.granted = card, said
+            granted, stated = self._granted_of(agent_id), () if card is None else card.capabilities
+            agent.card, agent.granted = card, stated
             agent.claimed = ()
             if granted is not None:
-                agent.granted = tuple(each for each in said if each in granted)
-                agent.claimed = tuple(each for each in said if each not in granted)
+                agent.granted = tuple(each for each in stated if each in granted)
+                agent.claimed = tuple(each for each in stated if each not in granted)
         agent.types = newest.types if len(well) == 1 else frozenset[str]().union(*[each.types for each in well])
         agent.heard_s = None if heard_s == _NEVER else heard_s
         agent.until_s = until_s + self._healthy_s
@@ -399,7 +399,7 @@ class Presence:
         instance = self._agents[agent_id].instances[session]
         return instance.is_gone or now_s - instance.seen_s > self._healthy_s
 
-    def _said(self, agent_id: str, session: str, instance: Instance, at_s: float) -> None:
+    def _note_status(self, agent_id: str, session: str, instance: Instance, at_s: float) -> None:
         instance.seen_s = max(instance.seen_s, at_s)
         agent = self._agents[agent_id]
         agent.instances.move_to_end(session)

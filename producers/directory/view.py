@@ -269,12 +269,12 @@ class Directory:
         except TopicMissingError:
             return {}
         found = {}
-        for partition, kept in ranges.items():
-            offset = self._offsets.get((topic, partition), kept.start)
+        for partition, retained in ranges.items():
+            offset = self._offsets.get((topic, partition), retained.start)
             # The topic may have been made anew.
-            offset = kept.start if offset > kept.end else max(offset, kept.start)
-            if offset < kept.end:
-                found[partition] = (offset, kept.end)
+            offset = retained.start if offset > retained.end else max(offset, retained.start)
+            if offset < retained.end:
+                found[partition] = (offset, retained.end)
         return found
 
     async def _since(self, topic: str, ends: dict[int, tuple[int, int]], since_ms: int) -> dict[int, tuple[int, int]]:

@@ -84,7 +84,7 @@ class Relay:
         """
         self._stopping = False
         self._woken = asyncio.Event()
-        self._said: str | None = None
+        self._logged: str | None = None
 
     def stop(self) -> None:
         """Stop after the current round."""
@@ -196,11 +196,11 @@ class Relay:
 
     def _say(self, event: str | None, why: str) -> None:
         """Log *event* once, until it changes."""
-        if event is not None and event != self._said:
+        if event is not None and event != self._logged:
             _log.warning(event, error=why)
-        elif event is None and self._said is not None:
+        elif event is None and self._logged is not None:
             _log.info("outbox.relaying")
-        self._said = event
+        self._logged = event
 
     async def _wait(self, seconds: float) -> None:
         timer = self._clock.call_later(seconds, self._woken.set)

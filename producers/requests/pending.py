@@ -50,10 +50,10 @@ class Answer(msgspec.Struct, frozen=True):
 class Waiter:
     """One request. *done* is set by the answer, the deadline or closing; *answer* tells which."""
 
-    __slots__ = ("answer", "asked", "cause_id", "deadline_s", "done", "grace_s", "message", "refused", "sent")
+    __slots__ = ("answer", "cause_id", "deadline_s", "done", "grace_s", "message", "pending_request", "refused", "sent")
 
-    def __init__(self, asked: PendingRequest, deadline_s: float, cause_id: str | None) -> None:
-        self.asked = asked
+    def __init__(self, pending_request: PendingRequest, deadline_s: float, cause_id: str | None) -> None:
+        self.pending_request = pending_request
         self.deadline_s = deadline_s
         self.cause_id = cause_id
         self.grace_s = 0.0
@@ -96,9 +96,9 @@ class PendingRequests:
     def __len__(self) -> int:
         return len(self._waiters) + len(self._unsent)
 
-    def open(self, asked: PendingRequest, deadline_s: float, cause_id: str | None) -> Waiter:
+    def open(self, pending_request: PendingRequest, deadline_s: float, cause_id: str | None) -> Waiter:
         """Return a waiter whose *done* is set at the deadline at the latest; always `close` it."""
-        waiter = Waiter(asked, deadline_s, cause_id)
+        waiter = Waiter(pending_request, deadline_s, cause_id)
         self._unsent.add(waiter)
         if len(self._due) >= self._most_due:
             # Most requests were answered long before their deadlines: keep those that still wait.
@@ -120,8 +120,8 @@ class PendingRequests:
         self._delist(waiter)
         waiter.message = message
         recipient = message.metadata.recipient
-        waiter.asked = msgspec.structs.replace(
-            waiter.asked,
+        waiter.pending_request = msgspec.structs.replace(
+            waiter.pending_request,
             request=message,
             addressee=recipient.id if recipient is not None else None,
             conversation_id=message.metadata.conversation_id,
@@ -142,7 +142,7 @@ class PendingRequests:
         if waiter.message is None:
             return
         del self._waiters[waiter.message.message_id]
-        self._ended[waiter.message.message_id] = waiter.asked
+        self._ended[waiter.message.message_id] = waiter.pending_request
         if len(self._ended) > _ENDED_KEPT:
             self._ended.popitem(last=False)
 
@@ -158,13 +158,13 @@ class PendingRequests:
         for waiter in (*self._unsent, *self._waiters.values()):
             waiter.end()
 
-    def asked(self, message_id: str) -> PendingRequest | None:
+    def pending_request(self, message_id: str) -> PendingRequest | None:
         """Return the request with this *message_id*, even if it has ended.
 
         Returns None for a request that this instance does not remember.
         """
         waiter = self._waiters.get(message_id)
-        return waiter.asked if waiter is not None else self._ended.get(message_id)
+        return waiter.pending_request if waiter is not None else self._ended.get(message_id)
 
     def refuse(self, message_id: str | None, text: str) -> None:
         """Note that an answer to *message_id* was refused."""
@@ -178,9 +178,9 @@ class PendingRequests:
             waiter.answer = answer
             waiter.end()
             return True
-        asked = self.asked(message_id)
+        pending_request = self.pending_request(message_id)
         name = answer.message.message_type
-        known = name in _KNOWN_LABELS or (asked is not None and name == asked.kind.name)
+        known = name in _KNOWN_LABELS or (pending_request is not None and name == pending_request.kind.name)
         self._metrics.late_replies.labels(name if known else "other").inc()
         self.late.append(answer.message)
         return False

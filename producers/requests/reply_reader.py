@@ -85,10 +85,12 @@ def open_reply(record: Record, view: ReplyFilter, kinds: Mapping[str, PayloadTyp
     return verdict.message if isinstance(verdict, gates.Passed) else None
 
 
-def verify_reply(message: Message, asked: PendingRequest, record: Record, view: ReplyFilter, *, now_ms: int) -> Answer:
-    """Return the answer in *message*, which correlates with the request *asked*. Raises ContractError."""
-    _check_relation(message, asked)
-    kind = next((kind for kind in (asked.kind, _REPORT) if kind.name == message.message_type), None)
+def verify_reply(
+    message: Message, pending_request: PendingRequest, record: Record, view: ReplyFilter, *, now_ms: int
+) -> Answer:
+    """Return the answer in *message*, which correlates with the request *pending_request*. Raises ContractError."""
+    _check_relation(message, pending_request)
+    kind = next((kind for kind in (pending_request.kind, _REPORT) if kind.name == message.message_type), None)
     # For an unknown type, only the arrival is believed; if keys are configured, it must be proven all the same.
     risk: Risk = kind.risk if kind is not None else "low" if view.verifier is None else "medium"
     checks = gates.Checks(
@@ -104,13 +106,13 @@ def verify_reply(message: Message, asked: PendingRequest, record: Record, view: 
     )
     case = gates.Case(record=record, now_ms=now_ms, append_ms=record.timestamp_ms, message=message, how="reply")
     _pass(gates.judge(case, checks, first="authenticity", until="schema"))
-    if asked.addressee not in (None, message.metadata.sender.id):
+    if pending_request.addressee not in (None, message.metadata.sender.id):
         raise ContractError(
-            f"{asked.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
+            f"{pending_request.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
         )
     sender = message.metadata.sender.id or ""
-    asks = view.may_answer if asked.addressee is None else None
-    if asks is not None and asked.request is not None and not asks(sender, asked.request):
+    asks = view.may_answer if pending_request.addressee is None else None
+    if asks is not None and pending_request.request is not None and not asks(sender, pending_request.request):
         text = f"{sender} answers what the policy does not let it handle"
         raise ContractError(text, "/metadata/sender/id", "unauthorized")
     _pass(gates.judge(case, checks, first="schema"))
@@ -127,15 +129,15 @@ def _is_for(message: Message, view: ReplyFilter) -> bool:
     return recipient is not None and (recipient.id, recipient.session_id) == (view.agent_id, view.session_id)
 
 
-def _check_relation(message: Message, asked: PendingRequest) -> None:
+def _check_relation(message: Message, pending_request: PendingRequest) -> None:
     """Raise ContractError unless *message* names the request as its first parent, in the same conversation.
 
     That includes reports, which anyone could forge otherwise.
     """
-    if message.metadata.conversation_id != asked.conversation_id:
+    if message.metadata.conversation_id != pending_request.conversation_id:
         raise ContractError("is not the request's", "/metadata/conversation_id", _UNCORRELATED)
     parents = message.verification.parents
-    if parents is None or parents[0] != asked.seal:
+    if parents is None or parents[0] != pending_request.seal:
         raise ContractError("the request is not its first parent", "/verification/parents", _UNCORRELATED)
 
 
@@ -270,10 +272,10 @@ class ReplyReader:
             if message is None:
                 return
             correlation_id = message.metadata.correlation_id or ""
-            asked = self._waiting.asked(correlation_id)
-            if asked is None:
+            pending_request = self._waiting.pending_request(correlation_id)
+            if pending_request is None:
                 raise ContractError("answers no request of this instance", "/metadata/correlation_id", _UNCORRELATED)
-            answer = verify_reply(message, asked, record, self._view, now_ms=self._clock.now_ms())
+            answer = verify_reply(message, pending_request, record, self._view, now_ms=self._clock.now_ms())
         except ContractError as error:
             self._refuse(record, correlation_id, error.reason, str(error))
         # One bad record, or a verifier that fails on it, must not stop the reading of all others.

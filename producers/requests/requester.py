@@ -140,19 +140,19 @@ class Requester:
 
             return await ask_in_turn(ask, several, timeout_s=timeout_s, key=options.get("idempotency_key"))
         self._check(timeout_s, options)
-        asked = PendingRequest(payload_type(reply))
+        pending_request = PendingRequest(payload_type(reply))
         deadline_s = self._clock.monotonic_s() + timeout_s + grace_s
-        waiter = self.waiting.open(asked, deadline_s, run.message.message_id if run is not None else None)
+        waiter = self.waiting.open(pending_request, deadline_s, run.message.message_id if run is not None else None)
         waiter.grace_s = grace_s
         draft, reader = draft_of(payload, options), reader or run
         try:
             if reader is None:
-                answer, request = await self._asked(draft, waiter, run, timeout_s)
+                answer, request = await self._exchange(draft, waiter, run, timeout_s)
             else:
                 async with reader.waiting():
-                    answer, request = await self._asked(draft, waiter, run, timeout_s)
+                    answer, request = await self._exchange(draft, waiter, run, timeout_s)
                 reader.take_in(answer.message)
-            return _opened(answer, request, reply, asked)
+            return _opened(answer, request, reply, pending_request)
         except asyncio.CancelledError:
             if waiter.message is not None and waiter.answer is None:
                 self.cancel_soon(waiter.message)
@@ -160,7 +160,7 @@ class Requester:
         finally:
             self.waiting.close(waiter)
 
-    async def _asked(
+    async def _exchange(
         self, draft: Draft, waiter: Waiter, run: RunLabels | None, timeout_s: float
     ) -> tuple[Answer, Message]:
         """Send *draft* and wait for its answer; return it with the request as it was sealed."""
@@ -350,7 +350,7 @@ class Requester:
             draft, SealRequest(cause=cause, origin=self._origin, both_versions=False, run=run)
         )
         self._check_answerable(sealed.message)
-        self._replies.accept_type(waiter.asked.kind)
+        self._replies.accept_type(waiter.pending_request.kind)
         if not self.waiting.enlist(waiter, sealed.message):
             error = ContractError("a request of this id is waiting already", "message_id")
             raise PublishRejected(f"refused before sending: {error}", error)
@@ -404,8 +404,10 @@ class Requester:
         if self._closed:
             raise ClosedError(f"the bus was closed before {request.message_type} {request.message_id} was answered")
         refused = f"; an answer was not believed: {waiter.refused}" if waiter.refused else ""
-        asked = f"{request.message_type} {request.message_id}"
-        raise RequestTimedOut(f"{asked} was accepted and not answered within {timeout_s:g} s{refused}", request)
+        pending_request = f"{request.message_type} {request.message_id}"
+        raise RequestTimedOut(
+            f"{pending_request} was accepted and not answered within {timeout_s:g} s{refused}", request
+        )
 
     async def _answer_through(
         self, draft: Draft, waiter: Waiter, run: RunLabels | None, timeout_s: float
@@ -480,13 +482,13 @@ def _check_immediate(draft: Draft) -> None:
             raise PublishRejected(f"refused before sending: {error}", error)
 
 
-def _opened(answer: Answer, request: Message, reply: type[_Reply], asked: PendingRequest) -> _Reply:
+def _opened(answer: Answer, request: Message, reply: type[_Reply], pending_request: PendingRequest) -> _Reply:
     if isinstance(answer.payload, reply):
         return answer.payload
     message = answer.message
     if isinstance(answer.payload, ErrorReported):
         reporter = message.metadata.sender.id or ""
-        said = f"{answer.payload.error_code}: {answer.payload.error_message}"[:_MAX_SAID]
-        text = f"{request.message_type} {request.message_id}: {reporter} reports {said}"
+        error_text = f"{answer.payload.error_code}: {answer.payload.error_message}"[:_MAX_SAID]
+        text = f"{request.message_type} {request.message_id}: {reporter} reports {error_text}"
         raise RequestFailed(text, request, message, reason=answer.payload.error_code, reporter=reporter)
-    raise UnexpectedReply(request, message, asked.kind.name)
+    raise UnexpectedReply(request, message, pending_request.kind.name)

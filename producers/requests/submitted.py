@@ -129,8 +129,8 @@ class SubmittedTask(Generic[_Reply]):
         *kinds* are payload classes besides the built-in ones. Ends without an answer when the time of the task is over.
         What is yielded in a handler is read by its run.
         """
-        said = [message_topic(self._view.namespace, name) for name in PROGRESS]
-        async for event in self._follow(kinds, [self._topic, *said]):
+        error_text = [message_topic(self._view.namespace, name) for name in PROGRESS]
+        async for event in self._follow(kinds, [self._topic, *error_text]):
             _take_in(event.message)
             yield event
 
@@ -169,8 +169,8 @@ class SubmittedTask(Generic[_Reply]):
                 return event.payload
             if isinstance(event.payload, ErrorReported):
                 report, reporter = event.payload, event.message.metadata.sender.id or ""
-                said = f"{report.error_code}: {report.error_message}"[:_MOST_SAID]
-                text = f"{self.key.message_type} {self.key.message_id}: {reporter} reports {said}"
+                error_text = f"{report.error_code}: {report.error_message}"[:_MOST_SAID]
+                text = f"{self.key.message_type} {self.key.message_id}: {reporter} reports {error_text}"
                 raise RequestFailed(
                     text, await self._request(), event.message, reason=report.error_code, reporter=reporter
                 )
@@ -226,10 +226,10 @@ class SubmittedTask(Generic[_Reply]):
             if message is None or message.metadata.conversation_id != key.conversation_id:
                 return None
             kind = known.get(message.message_type) or BUILT_IN.get(message.message_type)
-            asked = PendingRequest(
+            pending_request = PendingRequest(
                 kind if kind is not None else payload_type(ErrorReported), key.addressee, key.conversation_id, key.seal
             )
-            answer = verify_reply(message, asked, record, self._view, now_ms=self._clock.now_ms())
+            answer = verify_reply(message, pending_request, record, self._view, now_ms=self._clock.now_ms())
         except (ContractError, BusError):
             return None
         is_last = is_reply and message.message_type not in PROGRESS

@@ -184,9 +184,9 @@ class EnvelopeTemplate:
         return _in_ms(ttl_s) if ttl_s.__class__ in {int, float} and 0 < ttl_s <= self._max_ttl_s else None
 
 
-def _are_texts(*given: str | None) -> bool:
-    """Tell whether each of *given* is None or an ASCII str, and none is of a subclass."""
-    return all(text is None or (text.__class__ is str and text.isascii()) for text in given)
+def _are_texts(*provided: str | None) -> bool:
+    """Tell whether each of *provided* is None or an ASCII str, and none is of a subclass."""
+    return all(text is None or (text.__class__ is str and text.isascii()) for text in provided)
 
 
 def _in_ms(ttl_s: float) -> int:

@@ -244,7 +244,7 @@ def compose(
     """
     _check_types(draft)
     draft = _completed(draft, kind, origin)
-    identity = _given(draft.message_id, message_id)
+    identity = _chosen(draft.message_id, message_id)
     not_before_ms = _not_before_ms(draft, now_ms)
     if not_before_ms is not None:
         # A receiver that does not know the member must not run the message early.
@@ -300,7 +300,7 @@ def _compose_metadata(
         authority=draft.authority,
         causation_id=before.message_id if before else None,
         conversation_id=_conversation(draft, cause, message_id),
-        correlation_id=_given(draft.correlation_id, _correlation(before, answers=answers)),
+        correlation_id=_chosen(draft.correlation_id, _correlation(before, answers=answers)),
         critical_fields=draft.critical_fields,
         hops=before.hops + 1 if before else 0,
         intent=draft.intent,
@@ -308,16 +308,16 @@ def _compose_metadata(
         message_type=kind.name,
         namespace=origin.namespace,
         other_version=draft.other_version if isinstance(draft, PairedDraft) else None,
-        parent_task_id=_given(draft.parent_task_id, before.parent_task_id if before else None),
+        parent_task_id=_chosen(draft.parent_task_id, before.parent_task_id if before else None),
         performative=draft.performative,
         protocol=PROTOCOL,
         recipient=Agent(id=draft.to) if isinstance(draft.to, str) else draft.to,
-        run_id=_given(draft.run_id, before.run_id if before else None),
+        run_id=_chosen(draft.run_id, before.run_id if before else None),
         schema_version=kind.version,
         security=draft.security,
         sender=origin.sender,
         sequence=draft.sequence,
-        task_id=_given(draft.task_id, before.task_id if before else None),
+        task_id=_chosen(draft.task_id, before.task_id if before else None),
         timestamp=format_ms(now_ms),
         traceparent=draft.traceparent or (before.traceparent if before and traced else None),
         tracestate=draft.tracestate or (before.tracestate if before and traced else None),
@@ -398,10 +398,10 @@ def _not_before_ms(draft: Draft, now_ms: int) -> int | None:
 
 
 def _conversation(draft: Draft, cause: Message | None, message_id: str) -> str:
-    return _given(draft.conversation_id, cause.metadata.conversation_id if cause else message_id)
+    return _chosen(draft.conversation_id, cause.metadata.conversation_id if cause else message_id)
 
 
-def _given(option: _Text | None, otherwise: _Text) -> _Text:
+def _chosen(option: _Text | None, otherwise: _Text) -> _Text:
     """Return *option* if given, even empty: sealing refuses an empty one instead of replacing it."""
     return otherwise if option is None else option
 

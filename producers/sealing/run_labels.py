@@ -131,8 +131,8 @@ class RunLabels:
         """Count something read by other means at *level*. Raises ContractError for a level that there is not."""
         if level not in LEVELS:
             raise ContractError(f"{level!r} is none of {', '.join(LEVELS)}", "level")
-        said = f"the handler has read {source[:200]} at {level}"
-        self._labels = joined([self.current, EffectiveLabels(level=level, classification="public", path=(said,))])
+        stated = f"the handler has read {source[:200]} at {level}"
+        self._labels = joined([self.current, EffectiveLabels(level=level, classification="public", path=(stated,))])
 
 
 def log_ids(message: Message, attempt: int) -> dict[str, object]:
@@ -193,10 +193,10 @@ def _received(cause: Message, admission: Admission, run: RunLabels | None) -> tu
 
 
 def _security(
-    asked: Security | None, labels: EffectiveLabels, admission: Admission, message_type: str = ""
+    requested: Security | None, labels: EffectiveLabels, admission: Admission, message_type: str = ""
 ) -> Security | None:
-    given = asked or Security()
-    claim, level = given.trust_level, labels.level
+    provided = requested or Security()
+    claim, level = provided.trust_level, labels.level
     if claim is None and admission.writes_labels and comes_from_outside(message_type):
         claim = LEAST_TRUSTED
     if claim is not None and message_type != _LIFTING and rank_of_level(claim) < rank_of_level(level):
@@ -208,7 +208,7 @@ def _security(
         )
     if claim is None and (admission.writes_labels or level != INSTRUCTING):
         claim = level
-    classification = given.data_classification
+    classification = provided.data_classification
     if classification is None:
         classification = None if labels.classification == DEFAULT_CLASSIFICATION else labels.classification
     elif rank_of_classification(classification) < rank_of_classification(labels.classification):
@@ -217,6 +217,6 @@ def _security(
             "/metadata/security/data_classification",
             "unauthorized",
         )
-    tags = tuple(dict.fromkeys([*(given.policy_tags or ()), *sorted(labels.tags)])) or None
-    found = msgspec.structs.replace(given, trust_level=claim, data_classification=classification, policy_tags=tags)
+    tags = tuple(dict.fromkeys([*(provided.policy_tags or ()), *sorted(labels.tags)])) or None
+    found = msgspec.structs.replace(provided, trust_level=claim, data_classification=classification, policy_tags=tags)
     return found if found != Security() else None

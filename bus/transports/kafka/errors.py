@@ -23,7 +23,7 @@ from bus.errors import (
     text_of,
 )
 
-__all__ = ["is_certain", "is_denial", "is_refusal", "lacking", "refusal", "said", "translated"]
+__all__ = ["is_certain", "is_denial", "is_refusal", "lacking", "refusal", "error_text", "translated"]
 
 _DENIED = (
     errors.TopicAuthorizationFailedError,
@@ -53,7 +53,7 @@ _LOST_MEMBERSHIP = (
 )
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the text of *error*, or at least its class name."""
     text = text_of(error).strip()
     name = type(error).__name__
@@ -81,7 +81,7 @@ def translated(error: BaseException, doing: str) -> BusError:
         return error
     if is_denial(error):
         return NotPermittedError(
-            f"{doing}: Kafka does not let this user do that ({said(error)}); ask for an ACL that allows it"
+            f"{doing}: Kafka does not let this user do that ({error_text(error)}); ask for an ACL that allows it"
         )
     if isinstance(error, _TOO_LARGE):
         return RecordTooLargeError(f"{doing}: larger than the topic takes (max.message.bytes)")
@@ -92,12 +92,12 @@ def translated(error: BaseException, doing: str) -> BusError:
             f"{doing}: another program reads as this group in a way of its own; stop it, or give the app another group"
         )
     if isinstance(error, _LOST_MEMBERSHIP):
-        return FencedError(f"{doing}: the group has rebalanced ({said(error)})")
+        return FencedError(f"{doing}: the group has rebalanced ({error_text(error)})")
     if isinstance(error, asyncio.TimeoutError | errors.RequestTimedOutError | errors.KafkaTimeoutError):
         return DeadlineError(f"{doing}: no answer in time")
     if isinstance(error, OSError) or (isinstance(error, errors.KafkaError) and error.retriable):
-        return UnreachableError(f"{doing}: {said(error)}")
-    return TransportError(f"{doing}: {said(error)}")
+        return UnreachableError(f"{doing}: {error_text(error)}")
+    return TransportError(f"{doing}: {error_text(error)}")
 
 
 def lacking(doing: str, right: str) -> NotPermittedError:

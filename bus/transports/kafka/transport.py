@@ -16,9 +16,9 @@ from bus.transports.base import (
     Features,
     Listener,
     NewRecord,
+    OnOutcomes,
     Outcome,
     Record,
-    Told,
     check_group_name,
     check_topic_name,
 )
@@ -62,10 +62,10 @@ class KafkaTransport:
         self.admin = KafkaAdmin(self._link, self._ready, max_record_bytes=options.max_record_bytes)
 
     async def append(
-        self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
+        self, records: Sequence[NewRecord], *, timeout_s: float, on_outcomes: OnOutcomes | None = None
     ) -> Sequence[Outcome]:
         self._ready()
-        return await self._sending.append(records, timeout_s=timeout_s, told=told)
+        return await self._sending.append(records, timeout_s=timeout_s, on_outcomes=on_outcomes)
 
     async def refusals(self, records: Sequence[NewRecord]) -> Sequence[RecordTooLargeError | None]:
         self._ready()

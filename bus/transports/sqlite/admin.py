@@ -143,7 +143,7 @@ def _offsets_at(
     connection: sqlite3.Connection, places: Collection[tuple[str, int]], timestamp_ms: int
 ) -> dict[tuple[str, int], int]:
     """Search each partition by halves: there is no index by time, and offsets are in the order of time."""
-    kept = {
+    retained = {
         (topic, partition): (part, start, end)
         for topic, partition, part, start, end in connection.execute(
             """SELECT name, partition, partitions.id, start_offset, next_offset FROM partitions
@@ -152,9 +152,9 @@ def _offsets_at(
     }
     found = {}
     for place in places:
-        if place not in kept:
+        if place not in retained:
             raise TopicMissingError(f"there is no partition {place[1]} of a topic {place[0][:249]!r}")
-        part, low, high = kept[place]
+        part, low, high = retained[place]
         while timestamp_ms > 0 and low < high:
             middle = (low + high) // 2
             # Offsets may have gaps: the next record above stands for them.

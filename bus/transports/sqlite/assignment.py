@@ -36,13 +36,13 @@ def assign(
 def _shared(
     parts: Sequence[int], members: Sequence[int], owners: Mapping[int, int], totals: Mapping[int, int]
 ) -> dict[int, int]:
-    held = {member: [part for part in parts if owners.get(part) == member] for member in members}
+    owned = {member: [part for part in parts if owners.get(part) == member] for member in members}
     base, extra = divmod(len(parts), len(members))
     # Among equal totals, a member that already holds a larger share comes first. With plain counts, the first member to
     # take its share would change the shares of the others.
-    order = sorted(members, key=lambda member: (totals[member], len(held[member]) <= base, member))
+    order = sorted(members, key=lambda member: (totals[member], len(owned[member]) <= base, member))
     quota = {member: base + (rank < extra) for rank, member in enumerate(order)}
-    kept = {part: member for member in members for part in held[member][: quota[member]]}
-    seats = [member for member in order for _ in range(quota[member] - len(held[member]))]
-    free = (part for part in parts if part not in kept)
-    return kept | dict(zip(free, seats, strict=True))
+    retained = {part: member for member in members for part in owned[member][: quota[member]]}
+    seats = [member for member in order for _ in range(quota[member] - len(owned[member]))]
+    free = (part for part in parts if part not in retained)
+    return retained | dict(zip(free, seats, strict=True))

@@ -93,14 +93,14 @@ def _ranges(connection: sqlite3.Connection, wants: Sequence[Want]) -> dict[int, 
     return {part: PartitionRange(start, end) for part, start, end in rows}
 
 
-def _position(want: Want, kept: PartitionRange, *, strict: bool) -> int:
-    if strict and not kept.start <= want.position <= kept.end:
+def _position(want: Want, retained: PartitionRange, *, strict: bool) -> int:
+    if strict and not retained.start <= want.position <= retained.end:
         raise OffsetOutOfRangeError(
-            f"{want.topic} partition {want.partition}: offset {want.position} is outside the kept offsets {kept.start} "
-            f"to {kept.end}; "
+            f"{want.topic} partition {want.partition}: offset {want.position} is outside the kept offsets "
+            f"{retained.start} to {retained.end}; "
             "records this group had not settled may be lost"
         )
-    return max(want.position, kept.start)
+    return max(want.position, retained.start)
 
 
 def _decoded(headers: bytes | None) -> Headers:

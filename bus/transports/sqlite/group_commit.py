@@ -71,15 +71,17 @@ def _transacted(log: LogFile, jobs: Sequence[WriteJob]) -> list[Result]:
         log.flush()
     except Exception as error:  # noqa: BLE001 - passed to the caller that awaits the job
         log.rollback()
-        return _each_alone(log, jobs) if len(jobs) > 1 else [(jobs[0], None, _told(log, error))]
+        return _each_alone(log, jobs) if len(jobs) > 1 else [(jobs[0], None, _translated(log, error))]
     try:
         log.commit()
     except sqlite3.Error as error:
         log.rollback()
         if is_certain(error):
-            return _each_alone(log, jobs) if len(jobs) > 1 else [(jobs[0], None, _told(log, error))]
+            return _each_alone(log, jobs) if len(jobs) > 1 else [(jobs[0], None, _translated(log, error))]
         log.reopen()
-        return [(job, None, job.uncertain(f"the outcome of a commit is unknown: {_told(log, error)}")) for job in jobs]
+        return [
+            (job, None, job.uncertain(f"the outcome of a commit is unknown: {_translated(log, error)}")) for job in jobs
+        ]
     return [(job, value, None) for job, value in zip(jobs, values, strict=True)]
 
 
@@ -101,7 +103,7 @@ def _turn(log: LogFile, claimed: Callable[[], Sequence[WriteJob]]) -> list[Resul
     # Passed to the callers that await the jobs: raised here it would end the writer thread.
     except Exception as error:  # noqa: BLE001
         log.rollback()
-        return [(job, None, _told(log, error)) for job in claimed()]
+        return [(job, None, _translated(log, error)) for job in claimed()]
     jobs = claimed()
     if jobs:
         return _transacted(log, jobs)
@@ -109,12 +111,12 @@ def _turn(log: LogFile, claimed: Callable[[], Sequence[WriteJob]]) -> list[Resul
     return []
 
 
-def _told(log: LogFile, error: Exception) -> Exception:
+def _translated(log: LogFile, error: Exception) -> Exception:
     if not isinstance(error, sqlite3.Error | UnicodeDecodeError):
         return error
-    told = translated(error, log.path)
-    log.was_full = log.was_full or isinstance(told, LogFullError)
-    return told
+    shown_error = translated(error, log.path)
+    log.was_full = log.was_full or isinstance(shown_error, LogFullError)
+    return shown_error
 
 
 def _settle(results: Iterable[Result]) -> None:

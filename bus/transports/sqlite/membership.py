@@ -48,7 +48,7 @@ class Member(msgspec.Struct, frozen=True):
     name: str
     topics: tuple[str, ...]
     timeout_s: float
-    held: frozenset[Holding] = frozenset()
+    owned: frozenset[Holding] = frozenset()
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -150,7 +150,9 @@ def beat(log: LogFile, members: Sequence[Member], now_s: float) -> list[Heartbea
     ids = [_renewed(log, member, now_s) for member in members]
     _drop_expired(log, now_s)
     return [
-        HeartbeatResult(None, now_s, lost=sorted(member.held)) if own is None else _coordinated(log, own, member, now_s)
+        HeartbeatResult(None, now_s, lost=sorted(member.owned))
+        if own is None
+        else _coordinated(log, own, member, now_s)
         for own, member in zip(ids, members, strict=True)
     ]
 
@@ -184,20 +186,20 @@ def _coordinated(log: LogFile, own: int, member: Member, now_s: float) -> Heartb
         if name in log.topics
     }
     target = {part for part, holder in assign(interests, topics, owners).items() if holder == own}
-    lost = {(part, epoch) for part, epoch in member.held if leases.get(part) != _Lease(own, epoch)}
-    kept = member.held - lost
-    held = {part for part, _ in kept}
+    lost = {(part, epoch) for part, epoch in member.owned if leases.get(part) != _Lease(own, epoch)}
+    retained = member.owned - lost
+    owned = {part for part, _ in retained}
     # A lease that names this member although it does not hold it was given up after a silence. It is taken again with a
     # new epoch, or freed for the member it is meant for.
-    free = sorted(part for part in target - held if owners.get(part, own) == own)
-    if given_up := sorted(part for part, owner in owners.items() if owner == own and part not in held | target):
+    free = sorted(part for part in target - owned if owners.get(part, own) == own)
+    if given_up := sorted(part for part, owner in owners.items() if owner == own and part not in owned | target):
         release(log, member.group, own, [(part, leases[part].epoch) for part in given_up])
     return HeartbeatResult(
         own,
         now_s,
         taken=_taken(log, own, member, free),
         lost=sorted(lost),
-        surrendered=sorted(holding for holding in kept if holding[0] not in target),
+        surrendered=sorted(holding for holding in retained if holding[0] not in target),
     )
 
 

@@ -95,10 +95,12 @@ class Sweeper:
 
 
 def _trimmed(log: LogFile, part: int, oldest_ms: int | None, limit: int | None) -> int:
-    held, start = log.connection.execute("SELECT bytes, start_offset FROM partitions WHERE id = ?", (part,)).fetchone()
+    used_bytes, start = log.connection.execute(
+        "SELECT bytes, start_offset FROM partitions WHERE id = ?", (part,)
+    ).fetchone()
     # Read row by row: rows read and kept would fill this connection's page cache at every sweep.
     with contextlib.closing(log.connection.execute(_OLDEST, (part, _STEP))) as rows:
-        going = expendable(rows, oldest_ms, 0 if limit is None else held - limit)
+        going = expendable(rows, oldest_ms, 0 if limit is None else used_bytes - limit)
     if going:
         last = going[-1][0]
         log.connection.execute("DELETE FROM records WHERE part = ? AND off <= ?", (part, last))

@@ -68,7 +68,7 @@ class SqliteSubscription:
         self._reader = reader
         self._heart = heart
         self._renewed_s = joined_s
-        self._held: dict[Assignment, _Held] = {}
+        self._owned: dict[Assignment, _Held] = {}
         self._turn = 0
         self._signal = Signal()
         self._fault: Exception | None = None
@@ -93,30 +93,30 @@ class SqliteSubscription:
     async def commit(self, offsets: Mapping[Assignment, int]) -> Sequence[Assignment]:
         # Allowed after a silence too: the statement checks owner and epoch of each lease.
         self._check_open()
-        held = {self._held[assignment].holding: assignment for assignment in offsets if assignment in self._held}
-        refused = [assignment for assignment in offsets if assignment not in self._held]
-        if held:
-            wanted = {holding: offsets[assignment] for holding, assignment in held.items()}
+        owned = {self._owned[assignment].holding: assignment for assignment in offsets if assignment in self._owned}
+        refused = [assignment for assignment in offsets if assignment not in self._owned]
+        if owned:
+            wanted = {holding: offsets[assignment] for holding, assignment in owned.items()}
             fenced = await self._writer.run(
                 partial(commit, group=self._member.group, member_id=self._member.id, offsets=wanted)
             )
-            refused += [held[holding] for holding in fenced]
+            refused += [owned[holding] for holding in fenced]
         return refused
 
     def pause(self, assignments: Iterable[Assignment]) -> None:
-        for held in self._present(assignments):
-            held.paused = True
-            held.version += 1
+        for owned in self._present(assignments):
+            owned.paused = True
+            owned.version += 1
 
     def resume(self, assignments: Iterable[Assignment]) -> None:
-        for held in self._present(assignments):
-            held.paused = False
+        for owned in self._present(assignments):
+            owned.paused = False
         self._signal.set()
 
     def seek(self, assignment: Assignment, offset: int) -> None:
-        for held in self._present((assignment,)):
-            held.position = offset
-            held.version += 1
+        for owned in self._present((assignment,)):
+            owned.position = offset
+            owned.version += 1
         self._signal.set()
 
     @property
@@ -124,7 +124,7 @@ class SqliteSubscription:
         return self._closed
 
     def assignments(self) -> Sequence[Assignment]:
-        return tuple(self._held)
+        return tuple(self._owned)
 
     def in_doubt(self) -> bool:
         # In doubt until the next heartbeat tells what is still held. Partitions that no other member took stay here.
@@ -142,21 +142,21 @@ class SqliteSubscription:
         self._heart.hub.discard(self._signal)
         self._signal.set()
         await self._stop_leaving()
-        self._held.clear()
+        self._owned.clear()
         if not self._fenced:
             await self._writer.run(partial(leave, member_id=self._member.id))
 
     # Callbacks of the heartbeat.
 
     def member(self) -> Member:
-        held = frozenset(held.holding for held in self._held.values())
+        owned = frozenset(owned.holding for owned in self._owned.values())
         return Member(
-            self._member.id, self._member.group, self._member.name, self._member.topics, self._member.timeout_s, held
+            self._member.id, self._member.group, self._member.name, self._member.topics, self._member.timeout_s, owned
         )
 
     def apply(self, pulse: HeartbeatResult) -> None:
         self._renewed_s = max(self._renewed_s, pulse.renewed_s)
-        self._lose([held for held in self._held.values() if held.holding in pulse.lost])
+        self._lose([owned for owned in self._owned.values() if owned.holding in pulse.lost])
         if pulse.id is None:
             self._fenced = True
             self._heart.discard(self)
@@ -166,7 +166,7 @@ class SqliteSubscription:
             )
         self._gain([_Held(taken) for taken in pulse.taken])
         self._surrender(
-            [held for held in self._held.values() if held.holding in pulse.surrendered and not held.leaving]
+            [owned for owned in self._owned.values() if owned.holding in pulse.surrendered and not owned.leaving]
         )
         self._signal.set()
 
@@ -174,33 +174,33 @@ class SqliteSubscription:
         self._fault = error
         if self._is_silent():
             # Other members may hold these partitions, and this one cannot find out.
-            self._lose(list(self._held.values()))
+            self._lose(list(self._owned.values()))
         self._signal.set()
 
     # Gaining and losing partitions.
 
     def _gain(self, gained: Sequence[_Held]) -> None:
         if gained:
-            self._held |= {held.assignment: held for held in gained}
-            self._tell(self._listener.assigned, [held.assignment for held in gained])
+            self._owned |= {owned.assignment: owned for owned in gained}
+            self._tell(self._listener.assigned, [owned.assignment for owned in gained])
 
     def _lose(self, lost: Sequence[_Held]) -> None:
-        for held in lost:
-            del self._held[held.assignment]
-            held.version += 1
+        for owned in lost:
+            del self._owned[owned.assignment]
+            owned.version += 1
         if lost:
-            self._tell(self._listener.lost, [held.assignment for held in lost])
+            self._tell(self._listener.lost, [owned.assignment for owned in lost])
 
-    def _tell(self, told: Callable[[Sequence[Assignment]], None], assignments: Sequence[Assignment]) -> None:
+    def _tell(self, notify: Callable[[Sequence[Assignment]], None], assignments: Sequence[Assignment]) -> None:
         try:
-            told(assignments)
+            notify(assignments)
         except Exception as error:  # noqa: BLE001 - the next poll raises it
             self.fail(error)
 
     def _surrender(self, leaving: Sequence[_Held]) -> None:
-        for held in leaving:
-            held.leaving = True
-            held.version += 1
+        for owned in leaving:
+            owned.leaving = True
+            owned.version += 1
         if leaving:
             task = asyncio.get_running_loop().create_task(self._drain(leaving), name="sealbus-revoke")
             self._leaving.add(task)
@@ -208,11 +208,11 @@ class SqliteSubscription:
 
     async def _drain(self, leaving: Sequence[_Held]) -> None:
         try:
-            await self._listener.revoked([held.assignment for held in leaving])
+            await self._listener.revoked([owned.assignment for owned in leaving])
         # The next poll raises it; uncommitted records are delivered again elsewhere.
         except Exception as error:  # noqa: BLE001
             self.fail(error)
-        holdings = [held.holding for held in leaving]
+        holdings = [owned.holding for owned in leaving]
         try:
             await self._writer.run(
                 partial(release, group=self._member.group, member_id=self._member.id, holdings=holdings)
@@ -222,8 +222,8 @@ class SqliteSubscription:
             self.fail(error)
         finally:
             # Freed or not, the listener has released these partitions and would accept no record of them.
-            for held in leaving:
-                self._held.pop(held.assignment, None)
+            for owned in leaving:
+                self._owned.pop(owned.assignment, None)
 
     async def _stop_leaving(self) -> None:
         for task in list(self._leaving):
@@ -232,38 +232,38 @@ class SqliteSubscription:
                 await task
 
     def _present(self, assignments: Iterable[Assignment]) -> list[_Held]:
-        return [self._held[assignment] for assignment in assignments if assignment in self._held]
+        return [self._owned[assignment] for assignment in assignments if assignment in self._owned]
 
     # Reading.
 
     async def _fetch(self, max_records: int, max_bytes: int) -> list[Record]:
-        ready = [held for held in self._held.values() if not held.paused and not held.leaving]
+        ready = [owned for owned in self._owned.values() if not owned.paused and not owned.leaving]
         if not ready:
             return []
         self._turn += 1
         first = self._turn % len(ready)
-        plan = [(held, held.version) for held in ready[first:] + ready[:first]]
+        plan = [(owned, owned.version) for owned in ready[first:] + ready[:first]]
         query = partial(
-            fetch, wants=[held.want() for held, _ in plan], max_records=max_records, max_bytes=max_bytes, strict=True
+            fetch, wants=[owned.want() for owned, _ in plan], max_records=max_records, max_bytes=max_bytes, strict=True
         )
         try:
             chunks = await self._reader.run(query)
         except OffsetOutOfRangeError:
-            if all(held.version == version for held, version in plan):
+            if all(owned.version == version for owned, version in plan):
                 raise
             # Sought, paused or given away during the read: read again what is wanted now.
             self._signal.set()
             return []
         if self.in_doubt():
             return []
-        versions = {held.part: (held, version) for held, version in plan}
+        versions = {owned.part: (owned, version) for owned, version in plan}
         return list(chain.from_iterable(self._accepted(chunk, *versions[chunk.want.part]) for chunk in chunks))
 
-    def _accepted(self, chunk: Chunk, held: _Held, version: int) -> Sequence[Record]:
+    def _accepted(self, chunk: Chunk, owned: _Held, version: int) -> Sequence[Record]:
         # Sought, paused, drained or lost during the read: these records are not wanted any more.
-        if held.version != version:
+        if owned.version != version:
             return ()
-        held.position = chunk.position
+        owned.position = chunk.position
         return chunk.records
 
     def _check(self) -> None:

@@ -19,9 +19,9 @@ from bus.transports.base import (
     Features,
     Listener,
     NewRecord,
+    OnOutcomes,
     Outcome,
     Record,
-    Told,
     check_group_name,
     check_topic_name,
 )
@@ -95,7 +95,7 @@ class SqliteTransport:
         records: Sequence[NewRecord],
         *,
         timeout_s: float,
-        told: Told | None = None,  # noqa: ARG002 - one transaction: all outcomes come at once
+        on_outcomes: OnOutcomes | None = None,  # noqa: ARG002 - one transaction: all outcomes come at once
     ) -> Sequence[Outcome]:
         self._ready()
         drafts = [drafted(record, self.features.max_record_bytes) for record in records]

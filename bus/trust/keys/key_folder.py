@@ -118,14 +118,14 @@ class KeyFolder:
                 return
             import fcntl
 
-            held = os.open(self.folder, os.O_RDONLY)
+            lock_file = os.open(self.folder, os.O_RDONLY)
         except OSError as error:
             raise ConfigurationError(f"{self.folder} cannot be used: {error.strerror}") from error
         try:
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(held)
+            os.close(lock_file)
 
     def _write(self, path: Path, text: bytes, mode: int) -> None:
         """Replace *path* by a file that holds *text*, durably."""

@@ -100,17 +100,17 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def alarm_about(what: str, path: Path | str, kept: str) -> Callable[[str | None], None]:
+def alarm_about(what: str, path: Path | str, consequence: str) -> Callable[[str | None], None]:
     """Return what tells the log of files that cannot be used: events `trust.WHAT_unusable`, `trust.WHAT_good_again`.
 
-    *kept* says what is done meanwhile.
+    *consequence* says what is done meanwhile.
     """
 
     def alarm(fault: str | None) -> None:
         if fault is None:
             _log.warning(f"trust.{what}_good_again", path=str(path))
         else:
-            _log.error(f"trust.{what}_unusable", path=str(path), error=fault, detail=kept)
+            _log.error(f"trust.{what}_unusable", path=str(path), error=fault, detail=consequence)
 
     return alarm
 

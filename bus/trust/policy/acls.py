@@ -86,8 +86,8 @@ class _Rights:
 
 def _is_plain(rule: PolicyRule) -> bool:
     """Tell whether *rule* asks nothing but what is looked at here: action, actor, type and group."""
-    asked = ("id", "effect", "actions", "agents", "capabilities", "roles", "actor_groups", "types", "groups")
-    return PolicyRule(**{name: getattr(rule, name) for name in asked}) == rule
+    requested = ("id", "effect", "actions", "agents", "capabilities", "roles", "actor_groups", "types", "groups")
+    return PolicyRule(**{name: getattr(rule, name) for name in requested}) == rule
 
 
 def _with_cancel(topics: Sequence[str], namespace: str) -> tuple[str, ...]:
@@ -134,13 +134,13 @@ def _handling(rights: _Rights, agent: str, group: str, tiers: Sequence[str]) -> 
     states = own_topic(namespace, "_deadletters")
     yield AclGrant(agent=agent, operations=("Read", "Describe"), names=(states,))
     # What the bus sends in its name: who it is and that it lives, what was denied, and that an approval is asked for.
-    told = (
+    granted_names = (
         own_topic(namespace, "_audit"),
         own_topic(namespace, "_directory"),
         own_topic(namespace, "_heartbeats"),
         *(message_topic(namespace, name) for name in (*APPROVAL_TYPES, CANCEL_TYPE)),
     )
-    yield AclGrant(agent=agent, operations=("Write", "Describe"), names=told)
+    yield AclGrant(agent=agent, operations=("Write", "Describe"), names=granted_names)
     yield AclGrant(agent=agent, operations=("Read", "Describe"), names=(reply_topic(namespace, agent),))
     for prefix in (f"{namespace}._reply.", f"{namespace}._mail."):
         yield AclGrant(agent=agent, operations=("Write", "Describe"), names=(prefix,), prefixed=True)

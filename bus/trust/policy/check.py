@@ -93,11 +93,11 @@ def _conditions(rule: PolicyRule) -> PolicyRule:
 
 def _has_agent(rule: PolicyRule, rows: Sequence[AgentFacts]) -> bool:
     """Tell whether a row gives an agent what an allow rule asks of who acts; who acts may be unknown to the others."""
-    asked = (rule.capabilities, rule.roles, rule.actor_groups)
-    if rule.effect != "allow" or asked == (None, None, None):
+    requested = (rule.capabilities, rule.roles, rule.actor_groups)
+    if rule.effect != "allow" or requested == (None, None, None):
         return True
     return any(
-        all(names is None or given & set(names) for names, given in zip(asked, _granted_by(row), strict=True))
+        all(names is None or provided & set(names) for names, provided in zip(requested, _granted_by(row), strict=True))
         and _may_be(rule.agents, row.id)
         for row in rows
     )
@@ -125,8 +125,8 @@ def _covers(outer: PolicyRule, inner: PolicyRule) -> bool:
 
 def _signings(rule: PolicyRule) -> set[bool]:
     # An allow rule that does not speak of it is about signed messages.
-    said = True if rule.signed is None and rule.effect == "allow" else rule.signed
-    return {True, False} if said is None else {said}
+    stated = True if rule.signed is None and rule.effect == "allow" else rule.signed
+    return {True, False} if stated is None else {stated}
 
 
 def _is_within(inner: Any, outer: Any, included: Callable[[Any, Any], bool]) -> bool:
@@ -193,11 +193,11 @@ def _agents(rules: PolicyRules, rule: PolicyRule) -> Iterator[PolicyFinding]:
 
 def _granted(rules: PolicyRules) -> Iterator[PolicyFinding]:
     for at, key in enumerate(("capabilities", "roles", "actor_groups")):
-        given = {name for row in rules.rows for name in _granted_by(row)[at]}
+        provided = {name for row in rules.rows for name in _granted_by(row)[at]}
         for rule in rules.rules:
             for name in getattr(rule, key) or ():
-                if name not in given:
-                    text = f"{key}: no agent has {name}{nearest(name, given)}"
+                if name not in provided:
+                    text = f"{key}: no agent has {name}{nearest(name, provided)}"
                     yield PolicyFinding(code="unknown-name", place=f"rule {rule.id}", text=text)
 
 

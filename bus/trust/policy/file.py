@@ -302,16 +302,16 @@ def _read_authority(table: _Table) -> Authority | None:
     if not isinstance(value, dict):
         table.refuse("authority", "a table: { can_read = [...], max_side_effect = ... }")
     inner = _Table(value, f"{table.place}: authority", Authority.__struct_fields__)
-    said: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     for key in ("can_read", "can_write", "can_execute"):
         # An empty list says "nothing", so unlike elsewhere it is a value.
-        said[key] = () if inner.values.get(key) == [] else inner.globs(key, fault_of=authority_globs.glob_fault)
-        if len(said[key] or ()) > authority_globs.MAX_GLOBS:
+        stated[key] = () if inner.values.get(key) == [] else inner.globs(key, fault_of=authority_globs.glob_fault)
+        if len(stated[key] or ()) > authority_globs.MAX_GLOBS:
             inner.refuse(key, f"at most {authority_globs.MAX_GLOBS} globs")
     for key in ("cannot_execute", "requires_human_approval"):
-        said[key] = () if inner.values.get(key) == [] else inner.globs(key)
+        stated[key] = () if inner.values.get(key) == [] else inner.globs(key)
     return Authority(
-        **said,
+        **stated,
         max_side_effect=inner.word("max_side_effect", SIDE_EFFECTS),
         decision_right=inner.text_id("decision_right"),
     )

@@ -92,7 +92,7 @@ class _GlobAutomaton:
         """Return the indices of the globs that a text may still match."""
         return frozenset(self._owners[place] for place in positions)
 
-    def asked(self, positions: Positions) -> frozenset[str]:
+    def next_characters(self, positions: Positions) -> frozenset[str]:
         """Return the letters that *positions* tell apart, besides separators from others."""
         return frozenset(token for place in positions if (token := self._tokens[place]) not in (_SEGMENT, _ALL, _END))
 
@@ -221,7 +221,7 @@ def common_text(lists: Sequence[Collection[str]]) -> str | None:
         positions, text = waiting.popleft()
         if {owner[index] for index in automaton.accepted(positions)} == everyone:
             return text
-        for letter in sorted({*automaton.asked(positions), *_SEPARATORS, other}):
+        for letter in sorted({*automaton.next_characters(positions), *_SEPARATORS, other}):
             reached = automaton.step(positions, letter)
             if reached in seen or {owner[index] for index in automaton.owners(reached)} != everyone:
                 continue

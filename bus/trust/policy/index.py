@@ -303,7 +303,7 @@ class PolicyIndex:
 
     def by_fact(self, request: Request, actor: str | None) -> list[tuple[str, int, int]]:
         """Return the sets of every fact of *request*, asked by *actor*: its name, true, true or unknown."""
-        asked = (
+        requested = (
             ("action", self.of_action(request.action)),
             ("message_type", self.types.of(request.message_type)),
             ("actor", self.of_actor(actor)),
@@ -323,7 +323,7 @@ class PolicyIndex:
             ("lift_to", self.lifts.of(request.lift_to)),
             ("now_ms", self.of_time(request.now_ms)),
         )
-        return [(name, sure, maybe) for name, (sure, maybe) in asked]
+        return [(name, sure, maybe) for name, (sure, maybe) in requested]
 
 
 def _rank(word: str | None, rank_of: Callable[[str], int]) -> int | None:

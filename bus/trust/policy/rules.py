@@ -163,19 +163,19 @@ def _strictest(rows: Sequence[AgentFacts]) -> AgentFacts:
 
 def _least(authorities: Sequence[Authority | None]) -> Authority | None:
     """Return an authority that each of *authorities* includes; None says nothing, so it takes nothing away."""
-    said = [authority for authority in authorities if authority is not None]
-    if not said:
+    stated = [authority for authority in authorities if authority is not None]
+    if not stated:
         return None
-    effects = [authority.max_side_effect for authority in said if authority.max_side_effect is not None]
-    rights = {authority.decision_right for authority in said}
+    effects = [authority.max_side_effect for authority in stated if authority.max_side_effect is not None]
+    rights = {authority.decision_right for authority in stated}
     return Authority(
-        can_read=_common([authority.can_read for authority in said]),
-        can_write=_common([authority.can_write for authority in said]),
-        can_execute=_common([authority.can_execute for authority in said]),
-        cannot_execute=_joined([authority.cannot_execute for authority in said]),
-        requires_human_approval=_joined([authority.requires_human_approval for authority in said]),
+        can_read=_common([authority.can_read for authority in stated]),
+        can_write=_common([authority.can_write for authority in stated]),
+        can_execute=_common([authority.can_execute for authority in stated]),
+        cannot_execute=_joined([authority.cannot_execute for authority in stated]),
+        requires_human_approval=_joined([authority.requires_human_approval for authority in stated]),
         max_side_effect=min(effects, key=_effect_rank) if effects else None,
-        decision_right=said[0].decision_right if len(rights) == 1 else None,
+        decision_right=stated[0].decision_right if len(rights) == 1 else None,
     )
 
 
@@ -185,10 +185,10 @@ def _effect_rank(effect: str) -> int:
 
 
 def _common(lists: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
-    said = [globs for globs in lists if globs is not None]
-    return tuple(glob for glob in said[0] if all(glob in globs for globs in said)) if said else None
+    stated = [globs for globs in lists if globs is not None]
+    return tuple(glob for glob in stated[0] if all(glob in globs for globs in stated)) if stated else None
 
 
 def _joined(lists: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
-    said = [globs for globs in lists if globs is not None]
-    return tuple(sorted({glob for globs in said for glob in globs})) if said else None
+    stated = [globs for globs in lists if globs is not None]
+    return tuple(sorted({glob for globs in stated for glob in globs})) if stated else None

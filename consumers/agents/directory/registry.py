@@ -37,18 +37,18 @@ def registry_app(settings: Settings) -> App:
             yield bus
 
     @app.on(AgentDiscover, provide={"bus": view}, dedup="off")
-    async def discover(asked: AgentDiscover, *, bus: Bus) -> AgentAnnouncement:
+    async def discover(query: AgentDiscover, *, bus: Bus) -> AgentAnnouncement:
         begun_s = time.perf_counter()
-        status = "all" if asked.filters is None else asked.filters.status
-        most = _MOST if asked.filters is None else asked.filters.max_results
+        status = "all" if query.filters is None else query.filters.status
+        most = _MOST if query.filters is None else query.filters.max_results
         known = await bus.directory.find(healthy=None)
         found = [
             entry
             for entry in known
             if entry.health != "gone"
-            and set(asked.capabilities) <= set(entry.capabilities)
+            and set(query.capabilities) <= set(entry.capabilities)
             and (status == "all" or entry.is_healthy == (status == "healthy"))
-            and (asked.accepts is None or any(asked.accepts in ranges for ranges in entry.accepts))
+            and (query.accepts is None or any(query.accepts in ranges for ranges in entry.accepts))
         ]
         found.sort(key=lambda entry: (not entry.is_healthy, entry.agent_id))
         took_ms = round((time.perf_counter() - begun_s) * 1000, 1)

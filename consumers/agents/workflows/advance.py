@@ -154,10 +154,10 @@ def _answered(
     state = msgspec.structs.replace(state, pending=())
     target = _target(node, spoken)
     if target is None:
-        told = f"{event.wait}: {spoken}" + (
+        failure_text = f"{event.wait}: {spoken}" + (
             f" ({event.reason})" if isinstance(event, FailedNode) and event.reason else ""
         )
-        state, decisions = _failed(state, told)
+        state, decisions = _failed(state, failure_text)
     else:
         state, decisions = _enter(definition, state, target)
     return state, [*dropped, *decisions]

@@ -27,8 +27,8 @@ def mermaid_of_workflow(definition: Definition, progress: Mapping[str, str] = Ma
                     f'    {name}["{_label(f"{node.id}: {node.message.performative} {node.message.receiver}")}"]'
                 )
             case Parallel():
-                asked = ", ".join(branch.message.receiver for branch in node.branches)
-                lines.append(f'    {name}[["{_label(f"{node.id}: {node.join} of {asked}")}"]]')
+                receivers = ", ".join(branch.message.receiver for branch in node.branches)
+                lines.append(f'    {name}[["{_label(f"{node.id}: {node.join} of {receivers}")}"]]')
             case WaitRetry():
                 lines.append(f'    {name}{{{{"{_label(f"{node.id}: {node.policy.max_retries} times")}"}}}}')
             case EndNode():
@@ -38,7 +38,7 @@ def mermaid_of_workflow(definition: Definition, progress: Mapping[str, str] = Ma
             f"    {numbers[node.id]} -->|{_label(on)}| {numbers[to]}" for on, to, _ in edges_of(node) if to in numbers
         ]
     for state, style in (("done", "fill:#d7f0d7,stroke:#2a7a2a"), ("here", "fill:#fff3c4,stroke:#a67c00")):
-        if chosen := [numbers[name] for name, said in progress.items() if said == state and name in numbers]:
+        if chosen := [numbers[name] for name, stated in progress.items() if stated == state and name in numbers]:
             lines += [f"    classDef {state} {style}", f"    class {','.join(chosen)} {state}"]
     return "\n".join(lines)
 

@@ -24,13 +24,13 @@ BUILT_IN: Final = ("ISO_DATE", "ISO_TIME", "RAND", "WORKFLOW_ID")
 
 
 def initial_variables(
-    defined: Mapping[str, Any], given: Mapping[str, Any], *, now_ms: int, entropy: bytes, workflow_id: str
+    defined: Mapping[str, Any], provided: Mapping[str, Any], *, now_ms: int, entropy: bytes, workflow_id: str
 ) -> dict[str, Any]:
-    """Return the variables of one run: those *defined*, under those *given*, with the built-in ones; computed once.
+    """Return the variables of one run: those *defined*, under those *provided*, with the built-in ones; computed once.
 
     Raises ContractError for one that is given and not defined, or that rests on another one that is not there.
     """
-    if unknown := sorted(set(given) - set(defined)):
+    if unknown := sorted(set(provided) - set(defined)):
         raise ContractError(f"the workflow has no variable {unknown[0]!r}", f"/variables/{unknown[0]}")
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     found: dict[str, Any] = {
@@ -41,7 +41,7 @@ def initial_variables(
     }
     for name, value in defined.items():
         # What is given is a value, in which nothing is replaced.
-        found[name] = given[name] if name in given else filled(value, found, {}, f"/variables/{name}")
+        found[name] = provided[name] if name in provided else filled(value, found, {}, f"/variables/{name}")
     return found
 
 

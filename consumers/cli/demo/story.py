@@ -258,8 +258,8 @@ async def _nothing_left(log: _Log) -> bool | None:
 
 
 def _taken_over(timeline: Sequence[Event], first_pid: int, second_pid: int) -> str:
-    said = [update.message or "" for update in _payloads(timeline, StatusUpdate)]
-    workers = [pid for pid in (first_pid, second_pid) if any(f"process {pid} " in text for text in said)]
+    texts = [update.message or "" for update in _payloads(timeline, StatusUpdate)]
+    workers = [pid for pid in (first_pid, second_pid) if any(f"process {pid} " in text for text in texts)]
     return "taken over by another process" if workers == [first_pid, second_pid] else f"worked on by {workers}"
 
 

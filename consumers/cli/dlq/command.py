@@ -28,7 +28,7 @@ from consumers.cli.shell import VerbGroup
 from consumers.deadletters.adapter import adapter_of
 from consumers.deadletters.causes import Cause, cause_of
 from consumers.deadletters.diagnosis import examine
-from consumers.deadletters.letter_state import LetterState, State, Step, load_states, state_of, told_of
+from consumers.deadletters.letter_state import LetterState, State, Step, known_state_of, load_states, state_of
 from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
 from consumers.deadletters.selection import Selection
 
@@ -135,10 +135,10 @@ def causes(session: CommandSession, *, selection: Selection) -> int:
             about = {"cause": cause.name, "letters": count, "first": letter.failed_at, "example": letter.place}
             print_json({**about, **msgspec.to_builtins(cause)})
         if counts and not session.as_json:
-            told = [(each, count, msgspec.structs.astuple(each)) for each, count in counts.most_common()]
+            listed = [(each, count, msgspec.structs.astuple(each)) for each, count in counts.most_common()]
             rows = [
                 (cause.name, count, reason, kind, sender, pointer, error, first[cause].failed_at)
-                for cause, count, (reason, kind, _, sender, pointer, error) in told
+                for cause, count, (reason, kind, _, sender, pointer, error) in listed
             ]
             print_table(("CAUSE", "LETTERS", "REASON", "TYPE", "FROM", "FIELD", "ERROR", "FIRST DIED"), rows)
         click.echo(f"{counts.total():,} dead letters of {len(counts)} causes", err=True)
@@ -241,7 +241,7 @@ def adapt(session: CommandSession, place: tuple[str, ...], target: str | None) -
 
 def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tuple[str, Step]]:
     """Return what was done to this letter and to earlier ones of the same message and group, oldest first."""
-    own = told_of(letter, states.get(letter.place))
+    own = known_state_of(letter, states.get(letter.place))
     steps = [(letter.place, step) for step in own.steps] if own is not None else []
     steps += [
         (place, step)

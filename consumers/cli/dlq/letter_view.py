@@ -104,14 +104,14 @@ def as_text(
     if finding.reason and (finding.reason, finding.pointer) != (letter.reason, letter.pointer):
         yield f"{'today:':<14}{printable(f'{finding.reason} (gate {finding.gate}) {finding.pointer}')}"
     yield from (f"{'advice:':<14}{printable(line)}" for line in [*_advice(letter, registry), finding.nearest] if line)
-    yield from _block("history", "\n".join(_told(letter, place, step) for place, step in history))
+    yield from _block("history", "\n".join(_step_text(letter, place, step) for place, step in history))
     yield from _block(
         "headers", "\n".join(f"{printable(name)}: {printable(preview(value))}" for name, value in letter.headers)
     )
     yield from _block(*_content(letter))
 
 
-def _told(letter: DeadLetter, place: str, step: Step) -> str:
+def _step_text(letter: DeadLetter, place: str, step: Step) -> str:
     parts = [step.at, step.action, f"by {step.by}", f"run {step.run}"]
     parts += [f"until {step.extend_until}"] if step.extend_until else []
     parts += [f"(an earlier letter of the message, {place})"] if place != letter.place else []

@@ -28,10 +28,10 @@ async def tell_near_misses(transport: Transport, settings: Settings, selection: 
 
 async def near_misses(transport: Transport, settings: Settings, selection: Selection) -> list[str]:
     """Return a hint for each filter of *selection* that no dead letter has; none without such filters."""
-    given = {"type": selection.message_type, "group": selection.group, "sender": selection.sender}
-    if not any(given.values()):
+    provided = {"type": selection.message_type, "group": selection.group, "sender": selection.sender}
+    if not any(provided.values()):
         return []
-    known: dict[str, set[str]] = {name: set() for name in given}
+    known: dict[str, set[str]] = {name: set() for name in provided}
     try:
         async for letter in list_dead_letters(transport, settings.bus.namespace):
             topic = read_topic(letter.record.topic)
@@ -42,6 +42,6 @@ async def near_misses(transport: Transport, settings: Settings, selection: Selec
         return []
     return [
         f"there are no dead letters of {name} {printable(value)}{printable(nearest(value, known[name]))}"
-        for name, value in given.items()
+        for name, value in provided.items()
         if value and value not in known[name]
     ]

@@ -35,8 +35,8 @@ async def pinned(transport: Transport, settings: Settings, selection: Selection)
     ranges = {topic: await transport.admin.ranges(topic) for topic in topics.values()}
     for name, partition, offset in places:
         topic = topics[name]
-        kept = ranges[topic].get(partition)
-        if not _is_of_letters(topic) or kept is None or not kept.start <= offset < kept.end:
+        retained = ranges[topic].get(partition)
+        if not _is_of_letters(topic) or retained is None or not retained.start <= offset < retained.end:
             raise _nothing_at(topic, partition, offset)
     found = frozenset(f"{topics[name]}/{partition}/{offset}" for name, partition, offset in places)
     ends = await dead_letter_ends(transport, settings.bus.namespace, selection.message_type)

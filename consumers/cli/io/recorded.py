@@ -31,7 +31,9 @@ async def recorded_messages(transport: Transport, topics: Iterable[str]) -> Asyn
     sizes: dict[str, int] = {}
     for topic in topics:
         try:
-            sizes[topic] = sum(kept.end - kept.start for kept in (await transport.admin.ranges(topic)).values())
+            sizes[topic] = sum(
+                retained.end - retained.start for retained in (await transport.admin.ranges(topic)).values()
+            )
         except TopicMissingError:
             continue
     seen = 0

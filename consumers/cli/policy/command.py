@@ -81,8 +81,8 @@ def check(session: CommandSession, file: Path, target: str | None) -> int:
         if session.as_json:
             print_json(msgspec.to_builtins(finding))
         else:
-            said = "note: " if finding.level == "note" else ""
-            click.echo(f"{said}{printable(finding.place)}: {printable(finding.text)}  [{finding.code}]")
+            stated = "note: " if finding.level == "note" else ""
+            click.echo(f"{stated}{printable(finding.place)}: {printable(finding.text)}  [{finding.code}]")
     noted = f", {len(notes)} note{'s' if len(notes) != 1 else ''}" if notes else ""
     click.echo(f"{len(rules.rules)} rules, {len(rules.rows)} agents, {len(found)} findings{noted}", err=True)
     return FAILED if found else 0
@@ -161,8 +161,8 @@ def explain(
     rules = _read(file)
     kind = registry_of(app_of(target)).get(message_type)
     facts = {name: value for name, value in facts.items() if value is not None}
-    said = {**facts, "type": message_type, "signed": not unsigned, "via_complete": not via_incomplete}
-    request = make_request(said, kind, namespace=_namespace(session), now_ms=_now_ms())
+    stated = {**facts, "type": message_type, "signed": not unsigned, "via_complete": not via_incomplete}
+    request = make_request(stated, kind, namespace=_namespace(session), now_ms=_now_ms())
     decision = decide(rules, request)
     verdicts = explain_decision(rules, request)
     row = None if request.actor is None else rules.agent(request.actor)

@@ -135,7 +135,7 @@ def publish(
             f"no type {message_type!r} is known here{nearest(message_type, known)}. "
             "Name your app with --app MODULE:APP, or the version with --schema-version 1.0.0 to publish without a check"
         )
-    given: dict[str, object] = {
+    provided: dict[str, object] = {
         "to": Agent(id=to, role=role) if role is not None else to,
         "key": key,
         "ttl_s": ttl,
@@ -146,7 +146,7 @@ def publish(
         "correlation_id": correlation,
         "task_id": task,
     }
-    options = cast("Options", {name: value for name, value in given.items() if value is not None})
+    options = cast("Options", {name: value for name, value in provided.items() if value is not None})
 
     async def open_feed(bus: Bus) -> LineFeed:
         if schema_version is not None or not creates_topics(settings, bus.transport.features):
@@ -157,14 +157,14 @@ def publish(
     return _run(settings, acting, open_feed, timeout, message_type)
 
 
-def _what(given: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:
+def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:
     """Return the type and the file that the arguments name; messages of a dialect say their type themselves."""
     most = 1 if dialect else 2
-    if len(given) > most or (not given and dialect is None):
+    if len(provided) > most or (not provided and dialect is None):
         form = "[FILE], for each line says its type" if dialect else "TYPE [FILE]"
         raise click.UsageError(f"publish takes {form}")
-    name = "" if dialect else MESSAGE_TYPE.convert(given[0], None, None)
-    file = given[-1] if len(given) == most else "-"
+    name = "" if dialect else MESSAGE_TYPE.convert(provided[0], None, None)
+    file = provided[-1] if len(provided) == most else "-"
     return name, INPUT.convert(file, None, click.get_current_context())
 
 

@@ -154,9 +154,9 @@ class Feed(LineFeed):
                 self.made.add(name)
         return made
 
-    def _unknown(self, names: set[str], given: Collection[str]) -> ContractError:
+    def _unknown(self, names: set[str], provided: Collection[str]) -> ContractError:
         """Return the error for fields that the type does not have, which are most likely misspelt."""
-        name, missing = min(names), self._required - set(given)
+        name, missing = min(names), self._required - set(provided)
         more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
         near = nearest(name, self._fields or ())
         if not near and len(names) == len(missing) == 1:
@@ -172,9 +172,9 @@ class Feed(LineFeed):
     def _misspelt(error: ContractError, unknown: set[str]) -> ContractError:
         """Return *error*, with the unknown field that is near to a missing one."""
         missing = error.pointer.removeprefix("/data/")
-        if "missing required" not in error.text or not (given := nearest(missing, unknown)):
+        if "missing required" not in error.text or not (provided := nearest(missing, unknown)):
             return error
-        text = f"{error.text}{given.replace('the nearest is', 'the nearest that was given is')[: _MOST_SHOWN * 2]}"
+        text = f"{error.text}{provided.replace('the nearest is', 'the nearest that was given is')[: _MOST_SHOWN * 2]}"
         return ContractError(text, error.pointer, error.reason)
 
     def _note(self, names: set[str], line: int) -> None:

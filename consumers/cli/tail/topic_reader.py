@@ -28,13 +28,13 @@ async def positions(transport: Transport, topic: str, start: str | int, last: in
     *start* is "beginning", "end", "last" (the *last* ones) or an offset.
     """
     found = {}
-    for partition, kept in (await transport.admin.ranges(topic)).items():
+    for partition, retained in (await transport.admin.ranges(topic)).items():
         first = (
-            {"beginning": kept.start, "end": kept.end, "last": max(kept.start, kept.end - last)}[start]
+            {"beginning": retained.start, "end": retained.end, "last": max(retained.start, retained.end - last)}[start]
             if isinstance(start, str)
             else start
         )
-        found[partition] = (max(kept.start, first), kept.end)
+        found[partition] = (max(retained.start, first), retained.end)
     return found
 
 

@@ -322,7 +322,7 @@ async def _describe(transport: Transport, spec: TopicSpec) -> dict[str, object]:
         "kind": name.kind if name is not None else "foreign",
         "partitions": spec.partitions,
         "retention_ms": spec.retention_ms,
-        "records": sum(kept.end - kept.start for kept in ranges.values()),
+        "records": sum(duration_text.end - duration_text.start for duration_text in ranges.values()),
     }
 
 
@@ -332,7 +332,7 @@ def _cells(row: dict[str, object]) -> list[object]:
         row["topic"],
         row["kind"],
         row["partitions"],
-        drift.kept(retention if isinstance(retention, int) else None),
+        drift.duration_text(retention if isinstance(retention, int) else None),
         row["records"],
     ]
 

@@ -265,9 +265,9 @@ def _print_findings(session: CommandSession, findings: tuple[TypeReview, ...]) -
         for finding in findings:
             print_json(msgspec.to_builtins(finding))
         return
-    told = [finding for finding in findings if finding.verdict != "ok" or finding.changes]
+    listed = [finding for finding in findings if finding.verdict != "ok" or finding.changes]
     rows: list[tuple[str, ...]] = []
-    for finding in told:
+    for finding in listed:
         versions = f"{finding.published or '-'} -> {finding.version}"
         changes = finding.changes or (None,)
         for place, change in enumerate(changes):
@@ -276,7 +276,7 @@ def _print_findings(session: CommandSession, findings: tuple[TypeReview, ...]) -
             rows.append((*head, *what, finding.verdict if place == 0 else ""))
     if rows:
         print_table(("TYPE", "VERSIONS", "CHANGE", "FIELD", "ASKS FOR", "VERDICT"), rows)
-    for finding in told:
+    for finding in listed:
         for change in finding.changes:
             if change.advice:
                 click.echo(f"{finding.type}: advice: {change.advice}")
@@ -311,8 +311,8 @@ def _listed(kind: PayloadType) -> str:
 
 
 def _spoken(kind: PayloadType) -> str | None:
-    said = kind.terms.performative
-    return "/".join(said.words) if isinstance(said, ByField) else said
+    stated = kind.terms.performative
+    return "/".join(stated.words) if isinstance(stated, ByField) else stated
 
 
 def _doc(kind: PayloadType) -> str:
@@ -322,8 +322,8 @@ def _doc(kind: PayloadType) -> str:
 def _terms(kind: PayloadType) -> list[str]:
     terms = kind.terms
     lines = []
-    if (said := _spoken(kind)) is not None:
-        lines.append(f"performative {said}")
+    if (stated := _spoken(kind)) is not None:
+        lines.append(f"performative {stated}")
     if terms.needs:
         lines.append("needs " + ", ".join(NEEDED[name] for name in terms.needs))
     if terms.ttl_s is not None:

@@ -17,7 +17,7 @@ from bus.backoff import Backoff
 from bus.clock import SystemClock
 from bus.telemetry.logs import get_logger
 from consumers.cli.exit_codes import FAILED, MISCONFIGURED, UNREACHABLE, USAGE
-from consumers.delivery.crashes.crash_guard import told
+from consumers.delivery.crashes.crash_guard import describe_death
 from consumers.worker.signals import RepeatedSignal, ending_signals
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class _Supervisor:
             except OSError as error:
                 _log.error("supervisor.death_not_counted", slot=slot, error=str(error))
                 continue
-            running += told(death) if death is not None else []
+            running += describe_death(death) if death is not None else []
         return running
 
     def _received(self, number: int) -> None:

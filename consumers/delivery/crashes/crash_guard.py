@@ -27,7 +27,7 @@ from consumers.delivery.state.partition import Partition
 if TYPE_CHECKING:
     from consumers.delivery.crashes.process_files import ProcessFiles
 
-__all__ = ["Judge", "CrashGuard", "told"]
+__all__ = ["Judge", "CrashGuard", "describe_death"]
 
 Judge: TypeAlias = Callable[[Record, Partition, int], Delivery | None]
 
@@ -70,7 +70,7 @@ class CrashGuard:
         """What operators have set aside."""
         self._forgiven: dict[RecordPlace, CrashCount] = {}
         self._slow: deque[_Slow] = deque(maxlen=_MOST_SLOW)
-        self._said = Interval(clock)
+        self._rarely = Interval(clock)
 
     def open(self, count: int, member: str) -> None:
         """Note from now on what runs in this process, a *member* of its group, *count* at most at once."""
@@ -95,15 +95,15 @@ class CrashGuard:
             self._roll.leave()
         self._slots = None
 
-    def begin(self, delivery: Delivery, kept: bool) -> int:
+    def begin(self, delivery: Delivery, has_row: bool) -> int:
         """Note that the handler of *delivery* begins; return the argument for `end`.
 
-        *kept*: the message has a row in an inbox, which counts its deaths.
+        *has_row*: the message has a row in an inbox, which counts its deaths.
         """
         slots, message = self._slots, delivery.message
         if slots is None or message is None:
             return 0
-        return slots.begin(delivery.control, message.message_id, INBOX if kept else HANDLER)
+        return slots.begin(delivery.control, message.message_id, INBOX if has_row else HANDLER)
 
     def end(self, at: int, delivery: Delivery) -> None:
         """Note that the handler of *delivery* has ended, in order or by an error: its crash count is forgiven."""
@@ -163,7 +163,7 @@ class CrashGuard:
             return
         for death in deaths:
             if death.running:
-                _log.warning("deaths.counted", pid=death.pid, running=told(death))
+                _log.warning("deaths.counted", pid=death.pid, running=describe_death(death))
 
     def gone_members(self) -> set[str]:
         """Return the members of the group whose processes died lately; the group may not know yet."""
@@ -243,7 +243,7 @@ class CrashGuard:
             if not self._forgiven:
                 self._clock.call_later(_FORGIVING_S, self._forgive)
             self._forgiven[key] = toll
-            self.tolls = {other: held for other, held in self.tolls.items() if other != key}
+            self.tolls = {other: crash_count for other, crash_count in self.tolls.items() if other != key}
 
     def _forgive(self) -> None:
         """Write down what was forgiven, many at once."""
@@ -260,7 +260,7 @@ class CrashGuard:
             self._failed(error)
 
     def _failed(self, error: OSError) -> None:
-        if self._said.is_due("failed", 60.0):
+        if self._rarely.is_due("failed", 60.0):
             _log.error(
                 "deaths.not_counted",
                 error=str(error),
@@ -269,7 +269,7 @@ class CrashGuard:
             )
 
 
-def told(death: Death) -> list[str]:
+def describe_death(death: Death) -> list[str]:
     """Describe what was running, for a log line: id and place; a record being judged has no id yet."""
     return [f"{mark.name} at {mark.key.place}{_HOW[mark.kind]}" for mark in death.running[:_MOST_TOLD]]
 

@@ -18,7 +18,7 @@ import msgspec
 
 from consumers.delivery.inbox.claim_rules import DEATHS_TO_SUSPICION, MOST_DEATHS
 
-__all__ = ["Death", "RecordPlace", "Mark", "CrashCount", "after", "is_given_up", "kept"]
+__all__ = ["Death", "RecordPlace", "Mark", "CrashCount", "after", "is_given_up", "unexpired"]
 
 _KEPT_MS = 30 * 86_400_000
 _MOST_KEPT = 10_000
@@ -116,7 +116,7 @@ def is_given_up(toll: CrashCount, redrives: int) -> bool:
     return toll.deaths >= MOST_DEATHS and redrives <= toll.redrives
 
 
-def kept(tolls: Mapping[RecordPlace, CrashCount], now_ms: int) -> dict[RecordPlace, CrashCount]:
+def unexpired(tolls: Mapping[RecordPlace, CrashCount], now_ms: int) -> dict[RecordPlace, CrashCount]:
     """Return the counts worth keeping: not too old, and not too many."""
     young = [toll for toll in tolls.values() if toll.at_ms > now_ms - _KEPT_MS]
     return {toll.key: toll for toll in sorted(young, key=_age)[-_MOST_KEPT:]}

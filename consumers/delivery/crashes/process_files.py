@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from consumers.delivery.crashes.crash_rules import CrashCount, Death, RecordPlace, after, kept
+from consumers.delivery.crashes.crash_rules import CrashCount, Death, RecordPlace, after, unexpired
 from consumers.delivery.crashes.running_messages import RunningMessages, read
 
 __all__ = ["ProcessFiles", "machine"]
@@ -35,7 +35,7 @@ _MOST_DEATHS_KEPT: Final = 32
 _KEPT_MS: Final = 30 * 86_400_000
 _PATIENCE_S, _LOOK_S = 1.0, 0.002
 
-_held: set[Path] = set()
+_locked: set[Path] = set()
 """The files of this process: closing any descriptor of one of them would release its lock."""
 
 
@@ -65,7 +65,7 @@ class ProcessFiles:
                 raise
             # The slots have a descriptor of their own: closing it when they are freed would release the lock.
             self._mine = path, descriptor, slots
-            _held.add(path)
+            _locked.add(path)
         return slots
 
     def leave(self) -> None:
@@ -74,7 +74,7 @@ class ProcessFiles:
             path, descriptor, _ = self._mine
             with contextlib.suppress(OSError):
                 path.unlink()
-            _held.discard(path)
+            _locked.discard(path)
             os.close(descriptor)
             self._mine = None
 
@@ -126,7 +126,7 @@ class ProcessFiles:
     def _save(
         self, tolls: Mapping[RecordPlace, CrashCount], deaths: list[Death], now_ms: int
     ) -> dict[RecordPlace, CrashCount]:
-        left = kept(tolls, now_ms)
+        left = unexpired(tolls, now_ms)
         beside = self.path / f"{_TOLLS}.new"
         beside.write_bytes(msgspec.json.encode(_WrittenFile([*left.values()], deaths[-_MOST_DEATHS_KEPT:])))
         beside.replace(self.path / _TOLLS)
@@ -163,7 +163,7 @@ def _ended(path: Path, now_ms: int) -> Death | None:
     None where it lives, or nothing is known about it.
     """
     pid, _, rest = path.name.partition("-")
-    if path in _held:
+    if path in _locked:
         return None
     if not rest.startswith(f"{machine()}-"):
         # A shared network directory may have locks per machine. A file of an earlier boot: the machine's end is no
@@ -198,10 +198,10 @@ def machine() -> str:
     Where the system does not tell, the hash of the machine's name.
     """
     try:
-        told = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        machine_name = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, ValueError):
-        told = socket.gethostname()
-    return hashlib.sha256(told.encode()).hexdigest()[:8]
+        machine_name = socket.gethostname()
+    return hashlib.sha256(machine_name.encode()).hexdigest()[:8]
 
 
 def _by_key(written: _WrittenFile) -> dict[RecordPlace, CrashCount]:

@@ -52,10 +52,10 @@ class ClaimBatcher:
 
     def ask(self, key: Key, lane: Lane[Delivery], delivery: Accepted) -> None:
         """Ask for a claim on *delivery*, the head of *lane*; it comes back with the answer in `delivery.asked`."""
-        delivery.asked = asked = self._claims.asked(key, delivery, lane)
+        delivery.inbox_request = inbox_request = self._claims.claim_request(key, delivery, lane)
         delivery.partition.parked += 1
         self._lanes.ask()
-        self._asks.append(asked)
+        self._asks.append(inbox_request)
         if len(self._asks) == 1:
             self._own.call_soon(self._send_asks)
 
@@ -101,7 +101,7 @@ class ClaimBatcher:
                 # Another worker has claimed the message since: that worker's result counts.
                 self._clock.call_later(STALE_S, partial(self._again, lane))
             if isinstance(end.answer, Exception):
-                delivery.asked = end
+                delivery.inbox_request = end
                 self._lanes.put_back(lane)
             else:
                 delivery.partition.parked -= 1

@@ -91,7 +91,7 @@ class InboxClient:
         """Claims whose release failed."""
         self._unconfirmed: list[Ask] = []
         """Claims that were requested and abandoned before the store answered."""
-        self._said = Interval(clock)
+        self._rarely = Interval(clock)
 
     def key_of(self, message: Message, subscription: Subscription) -> Key | None:
         """Return the inbox key of *message*, handled by *subscription*; None where the inbox keeps nothing about it."""
@@ -115,7 +115,7 @@ class InboxClient:
         is_high = raised_risk(kind, self._high_risk) == "high"
         return self._remembers_all or is_high or (self._has_keys and not _ACTING.isdisjoint(kind.terms.words))
 
-    def asked(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
+    def claim_request(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
         """Build the claim request for *delivery*, the head of *lane*, under *key*."""
         message = delivery.message
         content_hash, until_ms = _content_hash(message), delivery.expires_ms + self._keep_ms
@@ -123,9 +123,9 @@ class InboxClient:
             key, content_hash, until_ms, delivery.control.redrive_count, message_id=message.message_id, lane=lane
         )
 
-    def claim_soon(self, asks: Sequence[ClaimRequest], told: Callable[[Sequence[ClaimRequest]], object]) -> None:
-        """Ask for claims once, without waiting; *told* receives *asks* on the loop, with answers or errors."""
-        self.inbox.claim_soon(asks, told)
+    def claim_soon(self, asks: Sequence[ClaimRequest], on_answers: Callable[[Sequence[ClaimRequest]], object]) -> None:
+        """Ask for claims once, without waiting; *on_answers* receives *asks* on the loop, with answers or errors."""
+        self.inbox.claim_soon(asks, on_answers)
 
     async def claim(
         self, key: Key, delivery: Delivery, *, alone: bool = False, after: InboxError | None = None
@@ -172,12 +172,14 @@ class InboxClient:
             reach("claimed")
         return claim
 
-    def finish_soon(self, ends: Sequence[ResultRequest], told: Callable[[Sequence[ResultRequest]], object]) -> None:
-        """Store results without outputs, without waiting; *told* receives *ends* on the loop.
+    def finish_soon(
+        self, ends: Sequence[ResultRequest], on_answers: Callable[[Sequence[ResultRequest]], object]
+    ) -> None:
+        """Store results without outputs, without waiting; *on_answers* receives *ends* on the loop.
 
         The answer False means that another worker has claimed the message since.
         """
-        self.inbox.finish_soon(ends, told)
+        self.inbox.finish_soon(ends, on_answers)
 
     async def finish(
         self, claim: ActiveClaim, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None
@@ -342,7 +344,7 @@ class InboxClient:
 
     async def _begun(self, claim: ActiveClaim) -> Transaction | None:
         """Begin a transaction for *claim*; None once its handler has ended."""
-        return None if claim.over else await _given(claim, await self.inbox.begin())
+        return None if claim.over else await _hand_over(claim, await self.inbox.begin())
 
     async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[T]], after: InboxError | None) -> T:
         if after is None:
@@ -362,7 +364,7 @@ class InboxClient:
             while True:
                 pause_s = next(pauses_s)
                 # All messages at hand wait here for the same reason: log one line.
-                if self._said.is_due("unreachable", pause_s):
+                if self._rarely.is_due("unreachable", pause_s):
                     _log.error("inbox.unreachable", error=str(error), again_in_s=pause_s)
                 await self._clock.sleep(pause_s)
                 if partition.closed:
@@ -377,7 +379,7 @@ class InboxClient:
             self._pause(partition, False)
 
 
-async def _given(claim: ActiveClaim, begun: Transaction) -> Transaction | None:
+async def _hand_over(claim: ActiveClaim, begun: Transaction) -> Transaction | None:
     """Give *begun* to *claim*; roll it back where the handler has ended meanwhile.
 
     Nothing else would end that transaction, and others wait for its locks.

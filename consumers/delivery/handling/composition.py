@@ -32,9 +32,9 @@ _Provider = Callable[[Context, AsyncExitStack], Awaitable[Any]]
 
 
 @asynccontextmanager
-async def opened_lifespans(app: Declaration, given: Resources = NO_RESOURCES) -> AsyncGenerator[Resources]:
-    """Open the lifespans of *app* in their order, but those *given*, and close them backwards."""
-    resources = dict(given)
+async def opened_lifespans(app: Declaration, provided: Resources = NO_RESOURCES) -> AsyncGenerator[Resources]:
+    """Open the lifespans of *app* in their order, but those *provided*, and close them backwards."""
+    resources = dict(provided)
     async with AsyncExitStack() as stack:
         for lifespan in app.lifespans:
             if lifespan not in resources:
@@ -105,7 +105,7 @@ def _composed(subscription: Subscription, resources: Resources) -> Subscription:
 
 def _provided(handler: Handling, takes_context: bool, provide: Mapping[str, Any], resources: Resources) -> Handling:
     """Return *handler* with two arguments, and those of *provide* given by name."""
-    providers = {name: _provider(name, given, resources) for name, given in provide.items()}
+    providers = {name: _provider(name, provided, resources) for name, provided in provide.items()}
 
     async def run(payload: Any, context: Context) -> Any:
         arguments = (payload, context) if takes_context else (payload,)
@@ -118,30 +118,30 @@ def _provided(handler: Handling, takes_context: bool, provide: Mapping[str, Any]
     return run
 
 
-def _provider(name: str, given: Any, resources: Resources) -> _Provider:
+def _provider(name: str, provided: Any, resources: Resources) -> _Provider:
     """Return what makes the argument *name*: by a lifespan, a function, or a value as it is."""
-    is_function = inspect.isroutine(given) or isinstance(given, functools.partial)
-    if is_function and given in resources:
-        given = resources[given]
+    is_function = inspect.isroutine(provided) or isinstance(provided, functools.partial)
+    if is_function and provided in resources:
+        provided = resources[provided]
         is_function = False
     if not is_function:
 
         async def constant(context: Context, stack: AsyncExitStack) -> Any:  # noqa: ARG001 - the form of a provider
-            return given
+            return provided
 
         return constant
-    count = _count_arguments(given)
+    count = _count_arguments(provided)
     if count > 1:
         raise ConfigurationError(
-            f"provide[{name!r}]: {name_of(given)} takes {count} arguments; it takes none, or the context"
+            f"provide[{name!r}]: {name_of(provided)} takes {count} arguments; it takes none, or the context"
         )
-    manager = asynccontextmanager(given) if inspect.isasyncgenfunction(given) else None
+    manager = asynccontextmanager(provided) if inspect.isasyncgenfunction(provided) else None
 
     async def made(context: Context, stack: AsyncExitStack) -> Any:
         arguments = (context,) if count else ()
         if manager is not None:
             return await stack.enter_async_context(manager(*arguments))
-        value = given(*arguments)
+        value = provided(*arguments)
         return await value if inspect.isawaitable(value) else value
 
     return made

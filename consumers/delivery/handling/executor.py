@@ -97,7 +97,7 @@ class Executor:
             if isinstance(delivery, Refused) and not (partition.draining or partition.closed):
                 return self._outcome_of_refusal(delivery)
             return DROPPED
-        if delivery.asked is not None:
+        if delivery.inbox_request is not None:
             return delivery
         if partition.draining or partition.closed:
             return DROPPED

@@ -75,7 +75,7 @@ class HandlerRun:
         run.place = slot
         context = None
         if subscription.takes_context:
-            approval = None if permit is None else permit.given
+            approval = None if permit is None else permit.agreed
             context = self._context(delivery, slot, ends_s, claim, run=run, approval=approval)
         arguments = (delivery.payload,) if context is None else (delivery.payload, context)
         outputs: Sequence[NewRecord] = ()
@@ -83,7 +83,7 @@ class HandlerRun:
             try:
                 present = CURRENT_RUN.set(run)
                 returned = await slot.call(
-                    subscription.handler, arguments, deadline_s, delivery, kept=claim is not None
+                    subscription.handler, arguments, deadline_s, delivery, has_row=claim is not None
                 )
             finally:
                 run.over = True

@@ -65,37 +65,39 @@ class InboxTurns:
         return True
 
     async def answer(
-        self, delivery: Accepted, asked: Ask | End, slot: HandlerSlot
+        self, delivery: Accepted, inbox_request: Ask | End, slot: HandlerSlot
     ) -> ActiveClaim | ClaimRequest | Outcome:
         """Go on with the inbox's answer: return the claim to run *delivery* with, or its outcome without a run.
 
         A store that has failed is asked again. The request itself is returned where the delivery must run alone.
         """
-        answer = asked.answer
-        delivery.asked = None
+        answer = inbox_request.answer
+        delivery.inbox_request = None
         delivery.partition.parked -= 1
         if isinstance(answer, Exception) and not isinstance(answer, InboxError):
             raise answer
         failed = answer if isinstance(answer, InboxError) else None
-        match asked:
+        match inbox_request:
             case ResultRequest():
-                return await self._results.store_again(asked.claim, delivery, slot, failed)
+                return await self._results.store_again(inbox_request.claim, delivery, slot, failed)
             case ClaimRequest(answer=claim) if claim is not None and not isinstance(claim, Exception):
                 claim = self._claims.count_answer(claim)
             case _:
-                claim = await self._claims.claim(asked.key, delivery, after=failed)
-        if isinstance(claim, Suspect) and isinstance(asked, ClaimRequest):
-            return asked
+                claim = await self._claims.claim(inbox_request.key, delivery, after=failed)
+        if isinstance(claim, Suspect) and isinstance(inbox_request, ClaimRequest):
+            return inbox_request
         if isinstance(claim, Claimed):
-            return ActiveClaim(self._claims, asked.key, claim.token, asked.identity)
-        return await self._without_run(asked.key, delivery, slot, claim)
+            return ActiveClaim(self._claims, inbox_request.key, claim.token, inbox_request.identity)
+        return await self._without_run(inbox_request.key, delivery, slot, claim)
 
-    async def claim_alone(self, asked: ClaimRequest, delivery: Accepted, slot: HandlerSlot) -> ActiveClaim | Outcome:
+    async def claim_alone(
+        self, inbox_request: ClaimRequest, delivery: Accepted, slot: HandlerSlot
+    ) -> ActiveClaim | Outcome:
         """Claim *delivery* while no other handler runs in this process."""
-        claim = await self._claims.claim(asked.key, delivery, alone=True)
+        claim = await self._claims.claim(inbox_request.key, delivery, alone=True)
         if isinstance(claim, Claimed):
-            return ActiveClaim(self._claims, asked.key, claim.token, asked.identity)
-        return await self._without_run(asked.key, delivery, slot, claim)
+            return ActiveClaim(self._claims, inbox_request.key, claim.token, inbox_request.identity)
+        return await self._without_run(inbox_request.key, delivery, slot, claim)
 
     async def concluded(self, delivery: Delivery, dead: Dead, slot: HandlerSlot) -> Outcome:
         """Return *dead*, the verdict about a message that does not run, stored where the inbox keeps its row.

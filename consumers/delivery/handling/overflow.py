@@ -89,7 +89,7 @@ class Overflow:
         return all(
             isinstance(each, Accepted)
             and each.subscription.order != "key_strict"
-            and each.asked is None
+            and each.inbox_request is None
             and next_tier(self._tiers, each.partition.tier, self._verification.remaining_s(each)) is not None
             for each in (lane.head, *(lane.behind or ()))
         )

@@ -111,14 +111,14 @@ class KeyPolicy(RunPolicy):
 
     def __init__(self, fault: Callable[[], KeyFault | None]) -> None:
         self._fault = fault
-        self._told: KeyFault | None = None
+        self._logged: KeyFault | None = None
 
     @property
     def idle(self) -> bool:
         """True while the key may sign."""
         found = self._fault()
-        if found != self._told:
-            self._told = found
+        if found != self._logged:
+            self._logged = found
             if found is not None:
                 _log.error("trust.key_refused", reason=found.reason, detail=f"{found.text}; messages wait meanwhile")
         return found is None

@@ -61,7 +61,7 @@ class RunPermit(Protocol):
     """An approval by which one message may run; it is consumed in the transaction of the result."""
 
     @property
-    def given(self) -> ApprovalGiven:
+    def agreed(self) -> ApprovalGiven:
         """Who agreed."""
 
     async def consume(self, transaction: Transaction) -> bool:

@@ -99,16 +99,16 @@ class HandlerSlot:
         deadline_s: float,
         delivery: Delivery,
         *,
-        kept: bool,
+        has_row: bool,
     ) -> Any:
-        """Run *handler* for *delivery* until *deadline_s* of the monotonic clock; *kept*: it has a row in an inbox.
+        """Run *handler* for *delivery* until *deadline_s* of the monotonic clock; *has_row*: it has a row in an inbox.
 
         Raises HandlerTimeoutError or HandlerCutError when it was cancelled for that reason. Raises HandlerGoneError
         when it ended by something that is no Exception.
         """
         self.deadline_s = deadline_s
         self._watch(deadline_s)
-        noted = self._guard.begin(delivery, kept)
+        noted = self._guard.begin(delivery, has_row)
         try:
             try:
                 return await handler(*arguments)
@@ -515,8 +515,8 @@ def _overrun(slot: HandlerSlot) -> float:
 
 def _gone(error: BaseException) -> Exception:
     """Return the error that decides where a handler ended by *error*, which is no Exception."""
-    if isinstance(error, BaseExceptionGroup) and (said := error.subgroup(Exception)) is not None:
-        decision = decision_in(said)
+    if isinstance(error, BaseExceptionGroup) and (ordinary := error.subgroup(Exception)) is not None:
+        decision = decision_in(ordinary)
         if is_decision(decision):
             return decision
     return HandlerGoneError(f"it raised {type(error).__name__}")

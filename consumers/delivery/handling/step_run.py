@@ -48,7 +48,7 @@ class StepRun:
         async def call(method: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> Any:
             now_s = self._clock.monotonic_s()
             deadline_s = now_s + min(CALL_S, delivery.ends_s - now_s + EXPIRED_S)
-            return await slot.call(method, arguments, deadline_s, delivery, kept=True)
+            return await slot.call(method, arguments, deadline_s, delivery, has_row=True)
 
         try:
             with bound_contextvars(**log_ids(delivery.message, delivery.control.attempt + 1)):

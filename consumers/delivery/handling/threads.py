@@ -87,12 +87,12 @@ def _call(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, ended: async
 
 def _tell(
     loop: asyncio.AbstractEventLoop,
-    told: Callable[[asyncio.Future[Any], Any], None],
+    settle: Callable[[asyncio.Future[Any], Any], None],
     ended: asyncio.Future[Any],
     value: Any,
 ) -> None:
     try:
-        loop.call_soon_threadsafe(told, ended, value)
+        loop.call_soon_threadsafe(settle, ended, value)
     except RuntimeError:
         # The loop is closed: the process ends, and the message is delivered again.
         return

@@ -53,8 +53,8 @@ class Turns:
     async def take(self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot) -> Outcome:
         """Run *delivery*; AWAIT_INBOX where the inbox is asked first, and the lane comes back with its answer."""
         inbox, claim = self._inbox, None
-        if inbox is not None and delivery.asked is not None:
-            answer = await inbox.answer(delivery, delivery.asked, slot)
+        if inbox is not None and delivery.inbox_request is not None:
+            answer = await inbox.answer(delivery, delivery.inbox_request, slot)
             if isinstance(answer, ClaimRequest):
                 return await self._take_alone(lane, delivery, slot, partial(inbox.claim_alone, answer, delivery, slot))
             if not isinstance(answer, ActiveClaim):

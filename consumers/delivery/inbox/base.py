@@ -235,14 +235,14 @@ class Inbox(Protocol):
         False: another worker has claimed it since, nothing was written, and *transaction* is rolled back.
         """
 
-    def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
+    def claim_soon(self, asks: Sequence[SomeAsk], on_answers: Callable[[Sequence[SomeAsk]], object]) -> None:
         """`claim` for many, by a caller that does not wait.
 
-        *told* is called later on the loop, with those that have their answer. Each is passed once, slower ones after
-        the others.
+        *on_answers* is called later on the loop, with those that have their answer. Each is passed once, slower ones
+        after the others.
         """
 
-    def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
+    def finish_soon(self, ends: Sequence[SomeEnd], on_answers: Callable[[Sequence[SomeEnd]], object]) -> None:
         """`finish` without outputs and without a transaction for many; see `claim_soon`.
 
         A reported result survives this process; `sync` makes it survive a crash of the machine.

@@ -70,7 +70,7 @@ class RememberedSteps:
         self._reading = asyncio.Lock()
         self._turns: dict[str, asyncio.Lock] = {}
         self._codes: dict[str, CodeType | None] = {}
-        self._given: dict[str, Any] = {}
+        self._returned: dict[str, Any] = {}
         """Results of this run that could not be kept: who asks again in it is given the same."""
         self._writing: set[asyncio.Future[bool]] = set()
         self.used = False
@@ -106,19 +106,19 @@ class RememberedSteps:
         if limit < 1:
             raise ContractError(f"{limit} is not more than 0", "limit")
         functions = [*functions]
-        given = [None] * len(functions) if keys is None else [*keys]
-        if len(given) != len(functions):
-            raise ContractError(f"{len(given)} keys for {len(functions)} functions: give one for each", "keys")
+        provided = [None] * len(functions) if keys is None else [*keys]
+        if len(provided) != len(functions):
+            raise ContractError(f"{len(provided)} keys for {len(functions)} functions: give one for each", "keys")
         identities = [
             self._identify(name, function, key=key, give="keys=[...], one for each function,")
-            for function, key in zip(functions, given, strict=True)
+            for function, key in zip(functions, provided, strict=True)
         ]
-        kept = kept_type(kind)
+        stored = kept_type(kind)
         room = asyncio.Semaphore(limit)
 
         async def one(identity: str, function: Callable[..., Any]) -> Any:
             async with room:
-                return await self._once(identity, function, kept)
+                return await self._once(identity, function, stored)
 
         calls: dict[str, Callable[..., Any]] = {}
         for identity, function in zip(identities, functions, strict=True):
@@ -149,11 +149,11 @@ class RememberedSteps:
 
     async def resumed(self, kind: Any) -> Any:
         """Return the last checkpoint of an earlier run; None without one, or where another version has made it."""
-        kept = kept_type(kind)
+        stored = kept_type(kind)
         known = (await self._all()).get(_CHECKPOINT)
         if known is None or known.version != self._version:
             return None
-        found = self._read("checkpoint", known, kept)
+        found = self._read("checkpoint", known, stored)
         return None if found is _NOTHING else found
 
     def _identify(
@@ -178,7 +178,7 @@ class RememberedSteps:
                 )
         return identity
 
-    async def _once(self, identity: str, call: Callable[..., Any], kept: KeptType) -> Any:
+    async def _once(self, identity: str, call: Callable[..., Any], stored: KeptType) -> Any:
         """Return the step's result, kept or given before; else call for it. Who comes meanwhile waits for that.
 
         Where the call fails or is cancelled, the next who waits makes its own.
@@ -187,42 +187,42 @@ class RememberedSteps:
         if (self, identity) in within:
             raise ContractError(f"the step {identity!r} asks for itself, and would wait for ever: give it a key", "key")
         async with self._turns.setdefault(identity, asyncio.Lock()):
-            if identity in self._given:
-                return self._given[identity]
+            if identity in self._returned:
+                return self._returned[identity]
             known = (await self._all()).get(identity)
-            if known is not None and (found := self._read(identity, known, kept)) is not _NOTHING:
+            if known is not None and (found := self._read(identity, known, stored)) is not _NOTHING:
                 return found
             before = _WITHIN.set((*within, (self, identity)))
             try:
                 result = await _called(call)
             finally:
                 _WITHIN.reset(before)
-            return await self._keep_result(identity, result, kept)
+            return await self._keep_result(identity, result, stored)
 
-    def _read(self, identity: str, known: _Kept, kept: KeptType) -> Any:
+    def _read(self, identity: str, known: _Kept, stored: KeptType) -> Any:
         """Return what is kept, and count it among what the run has read; _NOTHING where there is no result."""
         if known.unkept:
             _log.warning("steps.called_again", step=identity, detail=known.unkept)
             return _NOTHING
         try:
-            found = kept.read(plain_from(known.result)[0])
+            found = stored.read(plain_from(known.result)[0])
         except Exception as error:  # noqa: BLE001 - written by other code, or damaged
             _log.warning("steps.unreadable", step=identity, detail=text_of(error))
             return _NOTHING
         self._run.read_at(EffectiveLabels(level=known.level, classification=known.classification))
         return found
 
-    async def _keep_result(self, identity: str, result: Any, kept: KeptType) -> Any:
+    async def _keep_result(self, identity: str, result: Any, stored: KeptType) -> Any:
         """Keep *result*; return it as a later run would get it, or as it is where it cannot be kept."""
         try:
-            data = canonical.encode([kept.plain(result)])
+            data = canonical.encode([stored.plain(result)])
         except ContractError as error:
             return await self._give(identity, result, text_of(error))
         if len(data) > MOST_BYTES:
             return await self._give(identity, result, _too_large(data))
         try:
             # The first run gets what a later one would.
-            again = kept.read(plain_from(data)[0])
+            again = stored.read(plain_from(data)[0])
         except ContractError as error:
             if is_plain(result):
                 # What should have become of it is a mistake of the function, as if it had raised.
@@ -235,26 +235,26 @@ class RememberedSteps:
     async def _give(self, identity: str, result: Any, why: str) -> Any:
         """Return *result*, which is paid for and cannot be kept, and leave a mark in its place."""
         _log.warning("steps.not_kept", step=identity, detail=f"{why}; a later run of the message calls it again")
-        self._given[identity] = result
+        self._returned[identity] = result
         await self._keep(identity, b"", unkept=why)
         return result
 
     async def _all(self) -> dict[str, _Kept]:
         async with self._reading:
             if self._known is None:
-                kept = await self._store.read()
-                self._known = {name: known for name, data in kept.items() if (known := _unpacked(name, data))}
-                self.used = self.used or bool(kept)
+                stored = await self._store.read()
+                self._known = {name: known for name, data in stored.items() if (known := _unpacked(name, data))}
+                self.used = self.used or bool(stored)
             return self._known
 
     async def _keep(self, name: str, data: bytes, *, version: str = "", unkept: str = "") -> None:
         labels = self._run.current
-        kept = _Kept(version, data, labels.level, labels.classification, unkept)
+        stored = _Kept(version, data, labels.level, labels.classification, unkept)
         self.used = True
-        if not await self._write(name, msgspec.msgpack.encode(kept)):
+        if not await self._write(name, msgspec.msgpack.encode(stored)):
             # Its result will not count either; the worker that has the message now makes the step itself.
             _log.warning("steps.not_kept", step=name, detail="another worker has taken the message over")
-        (await self._all())[name] = kept
+        (await self._all())[name] = stored
 
     async def _write(self, name: str, data: bytes) -> bool:
         """Write *data*, also where the run is cut meanwhile: it is paid for."""

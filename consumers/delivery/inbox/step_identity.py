@@ -51,12 +51,12 @@ def step_id(
         identity = _canonical(key, f"the key of the step {name!r}", "give text, numbers, or lists of them")
     else:
         cure = f"write functools.partial(f, x) with a function f of a module, or say by {give} which calls are the same"
-        inner, given, given_named = _unwrapped(function, arguments, named or {})
+        inner, provided, given_named = _unwrapped(function, arguments, named or {})
         if (fault := _fault(inner)) is not None:
             raise ContractError(f"the step {name!r} cannot be told from others, for {fault}: {cure}", "key")
         what = f"an argument of the step {name!r}"
         identity = _canonical(
-            [_qualified_name(inner), _by_name(name, inner, given, given_named, cure)],
+            [_qualified_name(inner), _by_name(name, inner, provided, given_named, cure)],
             what,
             f"say by {give} which calls are the same",
         )

@@ -38,16 +38,16 @@ class DeprecationWatch:
             if field not in data or data[field] is None:
                 continue
             self._counter.labels(kind.name, field).inc()
-            told = (message.metadata.sender.id or "", kind.name, field)
-            if told in self._warned or len(self._warned) >= _MOST_WARNINGS:
+            seen = (message.metadata.sender.id or "", kind.name, field)
+            if seen in self._warned or len(self._warned) >= _MOST_WARNINGS:
                 continue
-            self._warned.add(told)
+            self._warned.add(seen)
             deprecation = kind.deprecated[field]
             _log.warning(
                 "contract.deprecated_field",
                 type=kind.name,
                 field=field,
-                sender=printable(told[0]),
+                sender=printable(seen[0]),
                 removal=deprecation.removal.isoformat(),
                 instead=deprecation.instead,
             )

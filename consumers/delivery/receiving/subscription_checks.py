@@ -32,30 +32,30 @@ def check_message(subscription: Subscription, payload: Any, message: Message) ->
             raise ContractError("its handler here requires it", f"/data{pointer}", "schema_violation")
     for check in subscription.checks:
         try:
-            said = check(payload, message)
+            stated = check(payload, message)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             text = f"the check {_name(check)} failed: {type(error).__name__}"
             raise ContractError(text, "/data", "semantic_violation") from error
-        if said is not None:
-            text = said if isinstance(said, str) else f"the check {_name(check)} returned no text"
+        if stated is not None:
+            text = stated if isinstance(stated, str) else f"the check {_name(check)} returned no text"
             raise ContractError(cut(redacted(text), _MOST_SAID), "/data", "semantic_violation")
 
 
-def checks_of(given: object) -> tuple[SemanticCheck, ...]:
-    """Return *given* as a tuple; raise ConfigurationError for what is no list of functions."""
-    if not isinstance(given, list | tuple) or not all(map(callable, given)):
+def checks_of(provided: object) -> tuple[SemanticCheck, ...]:
+    """Return *provided* as a tuple; raise ConfigurationError for what is no list of functions."""
+    if not isinstance(provided, list | tuple) or not all(map(callable, provided)):
         raise ConfigurationError("checks is a list of functions (payload, message) -> str | None: write checks=[check]")
-    return tuple(given)
+    return tuple(provided)
 
 
-def requirements_of(kind: PayloadType, given: Sequence[str]) -> tuple[str, ...]:
-    """Return *given* as pointers into data; raise ConfigurationError for a field that *kind* does not have."""
-    if isinstance(given, str):
-        raise ConfigurationError(f"requires is a list of fields: write requires=[{given!r}]")
+def requirements_of(kind: PayloadType, provided: Sequence[str]) -> tuple[str, ...]:
+    """Return *provided* as pointers into data; raise ConfigurationError for a field that *kind* does not have."""
+    if isinstance(provided, str):
+        raise ConfigurationError(f"requires is a list of fields: write requires=[{provided!r}]")
     found = []
-    for name in given:
+    for name in provided:
         pointer = name if str(name).startswith("/") else f"/{name}"
         if not knows_field(kind.described, f"/data{pointer}"):
             fields = [field.encode_name for field in kind.fields]

@@ -65,7 +65,7 @@ def decide(
     *,
     attempt: int,
     policy: Retry,
-    asked: RetryPolicy | None = None,
+    requested: RetryPolicy | None = None,
     tiers: Sequence[Tier],
     remaining_s: float,
     randomness: float,
@@ -73,16 +73,16 @@ def decide(
 ) -> Decision:
     """Decide what becomes of a message whose run number *attempt* (from 1) failed with *error*.
 
-    *policy* is the group's. The message may have *asked* for fewer runs and shorter waits, never for more or longer.
-    *remaining_s* is the rest of its lifetime, *randomness* is in [0, 1). Waits under *lane_limit_s* are spent in the
-    lane; 0 where too many wait there already. Waiting for a dependency is in
+    *policy* is the group's. The message may have *requested* for fewer runs and shorter waits, never for more or
+    longer. *remaining_s* is the rest of its lifetime, *randomness* is in [0, 1). Waits under *lane_limit_s* are spent
+    in the lane; 0 where too many wait there already. Waiting for a dependency is in
     `consumers.delivery.resilience.circuit_breaker`.
     """
     if isinstance(error, Reject):
         return Die("rejected", text_of(error))
     if (why := _never(error, policy)) is not None:
         return Die("rejected", why)
-    policies = (policy,) if asked is None else (policy, asked_by(asked))
+    policies = (policy,) if requested is None else (policy, asked_by(requested))
     most = min(each.attempts for each in policies)
     if not policy.only and all(isinstance(leaf, PROGRAM_ERRORS) for leaf in leaves_of(error)):
         most = min(most, _RUNS_OF_A_PROGRAM_ERROR)

@@ -95,7 +95,7 @@ class Dispositions:
         randomness: Callable[[], float] = random.random,
     ) -> None:
         self._plan = plan
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._settled_mail: OrderedDict[str, None] = OrderedDict()
         """Ids of records of the mailbox, the last ones, of which all that came has left."""
         """Partition counts of tier topics; they only grow."""
         self._watched_until_s = self._unwatched_until_s = 0.0
@@ -125,7 +125,7 @@ class Dispositions:
             case Withheld(outputs=outputs):
                 await self._send(outputs, delivery)
                 reach("sent")
-                self._in_flight.held(delivery)
+                self._in_flight.withheld(delivery)
                 reach("settled")
             case RetryInLane(delay_s=delay_s, control=control):
                 if control is not None:
@@ -259,7 +259,7 @@ class Dispositions:
             error,
             attempt=attempt,
             policy=subscription.retry or self._plan.retry,
-            asked=delivery.message.routing.retry,
+            requested=delivery.message.routing.retry,
             # With key_strict the message waits in its lane, however long.
             tiers=() if subscription.order == "key_strict" else self._plan.tiers,
             remaining_s=self._verification.remaining_s(delivery),
@@ -272,7 +272,7 @@ class Dispositions:
     def _says_nothing_new(self, message: Message, answer: AlreadyDone | AlreadyDead) -> bool:
         """Whether all that came of *message* has left: of itself, or of its other version."""
         if answer.message_id == message.message_id:
-            return message.message_id in self._told
+            return message.message_id in self._settled_mail
         return message.metadata.other_version is not None
 
     def _note_told(self, delivery: Delivery) -> None:
@@ -281,9 +281,9 @@ class Dispositions:
         A step may send much, and whoever may write to the mailbox may repeat its records as often as they like.
         """
         if isinstance(delivery, Accepted) and delivery.subscription.is_mailbox:
-            self._told[delivery.message.message_id] = None
-            if len(self._told) > _MOST_TOLD:
-                self._told.popitem(last=False)
+            self._settled_mail[delivery.message.message_id] = None
+            if len(self._settled_mail) > _MOST_TOLD:
+                self._settled_mail.popitem(last=False)
 
     async def _finish(self, delivery: Delivery, outputs: Sequence[NewRecord]) -> None:
         try:

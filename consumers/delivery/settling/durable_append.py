@@ -255,7 +255,7 @@ class _Patience:
         self._partition = partition
         self._clock = clock
         self._hold = hold
-        self._held = False
+        self._is_paused = False
         self._pauses_s = _BACKOFF.delays_s()
         self.pause_s = next(self._pauses_s)
 
@@ -263,7 +263,7 @@ class _Patience:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._held:
+        if self._is_paused:
             self._hold(self._partition, False)
             self.waits_for("")
 
@@ -277,8 +277,8 @@ class _Patience:
 
     async def wait(self) -> None:
         """Pause once. Raises GaveUpError when the partition has gone."""
-        if not self._held:
-            self._held = True
+        if not self._is_paused:
+            self._is_paused = True
             self._hold(self._partition, True)
         self._partition.patient += 1
         try:

@@ -148,7 +148,7 @@ def report_of(
     code = lookup(failure.reason)
     report = ErrorReported(
         error_code=failure.reason,
-        error_message=_said(failure) or f"{message.message_type} {message.message_id} was not handled",
+        error_message=_reason_text(failure) or f"{message.message_type} {message.message_id} was not handled",
         source_agent=agent_id,
         timestamp=datetime.fromtimestamp(now_ms / 1000, UTC),
         source_task_id=metadata.task_id,
@@ -170,7 +170,7 @@ def report_of(
     return publisher.sealer.seal(draft, SealRequest(topic=message.routing.reply_to))
 
 
-def _said(failure: Failure) -> str:
+def _reason_text(failure: Failure) -> str:
     """Return what the handler wrote to the requester: the text of its Reject, without secrets; else an empty text.
 
     What the bus refuses of its outputs is told by reason and pointer.
@@ -180,8 +180,10 @@ def _said(failure: Failure) -> str:
     error = failure.exception
     if error is not None and failure.reason == "rejected" and (breach := breach_of(error)) is not None:
         # Its place and kind, and nothing of what the handler wanted to say.
-        said = breach.text if isinstance(breach, AnswerMissingError) else f"{breach.reason} at {breach.pointer or '/'}"
-        return cut(f"what its handler sends is refused: {said}", _MOST_SAID)
+        stated = (
+            breach.text if isinstance(breach, AnswerMissingError) else f"{breach.reason} at {breach.pointer or '/'}"
+        )
+        return cut(f"what its handler sends is refused: {stated}", _MOST_SAID)
     if failure.reason in _OF_PEOPLE:
         # Who decided wrote it to the requester.
         text = failure.text[: 4 * _MOST_SAID]

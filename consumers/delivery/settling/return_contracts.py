@@ -77,13 +77,13 @@ def is_in_range(version: str, schema: str | None) -> bool:
     """Return whether *version* (`x.y.z`) is in the range *schema*: `t@1`, `t@1.2` (1.2 or later) or `t@1.2.3`."""
     if schema is None:
         return True
-    given = version.split(".")
+    provided = version.split(".")
     match schema.partition("@")[2].split("."):
         case [major, minor]:
             # Compared as texts, for int() of a stranger's digits is costly.
-            return given[0] == major and (len(given[1]), given[1]) >= (len(minor), minor)
+            return provided[0] == major and (len(provided[1]), provided[1]) >= (len(minor), minor)
         case exact:
-            return given[: len(exact)] == exact
+            return provided[: len(exact)] == exact
 
 
 def _is_promised(contract: ReturnContract, sealed: SealedRecord) -> bool:
@@ -130,8 +130,8 @@ def _carries(contract: ReturnContract, answer: Message, registry: Registry) -> b
 
 
 def _breach(contract: ReturnContract, found: str) -> ContractError:
-    asked = contract.schema or contract.expected_message_type
-    return ContractError(f"the return contract asks for {asked}, and {found}", _POINTER, "semantic_violation")
+    requested = contract.schema or contract.expected_message_type
+    return ContractError(f"the return contract asks for {requested}, and {found}", _POINTER, "semantic_violation")
 
 
 def _data(answer: Message) -> dict[str, Any]:

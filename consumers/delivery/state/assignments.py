@@ -54,7 +54,7 @@ class Partitions:
         self._max_in_flight = max_in_flight
         self._tiers = {tier.name: tier for tier in tiers}
         self._clock = clock
-        self._held: dict[Assignment, Partition] = {}
+        self._owned: dict[Assignment, Partition] = {}
         self._places: dict[tuple[str, int], Partition] = {}
         self._resting: set[str] = set()
         self._waiting: set[str] = set()
@@ -73,11 +73,11 @@ class Partitions:
 
     def all(self) -> list[Partition]:
         """Return every partition held now."""
-        return list(self._held.values())
+        return list(self._owned.values())
 
     def held_among(self, assignments: Iterable[Assignment]) -> list[Partition]:
         """Return the held ones of *assignments*."""
-        return [self._held[assignment] for assignment in assignments if assignment in self._held]
+        return [self._owned[assignment] for assignment in assignments if assignment in self._owned]
 
     def at(self, topic: str, number: int) -> Partition | None:
         """Return the held partition *number* of *topic*."""
@@ -97,7 +97,7 @@ class Partitions:
                 tier=self._tiers.get(name.delay) if name is not None and kind == "retry" else None,
                 in_doubt=self._in_doubt,
             )
-            self._held[assignment] = partition
+            self._owned[assignment] = partition
             self._places[assignment.topic, assignment.partition] = partition
         self.let_rest(self._resting)
         self.let_others(self.crowding)
@@ -106,7 +106,7 @@ class Partitions:
     def forget(self, assignments: Iterable[Assignment]) -> None:
         """Close the partitions of *assignments*: nothing of theirs is settled or committed any more."""
         for assignment in assignments:
-            partition = self._held.pop(assignment, None)
+            partition = self._owned.pop(assignment, None)
             if partition is not None:
                 if self._observer is not None:
                     self._observer.gone(partition)
@@ -131,7 +131,7 @@ class Partitions:
         A partition with another reason to pause stays paused.
         """
         self._resting = message_types
-        for partition in self._held.values():
+        for partition in self._owned.values():
             resting = partition.expected_type in message_types
             if resting != partition.resting:
                 partition.resting = resting
@@ -140,7 +140,7 @@ class Partitions:
     def let_others(self, message_types: set[str]) -> None:
         """Stop fetching *message_types*, which have taken half of the room; fetch the earlier ones again."""
         self.crowding = message_types
-        for partition in self._held.values():
+        for partition in self._owned.values():
             crowding = partition.expected_type in message_types
             if crowding != partition.crowding:
                 partition.crowding = crowding
@@ -152,8 +152,8 @@ class Partitions:
         Not none: the message that made its type wait may never find out that the dependency is up.
         """
         self._waiting = message_types
-        counts = Counter(partition.expected_type for partition in self._held.values())
-        for partition in self._held.values():
+        counts = Counter(partition.expected_type for partition in self._owned.values())
+        for partition in self._owned.values():
             partition.most_open = self._most_open(partition.expected_type or "", counts)
             if partition.frontier.span >= partition.most_open:
                 self._mark_full(partition)
@@ -185,7 +185,7 @@ class Partitions:
 
     def release_full(self) -> None:
         """Resume full partitions whose frontier has moved."""
-        for partition in self._held.values():
+        for partition in self._owned.values():
             if partition.full and partition.frontier.span <= partition.most_open // 2:
                 partition.full = False
                 self.hold(partition, False)

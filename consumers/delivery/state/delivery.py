@@ -68,7 +68,7 @@ class Accepted(Delivery, kw_only=True):
     """Its requester has cancelled it while it runs."""
     unreadable: ContractError | None = None
     """Why its payload could not be read again for another attempt."""
-    asked: Ask | End | None = None
+    inbox_request: Ask | End | None = None
     """The claim or result request, from asking until a slot goes on with the answer."""
 
 

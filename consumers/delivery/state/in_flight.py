@@ -116,7 +116,7 @@ class InFlight:
         self._metrics.settled.labels(delivery.label, self._group, "dead", reason).inc(exemplar=_trace_of(delivery))
         self._land(delivery)
 
-    def held(self, delivery: Delivery) -> None:
+    def withheld(self, delivery: Delivery) -> None:
         """Settle *delivery*: its record is kept beside its process, and those who decide are asked."""
         self._metrics.settled.labels(delivery.label, self._group, "held", "").inc()
         self._land(delivery)

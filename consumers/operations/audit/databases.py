@@ -148,15 +148,18 @@ class _Sqlite:
 
     async def fetch(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         connection, (text, order) = self._opened(), _marked(statement)
-        given = storable_row(arguments)
+        provided = storable_row(arguments)
         return list(
-            map(restored_row, await self._run(lambda: connection.execute(text, [given[at] for at in order]).fetchall()))
+            map(
+                restored_row,
+                await self._run(lambda: connection.execute(text, [provided[at] for at in order]).fetchall()),
+            )
         )
 
     async def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         connection, (text, order) = self._opened(), _marked(statement)
-        given = list(map(storable_row, rows))
-        await self._run(lambda: connection.executemany(text, ([row[at] for at in order] for row in given)))
+        provided = list(map(storable_row, rows))
+        await self._run(lambda: connection.executemany(text, ([row[at] for at in order] for row in provided)))
 
     async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         async with self._turn:

@@ -54,8 +54,8 @@ def _is_output(found: AuditRecord, facts: Mapping[str, Any], registry: Registry)
 
 def _is_decision(found: AuditRecord, facts: Mapping[str, Any], registry: Registry) -> bool:  # noqa: ARG001 - as above
     last = found.row.message_type.rpartition(".")[2]
-    said = facts.get("performative") in ("accept", "reject", "confirm")
-    return _is_original(found) and (said or last in ("accepted", "rejected", "decision", "made", "award"))
+    stated = facts.get("performative") in ("accept", "reject", "confirm")
+    return _is_original(found) and (stated or last in ("accepted", "rejected", "decision", "made", "award"))
 
 
 def _is_policy(found: AuditRecord, facts: Mapping[str, Any], registry: Registry) -> bool:  # noqa: ARG001 - as above
@@ -130,7 +130,7 @@ def final_states(rows: Iterable[AuditRecord]) -> dict[str, str]:
 def answer(name: str, rows: Sequence[AuditRecord], registry: Registry) -> list[dict[str, Any]]:
     """Return what answers the query *name* over the rows of a conversation, in their order."""
     question, states = QUERIES[name], final_states(rows)
-    told = []
+    described_row = []
     for found in rows:
         facts = facts_of(found)
         if found.row.kind == LOST or not question.chooses(found, facts, registry):
@@ -139,19 +139,23 @@ def answer(name: str, rows: Sequence[AuditRecord], registry: Registry) -> list[d
         if name == "open" and state not in ("sent", "retried", "redriven"):
             continue
         shown = {key: facts[key] for key in question.shows if key in facts}
-        told.append({**described(found), "state": state, **shown})
-    return told
+        described_row.append({**described(found), "state": state, **shown})
+    return described_row
 
 
 def described(found: AuditRecord) -> dict[str, Any]:
     """Return a row for people and programs."""
     row, content = found.row, found.content
     place = f"{row.topic}/{row.partition}/{row.offset}"
-    told: dict[str, Any] = {"at": format_ms(row.appended_ms) if row.appended_ms else "", "place": place}
-    told |= {"type": row.message_type, "kind": row.kind, "verdict": row.verdict, "reason": row.reason}
+    described_row: dict[str, Any] = {"at": format_ms(row.appended_ms) if row.appended_ms else "", "place": place}
+    described_row |= {"type": row.message_type, "kind": row.kind, "verdict": row.verdict, "reason": row.reason}
     if content is not None:
-        told |= {"message_id": content.message_id, "from": content.sender, "to": content.recipient}
-        told |= {"conversation": content.conversation_id, "cause": content.causation_id, "task": content.task_id}
+        described_row |= {"message_id": content.message_id, "from": content.sender, "to": content.recipient}
+        described_row |= {
+            "conversation": content.conversation_id,
+            "cause": content.causation_id,
+            "task": content.task_id,
+        }
     elif found.is_erased:
-        told["erased"] = True
-    return told
+        described_row["erased"] = True
+    return described_row

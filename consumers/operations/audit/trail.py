@@ -126,7 +126,7 @@ class AuditTrail:
             verifier=verifier,
             kind_of=lambda message: registry.get(message.message_type),
         )
-        self._told: dict[tuple[str, int], int] = {}
+        self._anchored_rows: dict[tuple[str, int], int] = {}
         """By partition, how many rows its last checkpoint counted."""
         self._failing: dict[tuple[str, int], _Standstill] = {}
         """Partitions that could not be read or written, -1 for a topic of which nothing is known: when to try again."""
@@ -135,8 +135,10 @@ class AuditTrail:
         self.behind = 0
         """Records that the last round found and has not read."""
 
-    async def run(self, *, until_caught_up: bool = False, told: Callable[[int, int], object] = lambda *_: None) -> None:
-        """Follow the log until cancelled, or to its present end; *told* hears of rows written and records behind.
+    async def run(
+        self, *, until_caught_up: bool = False, on_progress: Callable[[int, int], object] = lambda *_: None
+    ) -> None:
+        """Follow the log until cancelled, or to its present end. *on_progress* hears of rows and records behind.
 
         A fault of one partition stops no other. Where one is left at the present end, it is raised then.
         """
@@ -144,7 +146,7 @@ class AuditTrail:
         try:
             while True:
                 try:
-                    count = await self._round(told)
+                    count = await self._round(on_progress)
                     if self._clock.monotonic_s() - keeping_s >= _KEEPING_S:
                         await self.forget_old()
                         keeping_s = self._clock.monotonic_s()
@@ -181,14 +183,14 @@ class AuditTrail:
         except BusError as error:
             _log.warning("audit.left_late", error=str(error))
 
-    async def _round(self, told: Callable[[int, int], object]) -> int:
+    async def _round(self, on_progress: Callable[[int, int], object]) -> int:
         """Read a page of every partition that is not another's; return how many records were read.
 
         Raises BusError where the store or the whole log cannot be used.
         """
         heads, now_ms = await self._store.heads(), await self._store.now_ms()
         ranges = await self._ranges()
-        behind = {place: max(0, kept.end - _next(heads, place)) for place, kept in ranges.items()}
+        behind = {place: max(0, retained.end - _next(heads, place)) for place, retained in ranges.items()}
         self.behind = sum(behind.values())
         count, in_a_row = 0, 0
         # What failed before comes last: it may take its time.
@@ -215,7 +217,7 @@ class AuditTrail:
             behind[place] -= min(read, behind[place])
             self.behind = sum(behind.values())
             if read:
-                told(self.rows, self.behind)
+                on_progress(self.rows, self.behind)
         self._metrics.knows(behind, self._failing.keys())
         return count
 
@@ -255,20 +257,20 @@ class AuditTrail:
                 self._fails((topic, -1), failed := error)
                 continue
             self._failing.pop((topic, -1), None)
-            found |= {(topic, partition): kept for partition, kept in ranges.items()}
+            found |= {(topic, partition): retained for partition, retained in ranges.items()}
         if failed is not None and not found:
             raise failed
         return found
 
-    async def _advance(self, head: AuditHead, kept: PartitionRange) -> int:
+    async def _advance(self, head: AuditHead, retained: PartitionRange) -> int:
         drafts: list[_Draft] = []
         offset = head.next_offset
-        if kept.start > offset:
-            lost = lost_row(head.topic, head.partition, offset, kept.start - 1, head.last_offset)
+        if retained.start > offset:
+            lost = lost_row(head.topic, head.partition, offset, retained.start - 1, head.last_offset)
             drafts.append(_Draft(lost, None, b"", None))
-            offset = kept.start
+            offset = retained.start
         records: Sequence[Record] = ()
-        if offset < kept.end:
+        if offset < retained.end:
             records = await self._transport.read(
                 head.topic, head.partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES
             )
@@ -367,7 +369,7 @@ class AuditTrail:
             return
         own = own_topic(self._settings.namespace, "_audit")
         for (topic, partition), head in (await self._store.heads()).items():
-            if topic == own or not head.rows or self._told.get((topic, partition)) == head.rows:
+            if topic == own or not head.rows or self._anchored_rows.get((topic, partition)) == head.rows:
                 continue
             payload = AuditCheckpoint(
                 partition=f"{topic}/{partition}",
@@ -382,7 +384,7 @@ class AuditTrail:
                     Draft(payload=payload, key=payload.partition), SealRequest(topic=own)
                 )
                 await self._publisher.send(sealed, timeout_s=_SEND_S)
-            self._told[topic, partition] = head.rows
+            self._anchored_rows[topic, partition] = head.rows
 
     async def forget_old(self) -> int:
         """Erase the content of rows that are older than `keep_s`, or `keep_sensitive_s`; return of how many."""

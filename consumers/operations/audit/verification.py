@@ -102,24 +102,24 @@ class _ChainWalk:
             self._fault("content_removed", row.offset, "its content is gone, and no erasure says why")
 
     def _compare_checkpoint(self, row: AuditRow) -> None:
-        told = self._checkpoints.get(self._rows, ())
-        if any(each.chain_hash != f"sha256:{row.hash}" for each in told):
+        checkpointed = self._checkpoints.get(self._rows, ())
+        if any(each.chain_hash != f"sha256:{row.hash}" for each in checkpointed):
             text = "a checkpoint in the log or the anchor says otherwise: rows and hashes were both written anew"
             self._fault("forged", row.offset, text)
-        elif told:
+        elif checkpointed:
             self._proven = row.offset
 
     def ended(self) -> ChainReport:
         """Return what was found, after the last row."""
-        head, told = self._head, max(self._checkpoints, default=0)
+        head, checkpointed = self._head, max(self._checkpoints, default=0)
         if self._rows < head.rows or (self._rows == head.rows and self._hash != head.hash):
             text = f"the head counts {head.rows:,} rows up to {head.last_offset}, here are {self._rows:,}"
             self._fault("cut", head.last_offset, text)
         if self._rows > head.rows:
             text = f"the head counts {head.rows:,} rows up to {head.last_offset}, here are {self._rows:,}"
             self._fault("inserted", self._offset, text)
-        if self._rows < told:
-            self._fault("cut", self._offset + 1, f"a checkpoint counts {told:,} rows, here are {self._rows:,}")
+        if self._rows < checkpointed:
+            self._fault("cut", self._offset + 1, f"a checkpoint counts {checkpointed:,} rows, here are {self._rows:,}")
         return ChainReport(
             topic=head.topic,
             partition=head.partition,

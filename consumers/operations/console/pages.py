@@ -90,7 +90,7 @@ def _problem(request: _Request, text: str, cure: str = "", *, code: int = 404) -
     return _page(request, "problem.html", text=text, cure=cure, code=code)
 
 
-def _asked(request: _Request, name: str, default: str = "") -> str:
+def _parameter(request: _Request, name: str, default: str = "") -> str:
     """Return what the address asks for under *name*."""
     found: str = request.query_params.get(name, default)
     return found
@@ -136,7 +136,7 @@ _PLACES: Final = {
 @get("/login")
 async def login_page(request: _Request) -> Response[str]:
     """Ask for a token."""
-    back = _asked(request, "next", "/")
+    back = _parameter(request, "next", "/")
     return _page(request, "login.html", next=_local(back), failed=False)
 
 
@@ -172,14 +172,14 @@ def _local(path: str) -> str:
 @get("/letters")
 async def letters(request: _Request) -> Response[str]:
     """Show dead letters by cause, and a page of them."""
-    page = _number(_asked(request, "page", "1"))
+    page = _number(_parameter(request, "page", "1"))
     console = _console(request)
     filters = {name: request.query_params.get(name, default) for name, default in _FILTERS.items()}
 
     def wanted(letter: ListedLetter) -> bool:
         about = letter.cause
         facts = (letter.cause_name, about.message_type, about.reason, about.sender, letter.state)
-        return all(asked in ("", fact) for asked, fact in zip(filters.values(), facts, strict=True))
+        return all(wanted_text in ("", fact) for wanted_text, fact in zip(filters.values(), facts, strict=True))
 
     found = await console.letters(wanted)
     pages = max(1, -(-len(found) // _PAGE))
@@ -202,7 +202,7 @@ async def letters(request: _Request) -> Response[str]:
 @get("/letters/show")
 async def letter(request: _Request) -> Response[str]:
     """Show one letter: why it died, which field, what became of it, what it holds."""
-    place = _asked(request, "place")
+    place = _parameter(request, "place")
     console = _console(request)
     record = await _record_at(console, place)
     if record is None:
@@ -217,7 +217,7 @@ async def letter(request: _Request) -> Response[str]:
     )
     data = None if found.message is None else msgspec.json.decode(found.message.data)
     copy = stored_copy(record, "dlq")
-    told = explain(copy.message_id, [copy], [(found, states.get(found.place), finding)])
+    described = explain(copy.message_id, [copy], [(found, states.get(found.place), finding)])
     known = states.get(found.place)
     return _page(
         request,
@@ -228,7 +228,7 @@ async def letter(request: _Request) -> Response[str]:
         cause=cause_of(found).name,
         steps=() if known is None else known.steps,
         finding=finding,
-        told=told,
+        described=described,
         lines=_lines(masked(data), found.pointer.removeprefix("/data")),
         headers=[(cut(name, 1_000), masked_member(name, _text_of_bytes(value))) for name, value in record.headers],
     )
@@ -284,8 +284,8 @@ def _text(value: Any) -> str:
 @get("/letters/redrive")
 async def redrive_page(request: _Request) -> Response[str]:
     """Show what would be sent back, and ask why."""
-    cause = _asked(request, "cause")
-    place = _asked(request, "place")
+    cause = _parameter(request, "cause")
+    place = _parameter(request, "place")
     console = _console(request)
     found = await console.letters(_meant(cause, place))
     if not found:
@@ -342,7 +342,7 @@ async def run_page(request: _Request) -> Response[str]:
 @get("/conversations")
 async def conversations(request: _Request) -> Response[str]:
     """Show a conversation: its messages in the order of time, and the graph of causes; or which there are."""
-    identity = _asked(request, "id")
+    identity = _parameter(request, "id")
     console = _console(request)
     if not identity:
         return _page(request, "conversations.html", recent=await _recent(console), id="", timeline=None, graph=None)
@@ -391,9 +391,9 @@ async def _recent(console: Console) -> list[dict[str, Any]]:
 async def _newest(console: Console, topic: str) -> list[Record]:
     records: list[Record] = []
     try:
-        for partition, kept in (await console.transport.admin.ranges(topic)).items():
-            start = max(kept.start, kept.end - _NEWEST)
-            if kept.end > start:
+        for partition, retained in (await console.transport.admin.ranges(topic)).items():
+            start = max(retained.start, retained.end - _NEWEST)
+            if retained.end > start:
                 records += await console.transport.read(
                     topic, partition, start, max_records=_NEWEST, max_bytes=4 << 20, wait_s=0.5
                 )
@@ -405,7 +405,7 @@ async def _newest(console: Console, topic: str) -> list[Record]:
 @get("/messages")
 async def message(request: _Request) -> Response[str]:
     """Show one message: where it lies, what became of it, its envelope and its payload."""
-    identity = _asked(request, "id")
+    identity = _parameter(request, "id")
     console, namespace = _console(request), _console(request).settings.bus.namespace
     if not is_message_id(identity):
         return _problem(request, "that is no message id", "it is the message_id in the metadata", code=400)
@@ -428,7 +428,7 @@ async def message(request: _Request) -> Response[str]:
         "message.html",
         id=identity,
         places=[copy.place for copy in own],
-        told=explain(identity, copies, judged, groups=found.known_groups, until=found.until),
+        described=explain(identity, copies, judged, groups=found.known_groups, until=found.until),
         facts={key: masked(value) for key, value in facts.items() if value is not None},
         lines=[] if sealed is None else _lines(masked(msgspec.json.decode(sealed.data)), ""),
         conversation="" if sealed is None else sealed.metadata.conversation_id,
@@ -452,9 +452,9 @@ async def agents(request: _Request) -> Response[str]:
 @get("/processes")
 async def processes(request: _Request) -> Response[str]:
     """Show processes and what they wait for; one of them with its state."""
-    saga = _asked(request, "saga")
+    saga = _parameter(request, "saga")
     status = request.query_params.get("status", "open")
-    identity = _asked(request, "id")
+    identity = _parameter(request, "id")
     console = _console(request)
     try:
         async with opened_store(console.settings, None) as store:
@@ -503,12 +503,12 @@ async def approvals(request: _Request) -> Response[str]:
 @get("/approvals/show")
 async def approval(request: _Request) -> Response[str]:
     """Show the action packet as it will run, and how to decide."""
-    identity = _asked(request, "id")
+    identity = _parameter(request, "id")
     console = _console(request)
     found = next((each for each in await _approvals(console) if identity and each.digits.startswith(identity)), None)
     if found is None:
         return _problem(request, f"no open approval begins with {identity}", "it is decided, or its time is over")
-    held = await held_message(console.transport, console.settings.bus.namespace, found)
+    pending = await held_message(console.transport, console.settings.bus.namespace, found)
     action = action_of(found.message)
     return _page(
         request,
@@ -516,8 +516,8 @@ async def approval(request: _Request) -> Response[str]:
         found=found,
         lines=_lines(action, ""),
         invisible=_invisible(action),
-        held=held,
-        agrees=held is not None and agrees(found.message, held),
+        pending=pending,
+        agrees=pending is not None and agrees(found.message, pending),
         person=console.person,
         id=found.digits[:_ID_DIGITS],
     )
@@ -541,12 +541,12 @@ async def decide(request: _Request) -> Response[Any]:
     found = next((each for each in await _approvals(console) if id_ and each.digits.startswith(id_)), None)
     if found is None:
         return _problem(request, "that approval is not open any more", code=410)
-    held = await held_message(console.transport, console.settings.bus.namespace, found)
+    pending = await held_message(console.transport, console.settings.bus.namespace, found)
     verb: Verb = "approve" if fields.get("act") == "approve" else "reject"
     reason = fields.get("reason", "").strip()
     members: dict[str, Any] = {} if verb == "approve" else {"reason": reason}
     if verb == "approve":
-        if held is None or not agrees(found.message, held):
+        if pending is None or not agrees(found.message, pending):
             return _problem(request, "the packet does not say what the held message says", "reject it", code=409)
         if not found.is_named_by(fields.get("digits", "").strip().lower()):
             return _problem(request, "those are not the first 8 digits of its hash", "read it again", code=409)
@@ -563,8 +563,8 @@ async def decide(request: _Request) -> Response[Any]:
 @get("/audit")
 async def audit(request: _Request) -> Response[str]:
     """Answer the audit's questions about a conversation."""
-    conversation = _asked(request, "conversation")
-    question = _asked(request, "question", "decisions")
+    conversation = _parameter(request, "conversation")
+    question = _parameter(request, "question", "decisions")
     console = _console(request)
     rows: list[dict[str, Any]] = []
     heads: list[tuple[Any, ...]] = []
@@ -617,7 +617,7 @@ async def costs(request: _Request) -> Response[str]:
 @get("/tail")
 async def tail(request: _Request) -> Response[str]:
     """Show records as they are appended, with secrets masked."""
-    kind = _asked(request, "type")
+    kind = _parameter(request, "type")
     console = _console(request)
     namespace = console.settings.bus.namespace
     named = [read_topic(topic) for topic in sorted(await console.transport.admin.topics())]
@@ -630,13 +630,13 @@ async def tail(request: _Request) -> Response[str]:
 @get("/tail/events")
 async def tail_events(request: _Request) -> ServerSentEvent:
     """Send each record of a type as one line of JSON."""
-    kind = _asked(request, "type")
+    kind = _parameter(request, "type")
     console = _console(request)
     topic = message_topic(console.settings.bus.namespace, kind)
 
     async def lines() -> AsyncGenerator[str]:
         ranges = await console.transport.admin.ranges(topic)
-        offsets = {partition: max(kept.start, kept.end - _TAILED) for partition, kept in ranges.items()}
+        offsets = {partition: max(retained.start, retained.end - _TAILED) for partition, retained in ranges.items()}
         while not console.is_stopping:
             came = False
             for partition, offset in list(offsets.items()):
@@ -645,21 +645,21 @@ async def tail_events(request: _Request) -> ServerSentEvent:
                 )
                 for record in records:
                     offsets[partition], came = record.offset + 1, True
-                    yield _text(_told(record))
+                    yield _text(_tail_line(record))
             if not came:
                 await asyncio.sleep(0.5)
 
     return ServerSentEvent(lines(), event_type="record")
 
 
-def _told(record: Record) -> dict[str, Any]:
+def _tail_line(record: Record) -> dict[str, Any]:
     copy = stored_copy(record, "message")
-    told = {"at": format_ms(record.timestamp_ms), "place": f"{record.partition}/{record.offset}"}
+    described = {"at": format_ms(record.timestamp_ms), "place": f"{record.partition}/{record.offset}"}
     if copy.message is None:
-        return {**told, "text": f"{len(record.value or b'')} bytes that are no message"}
+        return {**described, "text": f"{len(record.value or b'')} bytes that are no message"}
     data = _text(masked(msgspec.json.decode(copy.message.data)))
     sender = copy.message.metadata.sender.id or ""
-    return {**told, "id": copy.message_id, "sender": sender, "conversation": copy.conversation_id, "text": data}
+    return {**described, "id": copy.message_id, "sender": sender, "conversation": copy.conversation_id, "text": data}
 
 
 @get("/events")

@@ -106,18 +106,18 @@ class _Examined:
         message = self.copy.message
         if message is None:
             return []
-        said = []
+        stated = []
         chain = message.verification.proof_chain or ()
         for link in reversed(chain):
             seal = canonical.digest(encode_statement(link.statement))
             evidence = _Evidence(seal, link.statement.hops, link.statement, link.signature)
-            said.append((link.statement.message_id, evidence))
+            stated.append((link.statement.message_id, evidence))
         oldest = chain[0].statement.parents if chain else message.verification.parents
         if oldest:
             name = "" if chain else message.metadata.causation_id or ""
             hops = chain[0].statement.hops if chain else message.metadata.hops
-            said.append((name, _Evidence(oldest[0], hops - 1)))
-        return said
+            stated.append((name, _Evidence(oldest[0], hops - 1)))
+        return stated
 
 
 class _Node(msgspec.Struct, kw_only=True, eq=False):
@@ -204,7 +204,7 @@ def judge_ancestry(
     for place, node in enumerate(nodes):
         before = nodes[place - 1] if place else None
         holds = bool(judged) and judged[-1].state == "holds"
-        hop = _judge(node, None if first is None else first + place, before if holds else None, lineage.kept)
+        hop = _judge(node, None if first is None else first + place, before if holds else None, lineage.retained)
         is_verified = verifier is not None and bool(hop.kid) and hop.state == "holds"
         judged.append(msgspec.structs.replace(hop, is_verified=is_verified))
     return Ancestry(hops=tuple(judged), unknown=first)
@@ -240,12 +240,12 @@ class _Walk:
             above = self._above(here, witnesses)
             if above is None:
                 break
-            name, said = above
-            name = name or self._named(said)
+            name, stated = above
+            name = name or self._named(stated)
             if name in seen:
                 break
             seen.add(name)
-            found.append(self._cause(name, said, witnesses, [*witnesses, *here.originals]))
+            found.append(self._cause(name, stated, witnesses, [*witnesses, *here.originals]))
         return found[::-1]
 
     def _above(self, here: _Node, witnesses: Sequence[_Examined]) -> tuple[str, list[_Evidence]] | None:
@@ -254,13 +254,13 @@ class _Walk:
         Those that come after it are asked first: only they cannot have been replaced together with it.
         """
         trusted = here.trusted
-        for asked in ([one for one in witnesses if one is not trusted], [] if trusted is None else [trusted]):
-            told = [answer for one in asked if (answer := _told_above(one, here)) is not None]
-            if told:
-                (name, seal), _ = Counter((name, one.seal) for name, one in told).most_common(1)[0]
+        for requested in ([one for one in witnesses if one is not trusted], [] if trusted is None else [trusted]):
+            attested = [answer for one in requested if (answer := _told_above(one, here)) is not None]
+            if attested:
+                (name, seal), _ = Counter((name, one.seal) for name, one in attested).most_common(1)[0]
                 if not name and not seal:
                     return None
-                return name, [one for other, one in told if (other, one.seal) == (name, seal)]
+                return name, [one for other, one in attested if (other, one.seal) == (name, seal)]
         if trusted is None:
             return next(filter(None, map(self._claimed_above, (*here.originals, *here.copies))), None)
         return None
@@ -270,16 +270,16 @@ class _Walk:
         message = one.copy.message
         if message is None:
             return None
-        said = _Evidence((message.verification.parents or ("",))[0], message.metadata.hops - 1)
+        stated = _Evidence((message.verification.parents or ("",))[0], message.metadata.hops - 1)
         by_id = message.metadata.causation_id or ""
-        named = [self._named([said]), by_id if by_id in self._by_id else ""]
+        named = [self._named([stated]), by_id if by_id in self._by_id else ""]
         named += [name for name, evidence in one.past if self._named([evidence])]
         return next(((name, []) for name in named if name), None)
 
     def _cause(
-        self, name: str, said: list[_Evidence], witnesses: Sequence[_Examined], heard: Sequence[_Examined]
+        self, name: str, stated: list[_Evidence], witnesses: Sequence[_Examined], heard: Sequence[_Examined]
     ) -> _Node:
-        """Return the step to the cause *name*, with the evidence of all *witnesses*, else with what was *said*.
+        """Return the step to the cause *name*, with the evidence of all *witnesses*, else with what was *stated*.
 
         Those who are *heard* already, or were found wrong, are asked nothing more.
         """
@@ -289,7 +289,7 @@ class _Walk:
             beside = [one for one in self._caused_by(name) if one not in heard]
             node.evidence += [evidence for one in beside for other, evidence in one.past[:1] if other == name]
         if not node.evidence:
-            node.evidence = said
+            node.evidence = stated
         if not node.originals:
             seals = {evidence.seal for evidence in node.evidence if evidence.seal}
             node.originals = [one for seal in sorted(seals) for one in self._by_seal.get(seal, ())]
@@ -306,9 +306,9 @@ class _Walk:
             ],
         )
 
-    def _named(self, said: Sequence[_Evidence]) -> str:
-        """Return the id of the stored message whose seal was *said*; an empty text where there is none."""
-        stored = (one for told in said if told.seal for one in self._by_seal.get(told.seal, ()))
+    def _named(self, stated: Sequence[_Evidence]) -> str:
+        """Return the id of the stored message whose seal was *stated*; an empty text where there is none."""
+        stored = (one for attested in stated if attested.seal for one in self._by_seal.get(attested.seal, ()))
         return next((one.copy.message_id for one in stored), "")
 
     def _caused_by(self, message_id: str) -> list[_Examined]:
@@ -348,11 +348,11 @@ def _first_number(nodes: Sequence[_Node]) -> int | None:
     return None if message is None else max(0, message.metadata.hops - len(nodes) + 1)
 
 
-def _judge(node: _Node, number: int | None, before: _Node | None, kept: KeptTimes) -> Hop:
+def _judge(node: _Node, number: int | None, before: _Node | None, retained: KeptTimes) -> Hop:
     stored = node.stored
     evidence = _most_told(node.evidence)
     if stored is None:
-        return _judge_absent(node, number, evidence, kept)
+        return _judge_absent(node, number, evidence, retained)
     copy, message = stored.copy, stored.copy.message
     kind, detail, differs = "", "", tuple[str, ...]()
     against = _against(node, copy.seal)
@@ -384,13 +384,13 @@ def _judge(node: _Node, number: int | None, before: _Node | None, kept: KeptTime
     )
 
 
-def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, kept: KeptTimes) -> Hop:
+def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, retained: KeptTimes) -> Hop:
     """Return the hop of a message without a record in its topic, by what its witnesses and its copies tell."""
     copied = next((one for one in node.copies if one.is_sound), None)
     statement = evidence.statement if evidence is not None else None
     if statement is None and copied is not None and copied.copy.message is not None:
         statement = copied.copy.message.statement
-    is_lost = kept.may_have_lost(statement)
+    is_lost = retained.may_have_lost(statement)
     where = f"; a copy lies at {node.copies[0].copy.place}" if node.copies else ""
     signature = evidence.signature if evidence is not None else None
     if copied is not None and copied.copy.message is not None:
@@ -414,11 +414,11 @@ def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, k
 
 def _most_told(evidence: Sequence[_Evidence]) -> _Evidence | None:
     """Return what most witnesses say, one that carries the statement if there is one."""
-    told = [one for one in evidence if one.seal]
-    if not told:
+    attested = [one for one in evidence if one.seal]
+    if not attested:
         return None
-    seal = Counter(one.seal for one in told).most_common(1)[0][0]
-    return min((one for one in told if one.seal == seal), key=lambda one: one.statement is None)
+    seal = Counter(one.seal for one in attested).most_common(1)[0][0]
+    return min((one for one in attested if one.seal == seal), key=lambda one: one.statement is None)
 
 
 def _against(node: _Node, seal: str) -> _Evidence | None:
@@ -426,11 +426,11 @@ def _against(node: _Node, seal: str) -> _Evidence | None:
 
     The stored message counts for itself where a witness knows it: then one who differs is the one to blame.
     """
-    told = Counter(one.seal for one in node.evidence if one.seal)
-    known = told.pop(seal, 0)
-    if not told:
+    attested = Counter(one.seal for one in node.evidence if one.seal)
+    known = attested.pop(seal, 0)
+    if not attested:
         return None
-    other, count = told.most_common(1)[0]
+    other, count = attested.most_common(1)[0]
     if count <= known:
         return None
     return _most_told([one for one in node.evidence if one.seal == other])

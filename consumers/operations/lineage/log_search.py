@@ -96,7 +96,7 @@ class Lineage(msgspec.Struct, frozen=True):
     """What a log has of the causes of one message: their records, and those of what they caused."""
 
     copies: Sequence[StoredCopy]
-    kept: KeptTimes
+    retained: KeptTimes
     looked: Looked = Looked(records=0, since_ms=0, until_ms=FAR_MS)
 
 
@@ -171,28 +171,28 @@ async def find_lineage(
     moment_ms: int | None,
     whole: bool = False,
     most: int = MOST_LOOKED_AT,
-    told: Callable[[int], object] = int,
+    on_progress: Callable[[int], object] = int,
 ) -> Lineage:
     """Return what the log has of *message_id* and its causes; without any record of it, there is none of that id.
 
-    *told* is given the number of records read so far. It reads around *moment_ms* and the times that the ids of the
-    causes say; without a moment, or with *whole*, all, two to three times, and once more for each 16 causes in other
-    conversations.
+    *on_progress* is given the number of records read so far. It reads around *moment_ms* and the times that the ids of
+    the causes say; without a moment, or with *whole*, all, two to three times, and once more for each 16 causes in
+    other conversations.
     """
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
     reach, walk = await _reach(transport, topics, most), _LineageWalk(message_id, topics)
     if whole or moment_ms is None or reach.is_small:
-        await _drained(reach.whole(), told, reach)
+        await _drained(reach.whole(), on_progress, reach)
     else:
         async for ring in reach.rings(moment_ms):
             if await walk.is_in(ring):
                 break
     for _ in range(_MOST_PASSES):
         before = walk.wanted.size()
-        await walk.pass_over(reach, told)
+        await walk.pass_over(reach, on_progress)
         has_read = False
         for cause_ms in [] if reach.looked.is_whole else walk.new_moments():
-            has_read = await _drained(reach.around(cause_ms, *_AROUND_CAUSE_MS), told, reach) or has_read
+            has_read = await _drained(reach.around(cause_ms, *_AROUND_CAUSE_MS), on_progress, reach) or has_read
         if walk.wanted.size() == before and not has_read:
             break
     return Lineage(walk.found, await _kept_times(transport, namespace, topics), reach.looked)
@@ -204,7 +204,7 @@ class _LineageWalk:
     def __init__(self, message_id: str, topics: Mapping[str, str]) -> None:
         self._message_id = message_id
         self._topics = topics
-        self._asked = {message_id}
+        self._searched = {message_id}
         self.wanted = _Wanted([message_id])
         self.found: list[StoredCopy] = []
 
@@ -216,13 +216,13 @@ class _LineageWalk:
             is_there = is_there or self._message_id in (copy.message_id, copy.causation_id)
         return is_there
 
-    async def pass_over(self, reach: LogReach, told: Callable[[int], object]) -> None:
+    async def pass_over(self, reach: LogReach, on_progress: Callable[[int], object]) -> None:
         """Find in what was read what is looked for, and learn from it what else is."""
         wanted, found, besides = self.wanted, list[StoredCopy](), 0
         async for record in reach.again():
             copy = _copy_of(record, self._topics[record.topic])
             if reach.records % 1000 == 0:
-                told(reach.records)
+                on_progress(reach.records)
             if wanted.names(copy):
                 found.append(_parsed(copy))
             elif copy.conversation_id in wanted.conversations and besides < _MOST_BESIDES:
@@ -238,8 +238,8 @@ class _LineageWalk:
 
     def new_moments(self) -> list[int]:
         """Return the times of the ids that were learned and not found, each once."""
-        missing = self.wanted.ids - self._asked - {copy.message_id for copy in self.found}
-        self._asked |= self.wanted.ids
+        missing = self.wanted.ids - self._searched - {copy.message_id for copy in self.found}
+        self._searched |= self.wanted.ids
         return [moment_ms for name in sorted(missing) if (moment_ms := uuid7_ms(name)) is not None]
 
 
@@ -252,7 +252,7 @@ async def find_message(
     whole: bool = False,
     with_caused: bool = True,
     most: int = MOST_LOOKED_AT,
-    told: Callable[[int], object] = int,
+    on_progress: Callable[[int], object] = int,
 ) -> Search:
     """Return the records of the message, its dead letters, retries and redrives, and of what it has caused.
 
@@ -270,10 +270,10 @@ async def find_message(
         if moment_ms is None and not known.records and not news.is_cut:
             return Search(copies=(), looked=_of_index(news))
     if whole or moment_ms is None or reach.is_small:
-        await taken.take(reach.whole(), told, reach)
+        await taken.take(reach.whole(), on_progress, reach)
         return Search(copies=taken.copies, looked=reach.looked)
     async for ring in reach.rings(moment_ms):
-        await taken.take(ring, told, reach)
+        await taken.take(ring, on_progress, reach)
         if taken.has_own:
             break
     if not taken.has_own:
@@ -281,12 +281,12 @@ async def find_message(
     first = min(taken.own, key=lambda copy: (copy.kind not in ORIGINALS, copy.record.timestamp_ms)).record
     if with_caused:
         # It comes soon after, in topics of any type.
-        await taken.take(reach.around(first.timestamp_ms, 0, _CAUSED_MS), told, reach)
+        await taken.take(reach.around(first.timestamp_ms, 0, _CAUSED_MS), on_progress, reach)
     copies = [place for place in await _places(transport, topics) if _may_copy(place[0], topics, first)]
     later = LogReach(transport, copies, most=most)
     await later.open()
     async for ring in later.rings(first.timestamp_ms, forwards=True):
-        await taken.take(ring, told, later)
+        await taken.take(ring, on_progress, later)
     looked = msgspec.structs.replace(reach.looked, records=reach.records + later.records)
     return Search(copies=taken.copies, looked=looked, letters_until_ms=later.looked.until_ms)
 
@@ -299,7 +299,7 @@ async def find_conversation(
     known: KnownPlaces | None = None,
     whole: bool = False,
     most: int = MOST_LOOKED_AT,
-    told: Callable[[int], object] = int,
+    on_progress: Callable[[int], object] = int,
 ) -> Search:
     """Return the records of the conversation, its dead letters, retries and redrives, too.
 
@@ -317,10 +317,10 @@ async def find_conversation(
         if moment_ms is None and not known.records and not news.is_cut:
             return Search(copies=(), looked=_of_index(news))
     if whole or moment_ms is None or reach.is_small:
-        await taken.take(reach.whole(), told, reach)
+        await taken.take(reach.whole(), on_progress, reach)
         return Search(copies=taken.in_order, looked=reach.looked)
     async for ring in reach.rings(moment_ms):
-        await taken.take(ring, told, reach)
+        await taken.take(ring, on_progress, reach)
     return Search(copies=taken.in_order, looked=reach.looked)
 
 
@@ -362,12 +362,12 @@ class _Taken:
             self._seen.add(place)
             self.copies.append(_parsed(copy))
 
-    async def take(self, records: AsyncIterator[Record], told: Callable[[int], object], reach: LogReach) -> None:
+    async def take(self, records: AsyncIterator[Record], on_progress: Callable[[int], object], reach: LogReach) -> None:
         """Look at *records*, telling how many *reach* has read."""
         async for record in records:
             self.look(record)
             if reach.records % 1000 == 0:
-                told(reach.records)
+                on_progress(reach.records)
 
 
 def _learn_all(wanted: _Wanted, found: Sequence[StoredCopy]) -> None:
@@ -420,13 +420,13 @@ async def _places(transport: Transport, topics: Mapping[str, str]) -> list[Place
     return [(topic, number) for topic in topics if topic in known for number in range(known[topic].partitions)]
 
 
-async def _drained(records: AsyncIterator[Record], told: Callable[[int], object], reach: LogReach) -> bool:
+async def _drained(records: AsyncIterator[Record], on_progress: Callable[[int], object], reach: LogReach) -> bool:
     """Read *records*, which *reach* remembers; return whether there were any."""
     count = 0
     async for _ in records:
         count += 1
         if reach.records % 1000 == 0:
-            told(reach.records)
+            on_progress(reach.records)
     return count > 0
 
 
@@ -493,10 +493,10 @@ def _parsed(copy: StoredCopy) -> StoredCopy:
     except ContractError as error:
         fault = error.with_traceback(None)
     try:
-        said = sealing.parse(canonical.encode(msgspec.json.decode(value or b"")))
+        stated = sealing.parse(canonical.encode(msgspec.json.decode(value or b"")))
     except (ContractError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        said = None
-    return msgspec.structs.replace(copy, message=said, fault=fault)
+        stated = None
+    return msgspec.structs.replace(copy, message=stated, fault=fault)
 
 
 async def _kept_times(transport: Transport, namespace: str, topics: Mapping[str, str]) -> KeptTimes:
@@ -508,10 +508,12 @@ async def _kept_times(transport: Transport, namespace: str, topics: Mapping[str,
             ranges = await transport.admin.ranges(topic)
         except TopicMissingError:
             continue
-        for partition, kept in ranges.items():
-            if kept.start == 0:
+        for partition, retained in ranges.items():
+            if retained.start == 0:
                 continue
-            oldest = await transport.read(topic, partition, kept.start, **_ONE) if kept.end > kept.start else ()
+            oldest = (
+                await transport.read(topic, partition, retained.start, **_ONE) if retained.end > retained.start else ()
+            )
             # Of an empty partition everything may be gone.
             before_ms = oldest[0].timestamp_ms if oldest else 1 << 62
             lost[topic] = max(lost.get(topic, 0), before_ms)

@@ -27,16 +27,16 @@ def limits_that_cannot_hold(declaration: Declaration, worker: WorkerSettings) ->
     """Yield a sentence for each handler that asks its own app, where a limit cannot hold what then waits."""
     handled = declaration.subscriptions
     for name, subscription in sorted(handled.items()):
-        for asked in sorted(asked_types(subscription) & handled.keys()):
-            said = f"the handler of {name} asks {asked}, which the same app handles"
+        for requested in sorted(asked_types(subscription) & handled.keys()):
+            text = f"the handler of {name} asks {requested}, which the same app handles"
             if worker.max_waiting < worker.concurrency:
                 yield (
-                    f"{said}: {worker.concurrency} runs may begin, and no more than {worker.max_waiting} may wait for "
+                    f"{text}: {worker.concurrency} runs may begin, and no more than {worker.max_waiting} may wait for "
                     "answers (worker.max_waiting)"
                 )
-            if handled[asked].order == "key_strict":
+            if handled[requested].order == "key_strict":
                 yield (
-                    f"{said} with order='key_strict': its first messages cannot leave the window "
+                    f"{text} with order='key_strict': its first messages cannot leave the window "
                     f"(worker.max_in_flight, {worker.max_in_flight}) for the deeper ones"
                 )
 

@@ -196,9 +196,9 @@ async def check_clock(transport: Transport, survey: Survey, settings: Settings, 
     topic = f"{settings.bus.namespace}._heartbeats"
     newest_ms = 0
     if topic in await transport.admin.topics():
-        for partition, kept in (await transport.admin.ranges(topic)).items():
-            if kept.end > kept.start:
-                records = await transport.read(topic, partition, kept.end - 1, max_records=1, max_bytes=1 << 20)
+        for partition, retained in (await transport.admin.ranges(topic)).items():
+            if retained.end > retained.start:
+                records = await transport.read(topic, partition, retained.end - 1, max_records=1, max_bytes=1 << 20)
                 newest_ms = max([newest_ms, *(record.timestamp_ms for record in records)])
     if not newest_ms:
         return _ok("clock", "nothing is in the log to compare it with")
@@ -295,13 +295,13 @@ def _of_groups(survey: Survey) -> Iterator[CheckResult]:
 
 
 def _of_transactions(survey: Survey) -> Iterator[CheckResult]:
-    for held in survey.held_up:
+    for stalled in survey.held_up:
         text = (
-            f"{held.records:,} records of {held.topic}/{held.partition} lie behind a transaction that another program "
-            f"has open" + (f", for {held.for_s:.0f} s" if held.for_s else "")
+            f"{stalled.records:,} records of {stalled.topic}/{stalled.partition} lie behind a transaction that another "
+            f"program has open" + (f", for {stalled.for_s:.0f} s" if stalled.for_s else "")
         )
         cure = "end that program, or kafka-transactions.sh find-hanging and abort; nothing behind it is read until then"
-        yield (_fault if held.for_s > STILL_S else _hint)("log", text, cure)
+        yield (_fault if stalled.for_s > STILL_S else _hint)("log", text, cure)
 
 
 def _ok(area: str, text: str) -> CheckResult:

@@ -24,7 +24,7 @@ __all__ = [
     "LeftTier",
     "changes_by_topic",
     "detail",
-    "kept",
+    "duration_text",
     "of_brokers",
     "of_changes",
     "of_settings",
@@ -73,7 +73,7 @@ def detail(change: Change) -> str:
     return _phrase(change.setting).format(f"{found} -> {wanted}")
 
 
-def kept(ms: int | None) -> str:
+def duration_text(ms: int | None) -> str:
     """Describe a retention."""
     if ms is None or ms < 0:
         return "for ever"
@@ -104,12 +104,12 @@ def of_settings(settings: Settings) -> list[TopicFinding]:
     needed_s, given_s = shortest_retention_s(settings), settings.topics.retention_s
     if given_s >= needed_s:
         return []
-    given, needed = (kept(round(value * 1000)) for value in (given_s, needed_s))
-    lifetime = kept(round(settings.publish.max_ttl_s * 1000))
-    text = f"records are kept {given}, messages live up to {lifetime} and may be retried for days after"
+    provided, needed = (duration_text(round(value * 1000)) for value in (given_s, needed_s))
+    lifetime = duration_text(round(settings.publish.max_ttl_s * 1000))
+    text = f"records are kept {provided}, messages live up to {lifetime} and may be retried for days after"
     return [
         TopicFinding(
-            "error", None, "topics.retention_s", given, needed, text, f"set topics.retention_s to {needed} or more"
+            "error", None, "topics.retention_s", provided, needed, text, f"set topics.retention_s to {needed} or more"
         )
     ]
 
@@ -129,7 +129,7 @@ def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> 
     if short:
         least = min(short.values())
         text = (
-            f"on {_listed(short)} the offsets of a stopped group are forgotten after {kept(least * 60_000)}, "
+            f"on {_listed(short)} the offsets of a stopped group are forgotten after {duration_text(least * 60_000)}, "
             "before its records are gone"
         )
         advice = f"set {_OFFSETS_KEPT}={needed} or more on the brokers"
@@ -212,7 +212,7 @@ def _phrase(setting: str) -> str:
 
 def _value(setting: str, value: str) -> str:
     if setting == RETENTION_MS:
-        return kept(int(value))
+        return duration_text(int(value))
     if setting == RETENTION_BYTES:
         return "any size" if int(value) < 0 else f"{value} bytes per partition"
     return value

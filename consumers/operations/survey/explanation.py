@@ -16,11 +16,10 @@ from bus.protocol.timestamps import format_ms
 from bus.topics.names import read_topic
 from consumers.deadletters.causes import cause_of
 from consumers.deadletters.diagnosis import Diagnosis
-from consumers.deadletters.letter_state import MAX_REDRIVES, LetterState, State, state_of
-from consumers.deadletters.letter_state import told_of as told_of_letter
+from consumers.deadletters.letter_state import MAX_REDRIVES, LetterState, State, known_state_of, state_of
 from consumers.deadletters.letters import DeadLetter
 from consumers.operations.lineage.log_search import ORIGINALS, StoredCopy
-from consumers.operations.survey.group_verdicts import GroupVerdict, told_of
+from consumers.operations.survey.group_verdicts import GroupVerdict, group_sentences
 
 __all__ = ["CURES", "Explanation", "explain"]
 
@@ -109,11 +108,11 @@ def _of_groups(groups: Sequence[GroupVerdict] | None, until: str) -> list[str]:
         return []
     reading = [each for each in groups if each.state != "not subscribed"]
     others = [each.group for each in groups if each.state == "not subscribed"]
-    told = [f"Group {sentence}." for sentence in told_of(reading, until=until)]
+    account = [f"Group {sentence}." for sentence in group_sentences(reading, until=until)]
     if others:
         more = f" and {len(others) - _MOST_NAMED:,} more" if len(others) > _MOST_NAMED else ""
-        told.append(f"Not subscribed: {', '.join(others[:_MOST_NAMED])}{more}.")
-    return told or ["No group reads this topic."]
+        account.append(f"Not subscribed: {', '.join(others[:_MOST_NAMED])}{more}.")
+    return account or ["No group reads this topic."]
 
 
 def _sent(copy: StoredCopy) -> str:
@@ -135,20 +134,22 @@ def _answered(copy: StoredCopy) -> str:
 
 def _died(letter: DeadLetter, finding: Diagnosis) -> str:
     error, _, frame = letter.error.partition("\n")
-    told = f"Group {letter.group} buried it at {letter.failed_at} after {letter.attempts} attempts: "
-    told += f"{letter.reason} (gate {letter.gate})" + (f" at {letter.pointer}" if letter.pointer else "")
-    told += f", {error}" if error else ""
-    told += f" ({frame.strip()})" if frame.strip().startswith("File") and "\n" not in frame.strip() else ""
+    account = f"Group {letter.group} buried it at {letter.failed_at} after {letter.attempts} attempts: "
+    account += f"{letter.reason} (gate {letter.gate})" + (f" at {letter.pointer}" if letter.pointer else "")
+    account += f", {error}" if error else ""
+    account += f" ({frame.strip()})" if frame.strip().startswith("File") and "\n" not in frame.strip() else ""
     if finding.expected or finding.found:
-        told += f"; expected {finding.expected or '-'}, found {finding.found or '-'}"
-    told += f"; {finding.nearest}" if finding.nearest else ""
-    return f"{told}. {_others(letter)}"
+        account += f"; expected {finding.expected or '-'}, found {finding.found or '-'}"
+    account += f"; {finding.nearest}" if finding.nearest else ""
+    return f"{account}. {_others(letter)}"
 
 
 def _left(letter: DeadLetter, known: LetterState | None, state: State) -> str:
     """Return what became of *letter*, which is not open any more, and who has done it."""
-    told = told_of_letter(letter, known)
-    step = next((each for each in reversed(told.steps) if _LED_TO.get(each.action) == state), None) if told else None
+    account = known_state_of(letter, known)
+    step = (
+        next((each for each in reversed(account.steps) if _LED_TO.get(each.action) == state), None) if account else None
+    )
     if step is not None:
         why = f", because: {step.why}" if step.why else ""
         done = {"redriven": "was sent back", "twin": "repeats another that was sent back"}.get(

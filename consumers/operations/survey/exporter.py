@@ -67,16 +67,16 @@ def _of_groups(survey: Survey | None) -> Iterator[Metric]:
         "For how long records have waited without a commit of the group.",
         labels=["group"],
     )
-    held = GaugeMetricFamily(
+    stalled = GaugeMetricFamily(
         "sealbus_transaction_open_seconds", "For how long records lie behind another program's open transaction."
     )
-    held.add_metric([], max((each.for_s for each in (() if survey is None else survey.held_up)), default=0.0))
+    stalled.add_metric([], max((each.for_s for each in (() if survey is None else survey.held_up)), default=0.0))
     for group in (() if survey is None else survey.groups)[:_MOST_SERIES]:
         members.add_metric([group.name], group.members)
         lag.add_metric([group.name], group.lag)
         stands.add_metric([group.name], group.stands)
         still.add_metric([group.name], group.still_s)
-    yield from (members, lag, stands, still, held)
+    yield from (members, lag, stands, still, stalled)
 
 
 def _of_letters(survey: Survey | None) -> Iterator[Metric]:

@@ -17,7 +17,7 @@ from consumers.deadletters.letters import read_dead_letter
 from consumers.operations.lineage.log_search import ORIGINALS, StoredCopy
 from consumers.operations.survey.survey import topics_of
 
-__all__ = ["GroupVerdict", "VerdictState", "group_verdicts", "told_of"]
+__all__ = ["GroupVerdict", "VerdictState", "group_verdicts", "group_sentences"]
 
 VerdictState: TypeAlias = Literal["done", "waits", "dead", "skipped", "not subscribed"]
 
@@ -52,20 +52,20 @@ def group_verdicts(
     return tuple(sorted(found, key=lambda verdict: (verdict.state == "not subscribed", verdict.group)))
 
 
-def told_of(verdicts: Sequence[GroupVerdict], *, until: str = "") -> Iterator[str]:
+def group_sentences(verdicts: Sequence[GroupVerdict], *, until: str = "") -> Iterator[str]:
     """Yield a sentence for each verdict; *until* is up to when letters were looked at, empty for all of them."""
     for verdict in verdicts:
         match verdict.state:
             case "waits":
                 where = f"behind {verdict.behind:,} records" if verdict.behind else "next"
-                told = f"waits {where} in {verdict.place}"
+                text = f"waits {where} in {verdict.place}"
             case "dead":
-                told = f"dead, in {verdict.place}"
+                text = f"dead, in {verdict.place}"
             case "done" if until:
-                told = f"done, unless it died after {until}: letters were looked at until then"
+                text = f"done, unless it died after {until}: letters were looked at until then"
             case state:
-                told = state
-        yield f"{verdict.group}: {told}" + (f" ({verdict.note})" if verdict.note else "")
+                text = state
+        yield f"{verdict.group}: {text}" + (f" ({verdict.note})" if verdict.note else "")
 
 
 def _group_of(copy: StoredCopy) -> str:
@@ -77,10 +77,10 @@ def _group_of(copy: StoredCopy) -> str:
 
 
 def _verdict(
-    info: GroupInfo, first: StoredCopy | None, told: Sequence[StoredCopy], states: Mapping[str, LetterState]
+    info: GroupInfo, first: StoredCopy | None, text: Sequence[StoredCopy], states: Mapping[str, LetterState]
 ) -> GroupVerdict:
     # What happened last says how it stands.
-    last = max(told, key=lambda copy: copy.record.timestamp_ms, default=None)
+    last = max(text, key=lambda copy: copy.record.timestamp_ms, default=None)
     if last is not None and last.kind == "dlq":
         letter = read_dead_letter(last.record)
         state = state_of(letter, states.get(last.place))

@@ -60,7 +60,7 @@ class LetterWatch:
         self._namespace = namespace
         self._states = States(transport, namespace)
         self._offsets: dict[str, dict[int, int]] = {}
-        self._kept: dict[str, _KnownLetter] = {}
+        self._letters: dict[str, _KnownLetter] = {}
         self._turn = asyncio.Lock()
         self._names: dict[Cause, tuple[Cause, str]] = {}
         """The one value of each cause, which all its letters share, and its name."""
@@ -83,32 +83,40 @@ class LetterWatch:
         """Return the open letters now. Raises BusError."""
         await self.read_on()
         # A letter that retention has taken cannot be sent back.
-        return self._counted([kept for place, kept in self._kept.items() if self._is_open(place, kept)])
+        return self._counted([retained for place, retained in self._letters.items() if self._is_open(place, retained)])
 
     async def _read_on(self, topic: str) -> None:
         offsets = self._offsets.setdefault(topic, {})
         try:
             ranges = await self._transport.admin.ranges(topic)
-            if any(kept.end < offsets.get(partition, 0) for partition, kept in ranges.items()):
+            if any(retained.end < offsets.get(partition, 0) for partition, retained in ranges.items()):
                 # The topic was deleted and made anew.
                 offsets.clear()
-                self._kept = {place: kept for place, kept in self._kept.items() if kept.letter.record.topic != topic}
+                self._letters = {
+                    place: retained
+                    for place, retained in self._letters.items()
+                    if retained.letter.record.topic != topic
+                }
             async for record in scan(self._transport, topic, offsets):
                 offsets[record.partition] = record.offset + 1
                 letter = read_dead_letter(record)
                 # The bytes of the message are not needed any more, and fifty thousand of them are much.
                 slim = msgspec.structs.replace(letter, message=None, error="")
-                self._kept[letter.place] = _KnownLetter(slim, *self._shared(cause_of(letter)), letter.failed_ms)
+                self._letters[letter.place] = _KnownLetter(slim, *self._shared(cause_of(letter)), letter.failed_ms)
         except TopicMissingError:
             offsets.clear()
 
     def letters(self, wanted: Callable[[ListedLetter], bool]) -> list[ListedLetter]:
         """Return the letters that are *wanted*, the newest first, as of what was read last."""
         found = []
-        for place, kept in self._kept.items():
-            state = state_of(kept.letter, self._states.known.get(place))
+        for place, retained in self._letters.items():
+            state = state_of(retained.letter, self._states.known.get(place))
             listed = ListedLetter(
-                place=place, failed_ms=kept.failed_ms, state=state, cause=kept.cause, cause_name=kept.cause_name
+                place=place,
+                failed_ms=retained.failed_ms,
+                state=state,
+                cause=retained.cause,
+                cause_name=retained.cause_name,
             )
             if wanted(listed):
                 found.append(listed)
@@ -121,19 +129,19 @@ class LetterWatch:
             known = self._names[cause] = (cause, cause.name)
         return known
 
-    def _is_open(self, place: str, kept: _KnownLetter) -> bool:
-        return state_of(kept.letter, self._states.known.get(place)) == "open"
+    def _is_open(self, place: str, retained: _KnownLetter) -> bool:
+        return state_of(retained.letter, self._states.known.get(place)) == "open"
 
     @staticmethod
     def _counted(found: list[_KnownLetter]) -> OpenLetters:
-        causes, first = Counter(kept.cause for kept in found), dict[Cause, int]()
-        for kept in found:
-            first[kept.cause] = min(first.get(kept.cause, kept.failed_ms), kept.failed_ms)
+        causes, first = Counter(retained.cause for retained in found), dict[Cause, int]()
+        for retained in found:
+            first[retained.cause] = min(first.get(retained.cause, retained.failed_ms), retained.failed_ms)
         # The type of the topic a letter lies in: the one in its envelope is a stranger's text.
-        types = Counter((_type_of(kept.letter), kept.cause.reason) for kept in found)
+        types = Counter((_type_of(retained.letter), retained.cause.reason) for retained in found)
         return OpenLetters(
             count=len(found),
-            oldest_ms=min((kept.failed_ms for kept in found), default=None),
+            oldest_ms=min((retained.failed_ms for retained in found), default=None),
             causes=tuple((cause, count, first[cause]) for cause, count in causes.most_common(_MOST_CAUSES)),
             by_type=tuple((name, reason, count) for (name, reason), count in sorted(types.items())),
         )

@@ -73,7 +73,7 @@ async def look_up(
     *,
     whole: bool = False,
     with_caused: bool = True,
-    told: Callable[[int], object] = int,
+    on_progress: Callable[[int], object] = int,
 ) -> LookUp:
     """Return what log and audit know of *message_id*; *whole*: read the whole log. Raises BusError.
 
@@ -81,7 +81,7 @@ async def look_up(
     """
     namespace = settings.bus.namespace
 
-    async def asked(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
+    async def query(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
         rows = await store.message(message_id)
         named = next((row.content for row in rows if row.content is not None), None)
         if named is None or not named.conversation_id:
@@ -89,7 +89,7 @@ async def look_up(
         around = await store.conversation(named.conversation_id, most=_MOST_ROWS)
         return rows, [*rows, *(row for row in around if row.content and row.content.causation_id == message_id)]
 
-    audited = await _audited(settings, asked)
+    audited = await _audited(settings, query)
     search = await find_message(
         transport,
         namespace,
@@ -97,7 +97,7 @@ async def look_up(
         known=audited.known,
         whole=whole,
         with_caused=with_caused,
-        told=told,
+        on_progress=on_progress,
     )
     own = [copy for copy in search.copies if copy.message_id == message_id]
     states = await load_states(transport, namespace) if any(copy.kind == "dlq" for copy in own) else {}
@@ -124,12 +124,12 @@ async def trace_up(
     identity: str,
     *,
     whole: bool = False,
-    told: Callable[[int], object] = int,
+    on_progress: Callable[[int], object] = int,
 ) -> Traced:
     """Return what log and audit know of the conversation *identity*, or of that of a message of this id."""
     namespace = settings.bus.namespace
 
-    async def asked(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
+    async def query(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
         rows = await store.conversation(identity, most=_MOST_ROWS)
         if not rows:
             named = [row.content for row in await store.message(identity) if row.content is not None]
@@ -137,15 +137,19 @@ async def trace_up(
                 rows = await store.conversation(named[0].conversation_id, most=_MOST_ROWS)
         return rows, rows
 
-    audited = await _audited(settings, asked)
+    audited = await _audited(settings, query)
     conversation = next((row.content.conversation_id for row in audited.rows if row.content is not None), identity)
-    search = await find_conversation(transport, namespace, conversation, known=audited.known, whole=whole, told=told)
+    search = await find_conversation(
+        transport, namespace, conversation, known=audited.known, whole=whole, on_progress=on_progress
+    )
     if not search.copies and not audited.rows:
-        found = await find_message(transport, namespace, identity, known=audited.known, whole=whole, told=told)
+        found = await find_message(
+            transport, namespace, identity, known=audited.known, whole=whole, on_progress=on_progress
+        )
         own = next((copy for copy in found.copies if copy.message_id == identity and copy.conversation_id), None)
         if own is not None:
             conversation = own.conversation_id
-            search = await find_conversation(transport, namespace, conversation, whole=whole, told=told)
+            search = await find_conversation(transport, namespace, conversation, whole=whole, on_progress=on_progress)
     return Traced(conversation_id=conversation, search=search, audited=audited.rows, audit_error=audited.error)
 
 
@@ -155,11 +159,11 @@ async def moment_of(settings: Settings, message_id: str) -> int | None:
     if moment_ms is not None:
         return moment_ms
 
-    async def asked(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
+    async def query(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
         rows = await store.message(message_id)
         return rows, rows
 
-    rows = (await _audited(settings, asked)).rows
+    rows = (await _audited(settings, query)).rows
     return rows[0].row.appended_ms if rows else None
 
 

@@ -100,7 +100,7 @@ class Surveyor:
         self.letters = LetterWatch(transport, settings.bus.namespace)
         self._moves: dict[str, tuple[Mapping[tuple[str, int], int], float]] = {}
         """By group, what it had committed, and since when."""
-        self._held: dict[tuple[str, int, int], float] = {}
+        self._stalled_since_s: dict[tuple[str, int, int], float] = {}
         """By partition and its last readable offset, since when records lie behind a transaction."""
 
     async def take(self) -> Survey:
@@ -121,12 +121,13 @@ class Surveyor:
         counts = await self._transport.admin.held_up(ranges)
         now_s = self._clock.monotonic_s()
         # As long as it stands at the same offset it is the same transaction.
-        self._held = {
-            (*place, ranges[place].end): self._held.get((*place, ranges[place].end), now_s) for place in counts
+        self._stalled_since_s = {
+            (*place, ranges[place].end): self._stalled_since_s.get((*place, ranges[place].end), now_s)
+            for place in counts
         }
         return tuple(
             HeldUp(topic=topic, partition=partition, records=counts[topic, partition], for_s=now_s - since_s)
-            for (topic, partition, _), since_s in sorted(self._held.items())
+            for (topic, partition, _), since_s in sorted(self._stalled_since_s.items())
         )
 
     def _groups(
@@ -158,12 +159,12 @@ class Surveyor:
             store = ProcessStore(inbox, namespace=self._settings.bus.namespace, group=None, clock=self._clock)
             await store.open()
             overdue = await store.waits(overdue_ms=_OVERDUE_MS, most=_MOST_WAITS)
-            held = await store.processes(saga=APPROVAL_SAGA, status="open", most=_MOST_WAITS)
+            pending = await store.processes(saga=APPROVAL_SAGA, status="open", most=_MOST_WAITS)
             return WorkState(
                 open=await store.open_by_saga(),
                 overdue=len(overdue),
-                approvals=len(held),
-                oldest_approval_ms=min((each.opened_ms for each in held), default=None),
+                approvals=len(pending),
+                oldest_approval_ms=min((each.opened_ms for each in pending), default=None),
             )
         except BusError as error:
             return WorkState(error=str(error))
@@ -189,7 +190,7 @@ async def group_ranges(
             found = await transport.admin.ranges(topic)
         except TopicMissingError:
             continue
-        ranges |= {(topic, partition): kept for partition, kept in found.items()}
+        ranges |= {(topic, partition): retained for partition, retained in found.items()}
     return ranges
 
 
@@ -200,12 +201,12 @@ def state_of_group(
     lags: dict[str, int] = {}
     stands = 0
     topics = topics_of(info)
-    for place, kept in ranges.items():
+    for place, retained in ranges.items():
         if place[0] not in topics:
             continue
         committed = info.committed.get(place)
-        stands += committed is not None and not kept.start <= committed <= kept.end
-        lag = max(0, kept.end - max(kept.start, kept.start if committed is None else committed))
+        stands += committed is not None and not retained.start <= committed <= retained.end
+        lag = max(0, retained.end - max(retained.start, retained.start if committed is None else committed))
         lags[place[0]] = lags.get(place[0], 0) + lag
     total = sum(lags.values())
     worst = max(lags, key=lambda topic: lags[topic]) if total else ""

@@ -67,20 +67,20 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     describe: Callable[[Any], str] | None
 
 
-def need_of(declared: Approval | None, asked: NeedsApproval | None) -> Need | None:
+def need_of(declared: Approval | None, policy_need: NeedsApproval | None) -> Need | None:
     """Return what the handler and the policy ask for together; None where neither asks."""
-    if declared is None and asked is None:
+    if declared is None and policy_need is None:
         return None
     own = declared or Approval()
     approvers: tuple[tuple[str, ...], ...] = (tuple(own.approvers),) if own.approvers else ()
-    if asked is None:
+    if policy_need is None:
         rule, by, quorum, same_owner = HANDLER_RULE, own.by, own.quorum, False
     else:
-        rule, same_owner = asked.rule, asked.same_owner
-        by = "human" if "human" in ((own.by if declared else "agent"), asked.by) else "agent"
-        quorum = max(asked.quorum, own.quorum)
-        approvers += asked.approvers
-    why = own.reason or ("the handler asks for it" if asked is None else f"rule {rule} of the policy asks for it")
+        rule, same_owner = policy_need.rule, policy_need.same_owner
+        by = "human" if "human" in ((own.by if declared else "agent"), policy_need.by) else "agent"
+        quorum = max(policy_need.quorum, own.quorum)
+        approvers += policy_need.approvers
+    why = own.reason or ("the handler asks for it" if policy_need is None else f"rule {rule} of the policy asks for it")
     return Need(
         rule=rule,
         by=by,

@@ -28,11 +28,11 @@ def decision_about(
     request: Message, verb: Verb, *, by: str, kind: Literal["human", "agent", "service"] = "human", **members: Any
 ) -> ApprovalDecision:
     """Return the decision of *by* about *request*; *members* are reason, conditions and changes."""
-    asked = request_in(request)
+    request_payload = request_in(request)
     return ApprovalDecision(
-        approval_id=asked.approval_id,
+        approval_id=request_payload.approval_id,
         decision=verb,
-        approved_action_hash=asked.action_hash if verb == "approve" else None,
+        approved_action_hash=request_payload.action_hash if verb == "approve" else None,
         reviewer=Reviewer(type=kind, id=by),
         **members,
     )

@@ -40,7 +40,7 @@ def check_decision(message: Message, decision: ApprovalDecision, state: Approval
 def check_decider(
     message: Message,
     *,
-    held: Message,
+    pending: Message,
     kind: PayloadType,
     payload: object,
     state: ApprovalState,
@@ -48,7 +48,7 @@ def check_decider(
     verifier: Verifier | None,
     agent_id: str,
 ) -> None:
-    """Raise ContractError (`approval_invalid`) unless the sender of *message* may decide about *held*, now.
+    """Raise ContractError (`approval_invalid`) unless the sender of *message* may decide about *pending*, now.
 
     *agent_id* is the agent that would run it.
     """
@@ -58,20 +58,20 @@ def check_decider(
     named = signer_named(message.verification.signature or "")
     if named is None or named[0] == HS256:
         raise _invalid("an approver signs with a key of its own", "/verification/signature")
-    chain = held.verification.proof_chain or ()
-    senders = {link.statement.sender for link in chain} | {held.metadata.sender.id or ""}
+    chain = pending.verification.proof_chain or ()
+    senders = {link.statement.sender for link in chain} | {pending.metadata.sender.id or ""}
     if decider in senders or decider == agent_id:
         raise _invalid(f"{decider} takes part in the action, and decides about it", "/metadata/sender/id")
-    signed = [*(link.signature for link in chain), held.verification.signature]
+    signed = [*(link.signature for link in chain), pending.verification.signature]
     kids = {each[1] for text in signed if text and (each := signer_named(text)) is not None}
     if named[1] in kids:
         raise _invalid("its key has signed the action itself", "/verification/signature")
     by = state.by
-    if admission.labels(held).is_below(_DIRECT_LEVEL) or _is_cut(held):
+    if admission.labels(pending).is_below(_DIRECT_LEVEL) or _is_cut(pending):
         # An agent that reads a poisoned packet is the next victim.
         by = "human"
     fault = admission.approval_fault(
-        decider, held, kind, payload, by=by, involved=frozenset({*senders, agent_id}), same_owner=state.same_owner
+        decider, pending, kind, payload, by=by, involved=frozenset({*senders, agent_id}), same_owner=state.same_owner
     )
     if fault is not None:
         raise _invalid(fault, "/metadata/sender/id")
@@ -82,11 +82,11 @@ def owner_of(decider: str, admission: Admission) -> str:
     return admission.owner_of(decider) or decider
 
 
-def _is_cut(held: Message) -> bool:
+def _is_cut(pending: Message) -> bool:
     """Return whether the action has parents that are not at hand."""
-    chain = held.verification.proof_chain or ()
-    oldest = chain[0].statement.parents if chain else held.verification.parents
-    further = len(held.verification.parents or ()) > 1
+    chain = pending.verification.proof_chain or ()
+    oldest = chain[0].statement.parents if chain else pending.verification.parents
+    further = len(pending.verification.parents or ()) > 1
     return oldest is not None or further
 
 

@@ -76,10 +76,10 @@ _log = get_logger("approvals")
 
 
 class Proceed(msgspec.Struct, frozen=True):
-    """The message may run: *given* says who agreed. Its process is consumed with the result of the run."""
+    """The message may run: *agreed* says who agreed. Its process is consumed with the result of the run."""
 
     desk: ApprovalDesk
-    given: ApprovalGiven
+    agreed: ApprovalGiven
     process: Process
     state: ApprovalState
 
@@ -115,8 +115,8 @@ class ApprovalDesk:
     def need_of(self, delivery: Accepted) -> Need | None:
         """Return what *delivery* needs before it may run; None: nothing."""
         declared = delivery.subscription.approval
-        asked = delivery.needs if isinstance(delivery.needs, NeedsApproval) else None
-        return need_of(declared if isinstance(declared, Approval) else None, asked)
+        policy_need = delivery.needs if isinstance(delivery.needs, NeedsApproval) else None
+        return need_of(declared if isinstance(declared, Approval) else None, policy_need)
 
     async def judge(
         self, delivery: Accepted, need: Need, key: str, begin: Callable[[], Awaitable[Transaction]]
@@ -145,7 +145,7 @@ class ApprovalDesk:
             if process is not None and state is not None and state.phase != "open":
                 return await self._decided(delivery, need, action, process, state)
             try:
-                change, outputs = await self._held(delivery, need, name, action, process, state)
+                change, outputs = await self._hold_back(delivery, need, name, action, process, state)
             except ContractError as error:
                 return refused(error.with_traceback(None))
             transaction = await begin()
@@ -191,13 +191,13 @@ class ApprovalDesk:
             self._check_again(delivery, state)
         except ContractError as error:
             return await self._void(process, state, (), error.text)
-        given = ApprovalGiven(
+        agreed = ApprovalGiven(
             approval_id=state.approval_id,
             decided_by=tuple(each.by for each in state.decided),
             conditions=conditions,
             decisions=tuple(each.value for each in state.decided),
         )
-        return Proceed(self, given, process, state)
+        return Proceed(self, agreed, process, state)
 
     def _check_again(self, delivery: Accepted, state: ApprovalState) -> None:
         """Judge the stored decisions by the keys and the policy of now (S28)."""
@@ -212,7 +212,7 @@ class ApprovalDesk:
         if len(owners) < state.quorum:
             raise ContractError(f"{len(owners)} of {state.quorum} approvals stand now", "", "approval_invalid")
 
-    async def _held(  # noqa: PLR0917 - what a new approval is made of
+    async def _hold_back(  # noqa: PLR0917 - what a new approval is made of
         self,
         delivery: Accepted,
         need: Need,
@@ -364,11 +364,11 @@ class ApprovalDesk:
             if state.phase != "open":
                 raise ContractError(f"the approval is {state.phase} already", "/data/decision", "approval_invalid")
             check_decision(message, decision, state, sealing.parse(state.request))
-            held = sealing.parse(process.opener)
-            kind, payload = self._read(held)
+            pending = sealing.parse(process.opener)
+            kind, payload = self._read(pending)
             if not admits(state.approvers, message.metadata.sender.id or ""):
                 raise ContractError("is not among those who are asked", "/metadata/sender/id", "approval_invalid")
-            self._check_decider(message, held, kind, payload, state)
+            self._check_decider(message, pending, kind, payload, state)
         except ContractError as error:
             _log.warning("approval.decision_refused", approval=state.approval_id, detail=error.text[:200])
             return refused(error.with_traceback(None))
@@ -388,11 +388,11 @@ class ApprovalDesk:
         return await self._end(process, state, "approved", wait)
 
     def _check_decider(
-        self, message: Message, held: Message, kind: PayloadType, payload: object, state: ApprovalState
+        self, message: Message, pending: Message, kind: PayloadType, payload: object, state: ApprovalState
     ) -> None:
         check_decider(
             message,
-            held=held,
+            pending=pending,
             kind=kind,
             payload=payload,
             state=state,
@@ -401,11 +401,13 @@ class ApprovalDesk:
             agent_id=self._group.agent_id,
         )
 
-    def _read(self, held: Message) -> tuple[PayloadType, object]:
-        kind = self._group.registry.get(held.message_type)
+    def _read(self, pending: Message) -> tuple[PayloadType, object]:
+        kind = self._group.registry.get(pending.message_type)
         if kind is None:
-            raise ContractError(f"{held.message_type} is not known here", "/metadata/message_type", "approval_invalid")
-        return kind, kind.open(held)
+            raise ContractError(
+                f"{pending.message_type} is not known here", "/metadata/message_type", "approval_invalid"
+            )
+        return kind, kind.open(pending)
 
     async def _end(
         self, process: Process, state: ApprovalState, phase: ApprovalPhase, wait: Wait
@@ -494,8 +496,8 @@ def _ending(state: ApprovalState) -> tuple[str, str]:
         return "approval_timeout", "nobody has decided in time"
     if state.phase == "void":
         return "approval_invalid", state.said or "its approval does not stand"
-    asked = "changes are asked for" if state.phase == "changes_requested" else "it was rejected"
-    return "approval_rejected", f"{asked} by {state.ended_by}: {state.said}"[:400]
+    policy_need = "changes are asked for" if state.phase == "changes_requested" else "it was rejected"
+    return "approval_rejected", f"{policy_need} by {state.ended_by}: {state.said}"[:400]
 
 
 def _wait_name(message: Message, action: dict[str, object]) -> str:

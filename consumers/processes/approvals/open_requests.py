@@ -131,12 +131,12 @@ async def _messages(transport: Transport, topic: str) -> list[Message]:
     return found
 
 
-def agrees(request: Message, held: Message) -> bool:
+def agrees(request: Message, pending: Message) -> bool:
     """Tell whether the packet names the type, sender and data that the held message has."""
     action = action_of(request)
-    data = msgspec.json.decode(held.data)
-    same_version = action.get("schema_version") == held.metadata.schema_version
-    names = action.get("sender") == held.metadata.sender.id and action.get("message_type") == held.message_type
+    data = msgspec.json.decode(pending.data)
+    same_version = action.get("schema_version") == pending.metadata.schema_version
+    names = action.get("sender") == pending.metadata.sender.id and action.get("message_type") == pending.message_type
     # Defaults are written out in the packet, and left out on the way.
     packed = action.get("data")
     says = isinstance(packed, dict) and all(packed.get(name) == value for name, value in data.items())

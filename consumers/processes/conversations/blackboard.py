@@ -123,14 +123,14 @@ class Blackboard(Saga[BoardState], version="1.0.0"):
             if older is None:
                 raise Reject(f"version {read.version} of {read.key} is not kept here; the log has it")
             wanted, version = {name: value for name, value in older.items() if name != "version"}, read.version
-        given: dict[str, Any] = dict(wanted)
-        if (ref := given.pop("ref", None)) is not None:
-            given["ref"] = msgspec.convert(ref, Ref)
-        if (at := given.pop("written_at", None)) is not None:
-            given["written_at"] = datetime.fromisoformat(at)
+        provided: dict[str, Any] = dict(wanted)
+        if (ref := provided.pop("ref", None)) is not None:
+            provided["ref"] = msgspec.convert(ref, Ref)
+        if (at := provided.pop("written_at", None)) is not None:
+            provided["written_at"] = datetime.fromisoformat(at)
         if not wanted:
             version = 0 if state.version == 0 else version
-        return BlackboardValue(key=read.key, version=version, history=tuple(state.before[: read.history]), **given)
+        return BlackboardValue(key=read.key, version=version, history=tuple(state.before[: read.history]), **provided)
 
     def _check_owner(self, key: str, writer: str) -> None:
         if not self.owners:

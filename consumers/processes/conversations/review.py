@@ -108,11 +108,11 @@ class IteratedReview(Saga[ReviewState], abstract=True):
 
     @failed("draft")
     async def author_gone(self, context: SagaContext) -> None:
-        await self._end(f"the author: {_told(context)}", context)
+        await self._end(f"the author: {_report_text(context)}", context)
 
     @failed("review")
     async def reviewer_gone(self, context: SagaContext) -> None:
-        await self._end(f"the reviewer: {_told(context)}", context)
+        await self._end(f"the reviewer: {_report_text(context)}", context)
 
     def _draft(self, context: SagaContext) -> None:
         state = self.state
@@ -126,6 +126,6 @@ class IteratedReview(Saga[ReviewState], abstract=True):
         context.finish("failed", why)
 
 
-def _told(context: SagaContext) -> str:
+def _report_text(context: SagaContext) -> str:
     failure = context.failure
     return "silent" if failure is None else f"{failure.kind} {failure.reason}".strip()

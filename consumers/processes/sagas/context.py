@@ -240,8 +240,8 @@ class SagaContext:
         else:
             self._done.asks.pop(name, None)
         run = self._run if uses is None else self._apart
-        given: dict[str, Any] = {**options, "to": to}
-        self._ask(name, draft_of(payload, given), share_s, many=many, run=run)
+        provided: dict[str, Any] = {**options, "to": to}
+        self._ask(name, draft_of(payload, provided), share_s, many=many, run=run)
 
     def send(self, payload: Payload, *, uses: tuple[()] | None = None, **options: Unpack[Options]) -> None:
         """Send *payload* when the step is committed; see `ask` for *uses*."""
@@ -296,8 +296,8 @@ class SagaContext:
         if outcome is None and self._done.ending is not None:
             return
         if outcome is None:
-            outcome, said = self._ends_as()
-            reason = reason or said
+            outcome, ended_text = self._ends_as()
+            reason = reason or ended_text
         elif outcome not in get_args(Outcome):
             raise ContractError(f"{outcome!r} is no outcome: {', '.join(get_args(Outcome))}", "outcome")
         self._done.ending = Ending(outcome=outcome, reason=cut(reason, _MOST_REASON), where=self._event.method)
@@ -308,8 +308,8 @@ class SagaContext:
         failure = self.failure
         if failure is None:
             return "completed", ""
-        said = f"{self.wait_name}: {failure.kind} {failure.reason}".rstrip()
-        return ("timed_out" if failure.kind == "silent" else "failed"), said
+        ended_text = f"{self.wait_name}: {failure.kind} {failure.reason}".rstrip()
+        return ("timed_out" if failure.kind == "silent" else "failed"), ended_text
 
     def pass_on(self, cancel: Payload, to: Sequence[str]) -> None:
         """Tell *to* that the task is cancelled, too."""
@@ -389,9 +389,9 @@ def _kept_ask(
     payload: Payload, others: tuple[str, ...], share_s: float, options: AskOptions, *, apart: bool
 ) -> KeptAsk:
     kind = payload_type(payload)
-    kept: dict[str, Any] = {name: value for name, value in options.items() if name in _KEPT_OPTIONS}
-    if len(kept) < len(options):
-        foreign = sorted(set(options) - set(kept))
+    stored_options: dict[str, Any] = {name: value for name, value in options.items() if name in _KEPT_OPTIONS}
+    if len(stored_options) < len(options):
+        foreign = sorted(set(options) - set(stored_options))
         raise ContractError(f"with several addressees {', '.join(foreign)} cannot be given", foreign[0])
     return KeptAsk(
         message_type=kind.name,
@@ -399,6 +399,6 @@ def _kept_ask(
         data=plain_from(encode_payload(payload)),
         to=others,
         share_s=share_s,
-        options=kept,
+        options=stored_options,
         apart=apart,
     )

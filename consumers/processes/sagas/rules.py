@@ -108,8 +108,8 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def knows_wait(self, name: str) -> bool:
         """Whether this code has any method about a wait that is called *name*."""
-        asked = any(known in (name, EVERY_NAME) for known, _ in self.answers)
-        return asked or self.due_method(name) is not None or self.failed_method(name) is not None
+        requested = any(known in (name, EVERY_NAME) for known, _ in self.answers)
+        return requested or self.due_method(name) is not None or self.failed_method(name) is not None
 
     def knows_phase(self, phase: str) -> bool:
         """Whether *phase* is one that this code knows, where the saga names its phases."""
@@ -444,8 +444,8 @@ def _check_endings(cls: type[Any], found: _Found) -> None:
                 f"{cls.__name__}: nobody is told when {name!r} is not answered. Write @failed({name!r}), or "
                 f"@due({name!r}) where it takes many answers"
             )
-    asked = {name for name, _ in found.answers}
-    if lonely := sorted(set(found.failed) - asked):
+    requested = {name for name, _ in found.answers}
+    if lonely := sorted(set(found.failed) - requested):
         raise ConfigurationError(f"{cls.__name__}: @failed({lonely[0]!r}) without @answers({lonely[0]!r}, ...)")
 
 
@@ -501,9 +501,9 @@ def _checked_state(cls: type[Any], state: type[Any]) -> type[Any]:
             f"({text_of(error)})"
         ) from error
     try:
-        kept = kept_type(state)
-        plain = kept.plain(first)
-        kept.read(plain)
+        stored_form = kept_type(state)
+        plain = stored_form.plain(first)
+        stored_form.read(plain)
     except ContractError as error:
         if isinstance(error.__cause__, NameError):
             # A class further down, perhaps: App.add sees it.

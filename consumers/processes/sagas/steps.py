@@ -75,7 +75,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     passes_on: TaskCancel | None = None
     """What those who were asked are told."""
-    asked: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     is_told: bool = False
     """Whether the requester is to hear of it: it has not cancelled the process itself."""
 
@@ -225,7 +225,7 @@ class StepRunner:
         """Return the end of *process*, which somebody has cancelled. Raises NewerCode."""
         rules = self._rules_of(process)
         waits = await self.store.waits_of(process.id)
-        asked = tuple(each.addressee for each in waits if each.seal is not None and each.addressee is not None)
+        requested = tuple(each.addressee for each in waits if each.seal is not None and each.addressee is not None)
         return _Event(
             rules=rules,
             process=process,
@@ -233,7 +233,7 @@ class StepRunner:
             method=rules.cancelled,
             wait=wait,
             ends_wait=wait is not None,
-            cancelled=msgspec.structs.replace(cancelled, asked=asked),
+            cancelled=msgspec.structs.replace(cancelled, requested=requested),
         )
 
     def _rules_of(self, process: Process) -> SagaRules:
@@ -453,7 +453,7 @@ class StepRunner:
             sealed=[],
             armed={},
             ended=ended,
-            asks={name: kept for name, kept in memory.asks.items() if name not in ended},
+            asks={name: retained for name, retained in memory.asks.items() if name not in ended},
             rounds=dict(memory.rounds),
             parties=dict.fromkeys(memory.parties or ((opener.metadata.sender.id or ""),)),
         )
@@ -541,7 +541,7 @@ class StepRunner:
     def _over(self, cancelled: Cancelled, context: SagaContext, done: StepDone, opener: Message) -> list[SealedRecord]:
         """End the process of *context*, whatever its @cancelled method has left undone; return what is sent."""
         if cancelled.passes_on is not None:
-            context.pass_on(cancelled.passes_on, cancelled.asked)
+            context.pass_on(cancelled.passes_on, cancelled.requested)
         if done.ending is None:
             context.finish("cancelled", cancelled.why or cancelled.code)
         sealed = list(done.sealed)

@@ -22,7 +22,7 @@ from consumers.deadletters.letter_state import (
     follow,
     read_state,
     state_of,
-    told_of,
+    known_state_of,
 )
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.deadletters.records import CONTROL_HEADERS, Control, Failure, bury, read_control, stub
@@ -244,7 +244,7 @@ def test_what_is_known_of_an_earlier_letter_at_the_same_place_says_nothing_of_th
     """A topic of dead letters that was deleted and made anew has every place a second time."""
     letter = letter_of(count=count, group=group, value=value)
     assume((state.group, state.count) != (group, count) or state.content not in ("", letter.content))
-    assert told_of(letter, state) is None
+    assert known_state_of(letter, state) is None
     assert state_of(letter, state) == state_of(letter, None)
     assert judged(letter, state) == judged(letter, None)
     assert follow(letter, state, step(action)) == follow(letter, None, step(action))
@@ -256,7 +256,7 @@ def test_what_an_older_version_knew_of_a_letter_still_holds_and_learns_its_conte
 ) -> None:
     letter = letter_of(count=count, value=value)
     older = msgspec.structs.replace(state, count=count, content="")
-    assert told_of(letter, older) == older
+    assert known_state_of(letter, older) == older
     assert state.state == "open" or state_of(letter, older) == state.state
     if state.state != "purged":
         after = follow(letter, older, step("purged"))

@@ -11,7 +11,7 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.errors import AppendUnknownError, ClosedError, DeadlineError, RecordTooLargeError, UnreachableError
-from bus.transports.base import Appended, Features, NewRecord, Outcome, Told
+from bus.transports.base import Appended, Features, NewRecord, OnOutcomes, Outcome
 from producers.appending.batcher import Batcher
 
 
@@ -38,17 +38,17 @@ class FakeLog:
         told."""
 
     async def append(
-        self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
+        self, records: Sequence[NewRecord], *, timeout_s: float, on_outcomes: OnOutcomes | None = None
     ) -> Sequence[Outcome]:
         self.appends.append(list(records))
         self.timeouts.append(timeout_s)
         if self.held:
-            if told is not None and self.silent:
+            if on_outcomes is not None and self.silent:
                 known = [
                     None if record.value == self.silent else Appended(record.topic, 0, at, 0)
                     for at, record in enumerate(records)
                 ]
-                asyncio.get_running_loop().call_soon(told, known)
+                asyncio.get_running_loop().call_soon(on_outcomes, known)
             answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.answers.append(answer)
             await answer

@@ -157,7 +157,7 @@ class KafkaAdmin:
                     if member["client_id"] not in members
                     else f"{member['client_id']} {member['member_id']}"
                 )
-                members[label] = _held(member["member_assignment"])
+                members[label] = _owned(member["member_assignment"])
         return GroupInfo(name=name, members=members, committed=_placed(await commits(self._link, doing, name)))
 
     async def _wait_for_leaders(self, names: Sequence[str]) -> None:
@@ -201,7 +201,7 @@ def _placed(offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]
     return {(place.topic, place.partition): offset for place, offset in offsets.items()}
 
 
-def _held(assignment: bytes) -> tuple[tuple[str, int], ...]:
+def _owned(assignment: bytes) -> tuple[tuple[str, int], ...]:
     if not assignment:
         return ()
     try:

@@ -206,9 +206,9 @@ class ClusterClient:
         if self._answered or not advertised:
             return None
         cause = await probe(msgspec.structs.replace(self.options, bootstrap=advertised), has_answered=True)
-        given = ", ".join(self.options.bootstrap)
+        addresses = ", ".join(self.options.bootstrap)
         return cause and UnreachableError(
-            f"{given} answers, and sends clients on to addresses that do not (its advertised.listeners): {cause}"
+            f"{addresses} answers, and sends clients on to addresses that do not (its advertised.listeners): {cause}"
         )
 
     async def _connect(self, kind: type[Any], start: str) -> Any:

@@ -21,18 +21,18 @@ class _Limited(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._log = get_logger("aiokafka")
-        self._said: dict[tuple[str, str], float] = {}
+        self._logged_s: dict[tuple[str, str], float] = {}
         self._held_back = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = (record.name, str(record.msg))
         now_s = time.monotonic()
-        if now_s - self._said.get(kind, -_EVERY_S) < _EVERY_S:
+        if now_s - self._logged_s.get(kind, -_EVERY_S) < _EVERY_S:
             self._held_back += 1
             return
-        if len(self._said) >= _MOST_KINDS:
-            self._said.clear()
-        self._said[kind] = now_s
+        if len(self._logged_s) >= _MOST_KINDS:
+            self._logged_s.clear()
+        self._logged_s[kind] = now_s
         held_back, self._held_back = self._held_back, 0
         text = record.getMessage()[:300]
         # An exception with a traceback is a fault of the library; the bus itself deals with all other conditions.

@@ -15,7 +15,7 @@ from aiokafka import errors
 from aiokafka.conn import create_conn
 
 from bus.errors import BusError, ConfigurationError, UnreachableError
-from bus.transports.kafka.errors import said
+from bus.transports.kafka.errors import error_text
 from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["probe"]
@@ -59,14 +59,14 @@ def _cause(error: Exception, address: str, options: KafkaOptions) -> BusError | 
             )
         case ssl.SSLError():
             hint = "is this port TLS, and does it ask for a client certificate (kafka.cert_file)?"
-            return ConfigurationError(f"{address}: TLS failed ({error.reason or said(error)}); {hint}")
+            return ConfigurationError(f"{address}: TLS failed ({error.reason or error_text(error)}); {hint}")
         case errors.SaslAuthenticationFailed() | errors.AuthenticationFailedError():
             return ConfigurationError(
                 f"{address}: Kafka refused user {user!r}: wrong user name or password (kafka.username, kafka.password)"
             )
         case errors.UnsupportedSaslMechanismError():
             return ConfigurationError(
-                f"{address}: {mechanism} is not offered there; set kafka.sasl_mechanism ({said(error)})"
+                f"{address}: {mechanism} is not offered there; set kafka.sasl_mechanism ({error_text(error)})"
             )
         case ConnectionRefusedError():
             return UnreachableError(
@@ -80,9 +80,9 @@ def _cause(error: Exception, address: str, options: KafkaOptions) -> BusError | 
                 "it?"
             )
         case errors.IncompatibleBrokerVersion():
-            return UnreachableError(f"{address}: this Kafka is too old or too new ({said(error)})")
+            return UnreachableError(f"{address}: this Kafka is too old or too new ({error_text(error)})")
         case OSError() if error.errno is not None:
-            return UnreachableError(f"{address} cannot be reached: {error.strerror or said(error)}")
+            return UnreachableError(f"{address} cannot be reached: {error.strerror or error_text(error)}")
         case _:
             return None
 

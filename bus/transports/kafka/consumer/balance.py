@@ -24,14 +24,14 @@ class Bid(msgspec.Struct, frozen=True):
     """
 
     topics: frozenset[str]
-    held: frozenset[TopicPartition] = frozenset()
+    owned: frozenset[TopicPartition] = frozenset()
     generation: int = -1
 
 
 class Share(msgspec.Struct, frozen=True):
     """The partitions a member holds from now on, and those of them it must release."""
 
-    held: frozenset[TopicPartition]
+    owned: frozenset[TopicPartition]
     leaving: frozenset[TopicPartition]
 
 
@@ -45,14 +45,14 @@ def share(partitions: Mapping[str, int], bids: Mapping[str, Bid]) -> dict[str, S
     everything = [TopicPartition(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])]
     holders = _holders(everything, bids)
     wanted = _Balance(everything, bids, holders).owners
-    held: dict[str, set[TopicPartition]] = {member: set() for member in bids}
+    owned: dict[str, set[TopicPartition]] = {member: set() for member in bids}
     leaving: dict[str, set[TopicPartition]] = {member: set() for member in bids}
     for place, owner in wanted.items():
         holder = holders.get(place, owner)
-        held[holder].add(place)
+        owned[holder].add(place)
         if holder != owner:
             leaving[holder].add(place)
-    return {member: Share(frozenset(held[member]), frozenset(leaving[member])) for member in bids}
+    return {member: Share(frozenset(owned[member]), frozenset(leaving[member])) for member in bids}
 
 
 def _holders(everything: Collection[TopicPartition], bids: Mapping[str, Bid]) -> dict[TopicPartition, str]:
@@ -61,7 +61,7 @@ def _holders(everything: Collection[TopicPartition], bids: Mapping[str, Bid]) ->
     holders: dict[TopicPartition, str] = {}
     for member in sorted(bids, key=lambda name: (bids[name].generation, name)):
         bid = bids[member]
-        for place in bid.held:
+        for place in bid.owned:
             if place in exists and place.topic in bid.topics:
                 holders[place] = member
     return holders

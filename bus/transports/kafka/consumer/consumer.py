@@ -211,8 +211,8 @@ class Consumer:
         await asyncio.shield(self._ending)
 
     def _assigned(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
-        held = self._consumer.assignment()
-        return [place for place in places if place in held]
+        owned = self._consumer.assignment()
+        return [place for place in places if place in owned]
 
     def _refreshed(self, cluster: Any) -> None:
         self.refreshed_s = time.monotonic()
@@ -322,7 +322,7 @@ class Unfinished:
 
     def __init__(self) -> None:
         self._since: dict[TopicPartition, tuple[int, float]] = {}
-        self._told: set[TopicPartition] = set()
+        self._logged_late: set[TopicPartition] = set()
 
     def late(self, held_up: Mapping[TopicPartition, int], now_s: float) -> list[TopicPartition]:
         """Return the partitions of *held_up* that have stood still for 10 s; each is returned once.
@@ -335,5 +335,5 @@ class Unfinished:
             for place, at in held_up.items()
         }
         late = {place for place, (_, since_s) in self._since.items() if now_s - since_s >= _LATE_S}
-        news, self._told = sorted(late - self._told), late
+        news, self._logged_late = sorted(late - self._logged_late), late
         return news

@@ -36,17 +36,17 @@ def declared(generation: int, places: Iterable[TopicPartition]) -> Declared:
 
 
 class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # the library has no types
-    """The assignor of one member. *held* returns what it holds; *leaving* is called with what it must release."""
+    """The assignor of one member. *owned* returns what it holds; *leaving* is called with what it must release."""
 
     name = "sealbus-cooperative"
 
-    def __init__(self, held: Callable[[], Declared], leaving: Callable[[set[TopicPartition]], None]) -> None:
-        self._held = held
+    def __init__(self, owned: Callable[[], Declared], leaving: Callable[[set[TopicPartition]], None]) -> None:
+        self._owned = owned
         self._leaving = leaving
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
         """Return what this member sends when it joins."""
-        return ConsumerProtocolMemberMetadata(0, sorted(topics), _encode(self._held()))
+        return ConsumerProtocolMemberMetadata(0, sorted(topics), _encode(self._owned()))
 
     def assign(
         self, cluster: Any, members: Mapping[str, ConsumerProtocolMemberMetadata]
@@ -57,9 +57,9 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # t
         partitions = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
         return {
             member: ConsumerProtocolMemberAssignment(
-                0, sorted(_by_topic(given.held).items()), _encode(declared(-1, given.leaving))
+                0, sorted(_by_topic(provided.owned).items()), _encode(declared(-1, provided.leaving))
             )
-            for member, given in share(partitions, bids).items()
+            for member, provided in share(partitions, bids).items()
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
@@ -68,8 +68,8 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # t
 
 
 def _bid_of(metadata: ConsumerProtocolMemberMetadata) -> Bid:
-    held = _read(metadata.user_data)
-    return Bid(frozenset(metadata.subscription), frozenset(_places(held)), held.generation)
+    owned = _read(metadata.user_data)
+    return Bid(frozenset(metadata.subscription), frozenset(_places(owned)), owned.generation)
 
 
 def _read(data: bytes | None) -> Declared:
@@ -80,8 +80,8 @@ def _read(data: bytes | None) -> Declared:
         return Declared()
 
 
-def _places(held: Declared) -> set[TopicPartition]:
-    return {TopicPartition(topic, number) for topic, numbers in held.places.items() for number in numbers}
+def _places(owned: Declared) -> set[TopicPartition]:
+    return {TopicPartition(topic, number) for topic, numbers in owned.places.items() for number in numbers}
 
 
 def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:

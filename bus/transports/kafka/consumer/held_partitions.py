@@ -104,17 +104,17 @@ class HeldPartitions:
     def add(self, assignments: Iterable[Assignment]) -> list[HeldPartition]:
         """Add newly gained *assignments*."""
         added = [HeldPartition(assignment) for assignment in assignments]
-        for held in added:
-            self._by_assignment[held.assignment] = held
-            self._by_place[held.place] = held
+        for owned in added:
+            self._by_assignment[owned.assignment] = owned
+            self._by_place[owned.place] = owned
         return added
 
     def drop(self, gone: Iterable[HeldPartition]) -> None:
         """Remove the partitions *gone*."""
-        for held in gone:
-            self._by_assignment.pop(held.assignment, None)
-            if self._by_place.get(held.place) is held:
-                del self._by_place[held.place]
+        for owned in gone:
+            self._by_assignment.pop(owned.assignment, None)
+            if self._by_place.get(owned.place) is owned:
+                del self._by_place[owned.place]
 
     def clear(self) -> None:
         """Remove all partitions."""
@@ -135,41 +135,41 @@ class HeldPartitions:
 
     def versions(self) -> dict[TopicPartition, tuple[HeldPartition, int]]:
         """Return the partitions, with their versions, that a fetch starting now is for."""
-        return {held.place: (held, held.version) for held in self._by_assignment.values()}
+        return {owned.place: (owned, owned.version) for owned in self._by_assignment.values()}
 
     def carried(self) -> dict[TopicPartition, tuple[int, bool] | None]:
         """Return where fetching continues in each partition after a rebalance, and whether at once.
 
         Invalidates the fetch in progress.
         """
-        for held in self._by_assignment.values():
-            held.version += 1
+        for owned in self._by_assignment.values():
+            owned.version += 1
         return {
-            held.place: (held.next_offset, held.readable) if held.next_offset is not None else None
-            for held in self._by_assignment.values()
+            owned.place: (owned.next_offset, owned.readable) if owned.next_offset is not None else None
+            for owned in self._by_assignment.values()
         }
 
     @property
     def readable_share(self) -> float:
         """The buffered records that may be returned, as a share of the prefetch limit."""
-        return _share(held for held in self._by_assignment.values() if held.readable)
+        return _share(owned for owned in self._by_assignment.values() if owned.readable)
 
     @property
     def paused_share(self) -> float:
         """The buffered records of paused partitions, as a share of the prefetch limit."""
-        return _share(held for held in self._by_assignment.values() if held.paused)
+        return _share(owned for owned in self._by_assignment.values() if owned.paused)
 
     def take(self, max_records: int, max_bytes: int) -> list[Record]:
         """Return the next records, partitions taking turns; at least one if any is ready."""
-        ready = [held for held in self._by_assignment.values() if held.buffer and held.readable]
+        ready = [owned for owned in self._by_assignment.values() if owned.buffer and owned.readable]
         if not ready:
             return []
         self._turn += 1
         first = self._turn % len(ready)
         taken: list[Record] = []
         room = max_bytes
-        for held in ready[first:] + ready[:first]:
-            buffer = held.buffer
+        for owned in ready[first:] + ready[:first]:
+            buffer = owned.buffer
             while buffer and len(taken) < max_records:
                 record = buffer[0]
                 size = len(record.value or b"") + len(record.key or b"") + HEADER_BYTES * len(record.headers)
@@ -177,8 +177,8 @@ class HeldPartitions:
                     return taken
                 room -= size
                 taken.append(buffer.popleft())
-                held.buffered_bytes -= size
-                held.position = record.offset + 1
+                owned.buffered_bytes -= size
+                owned.position = record.offset + 1
             if len(taken) >= max_records:
                 break
         return taken
@@ -186,9 +186,9 @@ class HeldPartitions:
 
 def _share(several: Iterable[HeldPartition]) -> float:
     records = size = 0
-    for held in several:
-        records += len(held.buffer)
-        size += held.buffered_bytes
+    for owned in several:
+        records += len(owned.buffer)
+        size += owned.buffered_bytes
     return max(records / _AHEAD_RECORDS, size / _AHEAD_BYTES)
 
 

@@ -26,7 +26,7 @@ from bus.transports.kafka.consumer.consumer import Consumer
 from bus.transports.kafka.consumer.cooperative_assignor import CooperativeAssignor, Declared, declared
 from bus.transports.kafka.consumer.held_partitions import HeldPartition, HeldPartitions
 from bus.transports.kafka.consumer.start_positions import Positions
-from bus.transports.kafka.errors import said, translated
+from bus.transports.kafka.errors import error_text, translated
 
 __all__ = ["Membership"]
 
@@ -138,15 +138,15 @@ class Membership:
             self.faults.append(error)
         self._changed()
 
-    def place(self, held: HeldPartition, offset: int) -> None:
-        """Continue reading *held* at *offset*."""
-        held.position = offset
-        held.version += 1
-        held.drop()
+    def place(self, owned: HeldPartition, offset: int) -> None:
+        """Continue reading *owned* at *offset*."""
+        owned.position = offset
+        owned.version += 1
+        owned.drop()
         if self.consumer is not None:
-            self.consumer.seek(held.place, offset)
-            if not held.paused:
-                self.consumer.resume((held.place,))
+            self.consumer.seek(owned.place, offset)
+            if not owned.paused:
+                self.consumer.resume((owned.place,))
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run *work* as a background task; its failure is raised in the next poll."""
@@ -158,20 +158,20 @@ class Membership:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(TransportError(f"a background task of group {self.group!r} died: {said(error)}"))
+            self.fail(TransportError(f"a background task of group {self.group!r} died: {error_text(error)}"))
 
     # Callbacks of the library during a rebalance.
 
-    def _held(self) -> Declared:
+    def _owned(self) -> Declared:
         """Return what this member declares when it joins.
 
         With a new id, it was thrown out in between, and other members hold everything.
         """
         if not self.knows(self.consumer):
             self._lose()
-        return declared(self.generation, (held.place for held in self.holdings.all()))
+        return declared(self.generation, (owned.place for owned in self.holdings.all()))
 
-    def _asked(self, places: set[TopicPartition]) -> None:
+    def _give_up(self, places: set[TopicPartition]) -> None:
         self._unwanted = places
 
     async def _revoked(self, _: Iterable[TopicPartition]) -> None:
@@ -185,9 +185,9 @@ class Membership:
         if not self.knows(consumer):
             self._lose()
         self._known_as, self.generation = consumer.member_id, consumer.generation
-        given, unwanted = set(places), self._unwanted
-        self._lose([held for held in self.holdings.all() if held.place not in given])
-        new = sorted(place for place in given if self.holdings.at(place) is None)
+        provided, unwanted = set(places), self._unwanted
+        self._lose([owned for owned in self.holdings.all() if owned.place not in provided])
+        new = sorted(place for place in provided if self.holdings.at(place) is None)
         # The library has forgotten all positions. A new partition is not fetched until the group's commit is known.
         consumer.restore(dict.fromkeys(new) | self.holdings.carried())
         gained = self.holdings.add(
@@ -195,9 +195,9 @@ class Membership:
         )
         self._steady.set()
         if gained:
-            self._tell(self._listener.assigned, [held.assignment for held in gained])
+            self._tell(self._listener.assigned, [owned.assignment for owned in gained])
             self.spawn(self._position(gained))
-        if leaving := [held for held in self.holdings.all() if held.place in unwanted and not held.leaving]:
+        if leaving := [owned for owned in self.holdings.all() if owned.place in unwanted and not owned.leaving]:
             self.spawn(self._let_go(leaving))
         if unwanted & set(new):
             # Released while this round was in progress.
@@ -206,11 +206,11 @@ class Membership:
 
     async def _let_go(self, leaving: Sequence[HeldPartition]) -> None:
         """Drain partitions that move to others, then let the group reassign them. Nothing else is held up."""
-        for held in leaving:
-            held.leaving = True
+        for owned in leaving:
+            owned.leaving = True
         if self.consumer is not None:
-            self.consumer.pause(held.place for held in leaving)
-        assignments = [held.assignment for held in leaving]
+            self.consumer.pause(owned.place for owned in leaving)
+        assignments = [owned.assignment for owned in leaving]
         try:
             async with asyncio.timeout(self._options.rebalance_timeout_s):
                 await self._listener.revoked(assignments)
@@ -227,7 +227,7 @@ class Membership:
     async def _position(self, gained: Sequence[HeldPartition]) -> None:
         """Look up the group's offsets, for as long as it takes, and start reading there."""
         while pending := [
-            held for held in gained if held.position is None and self.holdings.get(held.assignment) is held
+            owned for owned in gained if owned.position is None and self.holdings.get(owned.assignment) is owned
         ]:
             try:
                 found = await self._positions(pending)
@@ -238,15 +238,15 @@ class Membership:
                 _log.warning("kafka.positions_unknown", group=self.group, error=str(error))
                 await self._clock.sleep(_PAUSE_S)
                 continue
-            for held in pending:
+            for owned in pending:
                 if (
-                    held.position is None
-                    and self.holdings.get(held.assignment) is held
-                    and (at := found.get(held.place)) is not None
+                    owned.position is None
+                    and self.holdings.get(owned.assignment) is owned
+                    and (at := found.get(owned.place)) is not None
                 ):
                     if at.fault is not None:
                         self.fail(at.fault)
-                    self.place(held, at.offset)
+                    self.place(owned, at.offset)
             self._changed()
 
     def _lose(self, lost: Sequence[HeldPartition] | None = None) -> None:
@@ -254,12 +254,12 @@ class Membership:
         lost = self.holdings.all() if lost is None else lost
         if lost:
             self.holdings.drop(lost)
-            self._tell(self._listener.lost, [held.assignment for held in lost])
+            self._tell(self._listener.lost, [owned.assignment for owned in lost])
             self._changed()
 
-    def _tell(self, told: Callable[[Sequence[Assignment]], None], assignments: Sequence[Assignment]) -> None:
+    def _tell(self, notify: Callable[[Sequence[Assignment]], None], assignments: Sequence[Assignment]) -> None:
         try:
-            told(assignments)
+            notify(assignments)
         except Exception as error:  # noqa: BLE001 - the library would swallow it
             self.fail(error)
 
@@ -270,7 +270,7 @@ class Membership:
                 self.group,
                 self._topics,
                 member=self._member,
-                assignor=CooperativeAssignor(self._held, self._asked),
+                assignor=CooperativeAssignor(self._owned, self._give_up),
                 revoked=self._revoked,
                 assigned=self._assigned,
             )

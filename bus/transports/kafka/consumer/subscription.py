@@ -98,11 +98,11 @@ class KafkaSubscription:
         deadline_s = self._clock.monotonic_s() + _OVERTAKEN_S
         while True:
             refused = [assignment for assignment in offsets if self._holdings.get(assignment) is None]
-            held = self._holdings.held_among(offsets)
+            owned = self._holdings.held_among(offsets)
             consumer = self._life.consumer
-            stale = [] if self._life.knows(consumer) else held
+            stale = [] if self._life.knows(consumer) else owned
             moved = {
-                item: offset for item in held if (offset := item.settled(offsets[item.assignment])) > item.committed
+                item: offset for item in owned if (offset := item.settled(offsets[item.assignment])) > item.committed
             }
             if stale or consumer is None or not moved:
                 break
@@ -124,29 +124,29 @@ class KafkaSubscription:
 
     def pause(self, assignments: Iterable[Assignment]) -> None:
         chosen = self._holdings.held_among(assignments)
-        for held in chosen:
-            held.paused = True
+        for owned in chosen:
+            owned.paused = True
         if self._life.consumer is not None:
-            self._life.consumer.pause(held.place for held in chosen)
+            self._life.consumer.pause(owned.place for owned in chosen)
         # A paused partition is not fetched, and its buffered records do not stop fetching for others. If all of them
         # were kept, each partition in turn could leave its prefetch and one more fetch in memory.
         if self._holdings.paused_share > 1:
-            for held in chosen:
-                if held.buffer and held.position is not None:
-                    self._life.place(held, held.position)
+            for owned in chosen:
+                if owned.buffer and owned.position is not None:
+                    self._life.place(owned, owned.position)
 
     def resume(self, assignments: Iterable[Assignment]) -> None:
         chosen = self._holdings.held_among(assignments)
-        for held in chosen:
-            held.paused = False
+        for owned in chosen:
+            owned.paused = False
         if self._life.consumer is not None:
-            self._life.consumer.resume(held.place for held in chosen if held.position is not None)
+            self._life.consumer.resume(owned.place for owned in chosen if owned.position is not None)
         self._wake.set()
 
     def seek(self, assignment: Assignment, offset: int) -> None:
-        held = self._holdings.get(assignment)
-        if held is not None:
-            self._life.place(held, offset)
+        owned = self._holdings.get(assignment)
+        if owned is not None:
+            self._life.place(owned, offset)
             self._wake.set()
 
     def assignments(self) -> Sequence[Assignment]:
@@ -203,28 +203,28 @@ class KafkaSubscription:
         wanted: tuple[HeldPartition, int] | None,
         consumer: Consumer,
     ) -> None:
-        held = self._holdings.at(place)
-        if held is None or held.position is None or consumer is not self._life.consumer:
+        owned = self._holdings.at(place)
+        if owned is None or owned.position is None or consumer is not self._life.consumer:
             return
-        if wanted == (held, held.version):
-            held.keep(records)
+        if wanted == (owned, owned.version):
+            owned.keep(records)
         else:
             # Assigned or sought during the fetch: the records may not be the ones wanted now.
-            consumer.seek(place, held.next_offset or 0)
+            consumer.seek(place, owned.next_offset or 0)
 
     def _pass_over(self, wanted: Mapping[TopicPartition, tuple[HeldPartition, int]], consumer: Consumer) -> None:
         """Advance past offsets without records, and commit that if everything before them is settled.
 
         Otherwise they would never be committed, as no handler settles them.
         """
-        for place, (held, version) in wanted.items():
+        for place, (owned, version) in wanted.items():
             if (
-                held.version == version
+                owned.version == version
                 and consumer is self._life.consumer
                 and (position := consumer.position(place)) is not None
             ):
-                held.pass_over(position)
-        passed = {held: held.gap.stop for held in self._holdings.all() if held.committed in held.gap}
+                owned.pass_over(position)
+        passed = {owned: owned.gap.stop for owned in self._holdings.all() if owned.committed in owned.gap}
         if passed and self._life.steady and not self._committing.locked():
             self._life.spawn(self._passed(consumer, passed))
 
@@ -244,8 +244,8 @@ class KafkaSubscription:
 
     async def _out_of_range(self, places: Mapping[TopicPartition, int]) -> None:
         for place, offset in places.items():
-            held = self._holdings.at(place)
-            if held is None or (held.position is not None and held.position > offset):
+            owned = self._holdings.at(place)
+            if owned is None or (owned.position is not None and owned.position > offset):
                 continue
             try:
                 span = (await self._link.spans([place]))[place]
@@ -274,10 +274,13 @@ class KafkaSubscription:
         A group without a commit starts at the oldest kept record. Records deleted before its first commit do not count
         as missed.
         """
-        found = await positions(self._link, self._group, [held.place for held in gained])
-        for held in gained:
-            held.committed = found[held.place].committed
-        begun, consumer = {held: found[held.place].offset for held in gained if held.committed < 0}, self._life.consumer
+        found = await positions(self._link, self._group, [owned.place for owned in gained])
+        for owned in gained:
+            owned.committed = found[owned.place].committed
+        begun, consumer = (
+            {owned: found[owned.place].offset for owned in gained if owned.committed < 0},
+            self._life.consumer,
+        )
         if not begun:
             return found
         if (

@@ -17,10 +17,10 @@ from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, TopicMissingError
 from bus.own_context import OwnContext
 from bus.telemetry.logs import get_logger
-from bus.transports.base import NewRecord, Outcome, Told
+from bus.transports.base import NewRecord, OnOutcomes, Outcome
 from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
-from bus.transports.kafka.errors import said
+from bus.transports.kafka.errors import error_text
 from bus.transports.kafka.options import KafkaOptions
 from bus.transports.kafka.producer.batches import AppendCall
 from bus.transports.kafka.producer.partition_choice import distributed
@@ -56,7 +56,7 @@ class Appender:
         self._closed = False
 
     async def append(
-        self, records: Sequence[NewRecord], *, timeout_s: float, told: Told | None = None
+        self, records: Sequence[NewRecord], *, timeout_s: float, on_outcomes: OnOutcomes | None = None
     ) -> Sequence[Outcome]:
         """Append *records*; return one outcome per record.
 
@@ -64,7 +64,7 @@ class Appender:
         """
         if not records:
             return []
-        call = AppendCall(len(records), asyncio.get_running_loop().create_future(), told)
+        call = AppendCall(len(records), asyncio.get_running_loop().create_future(), on_outcomes)
         if timeout_s <= 0:
             call.give_up(lambda: DeadlineError("no time was left to append"), AppendUnknownError)
             return call.results()
@@ -175,7 +175,7 @@ class Appender:
     def _pump_ended(self, lane: PartitionSender, task: asyncio.Task[None]) -> None:
         del self._pumping[lane]
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("kafka.lane_failed", topic=lane.topic, partition=lane.partition, error=said(error))
+            _log.error("kafka.lane_failed", topic=lane.topic, partition=lane.partition, error=error_text(error))
         if lane.busy:
             self._pump(lane)
 

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import cast
 
 from bus import native
-from bus.transports.base import Appended, NewRecord, Outcome, Told
+from bus.transports.base import Appended, NewRecord, OnOutcomes, Outcome
 
 __all__ = ["AppendBatch", "AppendCall", "Queue", "RecordRun", "record_sizes"]
 
@@ -26,19 +26,19 @@ _HEADER_OVERHEAD = 10
 class AppendCall:
     """One append: outcomes in the order of its records, filled in as partitions answer.
 
-    `done` is set with the last outcome. If late partitions delay it, *told* is called with the outcomes so far.
+    `done` is set with the last outcome. If late partitions delay it, *on_outcomes* is called with the outcomes so far.
     """
 
-    __slots__ = ("_telling", "_told", "done", "given_up", "handed", "left", "outcomes")
+    __slots__ = ("_on_outcomes", "_telling", "done", "given_up", "handed", "left", "outcomes")
 
-    def __init__(self, count: int, done: asyncio.Future[None], told: Told | None = None) -> None:
+    def __init__(self, count: int, done: asyncio.Future[None], on_outcomes: OnOutcomes | None = None) -> None:
         self.outcomes: list[Outcome | None] = [None] * count
         self.left = count
         self.done = done
         self.handed: set[RecordRun] = set()
         """Runs whose records may be in the log: a producer took them and has not answered."""
         self.given_up = False
-        self._told = told
+        self._on_outcomes = on_outcomes
         self._telling: asyncio.TimerHandle | None = None
 
     def settle(self, index: int, outcome: Outcome) -> None:
@@ -69,16 +69,16 @@ class AppendCall:
             self.handed.clear()
             if not self.done.done():
                 self.done.set_result(None)
-            self._told = None
+            self._on_outcomes = None
             if self._telling is not None:
                 self._telling.cancel()
-        elif self._told is not None and self._telling is None:
-            # Wait before calling *told*: usually the other partitions answer within this time.
-            self._telling = self.done.get_loop().call_later(_TELL_S, self._tell, self._told)
+        elif self._on_outcomes is not None and self._telling is None:
+            # Wait before calling *on_outcomes*: usually the other partitions answer within this time.
+            self._telling = self.done.get_loop().call_later(_TELL_S, self._tell, self._on_outcomes)
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, on_outcomes: OnOutcomes) -> None:
         self._telling = None
-        told(self.outcomes)
+        on_outcomes(self.outcomes)
 
     def results(self) -> list[Outcome]:
         """Return every outcome; valid once `done` is set."""

@@ -14,7 +14,7 @@ from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, TopicMissingError
 from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.cluster.topic_facts import BATCH_OVERHEAD
-from bus.transports.kafka.errors import is_certain, is_denial, is_refusal, said, translated
+from bus.transports.kafka.errors import error_text, is_certain, is_denial, is_refusal, translated
 from bus.transports.kafka.options import KafkaOptions
 from bus.transports.kafka.producer.batches import AppendBatch, Queue
 from bus.transports.kafka.producer.partition_choice import likewise
@@ -78,7 +78,7 @@ class PartitionSender:
             async with asyncio.timeout(self._options.request_timeout_s):
                 found = await self._producer.look_for_leader(self.topic, self.partition)
         except (errors.KafkaError, OSError, TimeoutError) as error:
-            self._supply.fault = said(error)
+            self._supply.fault = error_text(error)
             return None
         if not found:
             self._supply.fault = f"{self.topic} partition {self.partition} has no leader"

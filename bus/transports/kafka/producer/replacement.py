@@ -20,7 +20,7 @@ from bus.errors import BusError
 from bus.own_context import OwnContext
 from bus.telemetry.logs import get_logger
 from bus.transports.kafka.cluster.client import ClusterClient
-from bus.transports.kafka.errors import said
+from bus.transports.kafka.errors import error_text
 from bus.transports.kafka.options import KafkaOptions
 from bus.transports.kafka.producer.producer import Producer
 
@@ -72,7 +72,7 @@ class ProducerSupervisor:
         if producer.is_replaced:
             return
         producer.is_replaced = True
-        self.fault = said(error)
+        self.fault = error_text(error)
         _log.warning("kafka.producer_replaced", error=self.fault)
         self._spawn(self._end(producer, grace_s))
 
@@ -90,7 +90,7 @@ class ProducerSupervisor:
         try:
             producer = await Producer.start(self._options)
         except (errors.KafkaError, OSError, TimeoutError) as error:
-            self.fault = said(error)
+            self.fault = error_text(error)
             pause_s = next(self._pauses_s)
             _log.warning("kafka.producer_not_started", error=self.fault, again_in_s=pause_s)
             self._not_before_s = time.monotonic() + pause_s

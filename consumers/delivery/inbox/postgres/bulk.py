@@ -35,7 +35,7 @@ class BulkClaims(NamedTuple):
     content_hash: str
     keep_until_ms: int
     message_id: str
-    told: Callable[[Claim | Exception], object]
+    on_answer: Callable[[Claim | Exception], object]
     alone: Callable[[], None]
 
 
@@ -44,7 +44,7 @@ class BulkResults(NamedTuple):
 
     identity: bytes
     token: int
-    told: Callable[[bool | Exception], object]
+    on_answer: Callable[[bool | Exception], object]
     alone: Callable[[], None]
 
 
@@ -66,37 +66,37 @@ class BulkStatements:
         self._results: _Gathering[BulkResults] = _Gathering(self._finish, self._finished, begin)
         self.owner = NOBODY
 
-    def claim(self, asked: BulkClaims) -> None:
-        """Ask for *asked* soon; until the answer its identity is in *asking*."""
-        self._asking.add(asked.identity)
-        self._claims.add(asked)
+    def claim(self, request: BulkClaims) -> None:
+        """Ask for *request* soon; until the answer its identity is in *asking*."""
+        self._asking.add(request.identity)
+        self._claims.add(request)
 
     def finish(self, ended: BulkResults) -> None:
         """Store *ended* soon."""
         self._results.add(ended)
 
     def apart(
-        self, told: Callable[[Any], object], ask: Callable[..., Coroutine[Any, Any, object]], *arguments: object
+        self, on_answer: Callable[[Any], object], ask: Callable[..., Coroutine[Any, Any, object]], *arguments: object
     ) -> None:
-        """Run *ask* for one request alone; *told* receives its result or error."""
-        self._begin(ask(*arguments)).add_done_callback(partial(_tell, told))
+        """Run *ask* for one request alone; *on_answer* receives its result or error."""
+        self._begin(ask(*arguments)).add_done_callback(partial(_tell, on_answer))
 
     async def _claim(self, batch: Sequence[BulkClaims]) -> set[bytes]:
         # An INSERT waits for another one of the same row: with all in one order, no two wait for each other.
-        batch = sorted(batch, key=lambda asked: asked.identity)
-        columns = [[asked[place] for asked in batch] for place in range(5)]
+        batch = sorted(batch, key=lambda request: request.identity)
+        columns = [[request[place] for request in batch] for place in range(5)]
         async with self._connected() as connection:
             return {identity for (identity,) in await connection.fetch(statements.INSERT_FIRSTS, self.owner, *columns)}
 
-    def _claimed(self, asked: BulkClaims, is_written: bool | Exception) -> None:
-        self._asking.discard(asked.identity)
+    def _claimed(self, request: BulkClaims, is_written: bool | Exception) -> None:
+        self._asking.discard(request.identity)
         if is_written is True:
-            self._running[asked.identity] = FIRST.token
-            asked.told(FIRST)
+            self._running[request.identity] = FIRST.token
+            request.on_answer(FIRST)
         elif is_written is False:
-            asked.alone()
+            request.alone()
         else:
-            asked.told(is_written)
+            request.on_answer(is_written)
 
     async def _finish(self, batch: Sequence[BulkResults]) -> set[bytes]:
         columns = [[ended[place] for ended in batch] for place in range(2)]
@@ -109,19 +109,19 @@ class BulkStatements:
             return
         if is_written is True and self._running.get(ended.identity) == ended.token:
             del self._running[ended.identity]
-        ended.told(is_written)
+        ended.on_answer(is_written)
 
 
-def answer(told: Callable[[Sequence[Any]], object], item: Ask | End, found: Any) -> None:
-    """Set the answer of *item*, and pass it to *told*."""
+def answer(on_answer: Callable[[Sequence[Any]], object], item: Ask | End, found: Any) -> None:
+    """Set the answer of *item*, and pass it to *on_answer*."""
     item.answer = found
-    told((item,))
+    on_answer((item,))
 
 
-def _tell(told: Callable[[Any], object], task: asyncio.Task[Any]) -> None:
+def _tell(on_answer: Callable[[Any], object], task: asyncio.Task[Any]) -> None:
     # Only a loop that ends cancels such a task.
     if not task.cancelled():
-        told(error if (error := task.exception()) is not None else task.result())
+        on_answer(error if (error := task.exception()) is not None else task.result())
 
 
 class _Gathering(Generic[T]):

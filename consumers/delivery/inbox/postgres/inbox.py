@@ -123,9 +123,9 @@ class PostgresInbox:
             task.add_done_callback(lambda done: self._give_back(identity, done))
             raise
 
-    def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
+    def claim_soon(self, asks: Sequence[SomeAsk], on_answers: Callable[[Sequence[SomeAsk]], object]) -> None:
         for ask in asks:
-            (identity, text), answered = statements.named(ask.key), partial(answer, told, ask)
+            (identity, text), answered = statements.named(ask.key), partial(answer, on_answers, ask)
             ask.identity = identity
             asker = Claimant(
                 self._owner,
@@ -143,9 +143,9 @@ class PostgresInbox:
                     BulkClaims(identity, text, ask.content_hash, ask.keep_until_ms, ask.message_id, answered, alone)
                 )
 
-    def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
+    def finish_soon(self, ends: Sequence[SomeEnd], on_answers: Callable[[Sequence[SomeEnd]], object]) -> None:
         for end in ends:
-            answered = partial(answer, told, end)
+            answered = partial(answer, on_answers, end)
             alone = partial(self._together.apart, answered, self.finish, end.key, end.token, ())
             self._together.finish(
                 BulkResults(end.identity or key_digest(key_text(end.key)), end.token, answered, alone)

@@ -24,12 +24,12 @@ def answer(table: Table, jobs: Sequence[InboxJob], owner: int, running: Mapping[
     """
     asks = [ask for job in jobs for ask in job.asks]
     ends = [end for job in jobs for end in job.ends]
-    asked = [ask.identity for ask in asks]
-    keys = [*asked, *(end.identity for end in ends), *(job.key for job in jobs if job.key)]
+    requested = [ask.identity for ask in asks]
+    keys = [*requested, *(end.identity for end in ends), *(job.key for job in jobs if job.key)]
     # Jobs on one key have an order, which statements for many keys do not keep.
     odd = {key for key, count in Counter(keys).items() if count > 1} if len(set(keys)) < len(keys) else set()
-    if not running.keys().isdisjoint(asked):
-        odd.update(key for key in asked if key in running)
+    if not running.keys().isdisjoint(requested):
+        odd.update(key for key in requested if key in running)
     if odd:
         asks = [ask for ask in asks if ask.identity not in odd]
         ends = [end for end in ends if end.identity not in odd]

@@ -59,8 +59,9 @@ class InboxJob(msgspec.Struct, eq=False):
     """One action: in a transaction with others, or, with a *session*, a step of that session.
 
     *key* is the row it looks at. Without an *action* it holds claims or results, which carry their answers and which
-    the writer's `quick` answers many at once. Without a *future*, *told* is called with them. *durable*: it is answered
-    once its work survives a crash of the machine; without an action, claims and results it only waits for that.
+    the writer's `quick` answers many at once. Without a *future*, *on_answers* is called with them. *durable*: it is
+    answered once its work survives a crash of the machine; without an action, claims and results it only waits for
+    that.
     """
 
     future: asyncio.Future[Any] | None = None
@@ -72,7 +73,7 @@ class InboxJob(msgspec.Struct, eq=False):
     durable: bool = False
     asks: Sequence[Ask] = ()
     ends: Sequence[End] = ()
-    told: Callable[[Any], object] | None = None
+    on_answers: Callable[[Any], object] | None = None
     value: Any = None
     error: BaseException | None = None
 
@@ -102,7 +103,7 @@ class InboxJob(msgspec.Struct, eq=False):
         )
 
 
-Told: TypeAlias = Callable[[Sequence[InboxJob]], object]
+OnOutcomes: TypeAlias = Callable[[Sequence[InboxJob]], object]
 
 
 class InboxWriter:
@@ -119,8 +120,8 @@ class InboxWriter:
         *,
         opening: Callable[[Table], object],
         quick: Callable[[Table, Sequence[InboxJob]], Sequence[InboxJob]],
-        committed: Told,
-        ended: Told,
+        committed: OnOutcomes,
+        ended: OnOutcomes,
     ) -> None:
         self._table = table
         self._opening = opening
@@ -289,9 +290,9 @@ class InboxWriter:
                 self._make_durable(durable)
         except (sqlite3.Error, UnicodeDecodeError, BusError) as error:
             self._table.rollback()
-            told = self._told(error)
+            on_answers = self._translated(error)
             for job in jobs:
-                job.fail(type(told)(*told.args))
+                job.fail(type(on_answers)(*on_answers.args))
         # A value that the database cannot hold: running each job alone shows whose it is.
         except Exception as error:  # noqa: BLE001
             self._table.rollback()
@@ -309,7 +310,7 @@ class InboxWriter:
             self._start()
         except Exception as error:  # noqa: BLE001 - handed to the caller that awaits the job
             self._table.rollback()
-            job.error = self._told(error)
+            job.error = self._translated(error)
             return
         self._session = job.session
 
@@ -328,7 +329,7 @@ class InboxWriter:
                 self._commit(())
                 self._table.sync()
         except (sqlite3.Error, UnicodeDecodeError, BusError) as error:
-            job.error = self._told(error)
+            job.error = self._translated(error)
             if isinstance(job.error, InboxError):
                 self._table.rollback()
         except Exception as error:  # noqa: BLE001 - a value that cannot be bound; handed to its caller
@@ -348,7 +349,7 @@ class InboxWriter:
             self._table.disconnect()
             raise
 
-    def _told(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
             self._table.was_full = True
         if isinstance(error, UnicodeDecodeError) or (

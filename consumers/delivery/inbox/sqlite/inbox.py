@@ -133,16 +133,16 @@ class SqliteInbox:
         self._forget(text, token)
         return is_done
 
-    def claim_soon(self, asks: Sequence[SomeAsk], told: Callable[[Sequence[SomeAsk]], object]) -> None:
+    def claim_soon(self, asks: Sequence[SomeAsk], on_answers: Callable[[Sequence[SomeAsk]], object]) -> None:
         for ask in asks:
             ask.identity = key_text(ask.key)
-        self._submit_soon(InboxJob(asks=asks, told=told))
+        self._submit_soon(InboxJob(asks=asks, on_answers=on_answers))
 
-    def finish_soon(self, ends: Sequence[SomeEnd], told: Callable[[Sequence[SomeEnd]], object]) -> None:
+    def finish_soon(self, ends: Sequence[SomeEnd], on_answers: Callable[[Sequence[SomeEnd]], object]) -> None:
         for end in ends:
             if end.identity is None:
                 end.identity = key_text(end.key)
-        self._submit_soon(InboxJob(ends=ends, told=told))
+        self._submit_soon(InboxJob(ends=ends, on_answers=on_answers))
 
     async def sync(self) -> None:
         future: asyncio.Future[None] = self._future()
@@ -325,9 +325,9 @@ class SqliteInbox:
     def _submit_soon(self, job: InboxJob) -> None:
         if self._open:
             self._writer.submit(job)
-        elif job.told is not None:
+        elif job.on_answers is not None:
             job.fail(InboxError(_CLOSED))
-            asyncio.get_running_loop().call_soon(job.told, job.items())
+            asyncio.get_running_loop().call_soon(job.on_answers, job.items())
 
     def _submit(
         self,
@@ -346,11 +346,11 @@ class SqliteInbox:
 
     def _settle(self, jobs: Sequence[InboxJob]) -> None:
         for job in jobs:
-            if job.told is not None:
+            if job.on_answers is not None:
                 for end in job.ends:
                     if not isinstance(end.answer, Exception):
                         self._forget(end.identity, end.token)
-                job.told(job.items())
+                job.on_answers(job.items())
             elif job.future is not None:
                 for item in job.items():
                     job.key = item.identity

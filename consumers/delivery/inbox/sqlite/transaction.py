@@ -49,7 +49,7 @@ class SqliteTransaction:
 
     async def commit(self) -> None:
         """Make everything durable; afterwards it is over, also where that failed."""
-        await self.run(_kept)
+        await self.run(_keep_nothing)
 
     async def rollback(self) -> None:
         with contextlib.suppress(InboxError):
@@ -90,7 +90,7 @@ def _run(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> sqlite3
     return batch.table.connection.execute(statement, {str(number): value for number, value in enumerate(arguments, 1)})
 
 
-def _kept(batch: JobBatch) -> None:
+def _keep_nothing(batch: JobBatch) -> None:
     try:
         batch.table.commit()
         batch.table.sync()

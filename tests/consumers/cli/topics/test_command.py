@@ -19,7 +19,15 @@ from bus.transports import open_transport
 from bus.transports.base import Change, NewRecord, TopicSpec
 from consumers.app.app import App
 from consumers.operations.survey.doctor import of_cards
-from consumers.operations.survey.drift import LeftTier, detail, kept, of_brokers, of_changes, of_settings, of_tiers
+from consumers.operations.survey.drift import (
+    LeftTier,
+    detail,
+    duration_text,
+    of_brokers,
+    of_changes,
+    of_settings,
+    of_tiers,
+)
 from producers.directory.presence import AgentEntry
 
 GROUP = App("worker@svc").group
@@ -343,7 +351,7 @@ def test_changes_are_told_in_words(setting: str, found: str | None, wanted: str,
 
 
 def test_a_retention_that_is_no_round_number_is_told_too() -> None:
-    assert kept(2**63 - 1) == f"{2**63 - 1}ms"
+    assert duration_text(2**63 - 1) == f"{2**63 - 1}ms"
 
 
 APPROVED = """

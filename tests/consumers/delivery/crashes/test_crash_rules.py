@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from consumers.delivery.crashes.crash_rules import CrashCount, Death, Mark, RecordPlace, after, is_given_up, kept
+from consumers.delivery.crashes.crash_rules import CrashCount, Death, Mark, RecordPlace, after, is_given_up, unexpired
 
 NOW_MS = 1_767_225_600_000
 
@@ -65,5 +65,5 @@ def test_another_message_in_the_same_place_begins_anew() -> None:
 
 def test_what_is_old_is_forgotten() -> None:
     tolls = tolled((mark(1),))
-    assert kept(tolls, NOW_MS + 29 * 86_400_000) == tolls
-    assert kept(tolls, NOW_MS + 31 * 86_400_000) == {}
+    assert unexpired(tolls, NOW_MS + 29 * 86_400_000) == tolls
+    assert unexpired(tolls, NOW_MS + 31 * 86_400_000) == {}

@@ -159,7 +159,7 @@ def test_a_message_may_ask_for_less_never_for_more(
     asked: RetryPolicy, policy: Retry, attempt: int, randomness: float
 ) -> None:
     facts = {"attempt": attempt, "remaining_s": 1e12, "randomness": randomness}
-    usual, told = decided(policy=policy, **facts), decided(policy=policy, asked=asked, **facts)
+    usual, told = decided(policy=policy, **facts), decided(policy=policy, requested=asked, **facts)
     if isinstance(usual, Die):
         assert told == usual
     else:
@@ -169,8 +169,8 @@ def test_a_message_may_ask_for_less_never_for_more(
 
 def test_a_message_that_asks_for_a_shorter_wait_gets_it() -> None:
     asked = RetryPolicy(backoff="linear", base_ms=50, cap_ms=60, max_attempts=3)
-    assert decided(asked=asked) == WaitInLane(0.05, 1)
-    assert decided(asked=asked, attempt=2) == WaitInLane(0.06, 2)
+    assert decided(requested=asked) == WaitInLane(0.05, 1)
+    assert decided(requested=asked, attempt=2) == WaitInLane(0.06, 2)
 
 
 def test_a_group_that_says_nothing_tries_five_times_from_a_fifth_of_a_second_up_to_five_minutes() -> None:

@@ -65,7 +65,7 @@ class Log:
 
     async def find(self, message: Message, **options: Any) -> Search:
         return await find_message(
-            self.transport, "agents", message.message_id, **({"most": 400} | options), told=lambda _: None
+            self.transport, "agents", message.message_id, **({"most": 400} | options), on_progress=lambda _: None
         )
 
 

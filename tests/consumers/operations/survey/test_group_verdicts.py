@@ -22,7 +22,7 @@ from bus.topics.names import (
 from bus.transports.base import GroupInfo, Record
 from consumers.deadletters.letter_state import LetterState
 from consumers.operations.lineage.log_search import StoredCopy, stored_copy
-from consumers.operations.survey.group_verdicts import GroupVerdict, group_verdicts, told_of
+from consumers.operations.survey.group_verdicts import GroupVerdict, group_verdicts, group_sentences
 from producers.sealing.options import Draft
 from producers.sealing.sealer import make_sealer
 from sealbus import payload
@@ -124,9 +124,9 @@ def test_a_verdict_is_a_sentence() -> None:
     letter = copy(job, dead_letter_topic(TOPIC), 3, at_ms=5, group="c")
     infos = [group("a", job=8), group("b", job=1), group("c", job=8)]
     found = group_verdicts(job.message_id, [copy(job), letter], infos, states={})
-    assert list(told_of(found)) == [
+    assert list(group_sentences(found)) == [
         "a: done",
         f"b: waits behind 6 records in {TOPIC}/0/7",
         f"c: dead, in {TOPIC}.dlq/0/3",
     ]
-    assert "letters were looked at until" in next(told_of(found, until="noon"))
+    assert "letters were looked at until" in next(group_sentences(found, until="noon"))

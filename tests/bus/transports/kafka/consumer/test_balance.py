@@ -17,7 +17,7 @@ def settle(partitions: dict[str, int], bids: dict[str, Bid]) -> tuple[dict[str, 
     rounds."""
     for round_number in range(1, 10):
         shares = share(partitions, bids)
-        bids = {name: Bid(bids[name].topics, shares[name].held - shares[name].leaving, round_number) for name in bids}
+        bids = {name: Bid(bids[name].topics, shares[name].owned - shares[name].leaving, round_number) for name in bids}
         if not any(given.leaving for given in shares.values()):
             return bids, round_number
     raise AssertionError("it never ends")
@@ -41,10 +41,10 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, int], dict[str, Bid]]:
 def test_every_partition_that_somebody_reads_has_exactly_one_holder(group) -> None:
     partitions, bids = group
     shares = share(partitions, bids)
-    given_away = sorted(place for one in shares.values() for place in one.held)
+    given_away = sorted(place for one in shares.values() for place in one.owned)
     read = {topic for bid in bids.values() for topic in bid.topics}
     assert given_away == sorted(TopicPartition(topic, number) for topic in read for number in range(partitions[topic]))
-    assert all(place.topic in bids[name].topics for name, one in shares.items() for place in one.held)
+    assert all(place.topic in bids[name].topics for name, one in shares.items() for place in one.owned)
 
 
 @pytest.mark.medium
@@ -53,8 +53,8 @@ def test_what_is_held_is_never_given_to_another_in_the_same_round(group) -> None
     partitions, bids = group
     shares = share(partitions, bids)
     for name, bid in bids.items():
-        kept = {place for place in bid.held if place.topic in bid.topics and place.partition < partitions[place.topic]}
-        assert kept <= shares[name].held
+        kept = {place for place in bid.owned if place.topic in bid.topics and place.partition < partitions[place.topic]}
+        assert kept <= shares[name].owned
         assert shares[name].leaving <= kept
 
 
@@ -65,10 +65,10 @@ def test_two_rounds_make_it_even_in_each_topic_and_in_sum(group) -> None:
     ended, rounds = settle(partitions, bids)
     assert rounds <= 3
     for topic in TOPICS:
-        counts = [sum(place.topic == topic for place in bid.held) for bid in ended.values() if topic in bid.topics]
+        counts = [sum(place.topic == topic for place in bid.owned) for bid in ended.values() if topic in bid.topics]
         assert not counts or max(counts) - min(counts) <= 1
     if len({bid.topics for bid in ended.values()}) == 1:
-        sums = [len(bid.held) for bid in ended.values()]
+        sums = [len(bid.owned) for bid in ended.values()]
         assert max(sums) - min(sums) <= 1
 
 
@@ -77,15 +77,15 @@ def test_two_rounds_make_it_even_in_each_topic_and_in_sum(group) -> None:
 def test_an_even_group_is_left_alone(group) -> None:
     partitions, bids = group
     ended, _ = settle(partitions, bids)
-    assert {name: one.held for name, one in share(partitions, ended).items()} == {
-        name: bid.held for name, bid in ended.items()
+    assert {name: one.owned for name, one in share(partitions, ended).items()} == {
+        name: bid.owned for name, bid in ended.items()
     }
 
 
 def test_a_newcomer_gets_nothing_before_the_others_have_let_go() -> None:
     old = Bid(frozenset({"a"}), frozenset(TopicPartition("a", number) for number in range(4)), 1)
     shares = share({"a": 4}, {"old": old, "new": Bid(frozenset({"a"}))})
-    assert shares["new"].held == frozenset()
+    assert shares["new"].owned == frozenset()
     assert len(shares["old"].leaving) == 2
 
 
@@ -95,5 +95,5 @@ def test_whoever_heard_from_the_group_last_is_believed() -> None:
     shares = share(
         {"a": 1}, {"zombie": Bid(topics, frozenset({place}), 3), "living": Bid(topics, frozenset({place}), 4)}
     )
-    assert shares["living"].held == {place}
-    assert shares["zombie"].held == frozenset()
+    assert shares["living"].owned == {place}
+    assert shares["zombie"].owned == frozenset()
