@@ -136,11 +136,11 @@ class Interval:
 
 
 class Ration:
-    """At most *most* units in each *every_s* seconds."""
+    """At most *max_count* units in each *every_s* seconds."""
 
-    def __init__(self, clock: Clock, *, most: int, every_s: float) -> None:
+    def __init__(self, clock: Clock, *, max_count: int, every_s: float) -> None:
         self._clock = clock
-        self._most = most
+        self._max_count = max_count
         self._every_s = every_s
         self._began_s = -every_s
         self._left = 0
@@ -149,6 +149,6 @@ class Ration:
         """Take one unit; return whether it was available."""
         now_s = self._clock.monotonic_s()
         if now_s - self._began_s >= self._every_s:
-            self._began_s, self._left = now_s, self._most
+            self._began_s, self._left = now_s, self._max_count
         self._left -= 1
         return self._left >= 0

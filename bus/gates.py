@@ -38,9 +38,9 @@ __all__ = [
     "Gate",
     "MAX_HOPS",
     "MAX_TTL_MS",
-    "MOST_HEADERS",
-    "MOST_HEADER_BYTES",
-    "MOST_HOPS",
+    "MAX_HEADERS",
+    "MAX_HEADER_BYTES",
+    "HOPS_LIMIT",
     "NOWHERE",
     "NotAddressed",
     "PROOF",
@@ -67,11 +67,11 @@ __all__ = [
 
 EXPIRY_TOLERANCE_MS = 5_000
 SKEW_TOLERANCE_MS = 120_000
-MOST_HEADERS = 64
-MOST_HEADER_BYTES = 16_384
+MAX_HEADERS = 64
+MAX_HEADER_BYTES = 16_384
 MAX_HOPS = 16
 """The limit for a message without `max_hops`."""
-MOST_HOPS = 64
+HOPS_LIMIT = 64
 """The most hops a message may ask for, unless the namespace sets another limit."""
 MAX_TTL_MS = 7 * 86_400_000
 """The longest lifetime of a message, unless the namespace sets another limit."""
@@ -83,11 +83,11 @@ def size_gate(record: Record, max_message_bytes: int, uncounted: Collection[str]
     Headers named in *uncounted* are the bus's own and do not count.
     """
     headers = tuple(header for header in record.headers if header[0] not in uncounted) if uncounted else record.headers
-    if len(headers) > MOST_HEADERS:
-        raise ContractError(f"{len(headers)} headers, at most {MOST_HEADERS} are allowed", reason="oversized")
-    if (size := header_bytes(headers)) > MOST_HEADER_BYTES:
+    if len(headers) > MAX_HEADERS:
+        raise ContractError(f"{len(headers)} headers, at most {MAX_HEADERS} are allowed", reason="oversized")
+    if (size := header_bytes(headers)) > MAX_HEADER_BYTES:
         raise ContractError(
-            f"its headers take {size} bytes, at most {MOST_HEADER_BYTES} are allowed", reason="oversized"
+            f"its headers take {size} bytes, at most {MAX_HEADER_BYTES} are allowed", reason="oversized"
         )
     if record.value is not None and len(record.value) > max_message_bytes:
         raise ContractError(f"{len(record.value)} bytes, at most {max_message_bytes} are allowed", reason="oversized")
@@ -212,7 +212,7 @@ def lifetime_gate(
     *,
     now_ms: int,
     append_ms: int,
-    max_hops: int = MOST_HOPS,
+    max_hops: int = HOPS_LIMIT,
     max_ttl_ms: int = MAX_TTL_MS,
     extend_until_ms: int = 0,
 ) -> None:
@@ -301,7 +301,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     verifier: Verifier | None = None
     kind_of: Callable[[Message], PayloadType | None] | None = None
     """Returns the type of a message, or None to skip its schema. Raises ContractError."""
-    max_hops: int = MOST_HOPS
+    max_hops: int = HOPS_LIMIT
     max_ttl_ms: int = MAX_TTL_MS
     admit: Admit | None = None
     """None: rights and levels are not checked."""

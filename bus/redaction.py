@@ -71,9 +71,9 @@ def cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-_MOST_TEXT: Final = 1_000
-_MOST_ITEMS: Final = 100
-_MOST_DEPTH: Final = 12
+_MAX_TEXT: Final = 1_000
+_MAX_ITEMS: Final = 100
+_MAX_DEPTH: Final = 12
 
 
 def masked(value: Any) -> Any:
@@ -88,27 +88,27 @@ def masked_member(name: str, value: Any) -> Any:
 
 def _masked(value: Any, depth: int) -> Any:
     if isinstance(value, str):
-        return cut(redacted(value), _MOST_TEXT)
-    if isinstance(value, dict | list | tuple) and depth >= _MOST_DEPTH:
+        return cut(redacted(value), _MAX_TEXT)
+    if isinstance(value, dict | list | tuple) and depth >= _MAX_DEPTH:
         return "…"
     if isinstance(value, list | tuple):
-        return [_masked(each, depth + 1) for each in value[:_MOST_ITEMS]]
+        return [_masked(each, depth + 1) for each in value[:_MAX_ITEMS]]
     if isinstance(value, dict):
-        pairs = list(value.items())[:_MOST_ITEMS]
+        pairs = list(value.items())[:_MAX_ITEMS]
         return {
-            cut(key, _MOST_TEXT): _MASK if _is_secret(key, each) else _masked(each, depth + 1) for key, each in pairs
+            cut(key, _MAX_TEXT): _MASK if _is_secret(key, each) else _masked(each, depth + 1) for key, each in pairs
         }
     return value
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    is_count = isinstance(value, int | float) and name[:_MOST_TEXT].endswith("tokens")
+    is_count = isinstance(value, int | float) and name[:_MAX_TEXT].endswith("tokens")
     return names_secret(name) and not is_count
 
 
 def names_secret(name: str) -> bool:
     """Return whether a member of this *name* holds a secret, whatever it says."""
-    return _names_secret(name[:_MOST_TEXT])
+    return _names_secret(name[:_MAX_TEXT])
 
 
 @lru_cache(maxsize=4096)

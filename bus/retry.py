@@ -86,11 +86,11 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.only or self.never:
             raise ValueError("only and never belong to a handler's retry: a message carries attempts and waits alone")
-        most_s = 2**53 / 1000 - 1
+        max_s = 2**53 / 1000 - 1
         return RetryPolicy(
             backoff=self.backoff,
-            base_ms=round(min(self.base_s, most_s) * 1000),
-            cap_ms=round(min(self.cap_s, most_s) * 1000),
+            base_ms=round(min(self.base_s, max_s) * 1000),
+            cap_ms=round(min(self.cap_s, max_s) * 1000),
             max_attempts=self.attempts,
         )
 

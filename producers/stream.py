@@ -103,7 +103,7 @@ class _Pump:
         while at < len(items):
             chunk = self._chunk
             sealed, records, size = self._publisher.sealer.seal_run(
-                items, at, most=_CHUNK_RECORDS - len(chunk.entries), room=_CHUNK_BYTES - chunk.size
+                items, at, max_count=_CHUNK_RECORDS - len(chunk.entries), room=_CHUNK_BYTES - chunk.size
             )
             if sealed:
                 at += len(sealed)

@@ -56,9 +56,9 @@ def test_work_that_is_added_to_sealing_is_noticed(monkeypatch: pytest.MonkeyPatc
         return one(self, payload)
 
     def wasteful_run(
-        self: Sealer, items: Sequence[object], start: int, *, most: int, room: int
+        self: Sealer, items: Sequence[object], start: int, *, max_count: int, room: int
     ) -> tuple[list[SealedRecord], list[NewRecord], int]:
-        sealed = run(self, items, start, most=most, room=room)
+        sealed = run(self, items, start, max_count=max_count, room=room)
         waste(len(sealed[0]))
         return sealed
 

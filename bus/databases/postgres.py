@@ -66,10 +66,10 @@ def place(url: str) -> str:
     return f"{parts.hostname or 'localhost'}{parts.path}"
 
 
-def pool(url: str, name: str, most: int, timeout_s: float, **options: Any) -> Any:
-    """Return an awaitable pool of at most *most* connections, named *name* on the server."""
+def pool(url: str, name: str, max_connections: int, timeout_s: float, **options: Any) -> Any:
+    """Return an awaitable pool of at most *max_connections* connections, named *name* on the server."""
     options = {"command_timeout": timeout_s, "server_settings": {"application_name": name}} | options
-    return driver().create_pool(url, min_size=0, max_size=most, timeout=timeout_s, **options)
+    return driver().create_pool(url, min_size=0, max_size=max_connections, timeout=timeout_s, **options)
 
 
 def failures() -> tuple[type[BaseException], ...]:
@@ -139,10 +139,10 @@ def cut(connection: Any) -> None:
 
 
 @asynccontextmanager
-async def closing(where: str, most_s: float, terminate: Callable[[], object]) -> AsyncIterator[None]:
+async def closing(where: str, max_s: float, terminate: Callable[[], object]) -> AsyncIterator[None]:
     """Translate the failures of a close, as `translating` does, and limit its time.
 
-    After *most_s* seconds it calls *terminate*. Cancelling a statement alone is not enough: the driver still waits for
+    After *max_s* seconds it calls *terminate*. Cancelling a statement alone is not enough: the driver still waits for
     the server.
     """
 
@@ -153,7 +153,7 @@ async def closing(where: str, most_s: float, terminate: Callable[[], object]) ->
     loop = asyncio.get_running_loop()
     with translating(where):
         async with asyncio.timeout(None) as limit:
-            timer = loop.call_later(most_s, end)
+            timer = loop.call_later(max_s, end)
             try:
                 yield
             finally:

@@ -29,8 +29,8 @@ _MEMBERS: Final = (
 )
 _KEYS: Final = (*_MEMBERS, inspect.AnyType)
 """Without an annotation JSON gives strings as keys; a set without one takes numbers."""
-_MOST_TEXT: Final = 4_096
-_MOST_FIELDS: Final = 256
+_MAX_TEXT: Final = 4_096
+_MAX_FIELDS: Final = 256
 
 
 def find_costly(cls: type[Any]) -> str | None:
@@ -51,9 +51,9 @@ def _faults(cls: type[Any]) -> Iterator[str]:
             )
         elif isinstance(kind, inspect.StrType) and kind.pattern is not None:
             yield from _check_pattern(place, kind)
-        elif isinstance(kind, NAMED) and len(kind.fields) > _MOST_FIELDS:
+        elif isinstance(kind, NAMED) and len(kind.fields) > _MAX_FIELDS:
             yield (
-                f"{place or cls.__qualname__}: a class of {len(kind.fields)} fields, at most {_MOST_FIELDS} are "
+                f"{place or cls.__qualname__}: a class of {len(kind.fields)} fields, at most {_MAX_FIELDS} are "
                 "allowed: write a dict, or several classes"
             )
         elif isinstance(kind, inspect.CustomType) and kind.cls is not object:
@@ -87,8 +87,8 @@ def _members(kind: Any) -> list[Any]:
 
 
 def _check_pattern(place: str, kind: Any) -> Iterator[str]:
-    if kind.max_length is None or kind.max_length > _MOST_TEXT:
-        yield f"{place}: a pattern needs max_length of at most {_MOST_TEXT}, for it looks at all of a stranger's text"
+    if kind.max_length is None or kind.max_length > _MAX_TEXT:
+        yield f"{place}: a pattern needs max_length of at most {_MAX_TEXT}, for it looks at all of a stranger's text"
         return
     if (fault := find_pattern_fault(kind.pattern)) is not None:
         yield f"{place}: {fault}; check more in __post_init__, or with a check of your own"

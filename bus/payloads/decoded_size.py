@@ -14,11 +14,11 @@ from msgspec import inspect
 
 from bus.payloads.described_types import NAMED, walk
 
-__all__ = ["MOST_COMPARISONS", "MOST_DECODED_BYTES", "Weight", "weight_of"]
+__all__ = ["MAX_COMPARISONS", "MAX_DECODED_BYTES", "Weight", "weight_of"]
 
-MOST_DECODED_BYTES: Final = 32 * 1_048_576
+MAX_DECODED_BYTES: Final = 32 * 1_048_576
 """More than that no payload may take."""
-MOST_COMPARISONS: Final = 20_000_000
+MAX_COMPARISONS: Final = 20_000_000
 """Of names with fields: msgspec looks for a name among the fields one by one, at 3 ns each."""
 
 _SMALL: Final = 131_072
@@ -50,7 +50,7 @@ class Weight(msgspec.Struct, frozen=True):
     def comparisons(self, data: bytes) -> int:
         """How many names may be compared with how many fields, at the most."""
         # The shortest member is `"":0,`.
-        return data.count(b'":') * self.fields if len(data) // 5 * self.fields > MOST_COMPARISONS else 0
+        return data.count(b'":') * self.fields if len(data) // 5 * self.fields > MAX_COMPARISONS else 0
 
     @property
     def per_byte(self) -> int:
@@ -60,7 +60,7 @@ class Weight(msgspec.Struct, frozen=True):
     @property
     def light_bytes(self) -> int:
         """Text of at most that length is never too heavy."""
-        return MOST_DECODED_BYTES // self.per_byte
+        return MAX_DECODED_BYTES // self.per_byte
 
     @property
     def small_bytes(self) -> int:

@@ -79,7 +79,7 @@ def _repaired(kind: PayloadType, example: dict[str, Any], pick: int) -> dict[str
             name = error.pointer.removeprefix("/data/").partition("/")[0]
             if name not in fields or name in example or error.reason != "semantic_violation":
                 return None
-            example[name] = _Maker(pick, least=1).value(fields[name].type, name)
+            example[name] = _Maker(pick, min_items=1).value(fields[name].type, name)
         else:
             return example
     return None
@@ -97,11 +97,11 @@ def _agree(kind: PayloadType, example: dict[str, Any]) -> None:
 
 
 class _Maker:
-    """Makes values; *pick* selects among several choices, *least* is the fewest items of a list."""
+    """Makes values; *pick* selects among several choices, *min_items* is the fewest items of a list."""
 
-    def __init__(self, pick: int, least: int = 0) -> None:
+    def __init__(self, pick: int, min_items: int = 0) -> None:
         self._pick = pick
-        self._least = least
+        self._min_items = min_items
 
     def value(self, kind: Any, name: str) -> Any:
         if isinstance(kind, inspect.Metadata):
@@ -164,7 +164,7 @@ class _Maker:
         if isinstance(kind, inspect.TupleType):
             return [self.value(item, name) for item in kind.item_types]
         if isinstance(kind, inspect.ListType | inspect.VarTupleType | inspect.SetType | inspect.FrozenSetType):
-            return [self.value(kind.item_type, name) for _ in range(max(kind.min_length or 0, self._least))]
+            return [self.value(kind.item_type, name) for _ in range(max(kind.min_length or 0, self._min_items))]
         raise LookupError(f"no example for {kind}")
 
 

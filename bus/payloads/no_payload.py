@@ -16,7 +16,7 @@ import msgspec
 
 __all__ = ["could_be_marked", "is_base", "is_model", "is_typed_dict", "name_missing", "not_marked", "not_markable"]
 
-_MOST_FIELDS = 6
+_MAX_FIELDS = 6
 _WORDS = re.compile("[A-Z]?[a-z0-9]+|[A-Z]+")
 _FORMS: Final = "msgspec Structs, dataclasses, TypedDicts and Pydantic models"
 _OTHERS: Final = ("Pydantic 1 model", "Pydantic dataclass", "NamedTuple", "attrs class")
@@ -122,5 +122,5 @@ def _as_struct(subject: object, before: str = "; ") -> str:
     else:
         return ""
     shown = [f"{key}: {kind}" for key, kind in fields.items() if key.isidentifier()]
-    body = "; ".join(shown[:_MOST_FIELDS] + (["..."] if len(shown) > _MOST_FIELDS or not shown else []))
+    body = "; ".join(shown[:_MAX_FIELDS] + (["..."] if len(shown) > _MAX_FIELDS or not shown else []))
     return f"{before}write `class {name}(msgspec.Struct, frozen=True): {body}`"

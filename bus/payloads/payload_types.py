@@ -21,7 +21,7 @@ from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.nearest import nearest
 from bus.payloads.class_forms import ClassForm, form_of, struct_form
 from bus.payloads.costly_types import find_costly
-from bus.payloads.decoded_size import MOST_COMPARISONS, MOST_DECODED_BYTES, Weight, weight_of
+from bus.payloads.decoded_size import MAX_COMPARISONS, MAX_DECODED_BYTES, Weight, weight_of
 from bus.payloads.deprecations import Deprecation, deprecations_of
 from bus.payloads.described_types import default_of, fields_of
 from bus.payloads.directives import check_acting
@@ -276,10 +276,10 @@ class PayloadType:
 
     def _check_weight(self, data: bytes) -> None:
         _check_weight(self.weight, data)
-        if (count := self.weight.comparisons(data)) > MOST_COMPARISONS:
+        if (count := self.weight.comparisons(data)) > MAX_COMPARISONS:
             text = (
                 f"has too many members for a type of {self.weight.fields} fields: {count // self.weight.fields}, "
-                f"at most {MOST_COMPARISONS // self.weight.fields} are taken"
+                f"at most {MAX_COMPARISONS // self.weight.fields} are taken"
             )
             raise ContractError(text, "/data", "schema_violation")
 
@@ -634,9 +634,9 @@ def _uncollected() -> Iterator[None]:
 
 
 def _check_weight(weight: Weight, data: bytes) -> None:
-    if (size := weight.of(data)) > MOST_DECODED_BYTES:
+    if (size := weight.of(data)) > MAX_DECODED_BYTES:
         text = (
-            f"takes about {size >> 20} MiB decoded, at most {MOST_DECODED_BYTES >> 20} are taken: "
+            f"takes about {size >> 20} MiB decoded, at most {MAX_DECODED_BYTES >> 20} are taken: "
             "large content travels by reference"
         )
         raise ContractError(text, "/data", "schema_violation")

@@ -41,7 +41,7 @@ _RESPELT: Final = (
 )
 """What pydantic may write otherwise than msgspec."""
 _RESPELT_VALUES: Final = (datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal)
-_MOST_TOLD: Final = 400
+_MAX_TOLD: Final = 400
 
 
 class ModelForm:
@@ -145,7 +145,7 @@ def _translated(error: pydantic.ValidationError, data: bytes) -> ContractError:
     if first["type"] in ("value_error", "assertion_error"):
         text = text.partition(", ")[2] or text
     pointer = _pointer(first["loc"], msgspec.json.decode(data), is_missing=first["type"] == "missing")
-    return ContractError(text[:1].lower() + text[1:_MOST_TOLD], f"/data{pointer}", "schema_violation")
+    return ContractError(text[:1].lower() + text[1:_MAX_TOLD], f"/data{pointer}", "schema_violation")
 
 
 def _pointer(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> str:

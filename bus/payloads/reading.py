@@ -22,9 +22,9 @@ __all__ = ["Reader", "read_untyped"]
 
 MOST_EXTREME: Final = 1_000
 """Numbers that msgspec may read though they are slow."""
-_MOST_BESIDE_RAW: Final = 4_000
+_MAX_BESIDE_RAW: Final = 4_000
 _LONG: Final = 65_536
-_MOST_MIXED: Final = 262_144
+_MAX_MIXED: Final = 262_144
 # 1e-292 and smaller, 1e+289 and larger; upcasters' data are written without a plus. What is counted in strings, too, or
 # is not that extreme only makes it go the other way.
 _EXTREMES: Final = (b"e-3", b"e-29", b"e+28", b"e+29", b"e+30", b"e28", b"e29", b"e30")
@@ -66,7 +66,7 @@ def read_untyped(data: bytes) -> Any:
     if not has_many_extremes(data):
         return msgspec.json.decode(data)
     if (
-        len(data) > _MOST_MIXED
+        len(data) > _MAX_MIXED
         and _LONG_RUN in (outside := _outside(data)).translate(_ALL_ZEROS)
         and (count := len(_EXTREME.findall(outside))) > MOST_EXTREME
     ):
@@ -101,9 +101,9 @@ def _load(data: bytes) -> Any:
 def _check_extremes(data: bytes) -> None:
     if not has_many_extremes(data):
         return
-    if (count := len(_EXTREME.findall(_outside(data)))) > _MOST_BESIDE_RAW:
+    if (count := len(_EXTREME.findall(_outside(data)))) > _MAX_BESIDE_RAW:
         text = (
-            f"has {count} numbers beyond 1e289 or below 1e-291, at most {_MOST_BESIDE_RAW} are taken "
+            f"has {count} numbers beyond 1e289 or below 1e-291, at most {_MAX_BESIDE_RAW} are taken "
             "where its type holds msgspec.Raw"
         )
         raise ContractError(text, "/data", "schema_violation")

@@ -68,18 +68,18 @@ class Is(_Condition, frozen=True):
 
 
 class Least(_Condition, frozen=True):
-    """The number in *field* is at least *least*."""
+    """The number in *field* is at least *minimum*."""
 
     field: str
-    least: float
+    minimum: float
 
 
 class Size(_Condition, frozen=True):
-    """The list or text in *field* has *least* to *most* items or code points; None: any number. Absent counts as 0."""
+    """The list or text in *field* has *minimum* to *maximum* items or code points. Absent counts as 0."""
 
     field: str
-    least: int = 1
-    most: int | None = None
+    minimum: int = 1
+    maximum: int | None = None
 
 
 class All(_Condition, frozen=True):
@@ -136,10 +136,10 @@ class AtMost(_Condition, frozen=True):
 
 
 class Bytes(_Condition, frozen=True):
-    """What *field* has takes at most *most* bytes as JSON."""
+    """What *field* has takes at most *maximum* bytes as JSON."""
 
     field: str
-    most: int
+    maximum: int
 
 
 class IsText(_Condition, frozen=True):
@@ -229,15 +229,15 @@ def _is(condition: Any, subject: Any) -> bool:
     return any(value == known and isinstance(value, bool) == isinstance(known, bool) for known in condition.values)
 
 
-def _least(condition: Any, subject: Any) -> bool:
+def _minimum(condition: Any, subject: Any) -> bool:
     value = value_of(subject, condition.field)
-    return isinstance(value, int | float) and value >= condition.least
+    return isinstance(value, int | float) and value >= condition.minimum
 
 
 def _size(condition: Any, subject: Any) -> bool:
     value = value_of(subject, condition.field)
     size = 0 if value is None or value is msgspec.UNSET else len(value)
-    return size >= condition.least and (condition.most is None or size <= condition.most)
+    return size >= condition.minimum and (condition.maximum is None or size <= condition.maximum)
 
 
 def _items(subject: Any, field: str) -> Sequence[Any]:
@@ -263,7 +263,7 @@ def _at_most(condition: Any, subject: Any) -> bool:
 
 def _bytes(condition: Any, subject: Any) -> bool:
     value = value_of(subject, condition.field)
-    return value is msgspec.UNSET or len(msgspec.json.encode(value, enc_hook=_dumped)) <= condition.most
+    return value is msgspec.UNSET or len(msgspec.json.encode(value, enc_hook=_dumped)) <= condition.maximum
 
 
 def _dumped(value: Any) -> Any:
@@ -279,7 +279,7 @@ def _range_of(condition: Any, subject: Any) -> bool:
 _TESTS: dict[type, Callable[[Any, Any], bool]] = {
     Has: _is_present,
     Is: _is,
-    Least: _least,
+    Least: _minimum,
     Size: _size,
     Among: _among,
     AtMost: _at_most,

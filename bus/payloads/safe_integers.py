@@ -51,9 +51,9 @@ def integers_checked(read: Callable[[bytes], Any], described: Any) -> Callable[[
 def _is_open(kind: Any) -> bool:
     if not isinstance(kind, inspect.IntType):
         return False
-    most = [bound for bound in (kind.le, kind.lt) if bound is not None]
-    least = [bound for bound in (kind.ge, kind.gt) if bound is not None]
-    return not most or not least or min(most) > SAFE_INTEGER or max(least) < -SAFE_INTEGER
+    upper_bounds = [bound for bound in (kind.le, kind.lt) if bound is not None]
+    lower_bounds = [bound for bound in (kind.ge, kind.gt) if bound is not None]
+    return not upper_bounds or not lower_bounds or min(upper_bounds) > SAFE_INTEGER or max(lower_bounds) < -SAFE_INTEGER
 
 
 def _unsafe(value: Any, kind: Any) -> str | None:

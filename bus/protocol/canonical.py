@@ -47,7 +47,7 @@ _EXACT, _RESPELL, _FAULTY = range(3)
 # megabytes cheap.
 _WALKED_BYTES: Final = 65_536
 # Between these magnitudes orjson writes a float with a fraction as RFC 8785 does.
-_LEAST, _MOST = 1e-5, 1e15
+_SMALLEST, _LARGEST = 1e-5, 1e15
 # With more containers the garbage collector would scan the growing tree again and again for nothing: a parsed tree has
 # no cycles.
 _MANY_CONTAINERS: Final = 2_000
@@ -274,7 +274,7 @@ def _judge(values: Any, room: int) -> int:
                 continue
             return _FAULTY
         if c is float:
-            if v % 1.0 and (_LEAST <= v < _MOST or -_MOST < v <= -_LEAST) and _ORJSON_AGREES:
+            if v % 1.0 and (_SMALLEST <= v < _LARGEST or -_LARGEST < v <= -_SMALLEST) and _ORJSON_AGREES:
                 continue
             if not math.isfinite(v):
                 return _FAULTY

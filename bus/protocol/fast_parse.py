@@ -64,7 +64,7 @@ _TO_TIME: Final = ',"timestamp":"'
 _TO_IDEMPOTENCY: Final = '","idempotency_key":"'
 _TO_KEY: Final = '","key":"'
 
-_MOST_LAYOUTS: Final = 512
+_MAX_LAYOUTS: Final = 512
 
 _encode = msgspec.json.Encoder().encode
 
@@ -123,7 +123,7 @@ class KnownLayouts(Generic[T]):
             return
         layout = _layout_of(message, kind, known)
         if layout is not None and layout.shared == self._wanted:
-            if len(self._layouts) >= _MOST_LAYOUTS:
+            if len(self._layouts) >= _MAX_LAYOUTS:
                 self._layouts.clear()
             self._layouts[layout.shared] = layout
         self._wanted = None
@@ -147,7 +147,7 @@ class KnownLayouts(Generic[T]):
         if shared in self._seen_once:
             self._wanted = shared
             return
-        if len(self._seen_once) >= _MOST_LAYOUTS:
+        if len(self._seen_once) >= _MAX_LAYOUTS:
             self._seen_once.clear()
         self._seen_once.add(shared)
 

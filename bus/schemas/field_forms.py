@@ -76,11 +76,11 @@ def _figure(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def _length(least: int, most: int | None, unit: str) -> str:
-    if most is None:
-        return f"at least {_counted(least, unit)}" if least else ""
+def _length(minimum: int, maximum: int | None, unit: str) -> str:
+    if maximum is None:
+        return f"at least {_counted(minimum, unit)}" if minimum else ""
     # A pattern may want more than nothing.
-    return f"{least} to {_counted(most, unit)}" if least else f"at most {_counted(most, unit)}"
+    return f"{minimum} to {_counted(maximum, unit)}" if minimum else f"at most {_counted(maximum, unit)}"
 
 
 def _counted(count: int, unit: str) -> str:

@@ -190,8 +190,8 @@ def _is(condition: rules.Is, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _least(condition: rules.Least, shape: Shape) -> dict[str, Any]:  # noqa: ARG001 - the table's form
-    field = {"type": "number", "minimum": condition.least}
+def _minimum(condition: rules.Least, shape: Shape) -> dict[str, Any]:  # noqa: ARG001 - the table's form
+    field = {"type": "number", "minimum": condition.minimum}
     return {"properties": {condition.field: field}, "required": [condition.field]}
 
 
@@ -199,12 +199,12 @@ def _size(condition: rules.Size, shape: Shape) -> dict[str, Any]:
     default = shape.default(condition.field)
     size = len(default) if isinstance(default, str | tuple | list) else 0
     field: dict[str, Any] = {}
-    if condition.least:
-        field |= {"minItems": condition.least, "minLength": condition.least, **_NOT_NULL}
-    if condition.most is not None:
-        field |= {"maxItems": condition.most, "maxLength": condition.most}
+    if condition.minimum:
+        field |= {"minItems": condition.minimum, "minLength": condition.minimum, **_NOT_NULL}
+    if condition.maximum is not None:
+        field |= {"maxItems": condition.maximum, "maxLength": condition.maximum}
     found: dict[str, Any] = {"properties": {condition.field: field}}
-    return found if size >= condition.least else {**found, "required": [condition.field]}
+    return found if size >= condition.minimum else {**found, "required": [condition.field]}
 
 
 def _parts_of(word: str) -> Callable[[Any, Shape], dict[str, Any] | None]:
@@ -249,7 +249,7 @@ def _is_text(condition: rules.IsText, shape: Shape) -> dict[str, Any]:  # noqa: 
 _FRAGMENTS: Final[dict[type, Callable[[Any, Shape], dict[str, Any] | None]]] = {
     rules.Has: _has,
     rules.Is: _is,
-    rules.Least: _least,
+    rules.Least: _minimum,
     rules.Size: _size,
     rules.All: _parts_of("allOf"),
     rules.Either: _parts_of("anyOf"),

@@ -94,10 +94,13 @@ def _judged(
         return "broken", f"{own} is older than the published {base}"
     if bump == "review":
         return "review", "readers that do not know the new value refuse it: look at them, then say --reviewed REASON"
-    least = SchemaVersion.of(version_for(str(base), bump))
-    if own < least:
+    required_version = SchemaVersion.of(version_for(str(base), bump))
+    if own < required_version:
         change = changes[0]
-        return "broken", f"{change.kind} at {change.pointer or '/'} asks for {bump}: {least} instead of {own}"
+        return (
+            "broken",
+            f"{change.kind} at {change.pointer or '/'} asks for {bump}: {required_version} instead of {own}",
+        )
     if own.major > base.major and not all(step in kind.upcasters for step in range(base.major, own.major)):
         return "ok", f"but no upcaster reads {base.major}.x: readers refuse what old publishers send"
     if own.major > base.major and kind.older(base.major) is None:

@@ -21,7 +21,7 @@ from bus.schemas.versions import SchemaVersion
 
 __all__ = ["SchemaFolder", "written"]
 
-_MOST_BYTES = 4_194_304
+_MAX_BYTES = 4_194_304
 
 
 def written(schema: Mapping[str, Any]) -> bytes:
@@ -56,8 +56,8 @@ class SchemaFolder:
         """Return the published schema."""
         path = self._file(name, version)
         with _translated(path):
-            if path.stat().st_size > _MOST_BYTES:
-                raise ConfigurationError(f"{path} takes more than {_MOST_BYTES >> 20} MiB: it is no schema of ours")
+            if path.stat().st_size > _MAX_BYTES:
+                raise ConfigurationError(f"{path} takes more than {_MAX_BYTES >> 20} MiB: it is no schema of ours")
             text = path.read_bytes()
         try:
             found = msgspec.json.decode(text, type=dict[str, Any])

@@ -150,21 +150,21 @@ def _text(kind: inspect.StrType) -> str:
     if kind.pattern is not None:
         pattern = kind.pattern.removesuffix(r"\Z") + "$" if kind.pattern.endswith(r"\Z") else kind.pattern
         schema += f".regex(new RegExp({json.dumps(pattern)}, 'u'))"
-    least, most = kind.min_length or 0, kind.max_length
-    if least == 1 and most is None:
+    minimum, maximum = kind.min_length or 0, kind.max_length
+    if minimum == 1 and maximum is None:
         return schema + ".min(1)"
-    if least or most is not None:
-        schema += f".refine(sized({least}, {'Infinity' if most is None else most}))"
+    if minimum or maximum is not None:
+        schema += f".refine(sized({minimum}, {'Infinity' if maximum is None else maximum}))"
     return schema
 
 
 def _number(kind: inspect.IntType | inspect.FloatType) -> str:
     schema = "z.number()"
-    least, most = kind.ge, kind.le
+    minimum, maximum = kind.ge, kind.le
     if isinstance(kind, inspect.IntType):
-        least = max(least if least is not None else -SAFE_INTEGER, -SAFE_INTEGER) if kind.gt is None else least
-        most = min(most if most is not None else SAFE_INTEGER, SAFE_INTEGER) if kind.lt is None else most
-    for word, bound in (("gte", least), ("gt", kind.gt), ("lte", most), ("lt", kind.lt)):
+        minimum = max(minimum if minimum is not None else -SAFE_INTEGER, -SAFE_INTEGER) if kind.gt is None else minimum
+        maximum = min(maximum if maximum is not None else SAFE_INTEGER, SAFE_INTEGER) if kind.lt is None else maximum
+    for word, bound in (("gte", minimum), ("gt", kind.gt), ("lte", maximum), ("lt", kind.lt)):
         if bound is not None:
             schema += f".{word}({json.dumps(bound)})"
     if kind.multiple_of is not None:
@@ -173,8 +173,8 @@ def _number(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _lengths(kind: Any) -> str:
-    least = f".min({kind.min_length})" if kind.min_length else ""
-    return least + (f".max({kind.max_length})" if kind.max_length is not None else "")
+    minimum = f".min({kind.min_length})" if kind.min_length else ""
+    return minimum + (f".max({kind.max_length})" if kind.max_length is not None else "")
 
 
 def _refinement(rule: rules.Rule, shape: Shape) -> str:
@@ -202,8 +202,8 @@ def _has(condition: rules.Has, shape: Shape) -> str:
 
 def _size(condition: rules.Size, shape: Shape) -> str:
     size = f"sizeOf({_value(condition.field, shape)})"
-    most = "" if condition.most is None else f" && {size} <= {condition.most}"
-    return f"({size} >= {condition.least}{most})"
+    maximum = "" if condition.maximum is None else f" && {size} <= {condition.maximum}"
+    return f"({size} >= {condition.minimum}{maximum})"
 
 
 def _each(word: str) -> Callable[[Any, Shape], str]:
@@ -228,12 +228,12 @@ _EXPRESSIONS: Final[dict[type, Callable[[Any, Shape], str]]] = {
         f"({json.dumps(list(condition.values))} as unknown[]).includes({_value(condition.field, shape)})"
     ),
     rules.IsText: lambda condition, shape: f'(typeof {_value(condition.field, shape)} === "string")',
-    rules.Least: lambda condition, shape: f"(({_value(condition.field, shape)} as number) >= {condition.least})",
+    rules.Least: lambda condition, shape: f"(({_value(condition.field, shape)} as number) >= {condition.minimum})",
     rules.AtMost: lambda condition, shape: (
         f"(({_value(condition.field, shape)} as number) <= ({_value(condition.other, shape)} as number))"
     ),
     rules.Size: _size,
-    rules.Bytes: lambda condition, shape: f"(bytesOf({_value(condition.field, shape)}) <= {condition.most})",
+    rules.Bytes: lambda condition, shape: f"(bytesOf({_value(condition.field, shape)}) <= {condition.maximum})",
     rules.Begins: lambda condition, shape: (
         f"String({_value(condition.field, shape)} ?? '').startsWith({json.dumps(condition.beginning)})"
     ),

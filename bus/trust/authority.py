@@ -60,9 +60,9 @@ def exceeding_member(requested: Granted, granted: Granted) -> tuple[str, str] | 
             if glob is not None:
                 return member, f"{glob!r} is not within {list(granted[member])}"
     if "max_side_effect" in requested and "max_side_effect" in granted:
-        wanted, most = requested["max_side_effect"], granted["max_side_effect"]
-        if _rank(wanted) > _rank(most):
-            return "max_side_effect", f"{wanted!r} is more than {most!r}"
+        wanted, ceiling = requested["max_side_effect"], granted["max_side_effect"]
+        if _rank(wanted) > _rank(ceiling):
+            return "max_side_effect", f"{wanted!r} is more than {ceiling!r}"
     if (
         "decision_right" in requested
         and "decision_right" in granted

@@ -11,7 +11,7 @@ from bus.payloads.rules import Bytes, Every, Has, Is, Rule, exactly_one
 from bus.vocabulary.forms import Any_, Count, Flag, Hash, Instant, Level, Name, Object, Path, Positive, Value
 from bus.vocabulary.parts import Ref
 
-MOST_VALUE_BYTES = 262_144
+MAX_VALUE_BYTES = 262_144
 
 
 @payload(
@@ -31,7 +31,7 @@ MOST_VALUE_BYTES = 262_144
         Rule(
             "value takes at most 256 KiB: larger ones travel by ref",
             "/value",
-            Bytes("value", MOST_VALUE_BYTES),
+            Bytes("value", MAX_VALUE_BYTES),
         ),
         Rule("ref needs its sha256", "/ref/sha256", Every("ref", Has("sha256"))),
     ),

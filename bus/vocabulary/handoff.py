@@ -11,7 +11,7 @@ from bus.payloads.rules import Bytes, Has, Is, Rule, when
 from bus.vocabulary.forms import Code, Instant, Name, Object, Positive, Text, Value, Word
 from bus.vocabulary.parts import Budget, ChangedFile, Effect, Ref, ReturnContract, Scope
 
-MOST_CONTEXT_BYTES = 65_536
+MAX_CONTEXT_BYTES = 65_536
 
 
 @payload(
@@ -24,7 +24,7 @@ MOST_CONTEXT_BYTES = 65_536
         Rule(
             "context takes at most 64 KiB: pass references, not a history",
             "/context",
-            Bytes("context", MOST_CONTEXT_BYTES),
+            Bytes("context", MAX_CONTEXT_BYTES),
         ),
     ),
 )

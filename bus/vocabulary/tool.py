@@ -10,9 +10,9 @@ from bus.payloads.envelope_terms import ByField
 from bus.payloads.payload_types import payload
 from bus.vocabulary.forms import Any_, Count, Flag, Name, Object, Text, Value
 from bus.vocabulary.parts import Content, Effect, Ref
-from bus.vocabulary.trimming import MOST_OUTPUT_BYTES, masked, trimmed
+from bus.vocabulary.trimming import MAX_OUTPUT_BYTES, masked, trimmed
 
-_LEAST_BYTES = 64
+_MIN_BYTES = 64
 
 
 class ToolError(Value, frozen=True, kw_only=True):
@@ -68,22 +68,22 @@ class ToolResult(Value, frozen=True, kw_only=True):
         tool_call_id: str,
         tool_name: str,
         output: Any,
-        most_bytes: int = MOST_OUTPUT_BYTES,
+        max_bytes: int = MAX_OUTPUT_BYTES,
         output_ref: Ref | None = None,
         duration_ms: int | None = None,
         artifacts: tuple[Ref, ...] = (),
         effects: tuple[Effect, ...] = (),
     ) -> Self:
-        """Return a result whose *output* is masked where it looks like a secret, and cut to *most_bytes* as JSON.
+        """Return a result whose *output* is masked where it looks like a secret, and cut to *max_bytes* as JSON.
 
             return ToolResult.trimmed(tool_call_id=call.tool_call_id, tool_name="fetch", output=page, output_ref=stored)
 
-        *output_ref* leads to all of it. *most_bytes* is 64 KiB by default, at least 64.
+        *output_ref* leads to all of it. *max_bytes* is 64 KiB by default, at least 64.
         """
-        if most_bytes < _LEAST_BYTES:
-            raise ValueError(f"most_bytes is {most_bytes}, at least {_LEAST_BYTES} are needed")
+        if max_bytes < _MIN_BYTES:
+            raise ValueError(f"most_bytes is {max_bytes}, at least {_MIN_BYTES} are needed")
         # The cut comes second: half a secret would not be seen as one.
-        retained, is_cut = trimmed(masked(msgspec.to_builtins(output)), most_bytes)
+        retained, is_cut = trimmed(masked(msgspec.to_builtins(output)), max_bytes)
         return cls(
             tool_call_id=tool_call_id,
             tool_name=tool_name,

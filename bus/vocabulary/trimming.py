@@ -12,9 +12,9 @@ import msgspec
 
 from bus.redaction import redacted
 
-__all__ = ["MOST_OUTPUT_BYTES", "masked", "trimmed"]
+__all__ = ["MAX_OUTPUT_BYTES", "masked", "trimmed"]
 
-MOST_OUTPUT_BYTES: Final = 65_536
+MAX_OUTPUT_BYTES: Final = 65_536
 _SECRET_NAMES: Final = re.compile(
     r"(?i)(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|cookie"
     r"|credential)s?\Z"
@@ -39,14 +39,14 @@ def masked(value: Any) -> Any:
     return [masked(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def trimmed(value: Any, most_bytes: int) -> tuple[Any, bool]:
-    """Return *value* in at most *most_bytes* bytes of JSON, and whether something was cut.
+def trimmed(value: Any, max_bytes: int) -> tuple[Any, bool]:
+    """Return *value* in at most *max_bytes* bytes of JSON, and whether something was cut.
 
-    *most_bytes* is at least 8.
+    *max_bytes* is at least 8.
     """
-    if _size(value) <= most_bytes:
+    if _size(value) <= max_bytes:
         return value, False
-    return _cut(value, most_bytes), True
+    return _cut(value, max_bytes), True
 
 
 def _size(value: Any) -> int:

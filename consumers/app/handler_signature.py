@@ -146,8 +146,8 @@ def _check_payload(function: Callable[..., Any], name: str, kind: PayloadType, p
         )
     if not _accepts(hint, kind.cls):
         raise ConfigurationError(
-            f"{name} handles {kind.cls.__name__} ({kind.name}), and {parameter.name!r} is annotated as {_hint_text(hint)}: "
-            f"write `{parameter.name}: {kind.cls.__name__}`, or `@app.on({_hint_text(hint)})`"
+            f"{name} handles {kind.cls.__name__} ({kind.name}), and {parameter.name!r} is annotated as "
+            f"{_hint_text(hint)}: write `{parameter.name}: {kind.cls.__name__}`, or `@app.on({_hint_text(hint)})`"
         )
 
 
@@ -160,8 +160,8 @@ def _check_context(
     hint = _hint(function, parameter.annotation)
     if not _accepts(hint, Context) and not (blocking and _accepts(hint, BlockingContext)):
         raise ConfigurationError(
-            f"{name}: its second argument is the context, and {parameter.name!r} is annotated as {_hint_text(hint)}: write "
-            f"`({_example(kind)}, context: {wanted})`; give further arguments with provide={{{parameter.name!r}: ...}}"
+            f"{name}: its second argument is the context, and {parameter.name!r} is annotated as "
+            f"{_hint_text(hint)}: write `({_example(kind)}, context: {wanted})`; give further arguments with provide={{{parameter.name!r}: ...}}"
         )
 
 
@@ -179,8 +179,8 @@ def _check_returned(function: Callable[..., Any], name: str) -> None:
         if isinstance(cls, type) and could_be_marked(cls):
             raise ConfigurationError(f"{name} returns {_hint_text(cls)}, which is not marked with @payload(...)")
         raise ConfigurationError(
-            f"{name} returns {_hint_text(cls)}: a handler returns a payload (of a class marked with @payload), a Draft, "
-            "a list or tuple of them, or None"
+            f"{name} returns {_hint_text(cls)}: a handler returns a payload (of a class marked with @payload), "
+            "a Draft, a list or tuple of them, or None"
         )
 
 

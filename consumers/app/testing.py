@@ -60,12 +60,12 @@ __all__ = ["AppBus", "Database", "Fake", "HeldMessage", "PlayedAgent", "run_in_m
 _TESTER = "test@sealbus"
 _PATIENCE_S = 10.0
 _GLANCE_S = 0.05
-_LEAST_TURNS = 300
+_MIN_TURNS = 300
 """So often is looked before time passes: on a busy machine a glance may be over before a thread has had its turn."""
 _TURNS = 1000
 _LONG_S = 1e9
 _HOUR_S = 3600.0
-_MOST_TOLD = 20
+_MAX_TOLD = 20
 _OURS = str(Path(__file__).parents[1])
 _SENT_TO: Final = ("message", "reply", "mail")
 _NAP_S = 0.001
@@ -272,7 +272,7 @@ class AppBus:
     def raise_dead(self) -> None:
         """Raise an AssertionError that names every dead letter, caused by the error of the first handler."""
         if self._dead:
-            lines = "\n".join(f"  {letter!r}" for letter in self._dead[:_MOST_TOLD])
+            lines = "\n".join(f"  {letter!r}" for letter in self._dead[:_MAX_TOLD])
             count = "a dead letter" if len(self._dead) == 1 else f"{len(self._dead)} dead letters"
             ids = (letter.message.message_id for letter in self._dead if letter.message is not None)
             cause = next((self._failures[name] for name in ids if name in self._failures), None)
@@ -383,7 +383,7 @@ class AppBus:
                     moved_s, turns, before = loop.time(), 0, self._progress()
                 elif await self._is_still() and not await self._nudge():
                     break
-                elif loop.time() - moved_s > patience_s and turns >= _LEAST_TURNS:
+                elif loop.time() - moved_s > patience_s and turns >= _MIN_TURNS:
                     return False
                 turns += 1
                 await asyncio.sleep(0 if turns < _TURNS else _NAP_S)

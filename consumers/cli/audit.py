@@ -50,7 +50,7 @@ __all__ = ["audit"]
 
 _AGENT: Final = "audit@sealbus"
 _SQLITE: Final = "sqlite:///"
-_MOST_ROWS: Final = 100_000
+_MAX_ROWS: Final = 100_000
 _log = get_logger("audit")
 
 
@@ -194,7 +194,7 @@ def query(session: CommandSession, *, name: str, conversation: str, target: str 
 
     async def body(_: object) -> int:
         async with opened_audit(settings, create=False) as store:
-            rows = await store.conversation(conversation, most=_MOST_ROWS)
+            rows = await store.conversation(conversation, max_rows=_MAX_ROWS)
         if not rows:
             raise click.BadParameter(f"the audit has no conversation {printable(conversation)}")
         on_progress = answer(name, rows, registry_of(app))
@@ -220,7 +220,7 @@ def query(session: CommandSession, *, name: str, conversation: str, target: str 
 
 @audit.command()
 @click.option("--conversation", metavar="ID", help="Only this conversation.")
-@click.option("--limit", type=click.IntRange(1, 10_000_000), default=_MOST_ROWS, show_default=True, help="At most.")
+@click.option("--limit", type=click.IntRange(1, 10_000_000), default=_MAX_ROWS, show_default=True, help="At most.")
 @with_session
 def export(session: CommandSession, *, conversation: str | None, limit: int) -> int:
     """Write rows as one JSON object per line, the oldest first; --limit keeps the newest.
@@ -235,9 +235,9 @@ def export(session: CommandSession, *, conversation: str | None, limit: int) -> 
     async def body(_: object) -> int:
         async with opened_audit(settings, create=False) as store:
             found = (
-                await store.all(since_ms=0, most=limit)
+                await store.all(since_ms=0, max_rows=limit)
                 if conversation is None
-                else await store.conversation(conversation, most=limit)
+                else await store.conversation(conversation, max_rows=limit)
             )
         for each in found:
             facts = {} if each.content is None else msgspec.json.decode(each.content.facts)

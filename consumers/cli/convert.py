@@ -29,7 +29,7 @@ from consumers.cli.session import CommandSession, with_session
 
 __all__ = ["convert"]
 
-_MOST_BYTES: Final = 4_194_304
+_MAX_BYTES: Final = 4_194_304
 _CANONICAL: Final = "canonical"
 _NAMES: Final = (*DIALECTS, _CANONICAL)
 _PROOFS: Final = ("auth", "signature")
@@ -158,7 +158,7 @@ def _batch(content: bytes) -> list[Any]:
 
 def _texts(file: BinaryIO) -> Iterator[_Text]:
     """Yield each line; or the whole file where its first line begins a message and does not end it."""
-    lines = read_lines(file, _MOST_BYTES)
+    lines = read_lines(file, _MAX_BYTES)
     first = next(lines, None)
     if first is None:
         return
@@ -169,7 +169,7 @@ def _texts(file: BinaryIO) -> Iterator[_Text]:
     rest, size = [first.content], len(first.content)
     for line in lines:
         size += len(line.content or b"") + 1
-        if line.content is None or size > _MOST_BYTES:
+        if line.content is None or size > _MAX_BYTES:
             yield _Text(first.number, None)
             return
         rest.append(line.content)

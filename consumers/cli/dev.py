@@ -31,7 +31,7 @@ _LOOK_S: Final = 0.3
 _START_S: Final = 30.0
 _END_S: Final = 40.0
 _COLOURS: Final = {"worker": "green", "audit": "yellow", "console": "cyan"}
-_MOST_LINE: Final = 1 << 20
+_MAX_LINE: Final = 1 << 20
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -97,7 +97,7 @@ async def _start(name: str, arguments: Sequence[str]) -> _Child:
         # Ctrl-C reaches this process alone, which ends the others in order.
         start_new_session=True,
         preexec_fn=_follow_parent,
-        limit=_MOST_LINE,
+        limit=_MAX_LINE,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
     return name, process, asyncio.create_task(_tell(name, process))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["exporter", "top"]
 
 _LAST_PORT: Final = 65_535
-_MOST_ROWS: Final = 12
+_MAX_ROWS: Final = 12
 _log = get_logger("exporter")
 
 
@@ -132,18 +132,18 @@ def picture(survey: Survey, namespace: str) -> Group:
 
     letters, work = survey.letters, survey.work
     groups = table("Groups", "GROUP", "WORKERS", "LAG", "MOST IN")
-    for group in survey.groups[:_MOST_ROWS]:
+    for group in survey.groups[:_MAX_ROWS]:
         bad = group.stands or (group.lag and not group.members)
         shown = f"{group.worst} (stands in {group.stands})" if group.stands else group.worst
         groups.add_row(*cells(group.name, group.members, f"{group.lag:,}", shown, style="red" if bad else ""))
     causes = table(
         f"Dead letters: {letters.count:,} open", "CAUSE", "LETTERS", "REASON", "TYPE", "FROM", "FIELD", "ERROR"
     )
-    for cause, count, _ in letters.causes[:_MOST_ROWS]:
+    for cause, count, _ in letters.causes[:_MAX_ROWS]:
         row = (cause.name, f"{count:,}", cause.reason, cause.message_type, cause.sender, cause.pointer, cause.error)
         causes.add_row(*cells(*row, style="red"))
     agents = table("Agents", "AGENT", "HEALTH", "INSTANCES", "HEARD", "AT WORK")
-    for agent in sorted(survey.agents, key=lambda each: (each.is_healthy, each.agent_id))[:_MOST_ROWS]:
+    for agent in sorted(survey.agents, key=lambda each: (each.is_healthy, each.agent_id))[:_MAX_ROWS]:
         heard = "-" if agent.heard_s_ago is None else f"{agent.heard_s_ago:.0f} s ago"
         shown_agent = (agent.agent_id, agent.health, agent.instances, heard, agent.active_tasks or 0)
         agents.add_row(*cells(*shown_agent, style="" if agent.is_healthy else "red"))

@@ -31,9 +31,9 @@ __all__ = ["cancel", "chosen_process", "ended_members", "opened_store", "process
 
 _ID_DIGITS: Final = 12
 _OVERDUE_MS: Final = 60_000
-_MOST_WHY: Final = 400
-_MOST_TOLD: Final = 60
-_MOST_SEARCHED: Final = 100_000
+_MAX_WHY: Final = 400
+_MAX_TOLD: Final = 60
+_MAX_SEARCHED: Final = 100_000
 
 
 @click.group(cls=VerbGroup)
@@ -93,8 +93,10 @@ def list_processes(
     async def body(_: object) -> int:
         async with opened_store(settings, group) as store:
             # How each has ended is within its state, where the database does not look.
-            most = limit if outcome is None else _MOST_SEARCHED
-            found = await store.processes(saga=saga, status=status if outcome is None else "finished", most=most)
+            max_rows = limit if outcome is None else _MAX_SEARCHED
+            found = await store.processes(
+                saga=saga, status=status if outcome is None else "finished", max_rows=max_rows
+            )
         if outcome is not None:
             ended = [each for each in found if (ending := ending_of(each)) is not None and ending.outcome == outcome]
             found = ended[:limit]
@@ -243,7 +245,7 @@ def list_waits(session: CommandSession, *, group: str | None, overdue: bool, lim
 
     async def body(_: object) -> int:
         async with opened_store(settings, group) as store:
-            found = await store.waits(overdue_ms=_OVERDUE_MS if overdue else None, most=limit)
+            found = await store.waits(overdue_ms=_OVERDUE_MS if overdue else None, max_rows=limit)
         if session.as_json:
             for wait, process, now_ms in found:
                 print_json({**_wait_described(wait), **_short(process), "overdue_s": _late_s(wait, now_ms)})
@@ -271,7 +273,7 @@ def list_waits(session: CommandSession, *, group: str | None, overdue: bool, lim
 
 
 async def _forced(store: ProcessStore, found: Process, why: str, *, keep_ms: int) -> bool:
-    memory = Memory(ending=Ending(outcome="cancelled", reason=cut(why, _MOST_WHY), where="sealbus processes cancel"))
+    memory = Memory(ending=Ending(outcome="cancelled", reason=cut(why, _MAX_WHY), where="sealbus processes cancel"))
     after = msgspec.structs.replace(found, version=found.version + 1, status="finished", state=pack(memory))
     return await store.change(ProcessChange(before=found, after=after, keep_ms=keep_ms))
 
@@ -297,7 +299,7 @@ def process_text(process: Process) -> str:
     ending = ending_of(process)
     if ending is None:
         return process.status
-    return f"{ending.outcome}: {cut(ending.reason, _MOST_TOLD)}" if ending.reason else ending.outcome
+    return f"{ending.outcome}: {cut(ending.reason, _MAX_TOLD)}" if ending.reason else ending.outcome
 
 
 def _described(process: Process) -> dict[str, Any]:

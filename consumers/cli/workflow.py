@@ -188,7 +188,7 @@ def list_runs(session: CommandSession, *, everything: bool, limit: int) -> int:
 
     async def body(_: object) -> int:
         async with opened_store(settings, None) as store:
-            found = await store.processes(saga=_SAGA, status=None if everything else "open", most=limit)
+            found = await store.processes(saga=_SAGA, status=None if everything else "open", max_rows=limit)
         if session.as_json:
             for each in found:
                 print_json({**_row(each), **ended_members(each)})

@@ -14,7 +14,7 @@ from consumers.deadletters.letters import DeadLetter
 __all__ = ["Cause", "cause_of"]
 
 _NUMBER: Final = re.compile(r"\d+")
-_MOST_TEXT: Final = 160
+_MAX_TEXT: Final = 160
 _DIGITS: Final = 8
 
 
@@ -44,5 +44,5 @@ def cause_of(letter: DeadLetter) -> Cause:
         sender=letter.sender,
         pointer=letter.pointer,
         # Two orders with different numbers fail for one cause.
-        error=cut(_NUMBER.sub("#", first), _MOST_TEXT),
+        error=cut(_NUMBER.sub("#", first), _MAX_TEXT),
     )

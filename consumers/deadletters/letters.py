@@ -26,7 +26,7 @@ __all__ = ["DeadLetter", "dead_letter_ends", "list_dead_letters", "read_dead_let
 
 # The first header that the bus adds; headers before the last one of this name came with the record.
 _FIRST_ADDED = "__dlq.errors.topic"
-_MOST_SHOWN = 600
+_MAX_SHOWN = 600
 _LAST_FRAME = re.compile(r'.*File "([^"\n]*)", line (\d+)', re.DOTALL)
 _ADDED = ("__dlq.", "sb-dlq-", "sb-redrive-")
 
@@ -65,7 +65,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         frame = _LAST_FRAME.search(trace)
         place = f" ({frame[1]}:{frame[2]})" if frame else ""
         summary = f"{self.reason} after {self.attempts} attempts: {text}{field}{place}"
-        return printable(f"<DeadLetter {self.message_type or self.topic}{sender}: {summary}>")[:_MOST_SHOWN]
+        return printable(f"<DeadLetter {self.message_type or self.topic}{sender}: {summary}>")[:_MAX_SHOWN]
 
     @property
     def headers(self) -> Headers:

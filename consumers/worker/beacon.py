@@ -35,8 +35,8 @@ __all__ = ["Beacon", "WorkProgress", "card_of"]
 _SPREAD: Final = 0.2
 _CARD_AGAIN_S: Final = 300.0
 """A card lives for a day. It is said again much earlier: whoever may write to the topic can have it compacted away."""
-_MOST_CAPABILITIES: Final = 50
-_MOST_MISSING: Final = 20
+_MAX_CAPABILITIES: Final = 50
+_MAX_MISSING: Final = 20
 _APPEND_S: Final = 5.0
 _GOODBYE_S: Final = 1.0
 _LOOK_S: Final = 1.0
@@ -157,9 +157,9 @@ def card_of(app: Declaration, missing: Sequence[str] = ()) -> AgentCard:
         agent_id=app.agent_id,
         name=app.agent_id[:100],
         version=app.version,
-        capabilities=capabilities[:_MOST_CAPABILITIES],
+        capabilities=capabilities[:_MAX_CAPABILITIES],
         schema_versions=tuple(versions),
         accepts=tuple(accepts),
         roles=tuple(sorted(app.roles)),
-        metadata={"group": app.group, "types": sorted(app.topic_types), "missing": list(missing[:_MOST_MISSING])},
+        metadata={"group": app.group, "types": sorted(app.topic_types), "missing": list(missing[:_MAX_MISSING])},
     )

@@ -38,10 +38,10 @@ from consumers.delivery.state.delivery import Accepted
 __all__ = ["CancelPolicy", "CancelWatch", "Cancellation"]
 
 FOLLOWED_S: Final = 1.0
-_MOST_BACK: Final = 5_000
+_MAX_BACK: Final = 5_000
 """So many records of each partition are read at the start."""
 _CAPABILITY: Final = "cancel"
-_MOST_KNOWN: Final = 10_000
+_MAX_KNOWN: Final = 10_000
 
 _log = get_logger("cancel")
 
@@ -121,13 +121,13 @@ class CancelWatch:
             if not self._offsets:
                 # A cancellation lives for an hour: what lies further back is over.
                 ranges = await self._transport.admin.ranges(self._topic)
-                self._offsets = {number: max(span.start, span.end - _MOST_BACK) for number, span in ranges.items()}
+                self._offsets = {number: max(span.start, span.end - _MAX_BACK) for number, span in ranges.items()}
             async for record in scan(self._transport, self._topic, self._offsets):
                 self._offsets[record.partition] = record.offset + 1
                 found |= self._take(record)
         except TopicMissingError:
             return False
-        if len(self._known) > _MOST_KNOWN:
+        if len(self._known) > _MAX_KNOWN:
             now_ms = self._clock.now_ms()
             self._known = {task: each for task, each in self._known.items() if each.expires_ms > now_ms}
         return found

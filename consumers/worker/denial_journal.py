@@ -29,9 +29,9 @@ __all__ = ["DenialJournal", "DenialRate"]
 
 _SINGLE: Final = 10
 _MINUTE_MS: Final = 60_000
-_MOST_KEPT: Final = 1000
-_MOST_RATES: Final = 1000
-_MOST_TEXT: Final = 256
+_MAX_KEPT: Final = 1000
+_MAX_RATES: Final = 1000
+_MAX_TEXT: Final = 256
 _APPEND_S: Final = 5.0
 _ENTROPY_BYTES: Final = 10
 
@@ -54,10 +54,10 @@ class DenialRate:
 
     def take(self, denial: Denial, now_ms: int) -> bool:
         """Count *denial*; return whether it is told by itself."""
-        place = denial.sender[:_MOST_TEXT], denial.rule
+        place = denial.sender[:_MAX_TEXT], denial.rule
         tally = self._tallies.get(place)
         if tally is None:
-            if len(self._tallies) >= _MOST_RATES:
+            if len(self._tallies) >= _MAX_RATES:
                 # More senders than anybody has: one tally for all of them.
                 place = "(others)", "(others)"
             tally = self._tallies.setdefault(place, _MinuteOfDenials(now_ms))
@@ -118,7 +118,7 @@ class DenialJournal:
             _log.warning("trust.denials_not_noted", topic=self._topic, denials=len(left), error=text)
 
     def _keep(self, denial: Denial, count: int) -> None:
-        if len(self._waiting) >= _MOST_KEPT:
+        if len(self._waiting) >= _MAX_KEPT:
             return
         self._waiting.append(_entry(denial, count, by=self._by, now_ms=self._clock.now_ms()))
 
@@ -138,7 +138,7 @@ def _entry(denial: Denial, count: int, *, by: str, now_ms: int) -> dict[str, Any
         "reason": denial.reason,
         "rule": denial.rule,
         "run": uuid7(now_ms, os.urandom(_ENTROPY_BYTES)),
-        "sender": denial.sender[:_MOST_TEXT],
+        "sender": denial.sender[:_MAX_TEXT],
     }
     optional = {"actor": denial.actor, "group": denial.group, "policy": denial.policy}
     return fields | {name: value for name, value in optional.items() if value is not None}

@@ -25,7 +25,7 @@ from consumers.worker.health import HealthAnswer, Probe
 
 __all__ = ["MetricsServer"]
 
-_MOST_CONNECTIONS = 16
+_MAX_CONNECTIONS = 16
 _IDLE_S = 5.0
 _ANSWER_S = 10.0
 _PATH = "/metrics"
@@ -100,7 +100,7 @@ class _Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.registry = registry
         self.health = health
-        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._free = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self._ends_s: dict[Any, float] = {}
         super().__init__((host, port), _Handler)
 

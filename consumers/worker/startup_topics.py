@@ -18,7 +18,7 @@ from consumers.worker.needed_topics import missing_topics
 
 __all__ = ["check_topics", "find_orphan_tiers", "create_missing"]
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 _log = get_logger("worker")
 
@@ -49,8 +49,8 @@ async def check_topics(admin: Admin, specs: Sequence[TopicSpec]) -> None:
     missing = missing_topics(specs, await admin.topics())
     if not missing:
         return
-    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-    error = TopicMissingError(f"there is no topic {', '.join(missing[:_MOST_NAMED])}{more}")
+    more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+    error = TopicMissingError(f"there is no topic {', '.join(missing[:_MAX_NAMED])}{more}")
     error.add_note("`sealbus topics apply MODULE:APP` creates all topics of an app, and those of the bus in it")
     raise error
 

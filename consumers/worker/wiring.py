@@ -297,7 +297,7 @@ def _processes(app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: I
     early = EarlyEvents(
         tiers=plan.tiers,
         bound_s=settings.worker.early_s,
-        most=settings.worker.max_early,
+        max_waiting=settings.worker.max_early,
         group=plan.group,
         clock=clock,
         metrics=metrics,

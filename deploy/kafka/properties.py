@@ -122,15 +122,15 @@ def _listeners(node: Address, *, secured: bool) -> dict[str, str]:
 
 def _replication(brokers: int) -> dict[str, str]:
     factor = str(min(brokers, 3))
-    least = "2" if brokers >= 3 else "1"  # noqa: PLR2004 - the usual three replicas survive the loss of one
+    min_in_sync = "2" if brokers >= 3 else "1"  # noqa: PLR2004 - the usual three replicas survive the loss of one
     return {
         "default.replication.factor": factor,
-        "min.insync.replicas": least,
+        "min.insync.replicas": min_in_sync,
         "offsets.topic.replication.factor": factor,
         "transaction.state.log.replication.factor": factor,
-        "transaction.state.log.min.isr": least,
+        "transaction.state.log.min.isr": min_in_sync,
         "share.coordinator.state.topic.replication.factor": factor,
-        "share.coordinator.state.topic.min.isr": least,
+        "share.coordinator.state.topic.min.isr": min_in_sync,
     }
 
 

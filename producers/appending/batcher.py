@@ -120,13 +120,13 @@ class Batcher:
 
     def _depart(self) -> None:
         self._departing = False
-        most = self._transport.features.appends_in_flight
-        while self._pending and len(self._flights) - len(self._late) < most:
+        max_flights = self._transport.features.appends_in_flight
+        while self._pending and len(self._flights) - len(self._late) < max_flights:
             if items := self._take():
                 flight = self._own.begin(self._append(items))
                 self._flights[flight] = items, self._answers
                 flight.add_done_callback(self._landed)
-        if self._pending and most > 1 and self._looking is None:
+        if self._pending and max_flights > 1 and self._looking is None:
             self._looking = self._clock.call_later(_LATE_S, partial(self._look, frozenset(self._flights)))
 
     def _look(self, before: Set[asyncio.Task[None]]) -> None:

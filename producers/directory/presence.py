@@ -33,7 +33,7 @@ __all__ = [
     "accepts_version",
 ]
 
-_MOST_TYPES: Final = 256
+_MAX_TYPES: Final = 256
 Health: TypeAlias = Literal["healthy", "unhealthy", "gone"]
 
 FORGET_AFTER: Final = 10.0
@@ -442,7 +442,7 @@ def _listed(card: AgentCard | None, name: str, is_legal: Callable[[str], bool]) 
     listed = () if card is None else card.metadata.get(name, ())
     if not isinstance(listed, list | tuple):
         return ()
-    return tuple(each for each in listed[:_MOST_TYPES] if isinstance(each, str) and is_legal(each))
+    return tuple(each for each in listed[:_MAX_TYPES] if isinstance(each, str) and is_legal(each))
 
 
 def _is_topic(name: str) -> bool:

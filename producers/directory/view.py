@@ -38,7 +38,7 @@ _PAUSE_S: Final = 0.5
 _PROBE_S: Final = 5.0
 _PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 4 * 1_048_576
-_MOST_BYTES: Final = 65_536
+_MAX_BYTES: Final = 65_536
 """Of one card or heartbeat."""
 _LONGEST_MS: Final = 86_400_000 + gates.SKEW_TOLERANCE_MS
 """What was appended so long ago is over: a card lives for a day."""
@@ -93,7 +93,7 @@ class Directory:
         party = Party(agent_id="", namespace=namespace, group="directory")
         admission = Admission(party, verifier=verifier, policy=policy or NO_POLICY, now_ms=clock.now_ms)
         self._checks = gates.Checks(
-            max_message_bytes=_MOST_BYTES,
+            max_message_bytes=_MAX_BYTES,
             namespace=namespace,
             risk_of=lambda _: risk,
             verifier=verifier,

@@ -86,9 +86,9 @@ class PostgresRows:
                 self._leads = leads
         return self._leads
 
-    async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
+    async def pending(self, limit: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
         async with self._connect() as connection:
-            return [PendingRow(*row) for row in await connection.fetch(_PENDING, most, list(but))]
+            return [PendingRow(*row) for row in await connection.fetch(_PENDING, limit, list(but))]
 
     async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
         async with self._connect() as connection:

@@ -66,8 +66,8 @@ class Rows(Protocol):
         database.
         """
 
-    async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
-        """Return the first *most* rows to be sent, in id order, without those of the topics in *but*."""
+    async def pending(self, limit: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
+        """Return the first *limit* rows to be sent, in id order, without those of the topics in *but*."""
 
     async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
         """Delete the sent rows, and mark the permanently refused ones with their error.

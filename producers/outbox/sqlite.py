@@ -86,10 +86,10 @@ class SqliteRows:
             self._renewal = asyncio.get_running_loop().create_task(self._keep_alive())
         return leads
 
-    async def pending(self, most: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
+    async def pending(self, limit: int, *, but: Collection[str] = ()) -> Sequence[PendingRow]:
         statement = _PENDING.format(marks=", ".join("?" * len(but)))
         return await self._run(
-            lambda connection: [PendingRow(*row) for row in connection.execute(statement, (*but, most))], writes=False
+            lambda connection: [PendingRow(*row) for row in connection.execute(statement, (*but, limit))], writes=False
         )
 
     async def settle(self, sent: Sequence[int], failed: Mapping[int, str]) -> bool:

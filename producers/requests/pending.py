@@ -86,7 +86,7 @@ class PendingRequests:
         self._unsent: set[Waiter] = set()
         self._ended: OrderedDict[str, PendingRequest] = OrderedDict()
         self._due: list[tuple[float, int, Waiter]] = []
-        self._most_due = _FEW
+        self._max_due = _FEW
         self._order = itertools.count()
         self._timer: Timer | None = None
         self._timer_due_s = 0.0
@@ -100,11 +100,11 @@ class PendingRequests:
         """Return a waiter whose *done* is set at the deadline at the latest; always `close` it."""
         waiter = Waiter(pending_request, deadline_s, cause_id)
         self._unsent.add(waiter)
-        if len(self._due) >= self._most_due:
+        if len(self._due) >= self._max_due:
             # Most requests were answered long before their deadlines: keep those that still wait.
             self._due = [item for item in self._due if not item[2].done.done()]
             heapq.heapify(self._due)
-            self._most_due = max(_FEW, 2 * len(self._due))
+            self._max_due = max(_FEW, 2 * len(self._due))
         heapq.heappush(self._due, (deadline_s, next(self._order), waiter))
         if self._timer is None or deadline_s < self._timer_due_s:
             self._arm(deadline_s)

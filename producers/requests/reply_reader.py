@@ -59,7 +59,7 @@ class ReplyFilter(msgspec.Struct, frozen=True, kw_only=True):
     may_answer: Callable[[str, Message], bool] | None = None
     """Tells whether an agent may answer a request that named a role or nobody; None: everybody may."""
     max_ttl_ms: int = gates.MAX_TTL_MS
-    max_hops: int = gates.MOST_HOPS
+    max_hops: int = gates.HOPS_LIMIT
 
 
 def open_reply(record: Record, view: ReplyFilter, kinds: Mapping[str, PayloadType]) -> Message | None:

@@ -272,9 +272,9 @@ class Requester:
     def _check(self, timeout_s: float, options: RequestOptions) -> None:
         if self._closed:
             raise ClosedError("the bus is closed")
-        most_s = self._origin.max_ttl_s
-        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s <= most_s:
-            error = ContractError(f"{timeout_s!r} is not more than 0 and at most {most_s:.0f} seconds", "timeout_s")
+        max_s = self._origin.max_ttl_s
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s <= max_s:
+            error = ContractError(f"{timeout_s!r} is not more than 0 and at most {max_s:.0f} seconds", "timeout_s")
             raise PublishRejected(f"refused before sending: {error}", error)
         for name in _OWN_OPTIONS:
             if name in options:
@@ -357,8 +357,8 @@ class Requester:
         return sealed
 
     def _check_answerable(self, request: Message) -> None:
-        hops, most = request.metadata.hops + 1, self._origin.max_hops
-        if hops > (limit := hop_limit(asked_hops(request.routing.max_hops, hops, most), most)):
+        hops, own_limit = request.metadata.hops + 1, self._origin.max_hops
+        if hops > (limit := hop_limit(asked_hops(request.routing.max_hops, hops, own_limit), own_limit)):
             error = ContractError(
                 f"its answer would have {hops} hops, at most {limit} are allowed", "/metadata/hops", "too_many_hops"
             )

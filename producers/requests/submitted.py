@@ -40,7 +40,7 @@ PROGRESS: Final = ("task.accepted", "status.update", "task.clarification")
 _PAUSE_S: Final = 0.25
 _BROKERS_MS: Final = 60_000
 """So far apart may the clocks of two brokers be, of which each appends to topics of its own."""
-_MOST_SAID: Final = 300
+_MAX_SAID: Final = 300
 
 
 class Cancel(Protocol):
@@ -169,7 +169,7 @@ class SubmittedTask(Generic[_Reply]):
                 return event.payload
             if isinstance(event.payload, ErrorReported):
                 report, reporter = event.payload, event.message.metadata.sender.id or ""
-                error_text = f"{report.error_code}: {report.error_message}"[:_MOST_SAID]
+                error_text = f"{report.error_code}: {report.error_message}"[:_MAX_SAID]
                 text = f"{self.key.message_type} {self.key.message_id}: {reporter} reports {error_text}"
                 raise RequestFailed(
                     text, await self._request(), event.message, reason=report.error_code, reporter=reporter

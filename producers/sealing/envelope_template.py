@@ -126,9 +126,11 @@ class EnvelopeTemplate:
         names = (self.message_type, self.topic, self.headers, self.further_headers)
         drafts = Draft, _shared_by_all(draft), draft is None
         # The exact way decides whether a longer payload is too heavy.
-        most = min(max_message_bytes, kind.weight.light_bytes)
+        max_bytes = min(max_message_bytes, kind.weight.light_bytes)
         lifetimes = self._ttl_ms, self._max_ttl_s
-        return native.core.Sealer(encoder, self.frame, lifetimes, most, names, (SealedRecord, NewRecord), drafts, sign)
+        return native.core.Sealer(
+            encoder, self.frame, lifetimes, max_bytes, names, (SealedRecord, NewRecord), drafts, sign
+        )
 
     def seal(
         self,
@@ -232,7 +234,7 @@ def _shared_by_all(draft: Draft | None) -> dict[str, object]:
     return {name: getattr(draft or _NO_OPTIONS, name) for name in (*_SHARED, *_RARE)}
 
 
-_MOST_TEMPLATES = 512
+_MAX_TEMPLATES = 512
 
 
 class TemplateCache:
@@ -274,7 +276,7 @@ class TemplateCache:
             return None
         like = payload.__class__, options
         if options and like not in self._seen_once:
-            if len(self._seen_once) >= _MOST_TEMPLATES:
+            if len(self._seen_once) >= _MAX_TEMPLATES:
                 self._seen_once.clear()
             self._seen_once.add(like)
             return None
@@ -298,7 +300,7 @@ class TemplateCache:
             # The exact way reports the fault.
             return None
         if template is not None:
-            if len(self.plain) + len(self._templates) >= _MOST_TEMPLATES:
+            if len(self.plain) + len(self._templates) >= _MAX_TEMPLATES:
                 self.plain.clear()
                 self._templates.clear()
             if options:

@@ -15,7 +15,7 @@ from typing import TypedDict, TypeVar, get_args
 import msgspec
 
 from bus.errors import ContractError
-from bus.gates import MOST_HOPS
+from bus.gates import HOPS_LIMIT
 from bus.nearest import nearest
 from bus.payloads.class_forms import Payload
 from bus.payloads.envelope_terms import NO_TERMS
@@ -194,7 +194,7 @@ class PublisherIdentity(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     ttl_s: float
     max_ttl_s: float
-    max_hops: int = MOST_HOPS
+    max_hops: int = HOPS_LIMIT
     high_risk: tuple[str, ...] = ()
     """Types whose risk the settings raise to high."""
 
@@ -225,7 +225,7 @@ _STRINGS = (
 )
 _COUNTS = ("max_hops", "sequence")
 _STRUCTS: dict[str, type[msgspec.Struct]] = {"authority": Authority, "security": Security}
-_MOST_ATTEMPTS = 100
+_MAX_ATTEMPTS = 100
 
 
 def compose(
@@ -376,8 +376,8 @@ def _compose_routing(
 def _retry(retry: Retry | RetryPolicy | None) -> RetryPolicy | None:
     if not isinstance(retry, Retry):
         return retry
-    if retry.attempts > _MOST_ATTEMPTS:
-        raise ContractError(f"{retry.attempts} attempts; a message asks for at most {_MOST_ATTEMPTS}", "retry")
+    if retry.attempts > _MAX_ATTEMPTS:
+        raise ContractError(f"{retry.attempts} attempts; a message asks for at most {_MAX_ATTEMPTS}", "retry")
     return retry.policy()
 
 
@@ -478,17 +478,17 @@ def _check_structs(draft: Draft) -> None:
         raise ContractError("is no tuple of texts", "critical_fields")
 
 
-def hop_limit(max_hops: int | None, most: int) -> int:
-    """Return how many hops receivers accept for a message with *max_hops*, in a namespace that allows *most*."""
-    return min(most, DEFAULT_MAX_HOPS if max_hops is None else max_hops)
+def hop_limit(max_hops: int | None, own_limit: int) -> int:
+    """Return how many hops receivers accept for a message with *max_hops*, in a namespace that allows *own_limit*."""
+    return min(own_limit, DEFAULT_MAX_HOPS if max_hops is None else max_hops)
 
 
-def asked_hops(max_hops: int | None, hops: int, most: int) -> int | None:
+def asked_hops(max_hops: int | None, hops: int, own_limit: int) -> int | None:
     """Return the `max_hops` of a message with *hops*, whose sender or cause gave *max_hops*.
 
     Beyond the default limit, a message without one asks for all hops its namespace allows.
     """
-    return most if max_hops is None and hops > DEFAULT_MAX_HOPS else max_hops
+    return own_limit if max_hops is None and hops > DEFAULT_MAX_HOPS else max_hops
 
 
 def check_struct(value: object, cls: type[msgspec.Struct], name: str) -> None:

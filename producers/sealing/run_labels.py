@@ -37,7 +37,7 @@ from producers.sealing.options import Draft, check_struct
 __all__ = ["CURRENT_RUN", "RunLabels", "labelled", "labelled_first", "log_ids", "type_name"]
 
 _LIFTING: Final = "trust.lifted"
-_LEAST: Final = EffectiveLabels(level=LEVELS[-1])
+_LOWEST: Final = EffectiveLabels(level=LEVELS[-1])
 
 
 class RunPlace(Protocol):
@@ -189,7 +189,7 @@ def _received(cause: Message, admission: Admission, run: RunLabels | None) -> tu
         return (admission.labels(cause) if run is None else run.current), admission.authority(cause)
     except ContractError:
         # The report on a message that exceeds its own cause: it gives nothing on.
-        return _LEAST, {}
+        return _LOWEST, {}
 
 
 def _security(

@@ -41,7 +41,7 @@ from producers.sealing.sealed_record import SealedRecord, sealed_as
 __all__ = ["Sealer", "make_sealer", "sender_of"]
 
 _ENTROPY_BYTES = 10
-_MOST_AT_ONCE = 400
+_MAX_AT_ONCE = 400
 
 
 class Sealer:
@@ -247,12 +247,12 @@ class Sealer:
         return self.seal(Draft(payload=payload))
 
     def seal_run(
-        self, items: Sequence[object], start: int, *, most: int, room: int
+        self, items: Sequence[object], start: int, *, max_count: int, room: int
     ) -> tuple[list[SealedRecord], list[NewRecord], int]:
         """Seal *items* from *start* on, as long as compiled code can seal them in one step.
 
-        Seals at most *most* items and *room* bytes. Returns the sealed records, their records for the log, and their
-        bytes; nothing if the next item needs `seal` or `seal_plain`.
+        Seals at most *max_count* items and *room* bytes. Returns the sealed records, their records for the log, and
+        their bytes; nothing if the next item needs `seal` or `seal_plain`.
         """
         item = items[start]
         payload, options = (item.payload, shared_options(item)) if isinstance(item, Draft) else (item, ())
@@ -262,15 +262,15 @@ class Sealer:
         if template is None or template.compiled is None:
             return [], [], 0
         try:
-            return self._run_of(template, items, start, most=most, room=room)
+            return self._run_of(template, items, start, max_count=max_count, room=room)
         except SigningError:
             # Each is sealed by itself, and says that it was not signed.
             return [], [], 0
 
     def _run_of(
-        self, template: EnvelopeTemplate, items: Sequence[object], start: int, *, most: int, room: int
+        self, template: EnvelopeTemplate, items: Sequence[object], start: int, *, max_count: int, room: int
     ) -> tuple[list[SealedRecord], list[NewRecord], int]:
-        count = min(most, len(items) - start, _MOST_AT_ONCE)
+        count = min(max_count, len(items) - start, _MAX_AT_ONCE)
         run: tuple[list[SealedRecord], list[NewRecord], int] = template.compiled.many(
             items, start, room, self._clock.now_ms(), self._entropy(_ENTROPY_BYTES * count)
         )

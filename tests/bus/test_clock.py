@@ -19,7 +19,7 @@ def test_each_chore_is_due_at_once_and_again_when_its_time_has_passed() -> None:
 
 def test_of_a_ration_there_is_so_much_in_each_stretch_of_time() -> None:
     clock = ManualClock()
-    ration = Ration(clock, most=2, every_s=10)
+    ration = Ration(clock, max_count=2, every_s=10)
     assert [ration.take() for _ in range(4)] == [True, True, False, False]
     clock.advance(9.9)
     assert not ration.take()

@@ -10,7 +10,7 @@ import msgspec
 
 from sealbus import Agent, App, Reject, Saga, SagaContext, answers, failed, payload, starts
 
-MOST_CENTS = 10
+MAX_CENTS = 10
 
 
 @payload("study.request", version="1.0.0")
@@ -58,7 +58,7 @@ class Study(Saga[StudyState], version="1.0.0"):
     def next_part(self, context: SagaContext) -> None:
         """Route the next part to two workers, while the budget lasts."""
         state = self.state
-        if not state.todo or state.cents >= MOST_CENTS:
+        if not state.todo or state.cents >= MAX_CENTS:
             state.left_out = len(state.todo)
             context.answer(StudyResult(words=state.words, left_out=state.left_out, disputed=state.disputed))
             context.finish()

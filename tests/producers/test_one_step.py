@@ -185,7 +185,7 @@ def test_a_run_seals_what_each_by_itself_seals_until_one_has_to_go_alone(items: 
     given_items = tuple(items) if as_tuple else items
     at = 0
     while at < len(items):
-        sealed, records, size = quick.seal_run(given_items, at, most=4, room=1 << 20)
+        sealed, records, size = quick.seal_run(given_items, at, max_count=4, room=1 << 20)
         assert len(sealed) <= 4
         assert records == [each.record for each in sealed]
         assert size == sum(len(record.value or b"") + len(record.key or b"") + 64 for record in records)
@@ -202,7 +202,7 @@ def test_ordinary_messages_are_sealed_in_one_step() -> None:
     )
     quick.seal_plain(rich)
     items = [rich, Draft(payload=rich, key="k"), Draft(payload=rich, idempotency_key="i", conversation_id="c")] * 3
-    sealed, _, _ = quick.seal_run(items, 0, most=100, room=1 << 20)
+    sealed, _, _ = quick.seal_run(items, 0, max_count=100, room=1 << 20)
     assert len(sealed) == len(items)
     assert len({each.message_id for each in sealed}) == len(items)
     assert sealed[0].message.data == (
@@ -220,13 +220,13 @@ def test_messages_with_options_are_sealed_in_one_step_and_apart_from_those_witho
         quick.seal(addressed)
     quick.seal_plain(rich)
     items = [addressed, Draft(payload=rich, to="b@tests", intent="try", priority=7, ttl_s=9), rich, addressed]
-    sealed, records, _ = quick.seal_run(items, 0, most=100, room=1 << 20)
+    sealed, records, _ = quick.seal_run(items, 0, max_count=100, room=1 << 20)
     assert [
         (each.message.metadata.recipient, each.message.metadata.intent, each.message.routing.priority)
         for each in sealed
     ] == [(Agent(id="b@tests"), "try", 7)] * 2
     assert records[0].headers[-1] == ("sb-to", b"b@tests")
-    bare, _, _ = quick.seal_run(items, 2, most=100, room=1 << 20)
+    bare, _, _ = quick.seal_run(items, 2, max_count=100, room=1 << 20)
     assert [each.message.metadata.recipient for each in bare] == [None]
 
 
@@ -258,9 +258,9 @@ def test_a_run_ends_where_its_room_is_used_up_and_before_what_is_too_large() -> 
     quick = sealer(**{"publish.max_message_bytes": 2_000})
     quick.seal_plain(Rich())
     small, large = Rich(text="s" * 100), Rich(text="l" * 5_000)
-    assert len(quick.seal_run([small] * 9, 0, most=100, room=1)[0]) == 1
-    assert len(quick.seal_run([small, small, large, small], 0, most=100, room=1 << 20)[0]) == 2
-    assert quick.seal_run([large], 0, most=100, room=1 << 20) == ([], [], 0)
+    assert len(quick.seal_run([small] * 9, 0, max_count=100, room=1)[0]) == 1
+    assert len(quick.seal_run([small, small, large, small], 0, max_count=100, room=1 << 20)[0]) == 2
+    assert quick.seal_run([large], 0, max_count=100, room=1 << 20) == ([], [], 0)
     with pytest.raises(PublishRejected, match="at most 2000 are allowed"):
         quick.seal_plain(large)
 
@@ -270,7 +270,7 @@ def test_a_payload_with_an_unset_field_is_left_to_python() -> None:
     quick.seal_plain(Rich())
     broken = Rich()
     del broken.text
-    assert quick.seal_run([broken], 0, most=1, room=1 << 20) == ([], [], 0)
+    assert quick.seal_run([broken], 0, max_count=1, room=1 << 20) == ([], [], 0)
 
 
 ITEMS_OF_GREEDY: list[Any] = []
@@ -292,7 +292,7 @@ def test_a_type_whose_own_code_empties_the_list_that_is_sent_ends_the_run() -> N
     greedy = Greedy()
     greedy.hungry = True
     ITEMS_OF_GREEDY[:] = [Greedy(), greedy, Greedy(), Greedy()]
-    sealed, records, _ = quick.seal_run(ITEMS_OF_GREEDY, 0, most=100, room=1 << 20)
+    sealed, records, _ = quick.seal_run(ITEMS_OF_GREEDY, 0, max_count=100, room=1 << 20)
     assert len(sealed) == len(records) == 2
 
 
@@ -309,5 +309,5 @@ class Later(msgspec.Struct):
 def test_a_type_that_names_a_class_further_down_is_sealed_in_one_step() -> None:
     quick = sealer()
     quick.seal_plain(Early(Later()))
-    sealed, _, _ = quick.seal_run([Early(Later(2))], 0, most=1, room=1 << 20)
+    sealed, _, _ = quick.seal_run([Early(Later(2))], 0, max_count=1, room=1 << 20)
     assert [each.message.data for each in sealed] == [b'{"later":{"n":2}}']

@@ -15,8 +15,8 @@ from bus.transports.base import Appended, NewRecord, Outcome
 from bus.transports.partitioner import murmur2_many, partition_of_hash
 from bus.transports.sqlite.write_transaction import LogFile
 
-MOST_HEADERS = 128
-MOST_HEADER_BYTES = 65_536
+MAX_HEADERS = 128
+MAX_HEADER_BYTES = 65_536
 """A message has at most half of both limits; a dead letter keeps the message's headers and adds its own."""
 
 __all__ = ["AppendDraft", "append", "drafted"]
@@ -38,9 +38,9 @@ def drafted(record: NewRecord, limit: int) -> AppendDraft | RecordTooLargeError:
     if not record.headers:
         return AppendDraft(record, None, size) if size <= limit else _too_large(size, limit)
     headers = _encode(record.headers)
-    if len(record.headers) > MOST_HEADERS or len(headers) > MOST_HEADER_BYTES:
+    if len(record.headers) > MAX_HEADERS or len(headers) > MAX_HEADER_BYTES:
         return RecordTooLargeError(
-            f"{len(record.headers)} headers of {len(headers)} bytes are more than the {MOST_HEADERS} this log takes"
+            f"{len(record.headers)} headers of {len(headers)} bytes are more than the {MAX_HEADERS} this log takes"
         )
     size += len(headers)
     return AppendDraft(record, headers, size) if size <= limit else _too_large(size, limit)

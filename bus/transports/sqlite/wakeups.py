@@ -19,7 +19,7 @@ from bus.transports.sqlite.write_transaction import MEMBERSHIP
 __all__ = ["Hub", "Signal"]
 
 _LOOPBACK = "127.0.0.1"
-_MOST_KEYS = 64
+_MAX_KEYS = 64
 
 
 class Signal:
@@ -112,7 +112,7 @@ class Hub:
         if not others:
             return
         chosen = array("q", keys)
-        data = chosen.tobytes() if len(chosen) <= _MOST_KEYS else b""
+        data = chosen.tobytes() if len(chosen) <= _MAX_KEYS else b""
         with contextlib.suppress(OSError):
             if self._sender is None:
                 self._sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

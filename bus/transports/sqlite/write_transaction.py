@@ -30,7 +30,7 @@ MEMBERSHIP = 0
 """The wake-up key for groups; every other key is the id of a topic that received records."""
 
 _COLUMNS = 6
-_MOST_ROWS = 512
+_MAX_ROWS = 512
 _STEP_ROWS = 64
 
 
@@ -184,8 +184,8 @@ def _rows_at_once(left: int) -> int:
 
     Few statements per flush, and few different ones: each is compiled once and cached.
     """
-    if left >= _MOST_ROWS:
-        return _MOST_ROWS
+    if left >= _MAX_ROWS:
+        return _MAX_ROWS
     return left if left < _STEP_ROWS else left // _STEP_ROWS * _STEP_ROWS
 
 

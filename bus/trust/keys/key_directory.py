@@ -74,8 +74,8 @@ _MEMBERS: Final = (
 )
 _SECONDS_FORM: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
 _TYPE_PATTERN: Final = re.compile(r"[a-z0-9.*-]{1,120}", re.ASCII)
-_MOST_STARS: Final = 4
-_MOST_REMEMBERED: Final = 4096
+_MAX_STARS: Final = 4
+_MAX_REMEMBERED: Final = 4096
 
 
 class TrustedKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +181,7 @@ class KeyDirectory:
             checker = self._checkers[key.kid] = (ed25519_checker if key.alg == ED25519 else hs256_checker)(key.material)
         if not checker(signature.raw, signing_input(signature.header, payload)):
             return False
-        if len(self._verified) >= _MOST_REMEMBERED // 2:
+        if len(self._verified) >= _MAX_REMEMBERED // 2:
             self._verified_before, self._verified = self._verified, {}
         self._verified[place] = digest
         return True
@@ -298,7 +298,7 @@ def _texts(jwk: dict[str, Any], name: str, where: str) -> list[str] | None:
 def _types(jwk: dict[str, Any], where: str) -> tuple[str, ...] | None:
     patterns = _texts(jwk, "types", where)
     for text in patterns or ():
-        if not _TYPE_PATTERN.fullmatch(text) or text.count("*") > _MOST_STARS:
+        if not _TYPE_PATTERN.fullmatch(text) or text.count("*") > _MAX_STARS:
             raise ConfigurationError(f"{where}: types has {text!r:.80}, no pattern such as task.* (at most 4 stars)")
     return None if patterns is None else tuple(patterns)
 

@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 CHECK_EVERY_S: Final = 1.0
-_MOST_FILES: Final = 1000
-_MOST_BYTES: Final = 16 * 1_048_576
+_MAX_FILES: Final = 1000
+_MAX_BYTES: Final = 16 * 1_048_576
 _TRIES: Final = 3
 
 _log = get_logger("trust")
@@ -53,8 +53,8 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[Path]:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     if not found:
         raise ConfigurationError(f"the folder {path} holds no {' or '.join(endings)} file")
-    if len(found) > _MOST_FILES:
-        raise ConfigurationError(f"the folder {path} holds {len(found)} files, at most {_MOST_FILES} are read")
+    if len(found) > _MAX_FILES:
+        raise ConfigurationError(f"the folder {path} holds {len(found)} files, at most {_MAX_FILES} are read")
     for entry in found:
         _check_link(entry, inside)
     return found
@@ -87,11 +87,11 @@ def read_files(paths: list[Path], check: Callable[[Path], None]) -> dict[str, by
             with open(path, "rb", opener=_open_at_once) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise ConfigurationError(f"{path} is no ordinary file")
-                texts[str(path)] = text = file.read(_MOST_BYTES + 1)
+                texts[str(path)] = text = file.read(_MAX_BYTES + 1)
         except OSError as error:
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
-        if len(text) > _MOST_BYTES:
-            raise ConfigurationError(f"{path} has more than {_MOST_BYTES // 1_048_576} MiB")
+        if len(text) > _MAX_BYTES:
+            raise ConfigurationError(f"{path} has more than {_MAX_BYTES // 1_048_576} MiB")
     return texts
 
 

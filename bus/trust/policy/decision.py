@@ -38,7 +38,7 @@ _SHOWING_ACTIONS: Final = ("handle", "read", "approve")
 _LIFT_LIMIT: Final = "trusted_tool_result"
 _MAX_REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED: Final = 256
-_MOST_REMEMBERED: Final = 20
+_MAX_REMEMBERED_FACTS: Final = 20
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -203,7 +203,7 @@ class _Decider:
     def _key(self, request: Request) -> tuple[object, ...] | None:
         texts = (request.actor, request.message_type, request.namespace, request.group, request.resource)
         others = (request.side_effect, request.level, request.classification, request.performative, request.lift_to)
-        if len(request.via) > _MOST_REMEMBERED or len(request.tags) > _MOST_REMEMBERED:
+        if len(request.via) > _MAX_REMEMBERED_FACTS or len(request.tags) > _MAX_REMEMBERED_FACTS:
             return None
         for text in (*texts, *others, *request.via, *request.tags):
             if text is not None and len(text) > _LONGEST_REMEMBERED:

@@ -234,12 +234,12 @@ class _Table:
             raise ConfigurationError(f"{self.place}: {key} stands only in {where}: take it out")
 
 
-def _each(top: _Table, key: str, most: int, read: Callable[[Any, str], Any]) -> list[Any]:
+def _each(top: _Table, key: str, limit: int, read: Callable[[Any, str], Any]) -> list[Any]:
     listed = top.values.get(key, [])
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         top.refuse(key, f"tables: write [[{key}]]")
-    if len(listed) > most:
-        raise ConfigurationError(f"{top.place}: {len(listed)} {key}, at most {most} are allowed")
+    if len(listed) > limit:
+        raise ConfigurationError(f"{top.place}: {len(listed)} {key}, at most {limit} are allowed")
     found: list[Any] = []
     ids: set[str] = set()
     for number, values in enumerate(listed, 1):

@@ -156,12 +156,12 @@ def _strictest(rows: Sequence[AgentFacts]) -> AgentFacts:
         clearance=CLASSIFICATIONS[min(rank_of_classification(row.clearance) for row in rows)],
         model=any(row.model for row in rows),
         interpreter=any(row.interpreter for row in rows),
-        authority=_least([row.authority for row in rows]),
+        authority=_narrowest([row.authority for row in rows]),
         listed=True,
     )
 
 
-def _least(authorities: Sequence[Authority | None]) -> Authority | None:
+def _narrowest(authorities: Sequence[Authority | None]) -> Authority | None:
     """Return an authority that each of *authorities* includes; None says nothing, so it takes nothing away."""
     stated = [authority for authority in authorities if authority is not None]
     if not stated:

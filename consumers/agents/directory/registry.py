@@ -20,7 +20,7 @@ from producers.directory.presence import AgentEntry
 __all__ = ["REGISTRY", "registry_app"]
 
 REGISTRY: Final = "registry@sealbus"
-_MOST: Final = 100
+_LIMIT: Final = 100
 
 
 def registry_app(settings: Settings) -> App:
@@ -40,7 +40,7 @@ def registry_app(settings: Settings) -> App:
     async def discover(query: AgentDiscover, *, bus: Bus) -> AgentAnnouncement:
         begun_s = time.perf_counter()
         status = "all" if query.filters is None else query.filters.status
-        most = _MOST if query.filters is None else query.filters.max_results
+        max_found = _LIMIT if query.filters is None else query.filters.max_results
         known = await bus.directory.find(healthy=None)
         found = [
             entry
@@ -52,7 +52,7 @@ def registry_app(settings: Settings) -> App:
         ]
         found.sort(key=lambda entry: (not entry.is_healthy, entry.agent_id))
         took_ms = round((time.perf_counter() - begun_s) * 1000, 1)
-        infos = tuple(_info(entry) for entry in found[:most])
+        infos = tuple(_info(entry) for entry in found[:max_found])
         return AgentAnnouncement(agents=infos, total_count=len(found), query_time_ms=took_ms)
 
     return app

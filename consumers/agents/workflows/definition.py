@@ -39,7 +39,7 @@ __all__ = [
 
 DEFAULT_TIMEOUT_S: Final = 600.0
 MAX_STEPS: Final = 10_000
-_MOST_BYTES: Final = 262_144
+_MAX_BYTES: Final = 262_144
 
 Id: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z", max_length=64)]
 Performative: TypeAlias = Literal[
@@ -168,8 +168,8 @@ def parse_definition(data: bytes | str | Mapping[str, Any]) -> Definition:
     """Read a workflow from JSON, or from what JSON has become. Raises ContractError, whose pointer names the place."""
     try:
         if isinstance(data, bytes | str):
-            if len(data) > _MOST_BYTES:
-                raise ContractError(f"a definition takes at most {_MOST_BYTES} bytes", "", "oversized")
+            if len(data) > _MAX_BYTES:
+                raise ContractError(f"a definition takes at most {_MAX_BYTES} bytes", "", "oversized")
             return msgspec.json.decode(data, type=Definition)
         return msgspec.convert(data, Definition)
     except msgspec.ValidationError as error:

@@ -12,7 +12,7 @@ from consumers.agents.workflows.definition import Definition, Emit, EndNode, Par
 __all__ = ["mermaid_of_workflow"]
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9 _.,:@/()-]")
-_MOST: Final = 60
+_LIMIT: Final = 60
 
 
 def mermaid_of_workflow(definition: Definition, progress: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -44,4 +44,4 @@ def mermaid_of_workflow(definition: Definition, progress: Mapping[str, str] = Ma
 
 
 def _label(text: str) -> str:
-    return _UNSAFE.sub("_", text)[:_MOST]
+    return _UNSAFE.sub("_", text)[:_LIMIT]

@@ -21,7 +21,7 @@ from consumers.deadletters.selection import Selection
 __all__ = ["find_letter", "parse_place", "pinned"]
 
 _MAX_RECORD_BYTES = 64 * 1_048_576
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 async def pinned(transport: Transport, settings: Settings, selection: Selection) -> Selection:
@@ -47,7 +47,7 @@ def parse_place(place: Sequence[str]) -> tuple[str, int, int]:
     """Parse topic or message type, partition and offset, in one text or three; raise UsageError."""
     parts = place[0].rsplit("/", 2) if len(place) == 1 else list(place)
     # Check the digits before int(): Python refuses to parse numbers of thousands of digits.
-    are_numbers = all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts[1:])
+    are_numbers = all(part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS for part in parts[1:])
     if len(parts) != 3 or not are_numbers:  # noqa: PLR2004
         raise click.UsageError(
             f"{' '.join(place)!r} is not TOPIC PARTITION OFFSET; "

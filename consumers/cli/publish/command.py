@@ -159,12 +159,12 @@ def publish(
 
 def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:
     """Return the type and the file that the arguments name; messages of a dialect say their type themselves."""
-    most = 1 if dialect else 2
-    if len(provided) > most or (not provided and dialect is None):
+    max_words = 1 if dialect else 2
+    if len(provided) > max_words or (not provided and dialect is None):
         form = "[FILE], for each line says its type" if dialect else "TYPE [FILE]"
         raise click.UsageError(f"publish takes {form}")
     name = "" if dialect else MESSAGE_TYPE.convert(provided[0], None, None)
-    file = provided[-1] if len(provided) == most else "-"
+    file = provided[-1] if len(provided) == max_words else "-"
     return name, INPUT.convert(file, None, click.get_current_context())
 
 

@@ -32,7 +32,7 @@ __all__ = ["Feed", "LineFeed"]
 _SPACIOUS: Final = 4
 _DATA_DEPTH: Final = 2
 _MAX_WARNINGS: Final = 5
-_MOST_SHOWN: Final = 80
+_MAX_SHOWN: Final = 80
 
 
 class LineFeed:
@@ -163,8 +163,7 @@ class Feed(LineFeed):
             # One is missing and one is unknown: no other can have been meant, however it is spelt.
             near = f"; {min(missing)} is missing: perhaps that was meant"
         text = (
-            f"{self._kind.name} has no field {name[:_MOST_SHOWN]!r}{more}{near}; "
-            "--ignore-unknown leaves such fields out"
+            f"{self._kind.name} has no field {name[:_MAX_SHOWN]!r}{more}{near}; --ignore-unknown leaves such fields out"
         )
         return ContractError(text, f"/data/{_escaped(name)}", "schema_violation")
 
@@ -174,7 +173,7 @@ class Feed(LineFeed):
         missing = error.pointer.removeprefix("/data/")
         if "missing required" not in error.text or not (provided := nearest(missing, unknown)):
             return error
-        text = f"{error.text}{provided.replace('the nearest is', 'the nearest that was given is')[: _MOST_SHOWN * 2]}"
+        text = f"{error.text}{provided.replace('the nearest is', 'the nearest that was given is')[: _MAX_SHOWN * 2]}"
         return ContractError(text, error.pointer, error.reason)
 
     def _note(self, names: set[str], line: int) -> None:
@@ -185,7 +184,7 @@ class Feed(LineFeed):
 
 def _escaped(name: str) -> str:
     """Return *name* as a part of a JSON pointer."""
-    return name[:_MOST_SHOWN].replace("~", "~0").replace("/", "~1")
+    return name[:_MAX_SHOWN].replace("~", "~0").replace("/", "~1")
 
 
 def _refuse_duplicates(content: bytes) -> None:

@@ -40,8 +40,8 @@ from consumers.cli.verify.verdicts import DEAD, FileChecks, FileVerdict, judge
 
 __all__ = ["resolve_topic", "tail"]
 
-_MOST_DIGITS = 100
-_WIDE, _LEAST_DATA = 200, 40
+_MAX_DIGITS = 100
+_WIDE, _MIN_DATA_BYTES = 200, 40
 _OWN: Final = {
     "_audit": "entry of the operators' journal",
     "_deadletters": "state of dead letters",
@@ -155,7 +155,7 @@ def _start(text: str | None) -> str | int:
     if text in ("beginning", "end"):
         return text
     # Longer than any offset: Python refuses to parse numbers of thousands of digits.
-    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
+    if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
         return int(text)
     raise click.BadParameter(f"{text!r} is none of beginning, end and an offset", param_hint="--from")
 
@@ -319,7 +319,7 @@ def _line(record: Record, verdict: FileVerdict | None, columns: int) -> str:
             about = f"{len(record.value or b'')} bytes that are no message"
     judged = f"  {verdict.sentence()}" if verdict is not None else ""
     line = f"{_moment(record)}  {record.partition}/{record.offset}  {printable(about)}{judged}"
-    return f"{line}  {_cut(data, max(_LEAST_DATA, columns - len(line) - 2))}".rstrip()
+    return f"{line}  {_cut(data, max(_MIN_DATA_BYTES, columns - len(line) - 2))}".rstrip()
 
 
 def _cut(data: bytes, columns: int) -> str:

@@ -26,7 +26,7 @@ from consumers.delivery.receiving.subscription_checks import check_message
 
 __all__ = ["check"]
 
-_MOST_ROWS: Final = 50
+_MAX_ROWS: Final = 50
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ def _show(session: CommandSession, refusals: Counter[_Refusal], firsts: dict[_Re
             ("TYPE", "VERSION", "REFUSED FOR", "FIELD", "MESSAGES", "FIRST AT"),
             [
                 (refusal.type, refusal.version, refusal.reason, printable(refusal.pointer), str(count), firsts[refusal])
-                for refusal, count in refusals.most_common(_MOST_ROWS)
+                for refusal, count in refusals.most_common(_MAX_ROWS)
             ],
         )
     click.echo(f"{total} recorded messages, {sum(refusals.values())} would be refused", err=True)

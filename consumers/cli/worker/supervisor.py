@@ -31,7 +31,7 @@ _NOT_STARTED: Final = 256
 """No exit code that a child could have."""
 _PROVEN_S: Final = 10.0
 _BACKOFF: Final = Backoff(0.5, 30.0)
-_MOST_TRIES_AT_WORK: Final = 3
+_MAX_TRIES_AT_WORK: Final = 3
 """The step of the back-off at which a child that died of what it was running stays.
 
 Each of its deaths brings the message that is to blame nearer to its end.
@@ -95,7 +95,7 @@ class _Supervisor:
                 self._stop(signal.SIGTERM)
                 return code
             tries = 1 if lived_s > _PROVEN_S else tries + 1
-            tries = min(tries, _MOST_TRIES_AT_WORK) if running else tries
+            tries = min(tries, _MAX_TRIES_AT_WORK) if running else tries
             pause_s = _BACKOFF.delay_s(tries)
             _log.warning(
                 "supervisor.child_died",

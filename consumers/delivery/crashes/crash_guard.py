@@ -36,7 +36,7 @@ LARGE_BYTES: Final = 16_384
 
 _SLOW_S: Final = 2.0
 """Judging a record for so many seconds has kept heartbeats from being sent."""
-_MOST_SLOW: Final = 64
+_MAX_SLOW: Final = 64
 _FORGIVING_S: Final = 0.5
 _SAMPLE_BYTES: Final = 4_096
 _LATELY_MS: Final = 300_000
@@ -69,7 +69,7 @@ class CrashGuard:
         self.orders: Mapping[Place, ParkOrder] = {}
         """What operators have set aside."""
         self._forgiven: dict[RecordPlace, CrashCount] = {}
-        self._slow: deque[_Slow] = deque(maxlen=_MOST_SLOW)
+        self._slow: deque[_Slow] = deque(maxlen=_MAX_SLOW)
         self._rarely = Interval(clock)
 
     def open(self, count: int, member: str) -> None:
@@ -271,10 +271,10 @@ class CrashGuard:
 
 def describe_death(death: Death) -> list[str]:
     """Describe what was running, for a log line: id and place; a record being judged has no id yet."""
-    return [f"{mark.name} at {mark.key.place}{_HOW[mark.kind]}" for mark in death.running[:_MOST_TOLD]]
+    return [f"{mark.name} at {mark.key.place}{_HOW[mark.kind]}" for mark in death.running[:_MAX_TOLD]]
 
 
-_MOST_TOLD: Final = 16
+_MAX_TOLD: Final = 16
 _HOW: Final = {"handler": "", "inbox": "", "judged": " (being judged)"}
 
 

@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from consumers.delivery.inbox.claim_rules import DEATHS_TO_SUSPICION, MOST_DEATHS
+from consumers.delivery.inbox.claim_rules import DEATHS_TO_SUSPICION, MAX_DEATHS
 
 __all__ = ["Death", "RecordPlace", "Mark", "CrashCount", "after", "is_given_up", "unexpired"]
 
 _KEPT_MS = 30 * 86_400_000
-_MOST_KEPT = 10_000
+_MAX_KEPT = 10_000
 
 Kind: TypeAlias = Literal["handler", "inbox", "judged"]
 
@@ -113,13 +113,13 @@ def after(tolls: Mapping[RecordPlace, CrashCount], death: Death) -> dict[RecordP
 
 def is_given_up(toll: CrashCount, redrives: int) -> bool:
     """Return whether the message has had all its tries; a redrive since gives it new ones."""
-    return toll.deaths >= MOST_DEATHS and redrives <= toll.redrives
+    return toll.deaths >= MAX_DEATHS and redrives <= toll.redrives
 
 
 def unexpired(tolls: Mapping[RecordPlace, CrashCount], now_ms: int) -> dict[RecordPlace, CrashCount]:
     """Return the counts worth keeping: not too old, and not too many."""
     young = [toll for toll in tolls.values() if toll.at_ms > now_ms - _KEPT_MS]
-    return {toll.key: toll for toll in sorted(young, key=_age)[-_MOST_KEPT:]}
+    return {toll.key: toll for toll in sorted(young, key=_age)[-_MAX_KEPT:]}
 
 
 def _standing(toll: CrashCount | None, mark: Mark) -> CrashCount:

@@ -31,7 +31,7 @@ __all__ = ["ProcessFiles", "machine"]
 _RUNNING: Final = ".running"
 _TOLLS: Final = "deaths.json"
 _LOCK: Final = "lock"
-_MOST_DEATHS_KEPT: Final = 32
+_MAX_DEATHS_KEPT: Final = 32
 _KEPT_MS: Final = 30 * 86_400_000
 _PATIENCE_S, _LOOK_S = 1.0, 0.002
 
@@ -128,7 +128,7 @@ class ProcessFiles:
     ) -> dict[RecordPlace, CrashCount]:
         left = unexpired(tolls, now_ms)
         beside = self.path / f"{_TOLLS}.new"
-        beside.write_bytes(msgspec.json.encode(_WrittenFile([*left.values()], deaths[-_MOST_DEATHS_KEPT:])))
+        beside.write_bytes(msgspec.json.encode(_WrittenFile([*left.values()], deaths[-_MAX_DEATHS_KEPT:])))
         beside.replace(self.path / _TOLLS)
         return left
 

@@ -19,14 +19,14 @@ from typing import Final
 from consumers.deadletters.records import Control
 from consumers.delivery.crashes.crash_rules import Kind, Mark
 
-__all__ = ["HANDLER", "INBOX", "JUDGED", "MOST_SLOTS", "RunningMessages", "read"]
+__all__ = ["HANDLER", "INBOX", "JUDGED", "MAX_SLOTS", "RunningMessages", "read"]
 
 HANDLER: Final = 1
 INBOX: Final = 2
 JUDGED: Final = 3
 _KINDS: Final[dict[int, Kind]] = {HANDLER: "handler", INBOX: "inbox", JUDGED: "judged"}
 
-MOST_SLOTS: Final = 1_024
+MAX_SLOTS: Final = 1_024
 """Further messages are not noted: with so many beside it, a message runs alone at nothing."""
 
 _MAGIC: Final = b"sealbus deaths 1"
@@ -51,7 +51,7 @@ class RunningMessages:
     __slots__ = ("_free", "_judging", "_map")
 
     def __init__(self, descriptor: int, count: int, member: str) -> None:
-        count = min(count, MOST_SLOTS)
+        count = min(count, MAX_SLOTS)
         size = _HEADER + (count + 1) * _SIZE
         # Written, not only extended: a page without room on the disk would end the process when it is first touched.
         os.write(descriptor, _MAGIC.ljust(size, b"\0"))
@@ -105,7 +105,7 @@ def read(descriptor: int) -> tuple[str, list[Mark]]:
 
     Nothing runs where it ended in order; both are empty where the file is not of this kind.
     """
-    data = os.pread(descriptor, _HEADER + (MOST_SLOTS + 1) * _SIZE, 0)
+    data = os.pread(descriptor, _HEADER + (MAX_SLOTS + 1) * _SIZE, 0)
     if not data.startswith(_MAGIC) or len(data) < _HEADER:
         return "", []
     return _text(data[_MEMBER]), [] if data[_ORDERLY] else list(_marks(data))

@@ -22,7 +22,7 @@ __all__ = ["Overflow"]
 
 _SHARE: Final = 4
 """One in so many places of the window is made free at once."""
-_MOST_BLIND: Final = 10_000
+_MAX_BLIND: Final = 10_000
 """So many messages are moved before one is met that a run waits for: a backlog is not copied from topic to tier."""
 
 _log = get_logger("worker")
@@ -47,13 +47,13 @@ class Overflow:
         self._partitions = partitions
         self._tiers = tiers
         self._verification = verification
-        self._credit = _MOST_BLIND
+        self._credit = _MAX_BLIND
 
     @property
     def is_needed(self) -> bool:
         """Whether first messages fill the window that may not begin, and deeper ones may wait in the log."""
         if not self._slots.holds_back:
-            self._credit = _MOST_BLIND
+            self._credit = _MAX_BLIND
             return False
         lanes, slots = self._lanes, self._slots
         return (
@@ -66,13 +66,13 @@ class Overflow:
 
     def met_deep(self) -> None:
         """Note that a message was read that a run waits for: there may be more behind."""
-        self._credit = _MOST_BLIND
+        self._credit = _MAX_BLIND
 
     def relieve(self) -> int:
         """Send the newest first messages to a tier; return how many."""
-        most, moved = max(1, self._in_flight.max_count // _SHARE), 0
+        limit, moved = max(1, self._in_flight.max_count // _SHARE), 0
         stay: list[Lane[Delivery]] = []
-        while moved < most and (lane := self._lanes.take_newest()) is not None:
+        while moved < limit and (lane := self._lanes.take_newest()) is not None:
             if self._may_move(lane):
                 moved += self._move(lane)
             else:

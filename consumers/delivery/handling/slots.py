@@ -27,7 +27,7 @@ from consumers.delivery.state.lanes import Lane, Lanes
 __all__ = ["HandlerSlot", "HandlerSlots", "RunningHandler"]
 
 # Per unit of concurrency one handler runs; up to three more coroutines wait for their outcomes to be durable.
-_MOST_PER_SLOT = 4
+_MAX_PER_SLOT = 4
 _SLICE_S = 0.01
 _WAITING: Final = 1_000
 """The runs that may wait for answers at once, where no setting says it."""
@@ -293,7 +293,7 @@ class HandlerSlots:
                 self._waking += 1
                 waiter.set_result(None)
                 return True
-        if len(self._slots) - len(self._paused) >= self._concurrency * _MOST_PER_SLOT:
+        if len(self._slots) - len(self._paused) >= self._concurrency * _MAX_PER_SLOT:
             return False
         self._waking += 1
         slot = HandlerSlot(self._deadlines.watch, self, self._guard)

@@ -33,7 +33,7 @@ __all__ = [
     "CLOSED",
     "DEATHS_TO_SUSPICION",
     "FIRST",
-    "MOST_DEATHS",
+    "MAX_DEATHS",
     "NOBODY",
     "SHORTEST_WAIT_S",
     "WAIT_S",
@@ -46,7 +46,7 @@ __all__ = [
     "released",
 ]
 
-MOST_DEATHS = 3
+MAX_DEATHS = 3
 """After so many deaths alone the message is given up."""
 
 DEATHS_TO_SUSPICION = 2
@@ -163,13 +163,13 @@ def _reclaimed(row: Row, asker: Claimant, holder_rest_s: float | None) -> Decisi
     """Decide about a row that was claimed before."""
     if row.state == "free":
         row = _reopened(row, asker)
-        return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(None, KeepsCrashing(row.deaths))
+        return _claimed(row, asker) if row.deaths < MAX_DEATHS else Decision(None, KeepsCrashing(row.deaths))
     if _ended_in_order(row, asker, holder_rest_s):
         return _claimed(_freed(row), asker)
     if holder_rest_s is not None and holder_rest_s > 0:
         return Decision(None, ClaimedElsewhere(max(SHORTEST_WAIT_S, min(holder_rest_s, WAIT_S))))
     row = _reopened(_died(row), asker)
-    return _claimed(row, asker) if row.deaths < MOST_DEATHS else Decision(row, KeepsCrashing(row.deaths))
+    return _claimed(row, asker) if row.deaths < MAX_DEATHS else Decision(row, KeepsCrashing(row.deaths))
 
 
 def _ended_in_order(row: Row, asker: Claimant, holder_rest_s: float | None) -> bool:

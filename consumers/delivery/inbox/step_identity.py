@@ -22,7 +22,7 @@ from bus.protocol.identifiers import is_text_id
 __all__ = ["code_of", "step_id"]
 
 _DIGITS: Final = 32
-_MOST_NAME: Final = 128
+_MAX_NAME: Final = 128
 
 
 def step_id(
@@ -40,8 +40,8 @@ def step_id(
     caller can give instead. Raises ContractError for a call that has none, TypeError for arguments that *function* does
     not take.
     """
-    if not isinstance(name, str) or len(name) > _MOST_NAME or not is_text_id(name) or name.startswith("~"):
-        raise ContractError(f"illegal name of a step {name!r:.80}: 1 to {_MOST_NAME} characters", "name")
+    if not isinstance(name, str) or len(name) > _MAX_NAME or not is_text_id(name) or name.startswith("~"):
+        raise ContractError(f"illegal name of a step {name!r:.80}: 1 to {_MAX_NAME} characters", "name")
     if not callable(function):
         raise ContractError(
             f"the step {name!r} is given {type(function).__name__}: give the function, and its arguments after it",

@@ -14,7 +14,7 @@ from consumers.delivery.state.delivery import Accepted, Delivery
 __all__ = ["descends_from", "is_awaited"]
 
 _REPLY: Final = "._reply."
-_MOST_LINKS: Final = 16
+_MAX_LINKS: Final = 16
 """A chain with so many links may have lost its oldest."""
 
 
@@ -51,7 +51,7 @@ def _may_descend(message: Message, ancestor: Message) -> bool:
     the run.
     """
     chain = message.verification.proof_chain
-    if chain is not None and len(chain) < _MOST_LINKS:
+    if chain is not None and len(chain) < _MAX_LINKS:
         return False
     apart = message.metadata.hops - ancestor.metadata.hops
     return apart > 1 and message.metadata.conversation_id == ancestor.metadata.conversation_id

@@ -17,7 +17,7 @@ from bus.telemetry.terminal import printable
 
 __all__ = ["DeprecationWatch"]
 
-_MOST_WARNINGS: Final = 1_024
+_MAX_WARNINGS: Final = 1_024
 _log = get_logger("contract")
 
 
@@ -39,7 +39,7 @@ class DeprecationWatch:
                 continue
             self._counter.labels(kind.name, field).inc()
             seen = (message.metadata.sender.id or "", kind.name, field)
-            if seen in self._warned or len(self._warned) >= _MOST_WARNINGS:
+            if seen in self._warned or len(self._warned) >= _MAX_WARNINGS:
                 continue
             self._warned.add(seen)
             deprecation = kind.deprecated[field]

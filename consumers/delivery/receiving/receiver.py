@@ -52,11 +52,11 @@ class _Fetch:
 
     __slots__ = ("begun_s", "found", "glanced_s", "left_bytes", "passed_over", "retries")
 
-    def __init__(self, found: Mapping[tuple[str, int], Partition | None], most_bytes: float) -> None:
+    def __init__(self, found: Mapping[tuple[str, int], Partition | None], max_bytes: float) -> None:
         self.found = found
         self.begun_s = self.glanced_s = 0.0
         """When the current piece began, and when the clock was last read."""
-        self.left_bytes = most_bytes
+        self.left_bytes = max_bytes
         """Bytes of deliveries that may still be taken; the remaining records are fetched again."""
         self.passed_over: set[Partition] = set()
         self.retries: dict[Hashable, bytes | None] = {}
@@ -93,8 +93,8 @@ class Receiver:
         self._clock = clock
         self._retry_clock = retry_clock
 
-    def admit(self, records: Sequence[Record], most_bytes: float = math.inf) -> Iterator[None]:
-        """Take *records* in pieces, until their deliveries reach *most_bytes*.
+    def admit(self, records: Sequence[Record], max_bytes: float = math.inf) -> Iterator[None]:
+        """Take *records* in pieces, until their deliveries reach *max_bytes*.
 
         The caller may wait between two pieces.
         """
@@ -107,7 +107,7 @@ class Receiver:
             if partition is not None and partition.tier is not None:
                 last = max(record.offset for record in records if record.partition == number and record.topic == topic)
                 partition.seen.see(last, self._clock.monotonic_s())
-        fetch, start = _Fetch(found, most_bytes), 0
+        fetch, start = _Fetch(found, max_bytes), 0
         while start < len(records):
             start += self._admit(records[start : start + _PIECE_RECORDS], fetch)
             yield
@@ -129,7 +129,7 @@ class Receiver:
             if partition.tier is not None and (wait_s := self._wait_s(record, partition, partition.tier, now_s)) > 0:
                 self._partitions.defer(partition, record.offset, wait_s)
                 fetch.passed_over.add(partition)
-            elif partition.frontier.span >= partition.most_open and not self._may_pass_waiting(partition):
+            elif partition.frontier.span >= partition.max_open and not self._may_pass_waiting(partition):
                 self._partitions.pause_full(partition, record.offset)
                 fetch.passed_over.add(partition)
             elif fetch.left_bytes <= 0:
@@ -147,7 +147,7 @@ class Receiver:
 
     def _may_pass_waiting(self, partition: Partition) -> bool:
         """Return whether more is taken of *partition*, whose span is full, for runs that wait may wait for it."""
-        return partition.frontier.span < _WAITING_SPANS * partition.most_open and any(self._in_flight.waiting())
+        return partition.frontier.span < _WAITING_SPANS * partition.max_open and any(self._in_flight.waiting())
 
     def _has_taken_long(self, record: Record, partition: Partition, fetch: _Fetch) -> bool:
         """Return whether other coroutines should have a turn; log *record* where it alone took too long."""

@@ -19,7 +19,7 @@ from consumers.delivery.declaration import SemanticCheck, Subscription
 
 __all__ = ["check_message", "checks_of", "requirements_of"]
 
-_MOST_SAID = 240
+_MAX_SAID = 240
 
 
 def check_message(subscription: Subscription, payload: Any, message: Message) -> None:
@@ -40,7 +40,7 @@ def check_message(subscription: Subscription, payload: Any, message: Message) ->
             raise ContractError(text, "/data", "semantic_violation") from error
         if stated is not None:
             text = stated if isinstance(stated, str) else f"the check {_name(check)} returned no text"
-            raise ContractError(cut(redacted(text), _MOST_SAID), "/data", "semantic_violation")
+            raise ContractError(cut(redacted(text), _MAX_SAID), "/data", "semantic_violation")
 
 
 def checks_of(provided: object) -> tuple[SemanticCheck, ...]:

@@ -18,7 +18,7 @@ from bus.telemetry.metrics import Metrics
 
 __all__ = ["Breakers", "CircuitBreakers", "FORGOTTEN_S"]
 
-_MOST_NAMES = 50
+_MAX_NAMES = 50
 _OTHER = "other"
 
 _log = get_logger("breaker")
@@ -108,7 +108,7 @@ class CircuitBreakers:
 
     def _show(self, dependency: str, *, is_open: bool) -> None:
         # A handler chooses the name: a new name per message must not become a new series per message.
-        if dependency in self._names or len(self._names) < _MOST_NAMES:
+        if dependency in self._names or len(self._names) < _MAX_NAMES:
             self._names.add(dependency)
         else:
             dependency = _OTHER
@@ -128,13 +128,13 @@ _BASE_S = 1.0
 _BACKOFF = Backoff(_BASE_S, 30.0)
 
 
-_MOST_BLAMED = 10_000
+_MAX_BLAMED = 10_000
 
 
-_MOST_NEEDED = 64
+_MAX_NEEDED = 64
 
 
-_MOST_DOUBTS = 1_000
+_MAX_DOUBTS = 1_000
 
 
 class _Breaker:
@@ -202,7 +202,7 @@ class _Doubt:
         """Return how many messages have to blame it, without a success between them."""
         if now_s - self.last_s > FORGOTTEN_S:
             self.contradicted = 0
-        return min(_MOST_NEEDED, 1 << self.contradicted)
+        return min(_MAX_NEEDED, 1 << self.contradicted)
 
 
 class Breakers:
@@ -266,7 +266,7 @@ class Breakers:
             return None
         self._blamed[key] = closings
         self._blamed.move_to_end(key)
-        if len(self._blamed) > _MOST_BLAMED:
+        if len(self._blamed) > _MAX_BLAMED:
             self._blamed.popitem(last=False)
         if breaker is None:
             doubt = self._doubt(dependency, message_type, message_id)
@@ -283,7 +283,7 @@ class Breakers:
     def _doubt(self, dependency: str, message_type: str, message_id: str) -> _Doubt:
         doubt = self._doubts.setdefault(dependency, _Doubt())
         self._doubts.move_to_end(dependency)
-        if len(self._doubts) > _MOST_DOUBTS:
+        if len(self._doubts) > _MAX_DOUBTS:
             self._doubts.popitem(last=False)
         doubt.blamers.add(message_id)
         doubt.types.add(message_type)

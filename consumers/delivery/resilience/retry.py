@@ -83,10 +83,10 @@ def decide(
     if (why := _never(error, policy)) is not None:
         return Die("rejected", why)
     policies = (policy,) if requested is None else (policy, asked_by(requested))
-    most = min(each.attempts for each in policies)
+    max_attempts = min(each.attempts for each in policies)
     if not policy.only and all(isinstance(leaf, PROGRAM_ERRORS) for leaf in leaves_of(error)):
-        most = min(most, _RUNS_OF_A_PROGRAM_ERROR)
-    if attempt >= most:
+        max_attempts = min(max_attempts, _RUNS_OF_A_PROGRAM_ERROR)
+    if attempt >= max_attempts:
         return Die("retries_exhausted", f"gave up after {attempt} attempts")
     delay_s = min(_delay(each, attempt) for each in policies) * (1 - _JITTER * randomness)
     if isinstance(error, RetryLater) and error.after_s is not None:

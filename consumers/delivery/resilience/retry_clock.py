@@ -25,7 +25,7 @@ _JUMP_MS = 50
 
 The two clocks are read one after the other, and some systems correct a wall clock little by little.
 """
-_MOST_SPANS = 16
+_MAX_SPANS = 16
 
 _log = get_logger("clock")
 
@@ -33,19 +33,19 @@ _log = get_logger("clock")
 class _Span(msgspec.Struct):
     """A period of the monotonic clock in which the wall clock did not jump.
 
-    It was ahead by *least_ms* to *most_ms*.
+    It was ahead by *min_ms* to *max_ms*.
     """
 
     start_ms: float
     end_ms: float
-    least_ms: int
-    most_ms: int
+    min_ms: int
+    max_ms: int
 
     def moment_ms(self, wall_ms: int) -> float:
         """Return when the wall clock showed *wall_ms*, at the latest; -inf if it did not in this period."""
-        if not self.start_ms + self.least_ms - _JUMP_MS <= wall_ms <= self.end_ms + self.most_ms + _JUMP_MS:
+        if not self.start_ms + self.min_ms - _JUMP_MS <= wall_ms <= self.end_ms + self.max_ms + _JUMP_MS:
             return -math.inf
-        return min(wall_ms - self.least_ms, self.end_ms)
+        return min(wall_ms - self.min_ms, self.end_ms)
 
 
 class RetryClock:
@@ -111,21 +111,21 @@ class RetryClock:
         now_ms, last = self._now_ms(), self._spans[-1]
         ahead_ms, looked_ms = self._clock.now_ms() - now_ms, last.end_ms
         last.end_ms = now_ms
-        if last.most_ms - _JUMP_MS <= ahead_ms <= last.least_ms + _JUMP_MS:
-            last.least_ms, last.most_ms = min(last.least_ms, ahead_ms), max(last.most_ms, ahead_ms)
+        if last.max_ms - _JUMP_MS <= ahead_ms <= last.min_ms + _JUMP_MS:
+            last.min_ms, last.max_ms = min(last.min_ms, ahead_ms), max(last.max_ms, ahead_ms)
             return
         # The jump lies somewhere since the last look: until now the clock may have been as before, since then as it is.
         self._spans.append(_Span(looked_ms, now_ms, ahead_ms, ahead_ms))
-        if len(self._spans) > _MOST_SPANS:
+        if len(self._spans) > _MAX_SPANS:
             first, second = self._spans[:2]
-            least_ms, most_ms = min(first.least_ms, second.least_ms), max(first.most_ms, second.most_ms)
-            self._spans[:2] = [_Span(-math.inf, second.end_ms, least_ms, most_ms)]
+            min_ms, max_ms = min(first.min_ms, second.min_ms), max(first.max_ms, second.max_ms)
+            self._spans[:2] = [_Span(-math.inf, second.end_ms, min_ms, max_ms)]
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic_s() * 1000)
 
 
-_MOST = 1_000
+_LIMIT = 1_000
 
 
 class FirstSeen:
@@ -137,7 +137,7 @@ class FirstSeen:
     __slots__ = ("_marks",)
 
     def __init__(self) -> None:
-        self._marks: deque[tuple[int, float]] = deque(maxlen=_MOST)
+        self._marks: deque[tuple[int, float]] = deque(maxlen=_LIMIT)
 
     def see(self, offset: int, now_s: float) -> None:
         """Note that everything up to *offset* is in the log."""

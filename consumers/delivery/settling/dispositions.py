@@ -69,12 +69,12 @@ from producers.publisher import Publisher
 __all__ = ["Dispositions", "blamed", "refused", "wait_in_tiers", "wait_outside"]
 
 _SAME_TRACE_S: Final = 60.0
-_MOST_PLACES: Final = 1_000
+_MAX_PLACES: Final = 1_000
 _TRACES, _TRACES_EVERY_S = 20, 10.0
 
 _ASKED_AGAIN_S = 30.0
 _SOON_S: Final = 1.0
-_MOST_TOLD: Final = 10_000
+_MAX_TOLD: Final = 10_000
 _LAST_S: Final = 1.2
 _log = get_logger("handler")
 
@@ -112,7 +112,7 @@ class Dispositions:
         self._randomness = randomness
         self._traced_s: dict[object, float] = {}
         """By kind of error and line, when its trace was logged last."""
-        self._traces = Ration(publisher.clock, most=_TRACES, every_s=_TRACES_EVERY_S)
+        self._traces = Ration(publisher.clock, max_count=_TRACES, every_s=_TRACES_EVERY_S)
 
     async def settle(self, delivery: Delivery, outcome: Outcome) -> float | None:
         """Make *outcome* durable; return the seconds after which the lane tries again, None where it is settled.
@@ -282,7 +282,7 @@ class Dispositions:
         """
         if isinstance(delivery, Accepted) and delivery.subscription.is_mailbox:
             self._settled_mail[delivery.message.message_id] = None
-            if len(self._settled_mail) > _MOST_TOLD:
+            if len(self._settled_mail) > _MAX_TOLD:
                 self._settled_mail.popitem(last=False)
 
     async def _finish(self, delivery: Delivery, outputs: Sequence[NewRecord]) -> None:
@@ -406,7 +406,7 @@ class Dispositions:
         now_s = self._clock.monotonic_s()
         if now_s - self._traced_s.get(place, -math.inf) < _SAME_TRACE_S:
             return False
-        if len(self._traced_s) >= _MOST_PLACES:
+        if len(self._traced_s) >= _MAX_PLACES:
             self._traced_s.clear()
         self._traced_s[place] = now_s
         return True

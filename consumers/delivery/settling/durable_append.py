@@ -33,7 +33,7 @@ __all__ = ["GaveUpError", "DurableAppender"]
 _BACKOFF = Backoff(0.5, 30.0)
 _FORGOTTEN_S = 5.0
 """Seconds for which a missing reply topic is not tried again; its agent may create it afterwards."""
-_MOST_GONE = 4_096
+_MAX_GONE = 4_096
 
 NO_REPLY = (TopicMissingError, NotPermittedError)
 """The errors that mean a reply topic does not exist, or that this worker may not write to it."""
@@ -195,7 +195,7 @@ class DurableAppender:
         for record, error in placeless:
             self._gone[record.topic] = self._clock.monotonic_s() + _FORGOTTEN_S
             self._gone.move_to_end(record.topic)
-            if len(self._gone) > _MOST_GONE:
+            if len(self._gone) > _MAX_GONE:
                 self._gone.popitem(last=False)
             _log.warning(
                 "settlement.answer_dropped",

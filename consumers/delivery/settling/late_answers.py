@@ -20,7 +20,7 @@ __all__ = ["LateAnswers"]
 
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 2.0)
 """After these pauses a broker knows a new topic, and an agent has created its deleted topic again."""
-_MOST: Final = 256
+_LIMIT: Final = 256
 """Messages that may wait at once; further ones get no pauses."""
 
 
@@ -35,7 +35,7 @@ class LateAnswers:
 
     def add(self, delivery: Delivery, records: Sequence[NewRecord], settle: Callable[[], object]) -> None:
         """Send *records* again after a pause, up to four times, then settle *delivery* by *settle*."""
-        pauses_s = _PAUSES_S if len(self._tasks) < _MOST else _PAUSES_S[:0]
+        pauses_s = _PAUSES_S if len(self._tasks) < _LIMIT else _PAUSES_S[:0]
         delivery.partition.parked += 1
         task = asyncio.get_running_loop().create_task(self._send(delivery, records, settle, pauses_s))
         self._tasks.add(task)

@@ -41,7 +41,7 @@ __all__ = ["Output", "answer_draft", "made_out_to", "report_of", "seal_outputs",
 
 _UNPROVEN: Final = frozenset({"size", "parse", "integrity", "audience", "authenticity"})
 _OF_PEOPLE: Final = frozenset({"approval_rejected", "approval_timeout"})
-_MOST_SAID: Final = 240
+_MAX_SAID: Final = 240
 """Characters of a Reject's text in a report; a RequestFailed shows about as many."""
 
 
@@ -183,24 +183,24 @@ def _reason_text(failure: Failure) -> str:
         stated = (
             breach.text if isinstance(breach, AnswerMissingError) else f"{breach.reason} at {breach.pointer or '/'}"
         )
-        return cut(f"what its handler sends is refused: {stated}", _MOST_SAID)
+        return cut(f"what its handler sends is refused: {stated}", _MAX_SAID)
     if failure.reason in _OF_PEOPLE:
         # Who decided wrote it to the requester.
-        text = failure.text[: 4 * _MOST_SAID]
-        return cut(text if text.isprintable() else repr(text)[1:-1], _MOST_SAID)
+        text = failure.text[: 4 * _MAX_SAID]
+        return cut(text if text.isprintable() else repr(text)[1:-1], _MAX_SAID)
     if not isinstance(error, Reject):
         return ""
-    text = text_of(error)[: 4 * _MOST_SAID]
-    return cut(text if text.isprintable() else repr(text)[1:-1], _MOST_SAID)
+    text = text_of(error)[: 4 * _MAX_SAID]
+    return cut(text if text.isprintable() else repr(text)[1:-1], _MAX_SAID)
 
 
-def _bears_another(message: Message, now_ms: int, most_hops: int) -> bool:
+def _bears_another(message: Message, now_ms: int, hop_bound: int) -> bool:
     """Return whether receivers accept a message with *message* as its cause; else the report has no cause.
 
     A report without a cause ends no wait.
     """
     sealed_ms = parse_ms(message.metadata.timestamp) or 0
-    return sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < most_hops
+    return sealed_ms <= now_ms + BACKWARDS_TOLERANCE_MS and message.metadata.hops < hop_bound
 
 
 def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expires_ms: int, first: str) -> NewRecord:
@@ -245,11 +245,11 @@ def _lifetime(publisher: Publisher, message: Message, stored: Message, expires_m
     lives as long after it as the *stored* answer did, so this one does too, up to the longest lifetime. Where an
     operator has extended *message* beyond that, the timestamp is later.
     """
-    most_ms = round(publisher.sealer.origin.max_ttl_s * 1000)
+    max_ms = round(publisher.sealer.origin.max_ttl_s * 1000)
     own_ms = (parse_ms(stored.routing.expires_at) or 0) - (parse_ms(stored.metadata.timestamp) or 0)
     # A forged extension must not date the answer into the future.
-    sealed_ms = max(parse_ms(message.metadata.timestamp) or 0, min(expires_ms - most_ms, publisher.clock.now_ms()))
-    return sealed_ms, min(expires_ms - sealed_ms + own_ms, most_ms) / 1000
+    sealed_ms = max(parse_ms(message.metadata.timestamp) or 0, min(expires_ms - max_ms, publisher.clock.now_ms()))
+    return sealed_ms, min(expires_ms - sealed_ms + own_ms, max_ms) / 1000
 
 
 def _requester(message: Message) -> Agent:

@@ -154,12 +154,12 @@ class Partitions:
         self._waiting = message_types
         counts = Counter(partition.expected_type for partition in self._owned.values())
         for partition in self._owned.values():
-            partition.most_open = self._most_open(partition.expected_type or "", counts)
-            if partition.frontier.span >= partition.most_open:
+            partition.max_open = self._max_open(partition.expected_type or "", counts)
+            if partition.frontier.span >= partition.max_open:
                 self._mark_full(partition)
         self.release_full()
 
-    def _most_open(self, message_type: str, counts: Mapping[str | None, int]) -> int:
+    def _max_open(self, message_type: str, counts: Mapping[str | None, int]) -> int:
         if message_type in self._waiting:
             return max(_FEWEST, _FEW // counts[message_type])
         if message_type in self._strict:
@@ -186,7 +186,7 @@ class Partitions:
     def release_full(self) -> None:
         """Resume full partitions whose frontier has moved."""
         for partition in self._owned.values():
-            if partition.full and partition.frontier.span <= partition.most_open // 2:
+            if partition.full and partition.frontier.span <= partition.max_open // 2:
                 partition.full = False
                 self.hold(partition, False)
 

@@ -86,11 +86,11 @@ class InFlight:
             if (kind := delivery.partition.expected_type) is not None and id(delivery) not in waiting:
                 counts[kind] = counts.get(kind, 0) + 1
                 sizes[kind] = sizes.get(kind, 0) + delivery.size
-        most_count, most_bytes = self.max_count // 2, self._max_bytes // 2
+        allowed_count, allowed_bytes = self.max_count // 2, self._max_bytes // 2
 
         def crowds(kind: str) -> bool:
             share = 0.75 if kind in before else 1.0
-            return counts[kind] >= most_count * share or sizes[kind] >= most_bytes * share
+            return counts[kind] >= allowed_count * share or sizes[kind] >= allowed_bytes * share
 
         return {kind for kind in counts if crowds(kind)}
 

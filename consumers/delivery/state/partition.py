@@ -26,8 +26,8 @@ class Partition:
         "frontier",
         "full",
         "in_doubt",
+        "max_open",
         "measured",
-        "most_open",
         "own",
         "parked",
         "passed_ms",
@@ -74,7 +74,7 @@ class Partition:
         """The number of reasons not to fetch from it."""
         self.patient = 0
         """Outcomes that pause before their append is tried again."""
-        self.most_open = MAX_SPAN
+        self.max_open = MAX_SPAN
         """The limit of its span."""
         self.full = False
         """Its span has reached the limit: fetching waits for the frontier."""

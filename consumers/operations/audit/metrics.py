@@ -18,7 +18,7 @@ from consumers.operations.audit.store import Entry
 
 __all__ = ["AuditMetrics"]
 
-_MOST_SERIES: Final = 1_000
+_MAX_SERIES: Final = 1_000
 """Of partitions, those that are furthest behind."""
 
 
@@ -87,6 +87,6 @@ class _PartitionLag(Collector):
             labels=["topic", "partition"],
         )
         found = sorted(self._metrics.behind_of.items(), key=lambda item: (-item[1], item[0]))
-        for (topic, partition), count in found[:_MOST_SERIES]:
+        for (topic, partition), count in found[:_MAX_SERIES]:
             family.add_metric([topic, str(partition)], count)
         yield family

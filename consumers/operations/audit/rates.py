@@ -33,7 +33,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "claimed": "claims, decisions, results and reviews",
     "without_evidence": "those of them that name no evidence",
 }
-_MOST_IDS: Final = 100_000
+_MAX_IDS: Final = 100_000
 _LATE_MS: Final = 60_000
 _BY_TYPE: Final = {
     **dict.fromkeys(("task.request", "handoff.request", "task.handoff"), "asked"),
@@ -83,7 +83,7 @@ class ProtocolCounter:
         self._missing.pop(content.message_id, None)
         self._ids[content.message_id] = None
         self._ids.move_to_end(content.message_id)
-        if len(self._ids) > _MOST_IDS:
+        if len(self._ids) > _MAX_IDS:
             self._ids.popitem(last=False)
             self._is_whole = False
         while self._missing and next(iter(self._missing.values())) + _LATE_MS < row.appended_ms:
@@ -105,7 +105,7 @@ class ProtocolCounter:
             if before != verdict:
                 yield "disagreed"
         self._verdicts[subject] = verdict
-        if len(self._verdicts) > _MOST_IDS:
+        if len(self._verdicts) > _MAX_IDS:
             self._verdicts.popitem(last=False)
 
 

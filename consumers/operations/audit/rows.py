@@ -42,10 +42,10 @@ LOST: Final = "lost"
 """The kind of a row that stands for offsets which the log no longer had."""
 UNSTORABLE: Final = "unstorable"
 """The verdict of a row whose record the store refused in its own form: its bytes are kept as they are."""
-_MOST_TEXT: Final = 1_000
-_MOST_ITEMS: Final = 100
-_MOST_PLAIN: Final = 256
-_MOST_DEPTH: Final = 12
+_MAX_TEXT: Final = 1_000
+_MAX_ITEMS: Final = 100
+_MAX_PLAIN: Final = 256
+_MAX_DEPTH: Final = 12
 _OPEN: Final = frozenset({"", "public", "internal"})
 """Classifications of which the payload itself is kept; of others only its form."""
 _encode: Final = msgspec.json.Encoder().encode
@@ -123,7 +123,7 @@ def content_of(record: Record, message: Message | None, letter: DeadLetter | Non
         facts["dead"] = {
             "reason": letter.reason,
             "gate": letter.gate,
-            "pointer": cut(letter.pointer, _MOST_TEXT),
+            "pointer": cut(letter.pointer, _MAX_TEXT),
             "group": letter.group,
             "attempts": letter.attempts,
             "redrives": letter.redrive_count,
@@ -162,7 +162,7 @@ def unstorable_content(record: Record, content: AuditContent | None, why: str) -
     which it is found and erased, where they are plain.
     """
     facts = {
-        "unstorable": ascii(cut(why, _MOST_TEXT)),
+        "unstorable": ascii(cut(why, _MAX_TEXT)),
         "key": _base64(record.key),
         "value": _base64(record.value),
         "headers": [[ascii(name), _base64(value)] for name, value in record.headers],
@@ -174,7 +174,7 @@ def unstorable_content(record: Record, content: AuditContent | None, why: str) -
 
 
 def _is_plain(text: str) -> bool:
-    return len(text) <= _MOST_PLAIN and text.isascii() and text.isprintable()
+    return len(text) <= _MAX_PLAIN and text.isascii() and text.isprintable()
 
 
 def _base64(value: bytes | None) -> str | None:
@@ -192,7 +192,7 @@ def _of_envelope(message: Message, metadata: Metadata) -> dict[str, Any]:
         "rests_on": list(message.verification.parents or ()),
         "expires_at": message.routing.expires_at,
         "idempotency_key": message.routing.idempotency_key,
-        "intent": metadata.intent and cut(redacted(metadata.intent), _MOST_TEXT),
+        "intent": metadata.intent and cut(redacted(metadata.intent), _MAX_TEXT),
         "traceparent": metadata.traceparent,
     }
 
@@ -206,8 +206,8 @@ def _json(value: bytes) -> Any:
 
 def _form(value: Any, depth: int) -> Any:
     """Return the form of *value*: names, kinds and lengths, without any text of it."""
-    if isinstance(value, dict) and depth < _MOST_DEPTH:
-        return {cut(str(key), _MOST_TEXT): _form(each, depth + 1) for key, each in list(value.items())[:_MOST_ITEMS]}
+    if isinstance(value, dict) and depth < _MAX_DEPTH:
+        return {cut(str(key), _MAX_TEXT): _form(each, depth + 1) for key, each in list(value.items())[:_MAX_ITEMS]}
     if isinstance(value, str):
         return f"text of {len(value)}"
     if isinstance(value, list | dict):
@@ -218,7 +218,7 @@ def _form(value: Any, depth: int) -> Any:
 def _found(payload: Any, names: Sequence[str]) -> list[str]:
     if not isinstance(payload, dict):
         return []
-    return [cut(str(payload[name]), _MOST_TEXT) for name in names if isinstance(payload.get(name), str)]
+    return [cut(str(payload[name]), _MAX_TEXT) for name in names if isinstance(payload.get(name), str)]
 
 
 def _refs(payload: Any) -> list[str]:
@@ -227,7 +227,7 @@ def _refs(payload: Any) -> list[str]:
         return []
     members = (each for value in payload.values() for each in (value if isinstance(value, list) else [value]))
     found = (each["uri"] for each in members if isinstance(each, Mapping) and isinstance(each.get("uri"), str))
-    return [cut(redacted(uri), _MOST_TEXT) for uri in islice(found, _MOST_ITEMS)]
+    return [cut(redacted(uri), _MAX_TEXT) for uri in islice(found, _MAX_ITEMS)]
 
 
 def _spent(payload: Any) -> dict[str, Any]:

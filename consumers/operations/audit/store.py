@@ -247,31 +247,31 @@ class AuditStore:
                 return
             after = found[-1].row.offset
 
-    async def conversation(self, conversation: str, *, most: int) -> list[AuditRecord]:
+    async def conversation(self, conversation: str, *, max_rows: int) -> list[AuditRecord]:
         """Return the rows of one conversation in the order in which they were appended."""
         return await self._found(
             f"{_within('r.topic')} AND c.conversation = $2 ORDER BY r.appended_ms, r.topic, r.part, r.off",
             self._prefix,
             conversation,
-            limit=most,
+            limit=max_rows,
         )
 
-    async def message(self, message_id: str, *, most: int = 100) -> list[AuditRecord]:
+    async def message(self, message_id: str, *, max_rows: int = 100) -> list[AuditRecord]:
         """Return the rows of one message: where it was appended, and every copy."""
         return await self._found(
             f"{_within('r.topic')} AND c.message_id = $2 ORDER BY r.appended_ms, r.topic, r.part, r.off",
             self._prefix,
             message_id,
-            limit=most,
+            limit=max_rows,
         )
 
-    async def all(self, *, since_ms: int, most: int) -> list[AuditRecord]:
+    async def all(self, *, since_ms: int, max_rows: int) -> list[AuditRecord]:
         """Return the newest rows since *since_ms*, the oldest of them first."""
         found = await self._found(
             f"{_within('r.topic')} AND r.appended_ms >= $2 ORDER BY r.appended_ms DESC, r.topic, r.part, r.off DESC",
             self._prefix,
             since_ms,
-            limit=most,
+            limit=max_rows,
         )
         return found[::-1]
 

@@ -49,10 +49,10 @@ _PAGE_BYTES: Final = 16 * 1_048_576
 _LOOK_S: Final = 0.5
 """A partition at whose end the trail stands is looked at again after so long."""
 _AGAIN_S: Final = 2.0
-_MOST_PAUSE_S: Final = 60.0
-_MOST_IN_A_ROW: Final = 3
+_MAX_PAUSE_S: Final = 60.0
+_MAX_IN_A_ROW: Final = 3
 """Partitions that the store fails one after the other, after which it is the store itself."""
-_MOST_TEXT: Final = 500
+_MAX_TEXT: Final = 500
 _LATEST_MS: Final = (1 << 62) - 1
 _KEEPING_S: Final = 3_600.0
 _SENSITIVE: Final = ("confidential", "restricted")
@@ -208,7 +208,7 @@ class AuditTrail:
             except BusError as error:
                 self._fails(place, error)
                 in_a_row += isinstance(error, InboxError)
-                if in_a_row >= _MOST_IN_A_ROW:
+                if in_a_row >= _MAX_IN_A_ROW:
                     raise
                 continue
             self._failing.pop(place, None)
@@ -227,14 +227,14 @@ class AuditTrail:
 
     def _fails(self, place: tuple[str, int], error: BusError) -> None:
         known = self._failing.get(place)
-        pause_s = _AGAIN_S if known is None else min(_MOST_PAUSE_S, known.pause_s * 2)
+        pause_s = _AGAIN_S if known is None else min(_MAX_PAUSE_S, known.pause_s * 2)
         self._failing[place] = _Standstill(error, pause_s, self._clock.monotonic_s() + pause_s)
         _log.warning(
             "audit.partition_waits",
             topic=place[0],
             partition=place[1],
             again_in_s=pause_s,
-            error=str(error)[:_MOST_TEXT],
+            error=str(error)[:_MAX_TEXT],
         )
 
     async def _ranges(self) -> dict[tuple[str, int], PartitionRange]:
@@ -335,7 +335,7 @@ class AuditTrail:
             topic=record.topic,
             partition=record.partition,
             offset=record.offset,
-            detail=ascii(why)[:_MOST_TEXT],
+            detail=ascii(why)[:_MAX_TEXT],
         )
         content = unstorable_content(record, draft.content, why)
         row = msgspec.structs.replace(

@@ -25,8 +25,8 @@ SCOPES: Final = ("read", "redrive", "approve")
 as the person whose key the console was given."""
 
 _SESSION_S: Final = 12 * 3_600.0
-_MOST_SESSIONS: Final = 1_000
-_LEAST_TOKEN: Final = 16
+_MAX_SESSIONS: Final = 1_000
+_MIN_TOKEN: Final = 16
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class BrowserSessions:
         if not found:
             return None
         self._open = {key: each for key, each in self._open.items() if each.ends_s > now_s}
-        while len(self._open) >= _MOST_SESSIONS:
+        while len(self._open) >= _MAX_SESSIONS:
             self._open.pop(next(iter(self._open)))
         identity = secrets.token_urlsafe(32)
         token = found[0]

@@ -17,8 +17,8 @@ _ROW: Final = 46
 _STEP: Final = 28
 _WIDTH: Final = 420
 _HEIGHT: Final = 36
-_MOST_DEPTH: Final = 24
-_MOST_LABEL: Final = 52
+_MAX_DEPTH: Final = 24
+_MAX_LABEL: Final = 52
 _BROKEN: Final = ("dead", "wrong")
 
 
@@ -54,14 +54,14 @@ def graph_of(timeline: Timeline) -> CauseGraph:
     """Return the drawing of *timeline*."""
     depths: dict[int, int] = {}
     for event in timeline.events:
-        depths[event.number] = min(depths.get(event.cause, -1) + 1, _MOST_DEPTH)
+        depths[event.number] = min(depths.get(event.cause, -1) + 1, _MAX_DEPTH)
     nodes = tuple(
         GraphNode(
             number=event.number,
             x=8 + depths[event.number] * _STEP,
             y=8 + (event.number - 1) * _ROW,
-            title=f"{event.number}  {event.message_type}"[:_MOST_LABEL],
-            detail=(f"{event.sender} → {event.recipient}" if event.recipient else event.sender)[:_MOST_LABEL],
+            title=f"{event.number}  {event.message_type}"[:_MAX_LABEL],
+            detail=(f"{event.sender} → {event.recipient}" if event.recipient else event.sender)[:_MAX_LABEL],
             is_broken=any(mark.startswith(_BROKEN) for mark in event.marks),
         )
         for event in timeline.events

@@ -36,7 +36,7 @@ from consumers.operations.survey.survey import Survey, Surveyor, opened_surveyor
 __all__ = ["Console", "RedriveRun"]
 
 _EVERY_S: Final = 3.0
-_MOST_RUNS: Final = 50
+_MAX_RUNS: Final = 50
 _log = get_logger("console")
 
 Phase: TypeAlias = Literal["counting", "planned", "sending", "waiting", "done", "failed"]
@@ -151,7 +151,7 @@ class Console:
         """Begin to count what *selection* means, and unless *is_dry* to send it back."""
         number = max(self.runs, default=0) + 1
         run = self.runs[number] = RedriveRun(number=number, who=who, why=why, selection=selection, is_dry=is_dry)
-        for old in [each for each in self.runs if each <= number - _MOST_RUNS]:
+        for old in [each for each in self.runs if each <= number - _MAX_RUNS]:
             del self.runs[old]
         task = asyncio.create_task(self._redrive(run))
         self._tasks.add(task)

@@ -47,10 +47,10 @@ __all__ = ["COOKIE", "ROUTES"]
 
 COOKIE: Final = "sealbus-console"
 _PAGE: Final = 50
-_MOST_ROWS: Final = 500
+_MAX_ROWS: Final = 500
 _NEWEST: Final = 40
 _TAILED: Final = 20
-_MOST_DIGITS: Final = 15
+_MAX_DIGITS: Final = 15
 _FILTERS: Final = {"cause": "", "type": "", "reason": "", "sender": "", "state": "open"}
 _EVENT_S: Final = 10.0
 _ID_DIGITS: Final = 12
@@ -101,7 +101,7 @@ def _number(text: str) -> int:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+    return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 async def _form(request: _Request, scope: str) -> tuple[dict[str, str], Response[Any] | None]:
@@ -315,7 +315,7 @@ async def redrive(request: _Request) -> Response[Any]:
     fields, refused = await _form(request, "redrive")
     if refused is not None:
         return refused
-    cause, place, why = fields.get("cause", ""), fields.get("place", ""), fields.get("why", "").strip()[:_MOST_ROWS]
+    cause, place, why = fields.get("cause", ""), fields.get("place", ""), fields.get("why", "").strip()[:_MAX_ROWS]
     is_dry = fields.get("act") == "count"
     if not cause and not place:
         return _problem(request, "no letters are named", code=400)
@@ -350,7 +350,7 @@ async def conversations(request: _Request) -> Response[str]:
         found = await trace_up(console.transport, console.settings, identity)
     copies = found.search.copies
     timeline = timeline_of(
-        copies[:_MOST_ROWS],
+        copies[:_MAX_ROWS],
         namespace=console.settings.bus.namespace,
         risk_of=lambda _: "medium",
         verifier=console.verifier(),
@@ -365,7 +365,7 @@ async def conversations(request: _Request) -> Response[str]:
         id=identity,
         timeline=timeline,
         graph=graph_of(timeline),
-        is_cut=len(copies) > _MOST_ROWS,
+        is_cut=len(copies) > _MAX_ROWS,
     )
 
 
@@ -446,7 +446,7 @@ async def agents(request: _Request) -> Response[str]:
     """Show which agents are there."""
     survey = _console(request).survey
     found = sorted(() if survey is None else survey.agents, key=lambda each: (each.is_healthy, each.agent_id))
-    return _page(request, "agents.html", agents=found[:_MOST_ROWS], total=len(found))
+    return _page(request, "agents.html", agents=found[:_MAX_ROWS], total=len(found))
 
 
 @get("/processes")
@@ -461,7 +461,7 @@ async def processes(request: _Request) -> Response[str]:
             found = (
                 await store.begins(identity)
                 if identity
-                else await store.processes(saga=saga or None, status=status or None, most=_MOST_ROWS)
+                else await store.processes(saga=saga or None, status=status or None, max_rows=_MAX_ROWS)
             )
             overdue = {wait.id for wait, *_ in await store.waits(overdue_ms=60_000)}
             waits = {each.id: await store.waits_of(each.id) for each in found[:_PAGE]}
@@ -576,7 +576,7 @@ async def audit(request: _Request) -> Response[str]:
                 for (topic, partition), head in sorted((await store.heads()).items())
             ]
             if conversation and question in QUERIES:
-                found = await store.conversation(conversation, most=_MOST_ROWS)
+                found = await store.conversation(conversation, max_rows=_MAX_ROWS)
                 rows = [masked(each) for each in answer(question, found, _REGISTRY)]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return _page(
@@ -600,7 +600,7 @@ async def costs(request: _Request) -> Response[str]:
     sums: dict[str, Counter[str]] = {}
     async with console.audit() as store:
         has_audit = store is not None
-        found = [] if store is None else await store.all(since_ms=console.clock.now_ms() - 86_400_000, most=100_000)
+        found = [] if store is None else await store.all(since_ms=console.clock.now_ms() - 86_400_000, max_rows=100_000)
     for each in found:
         if each.content is None or each.row.kind not in ("message", "reply", "mail"):
             continue
@@ -611,7 +611,7 @@ async def costs(request: _Request) -> Response[str]:
             sums.setdefault(each.content.sender, Counter()).update(messages=1, **spent)
     rows = sorted(sums.items(), key=lambda item: -item[1]["cost_usd"] - item[1]["cost"])
     columns = sorted({name for _, row in rows for name in row})
-    return _page(request, "costs.html", has_audit=has_audit, rows=rows[:_MOST_ROWS], names=columns)
+    return _page(request, "costs.html", has_audit=has_audit, rows=rows[:_MAX_ROWS], names=columns)
 
 
 @get("/tail")

@@ -17,7 +17,7 @@ from bus.telemetry.terminal import printable
 __all__ = ["FOLDER", "render"]
 
 FOLDER: Final = Path(__file__).parent
-_MOST_TEXT: Final = 20_000
+_MAX_TEXT: Final = 20_000
 
 
 def render(name: str, **facts: Any) -> str:
@@ -41,4 +41,4 @@ def _shown(value: Any) -> Any:
     """Return *value* as text without what a reader cannot see; what macros have escaped stays as it is."""
     if isinstance(value, Markup | Undefined):
         return value
-    return "" if value is None else printable(str(value)[:_MOST_TEXT], keep="\n")
+    return "" if value is None else printable(str(value)[:_MAX_TEXT], keep="\n")

@@ -31,7 +31,7 @@ from consumers.operations.lineage.log_search import ORIGINALS, KeptTimes, Lineag
 __all__ = ["Ancestry", "Hop", "HopState", "judge_ancestry", "judge_copy"]
 
 HopState: TypeAlias = Literal["holds", "not kept", "wrong"]
-_MOST_HOPS: Final = 10_000
+_HOPS_LIMIT: Final = 10_000
 
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,7 +230,7 @@ class _Walk:
         if not leaf.originals and not leaf.copies and not leaf.evidence:
             return []
         found, seen, witnesses = [leaf], {message_id}, list[_Examined]()
-        while len(found) < _MOST_HOPS:
+        while len(found) < _HOPS_LIMIT:
             here = found[-1]
             if (stored := here.trusted) is not None:
                 # What its links tell reaches no further.
@@ -350,7 +350,7 @@ def _first_number(nodes: Sequence[_Node]) -> int | None:
 
 def _judge(node: _Node, number: int | None, before: _Node | None, retained: KeptTimes) -> Hop:
     stored = node.stored
-    evidence = _most_told(node.evidence)
+    evidence = _max_told(node.evidence)
     if stored is None:
         return _judge_absent(node, number, evidence, retained)
     copy, message = stored.copy, stored.copy.message
@@ -412,7 +412,7 @@ def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, r
     )
 
 
-def _most_told(evidence: Sequence[_Evidence]) -> _Evidence | None:
+def _max_told(evidence: Sequence[_Evidence]) -> _Evidence | None:
     """Return what most witnesses say, one that carries the statement if there is one."""
     attested = [one for one in evidence if one.seal]
     if not attested:
@@ -433,7 +433,7 @@ def _against(node: _Node, seal: str) -> _Evidence | None:
     other, count = attested.most_common(1)[0]
     if count <= known:
         return None
-    return _most_told([one for one in node.evidence if one.seal == other])
+    return _max_told([one for one in node.evidence if one.seal == other])
 
 
 def _parent_fault(message: Message, before: _Node) -> str:

@@ -13,16 +13,16 @@ import msgspec
 
 from bus.transports.base import Record, Transport
 
-__all__ = ["FAR_MS", "MOST_LOOKED_AT", "LogReach", "Looked", "Piece", "Place"]
+__all__ = ["FAR_MS", "MAX_RECORDS_READ", "LogReach", "Looked", "Piece", "Place"]
 
 Place: TypeAlias = tuple[str, int]
 Piece: TypeAlias = tuple[Place, int, int]
 """A partition, and the offsets from which and up to which it is read."""
 
-MOST_LOOKED_AT: Final = 60_000
+MAX_RECORDS_READ: Final = 60_000
 """Records that one look-up reads, unless it is told to read the whole log."""
 FAR_MS: Final = 1 << 61
-_MOST_BYTES: Final = 64 * 1_048_576
+_MAX_BYTES: Final = 64 * 1_048_576
 _PAGE_RECORDS: Final = 1_000
 _PAGE_BYTES: Final = 8 * 1_048_576
 _NARROWEST_MS: Final = 20
@@ -57,14 +57,14 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogReach:
-    """What has been read of the partitions *places*; at most *most* records are, but by `whole`."""
+    """What has been read of the partitions *places*; at most *limit* records are, but by `whole`."""
 
-    def __init__(self, transport: Transport, places: Iterable[Place], *, most: int = MOST_LOOKED_AT) -> None:
+    def __init__(self, transport: Transport, places: Iterable[Place], *, limit: int = MAX_RECORDS_READ) -> None:
         self._transport = transport
         self._places = sorted(places)
         self._ends: dict[Place, tuple[int, int]] = {}
-        self._left = most
-        self._left_bytes = _MOST_BYTES
+        self._left = limit
+        self._left_bytes = _MAX_BYTES
         self._pieces: dict[Place, list[tuple[int, int]]] = {}
         self._since_ms = self._until_ms = -1
         self.records = 0
@@ -210,7 +210,7 @@ class LogReach:
         self._pieces[place] = spans
 
 
-def _shared(pieces: Sequence[Piece], most: int) -> list[Piece]:
-    """Return the first records of each piece, *most* of them in all."""
-    share = max(1, most // max(1, len(pieces)))
-    return [(place, start, min(end, start + share)) for place, start, end in pieces][: max(0, most)]
+def _shared(pieces: Sequence[Piece], limit: int) -> list[Piece]:
+    """Return the first records of each piece, *limit* of them in all."""
+    share = max(1, limit // max(1, len(pieces)))
+    return [(place, start, min(end, start + share)) for place, start, end in pieces][: max(0, limit)]

@@ -21,7 +21,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import dead_letter_topic, message_topic, read_topic
 from bus.transports.base import Record, Transport
-from consumers.operations.lineage.log_reach import FAR_MS, MOST_LOOKED_AT, LogReach, Looked, Place
+from consumers.operations.lineage.log_reach import FAR_MS, MAX_RECORDS_READ, LogReach, Looked, Place
 
 __all__ = [
     "ORIGINALS",
@@ -43,8 +43,8 @@ _ONE: Final = {"max_records": 1, "max_bytes": 2 * 1_048_576}
 _AROUND_CAUSE_MS: Final = (60_000, 120_000)
 _CAUSED_MS: Final = 120_000
 """For so long after a message what it has caused is looked for, where the budget allows it."""
-_MOST_PASSES: Final = 64
-_MOST_BESIDES: Final = 20_000
+_MAX_PASSES: Final = 64
+_MAX_BESIDES: Final = 20_000
 """Messages of a conversation that are kept besides those that are looked for."""
 
 
@@ -170,7 +170,7 @@ async def find_lineage(
     *,
     moment_ms: int | None,
     whole: bool = False,
-    most: int = MOST_LOOKED_AT,
+    limit: int = MAX_RECORDS_READ,
     on_progress: Callable[[int], object] = int,
 ) -> Lineage:
     """Return what the log has of *message_id* and its causes; without any record of it, there is none of that id.
@@ -180,14 +180,14 @@ async def find_lineage(
     other conversations.
     """
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
-    reach, walk = await _reach(transport, topics, most), _LineageWalk(message_id, topics)
+    reach, walk = await _reach(transport, topics, limit), _LineageWalk(message_id, topics)
     if whole or moment_ms is None or reach.is_small:
         await _drained(reach.whole(), on_progress, reach)
     else:
         async for ring in reach.rings(moment_ms):
             if await walk.is_in(ring):
                 break
-    for _ in range(_MOST_PASSES):
+    for _ in range(_MAX_PASSES):
         before = walk.wanted.size()
         await walk.pass_over(reach, on_progress)
         has_read = False
@@ -225,7 +225,7 @@ class _LineageWalk:
                 on_progress(reach.records)
             if wanted.names(copy):
                 found.append(_parsed(copy))
-            elif copy.conversation_id in wanted.conversations and besides < _MOST_BESIDES:
+            elif copy.conversation_id in wanted.conversations and besides < _MAX_BESIDES:
                 besides += 1
                 found.append(_parsed(copy))
         if not any(copy.message_id == self._message_id for copy in found):
@@ -251,7 +251,7 @@ async def find_message(
     known: KnownPlaces | None = None,
     whole: bool = False,
     with_caused: bool = True,
-    most: int = MOST_LOOKED_AT,
+    limit: int = MAX_RECORDS_READ,
     on_progress: Callable[[int], object] = int,
 ) -> Search:
     """Return the records of the message, its dead letters, retries and redrives, and of what it has caused.
@@ -260,10 +260,10 @@ async def find_message(
     *whole*. What it has caused is looked for in the minutes after it; without *with_caused* it may be left out.
     """
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
-    reach, taken = await _reach(transport, topics, most), _Taken(message_id, topics)
+    reach, taken = await _reach(transport, topics, limit), _Taken(message_id, topics)
     moment_ms = uuid7_ms(message_id)
     if known is not None and not whole and (known.records or moment_ms is None):
-        news = await _indexed(transport, topics, known, taken, most)
+        news = await _indexed(transport, topics, known, taken, limit)
         if taken.has_own:
             looked = Looked(records=news.records, since_ms=0, until_ms=FAR_MS)
             return Search(copies=taken.copies, looked=looked, letters_until_ms=0 if news.is_cut else FAR_MS)
@@ -283,7 +283,7 @@ async def find_message(
         # It comes soon after, in topics of any type.
         await taken.take(reach.around(first.timestamp_ms, 0, _CAUSED_MS), on_progress, reach)
     copies = [place for place in await _places(transport, topics) if _may_copy(place[0], topics, first)]
-    later = LogReach(transport, copies, most=most)
+    later = LogReach(transport, copies, limit=limit)
     await later.open()
     async for ring in later.rings(first.timestamp_ms, forwards=True):
         await taken.take(ring, on_progress, later)
@@ -298,7 +298,7 @@ async def find_conversation(
     *,
     known: KnownPlaces | None = None,
     whole: bool = False,
-    most: int = MOST_LOOKED_AT,
+    limit: int = MAX_RECORDS_READ,
     on_progress: Callable[[int], object] = int,
 ) -> Search:
     """Return the records of the conversation, its dead letters, retries and redrives, too.
@@ -307,10 +307,10 @@ async def find_conversation(
     `find_message`.
     """
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
-    reach, taken = await _reach(transport, topics, most), _Taken(conversation_id, topics, is_conversation=True)
+    reach, taken = await _reach(transport, topics, limit), _Taken(conversation_id, topics, is_conversation=True)
     moment_ms = uuid7_ms(conversation_id)
     if known is not None and not whole and (known.records or moment_ms is None):
-        news = await _indexed(transport, topics, known, taken, most)
+        news = await _indexed(transport, topics, known, taken, limit)
         if taken.copies and not news.is_cut:
             looked = Looked(records=news.records, since_ms=0, until_ms=FAR_MS)
             return Search(copies=taken.in_order, looked=looked)
@@ -395,12 +395,12 @@ async def _indexed(
     topics: Mapping[str, str],
     known: KnownPlaces,
     taken: _Taken,
-    most: int,
+    limit: int,
 ) -> LogReach:
     """Look where the index says, and at what came after it; return how that was read."""
     async for record in _at(transport, known.records, topics):
         taken.look(record)
-    news = await _reach(transport, topics, most)
+    news = await _reach(transport, topics, limit)
     await taken.take(news.after(known.indexed), int, news)
     return news
 
@@ -409,8 +409,8 @@ def _of_index(news: LogReach) -> Looked:
     return Looked(records=news.records, since_ms=-1, until_ms=FAR_MS, is_index_asked=True)
 
 
-async def _reach(transport: Transport, topics: Mapping[str, str], most: int) -> LogReach:
-    reach = LogReach(transport, await _places(transport, topics), most=most)
+async def _reach(transport: Transport, topics: Mapping[str, str], limit: int) -> LogReach:
+    reach = LogReach(transport, await _places(transport, topics), limit=limit)
     await reach.open()
     return reach
 

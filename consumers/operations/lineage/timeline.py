@@ -24,7 +24,7 @@ from consumers.operations.lineage.log_search import ORIGINALS, StoredCopy
 __all__ = ["Timeline", "TimelineEvent", "mermaid_of", "timeline_of", "tree_lines"]
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9 ._-]")
-_MOST_LABEL: Final = 80
+_MAX_LABEL: Final = 80
 _BROKEN: Final = ("dead", "wrong")
 
 
@@ -182,4 +182,4 @@ def _route(event: TimelineEvent) -> str:
 
 
 def _label(text: str) -> str:
-    return _UNSAFE.sub("_", text)[:_MOST_LABEL]
+    return _UNSAFE.sub("_", text)[:_MAX_LABEL]

@@ -18,9 +18,9 @@ from consumers.operations.lint.findings import LintFinding, finding
 
 __all__ = ["TrafficLint"]
 
-_MOST_CONTEXT_BYTES: Final = 65_536
-_MOST_OUTPUT_BYTES: Final = 65_536
-_MOST_VALUES: Final = 64
+_MAX_CONTEXT_BYTES: Final = 65_536
+_MAX_OUTPUT_BYTES: Final = 65_536
+_MAX_VALUES: Final = 64
 _MANY_STATES: Final = 12
 _MANY_MESSAGES: Final = 20
 _LONG_PROSE: Final = 2_000
@@ -28,7 +28,7 @@ _API: Final = frozenset(
     {"headers", "status_code", "choices", "usage", "request_id", "x-request-id", "cookies", "config"}
 )
 _STATUS: Final = ("status", "state", "new_status")
-_MOST_PLACES: Final = 5
+_MAX_PLACES: Final = 5
 
 
 class TrafficLint:
@@ -65,7 +65,7 @@ class TrafficLint:
             yield finding(check, places[0], f"{name}: {what}{more}")
         for (name, field), values in self._states.items():
             if len(values) > _MANY_STATES and self._types[name] >= _MANY_MESSAGES:
-                shown = ", ".join(sorted(values)[:_MOST_PLACES])
+                shown = ", ".join(sorted(values)[:_MAX_PLACES])
                 yield finding("free-form-status", f"{name}/{field}", f"{len(values)} different values: {shown}, ...")
         for name, recipients in self._recipients.items():
             total = self._types[name]
@@ -79,12 +79,12 @@ class TrafficLint:
     def _note(self, check: str, name: str, what: str, place: str) -> None:
         key = check, name, what
         self._counts[key] += 1
-        if len(self._found[key]) < _MOST_PLACES:
+        if len(self._found[key]) < _MAX_PLACES:
             self._found[key].append(place)
 
     def _about(self, name: str, data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for field in _STATUS:
-            if isinstance(value := data.get(field), str) and len(self._states[name, field]) <= _MOST_VALUES:
+            if isinstance(value := data.get(field), str) and len(self._states[name, field]) <= _MAX_VALUES:
                 self._states[name, field].add(printable(value[:40]))
         yield from _errors(data)
         yield from _output(data)
@@ -114,7 +114,7 @@ def _output(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         value = data.get(field)
         if isinstance(value, dict) and len(_API & {str(key).lower() for key in value}) > 1:
             yield "raw-output", f"{field} looks like the response of an API"
-        elif value is not None and len(msgspec.json.encode(value)) > _MOST_OUTPUT_BYTES:
+        elif value is not None and len(msgspec.json.encode(value)) > _MAX_OUTPUT_BYTES:
             yield "raw-output", f"{field} takes more than 64 KiB"
 
 
@@ -126,7 +126,7 @@ def _context(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         turns = [value, *value.values()] if isinstance(value, dict) else [value]
         if any(isinstance(item, list) and len(item) > 1 and all(_is_turn(turn) for turn in item) for item in turns):
             yield "context-dumping", f"{field} has the turns of a chat"
-        elif len(msgspec.json.encode(value)) > _MOST_CONTEXT_BYTES:
+        elif len(msgspec.json.encode(value)) > _MAX_CONTEXT_BYTES:
             yield "context-dumping", f"{field} takes more than 64 KiB"
 
 

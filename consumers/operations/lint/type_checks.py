@@ -14,7 +14,7 @@ from consumers.operations.lint.findings import LintFinding, finding
 
 __all__ = ["lint_type"]
 
-_MOST_FIELDS: Final = 40
+_MAX_FIELDS: Final = 40
 _STATUS: Final = re.compile(r"(?:^|_)(?:status|state|verdict|decision|outcome|severity|priority|level)$")
 _OUTPUT: Final = re.compile(r"^(?:output|response|result|results|raw|body|api_response)$|_(?:response|output)$")
 _HASH: Final = re.compile(r"(?:^|_)(?:content_hash|checksum|signature|digest|hmac|proof_chain)$")
@@ -117,8 +117,8 @@ def _hashes(kind: PayloadType) -> Iterator[LintFinding]:
 
 
 def _width(kind: PayloadType) -> Iterator[LintFinding]:
-    if (count := len(kind.fields)) > _MOST_FIELDS:
-        yield finding("too-many-fields", kind.name, f"{count} flat fields, more than {_MOST_FIELDS}")
+    if (count := len(kind.fields)) > _MAX_FIELDS:
+        yield finding("too-many-fields", kind.name, f"{count} flat fields, more than {_MAX_FIELDS}")
 
 
 def _prose(kind: PayloadType) -> Iterator[LintFinding]:

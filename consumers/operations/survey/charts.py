@@ -16,14 +16,14 @@ _RIGHT: Final = 20
 _BOTTOM: Final = 36
 _COLOURS: Final = ("#0b6e5f", "#b4541a", "#3b5bb5")
 _LINES: Final = 4
-_LEAST: Final = 1e-9
+_MINIMUM: Final = 1e-9
 
 
 def line_chart(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], *, unit: str = "") -> str:
     """Return a picture of *lines*, each a sequence of (seconds, value)."""
     points = [point for line in lines.values() for point in line]
     last = max((x for x, _ in points), default=1.0) or 1.0
-    most = _round_up(max((y for _, y in points), default=1.0))
+    limit = _round_up(max((y for _, y in points), default=1.0))
     wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
     size = f'width="{_WIDTH}" height="{_HEIGHT}"'
     parts = [
@@ -36,14 +36,14 @@ def line_chart(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], *
         parts.append(f'<path d="M{_LEFT} {y:.1f}h{wide}" stroke="#d8ddd9"/>')
         parts.append(
             f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#5b6662">'
-            f"{most * number / _LINES:,.4g}{escape(unit)}</text>"
+            f"{limit * number / _LINES:,.4g}{escape(unit)}</text>"
         )
         x = _LEFT + wide * number / _LINES
         at = f"{last * number / _LINES:,.0f} s"
         parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 14}" text-anchor="middle" fill="#5b6662">{at}</text>')
     for number, (name, line) in enumerate(lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        path = " ".join(f"{_LEFT + wide * x / last:.1f},{_TOP + high - high * y / most:.1f}" for x, y in line)
+        path = " ".join(f"{_LEFT + wide * x / last:.1f},{_TOP + high - high * y / limit:.1f}" for x, y in line)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
         x = _WIDTH - _RIGHT - 110 * (len(lines) - number)
         parts.append(f'<text x="{x}" y="18" fill="{colour}">{escape(name)}</text>')
@@ -54,7 +54,7 @@ def _round_up(value: float) -> float:
     """Return the next of 1, 2, 5, 10, ... that is not below *value*."""
     if value <= 0:
         return 1.0
-    value, power = max(value, _LEAST), 1.0
+    value, power = max(value, _MINIMUM), 1.0
     while power * 10 <= value:
         power *= 10
     while power > value:

@@ -44,10 +44,10 @@ __all__ = [
 
 Diagnosis: TypeAlias = Literal["ok", "hint", "fault"]
 
-_LEAST_FILES: Final = 1_024
-_LEAST_FREE_BYTES: Final = 1 << 30
-_MOST_AGENTS: Final = 20
-_MOST_SKEW_S: Final = 2.0
+_MIN_FILES: Final = 1_024
+_MIN_FREE_BYTES: Final = 1 << 30
+_MAX_AGENTS: Final = 20
+_MAX_SKEW_S: Final = 2.0
 STILL_S: Final = 20.0
 _SQLITE: Final = "sqlite:///"
 
@@ -69,9 +69,9 @@ def check_here(settings: Settings, environment: Mapping[str, str]) -> Iterator[C
         pass
     else:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= soft < _LEAST_FILES:
+        if 0 <= soft < _MIN_FILES:
             yield _fault(
-                "files", f"{soft} open files are allowed", f"ulimit -n 65536, or LimitNOFILE= (at least {_LEAST_FILES})"
+                "files", f"{soft} open files are allowed", f"ulimit -n 65536, or LimitNOFILE= (at least {_MIN_FILES})"
             )
         else:
             yield _ok("files", f"{soft:,} open files are allowed")
@@ -103,7 +103,7 @@ def _disk(name: str, folder: Path) -> CheckResult:
     except OSError as error:
         return _fault("disk", f"the folder of the {name}, {folder}, cannot be read: {error.strerror}", "create it")
     free = f"{usage.free / 1e9:.1f} GB are free for the {name} in {folder}"
-    if usage.free < _LEAST_FREE_BYTES:
+    if usage.free < _MIN_FREE_BYTES:
         return _fault("disk", free, "make room, or shorten topics.retention_s: a full disk stops every publish")
     return _ok("disk", free)
 
@@ -204,7 +204,7 @@ async def check_clock(transport: Transport, survey: Survey, settings: Settings, 
         return _ok("clock", "nothing is in the log to compare it with")
     # The survey has written to that topic between these two moments of this clock.
     behind_s, ahead_s = (newest_ms - clock.now_ms()) / 1000, (survey.taken_ms - newest_ms) / 1000
-    if max(behind_s, ahead_s) > _MOST_SKEW_S:
+    if max(behind_s, ahead_s) > _MAX_SKEW_S:
         text = f"{behind_s:.0f} s behind" if behind_s > ahead_s else f"{ahead_s:.0f} s ahead of"
         return _fault("clock", f"this clock is {text} the log's", "run chrony or systemd-timesyncd on both machines")
     return _ok("clock", "agrees with the log's")
@@ -252,7 +252,7 @@ def of_survey(survey: Survey) -> Iterator[CheckResult]:
 def _of_agents(survey: Survey) -> Iterator[CheckResult]:
     # Anybody can make up names where there are no keys.
     ill = [agent for agent in survey.agents if agent.health == "unhealthy" or agent.unwell]
-    for agent in ill[:_MOST_AGENTS]:
+    for agent in ill[:_MAX_AGENTS]:
         if agent.health == "unhealthy":
             heard = "" if agent.heard_s_ago is None else f", heard {agent.heard_s_ago:.0f} s ago"
             yield _fault(
@@ -261,7 +261,7 @@ def _of_agents(survey: Survey) -> Iterator[CheckResult]:
         else:
             text = f"{agent.unwell} of {agent.unwell + agent.instances} workers of {agent.agent_id} say they are stuck"
             yield _fault("agents", text, "its /healthz/live names the handler; end that worker: others go on")
-    if (more := len(ill) - _MOST_AGENTS) > 0:
+    if (more := len(ill) - _MAX_AGENTS) > 0:
         yield _fault("agents", f"{more:,} more are unhealthy or stuck", "sealbus agents list")
     size = survey.directory
     if size.dropped:

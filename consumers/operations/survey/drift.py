@@ -127,13 +127,13 @@ def of_brokers(brokers: Mapping[str, Mapping[str, str]], settings: Settings) -> 
     kept_for = {name: int(values[_OFFSETS_KEPT]) for name, values in brokers.items() if _OFFSETS_KEPT in values}
     short = {name: minutes for name, minutes in kept_for.items() if minutes < needed}
     if short:
-        least = min(short.values())
+        shortest = min(short.values())
         text = (
-            f"on {_listed(short)} the offsets of a stopped group are forgotten after {duration_text(least * 60_000)}, "
+            f"on {_listed(short)} a stopped group's offsets are forgotten after {duration_text(shortest * 60_000)}, "
             "before its records are gone"
         )
         advice = f"set {_OFFSETS_KEPT}={needed} or more on the brokers"
-        found.append(TopicFinding("error", None, _OFFSETS_KEPT, str(least), str(needed), text, advice))
+        found.append(TopicFinding("error", None, _OFFSETS_KEPT, str(shortest), str(needed), text, advice))
     return found
 
 

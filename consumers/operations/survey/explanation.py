@@ -23,7 +23,7 @@ from consumers.operations.survey.group_verdicts import GroupVerdict, group_sente
 
 __all__ = ["CURES", "Explanation", "explain"]
 
-_MOST_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 CURES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {each.name: (each.expected, each.cure) for reasons in REASON_TABLE.values() for each in reasons}
 )
@@ -110,8 +110,8 @@ def _of_groups(groups: Sequence[GroupVerdict] | None, until: str) -> list[str]:
     others = [each.group for each in groups if each.state == "not subscribed"]
     account = [f"Group {sentence}." for sentence in group_sentences(reading, until=until)]
     if others:
-        more = f" and {len(others) - _MOST_NAMED:,} more" if len(others) > _MOST_NAMED else ""
-        account.append(f"Not subscribed: {', '.join(others[:_MOST_NAMED])}{more}.")
+        more = f" and {len(others) - _MAX_NAMED:,} more" if len(others) > _MAX_NAMED else ""
+        account.append(f"Not subscribed: {', '.join(others[:_MAX_NAMED])}{more}.")
     return account or ["No group reads this topic."]
 
 

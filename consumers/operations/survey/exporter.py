@@ -18,7 +18,7 @@ from producers.directory.presence import DirectorySize
 
 __all__ = ["SurveyCollector"]
 
-_MOST_SERIES: Final = 200
+_MAX_SERIES: Final = 200
 _OTHERS: Final = "(others)"
 _HEALTH: Final = ("healthy", "unhealthy")
 
@@ -71,7 +71,7 @@ def _of_groups(survey: Survey | None) -> Iterator[Metric]:
         "sealbus_transaction_open_seconds", "For how long records lie behind another program's open transaction."
     )
     stalled.add_metric([], max((each.for_s for each in (() if survey is None else survey.held_up)), default=0.0))
-    for group in (() if survey is None else survey.groups)[:_MOST_SERIES]:
+    for group in (() if survey is None else survey.groups)[:_MAX_SERIES]:
         members.add_metric([group.name], group.members)
         lag.add_metric([group.name], group.lag)
         stands.add_metric([group.name], group.stands)
@@ -87,9 +87,9 @@ def _of_letters(survey: Survey | None) -> Iterator[Metric]:
         "sealbus_dead_letter_oldest_timestamp_seconds", "When the oldest open one died; 0: none."
     )
     found = () if survey is None else survey.letters.by_type
-    for message_type, reason, number in found[:_MOST_SERIES]:
+    for message_type, reason, number in found[:_MAX_SERIES]:
         count.add_metric([message_type or "(unknown)", reason or "(unknown)"], number)
-    if left := sum(number for _, _, number in found[_MOST_SERIES:]):
+    if left := sum(number for _, _, number in found[_MAX_SERIES:]):
         count.add_metric([_OTHERS, _OTHERS], left)
     if not found:
         count.add_metric(["", ""], 0)
@@ -105,7 +105,7 @@ def _of_work(survey: Survey | None) -> Iterator[Metric]:
     oldest = GaugeMetricFamily("sealbus_approval_oldest_timestamp_seconds", "Since when the oldest waits; 0: none.")
     agents = GaugeMetricFamily("sealbus_agents", "Agents by health.", labels=["health"])
     work = None if survey is None else survey.work
-    for saga, number in sorted(() if work is None else work.open.items())[:_MOST_SERIES]:
+    for saga, number in sorted(() if work is None else work.open.items())[:_MAX_SERIES]:
         processes.add_metric([saga], number)
     overdue.add_metric([], 0 if work is None else work.overdue)
     approvals.add_metric([], 0 if work is None else work.approvals)

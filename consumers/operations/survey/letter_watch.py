@@ -19,7 +19,7 @@ from consumers.deadletters.letters import DeadLetter, read_dead_letter
 
 __all__ = ["LetterWatch", "ListedLetter", "OpenLetters"]
 
-_MOST_CAUSES: Final = 100
+_MAX_CAUSES: Final = 100
 
 
 class OpenLetters(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +142,7 @@ class LetterWatch:
         return OpenLetters(
             count=len(found),
             oldest_ms=min((retained.failed_ms for retained in found), default=None),
-            causes=tuple((cause, count, first[cause]) for cause, count in causes.most_common(_MOST_CAUSES)),
+            causes=tuple((cause, count, first[cause]) for cause, count in causes.most_common(_MAX_CAUSES)),
             by_type=tuple((name, reason, count) for (name, reason), count in sorted(types.items())),
         )
 

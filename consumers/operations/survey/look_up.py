@@ -29,7 +29,7 @@ __all__ = ["LookUp", "Traced", "look_up", "looked_in_words", "moment_of", "trace
 
 _AUDIT_S: Final = 3.0
 """An audit that does not answer for so long is done without."""
-_MOST_ROWS: Final = 10_000
+_MAX_ROWS: Final = 10_000
 
 
 class LookUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ async def look_up(
         named = next((row.content for row in rows if row.content is not None), None)
         if named is None or not named.conversation_id:
             return rows, rows
-        around = await store.conversation(named.conversation_id, most=_MOST_ROWS)
+        around = await store.conversation(named.conversation_id, max_rows=_MAX_ROWS)
         return rows, [*rows, *(row for row in around if row.content and row.content.causation_id == message_id)]
 
     audited = await _audited(settings, query)
@@ -130,11 +130,11 @@ async def trace_up(
     namespace = settings.bus.namespace
 
     async def query(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
-        rows = await store.conversation(identity, most=_MOST_ROWS)
+        rows = await store.conversation(identity, max_rows=_MAX_ROWS)
         if not rows:
             named = [row.content for row in await store.message(identity) if row.content is not None]
             if named and named[0].conversation_id:
-                rows = await store.conversation(named[0].conversation_id, most=_MOST_ROWS)
+                rows = await store.conversation(named[0].conversation_id, max_rows=_MAX_ROWS)
         return rows, rows
 
     audited = await _audited(settings, query)

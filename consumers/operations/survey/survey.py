@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _OVERDUE_MS: Final = 60_000
-_MOST_WAITS: Final = 1_000
+_MAX_WAITS: Final = 1_000
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,8 +158,8 @@ class Surveyor:
             await inbox.open()
             store = ProcessStore(inbox, namespace=self._settings.bus.namespace, group=None, clock=self._clock)
             await store.open()
-            overdue = await store.waits(overdue_ms=_OVERDUE_MS, most=_MOST_WAITS)
-            pending = await store.processes(saga=APPROVAL_SAGA, status="open", most=_MOST_WAITS)
+            overdue = await store.waits(overdue_ms=_OVERDUE_MS, max_rows=_MAX_WAITS)
+            pending = await store.processes(saga=APPROVAL_SAGA, status="open", max_rows=_MAX_WAITS)
             return WorkState(
                 open=await store.open_by_saga(),
                 overdue=len(overdue),

@@ -63,12 +63,12 @@ from producers.sealing.sealed_record import record_of
 
 __all__ = ["ApprovalDesk", "Proceed"]
 
-LEAST_LEFT_S: Final = 60.0
+MIN_LEFT_S: Final = 60.0
 """A message that lives for less is not held: nobody could decide in time."""
 _RUN_S: Final = 30.0
-_MOST_OPEN: Final = 20
+_MAX_OPEN: Final = 20
 """Open approvals of one sender."""
-_MOST_REASON: Final = 400
+_MAX_REASON: Final = 400
 _ENDS: Final = frozenset({"rejected", "changes_requested", "timed_out", "expired", "void"})
 _SKIPPED: Final = Done(ran=False)
 
@@ -229,7 +229,7 @@ class ApprovalDesk:
             request = self._record_of(sealing.parse(state.request))
             return self._change(process, state, holds=(hold,)), [request]
         left_s = (delivery.expires_ms - self._clock.now_ms()) / 1000
-        if left_s < LEAST_LEFT_S:
+        if left_s < MIN_LEFT_S:
             raise ContractError(
                 f"it lives for another {max(0, round(left_s))} s, and needs an approval: publish it with a ttl of an "
                 "hour or more",
@@ -282,8 +282,8 @@ class ApprovalDesk:
 
     async def _too_many(self, transaction: Transaction, message: Message, action: dict[str, object]) -> str:
         """Say which limit the approval that *transaction* opens passes; "": none (security S30)."""
-        if await self._store.count_waits(transaction, _wait_name(message, {})) > _MOST_OPEN:
-            return f"its sender has {_MOST_OPEN} approvals open, and no more are allowed"
+        if await self._store.count_waits(transaction, _wait_name(message, {})) > _MAX_OPEN:
+            return f"its sender has {_MAX_OPEN} approvals open, and no more are allowed"
         if "resource" in action and await self._store.count_waits(transaction, _wait_name(message, action)) > 1:
             return "its sender has an approval of this type open for the same resource: that is decided first"
         return ""
@@ -418,7 +418,7 @@ class ApprovalDesk:
         armed: tuple[NewWait, ...] = ()
         if not is_over:
             # Until the message is gone; then nobody uses the approval any more.
-            left_ms = max(0, state.expires_ms - self._clock.now_ms()) + round(LEAST_LEFT_S * 1000)
+            left_ms = max(0, state.expires_ms - self._clock.now_ms()) + round(MIN_LEFT_S * 1000)
             identity = self._store.ids.timer(process.id, EXPIRY_NAME, process.version + 1)
             armed = (NewWait(id=identity, name=EXPIRY_NAME, after_ms=left_ms),)
         outputs: list[NewRecord] = []
@@ -486,7 +486,7 @@ def _ended_as(process: Process, state: ApprovalState) -> Ending:
         return Ending(outcome="timed_out", where=state.phase)
     # Its requester has no part in the decision: where it has ended it, it has taken the request back.
     is_withdrawn = bool(state.ended_by) and state.ended_by == sealing.parse(process.opener).metadata.sender.id
-    reason = cut(state.said, _MOST_REASON)
+    reason = cut(state.said, _MAX_REASON)
     return Ending(outcome="cancelled" if is_withdrawn else "failed", reason=reason, where=state.phase)
 
 

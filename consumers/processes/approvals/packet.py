@@ -21,8 +21,8 @@ from consumers.processes.approvals.approval import Need
 
 __all__ = ["approval_id_of", "differing_members", "packet_of"]
 
-_MOST_SAID: Final = 400
-_MOST_WORD: Final = 64
+_MAX_SAID: Final = 400
+_MAX_WORD: Final = 64
 
 
 def packet_of(
@@ -90,8 +90,8 @@ def _described(need: Need, kind: PayloadType, payload: object) -> str:
         raise ContractError(
             f"Approval(describe=...) failed: {type(error).__name__}: {text_of(error)}", "/data", "approval_invalid"
         ) from error
-    return cut(text, _MOST_SAID) if isinstance(text, str) and text else f"handle {kind.name}"
+    return cut(text, _MAX_SAID) if isinstance(text, str) and text else f"handle {kind.name}"
 
 
 def _word(name: str) -> str:
-    return name.replace(".", "_").replace("-", "_")[:_MOST_WORD]
+    return name.replace(".", "_").replace("-", "_")[:_MAX_WORD]

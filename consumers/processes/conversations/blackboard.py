@@ -34,7 +34,7 @@ from consumers.processes.sagas.rules import Saga, due, on, starts
 
 __all__ = ["Blackboard", "BoardState"]
 
-_MOST_KEPT: Final = 16
+_MAX_KEPT: Final = 16
 """Older versions that a read may ask for; the log has all of them."""
 
 
@@ -111,7 +111,7 @@ class Blackboard(Saga[BoardState], version="1.0.0"):
     def _turn(self, content: dict[str, Any]) -> None:
         state = self.state
         if state.now:
-            state.before = [{"version": state.version, **state.now}, *state.before][:_MOST_KEPT]
+            state.before = [{"version": state.version, **state.now}, *state.before][:_MAX_KEPT]
         state.version, state.now = state.version + 1, content
 
     def _read(self, read: BlackboardRead) -> BlackboardValue:

@@ -84,7 +84,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
 
     phases = MappingProxyType({"called": ("awarded", "unsold"), "awarded": ("awarded", "done", "unsold")})
     sends = (AuctionCall,)
-    most_bids: ClassVar[int] = 500
+    max_bids: ClassVar[int] = 500
     """Bidders of one auction; who comes later is told FULL."""
 
     async def delivered(self, result: AuctionResult, context: SagaContext) -> None:
@@ -121,7 +121,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
         if fault is None and self.state.phase != "called":
             fault = "LATE"
         standing = next((each for each in self.state.bids if each.agent == seen.agent), None)
-        if fault is None and standing is None and len(self.state.bids) >= self.most_bids:
+        if fault is None and standing is None and len(self.state.bids) >= self.max_bids:
             fault = "FULL"
         if fault is not None:
             context.send(AuctionLoss(bid=seen.seal, reason_code=fault), to=seen.agent)
@@ -209,8 +209,8 @@ def fault_of(bid: SeenBid, call: AuctionCall, *, called_ms: int) -> str | None:
     """Return why *bid* does not count, as the code of an auction.loss; None where it does. Pure."""
     if bid.append_ms > called_ms + call.bid_by_s * 1000:
         return "LATE"
-    most = call.max_cost
-    if most is not None and (bid.currency != most.currency or Decimal(bid.amount) > Decimal(most.amount)):
+    ceiling = call.max_cost
+    if ceiling is not None and (bid.currency != ceiling.currency or Decimal(bid.amount) > Decimal(ceiling.amount)):
         return "TOO_EXPENSIVE"
     if call.required_confidence is not None and bid.confidence < call.required_confidence:
         return "CONFIDENCE_TOO_LOW"

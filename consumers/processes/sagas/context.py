@@ -38,7 +38,7 @@ __all__ = ["AskFailure", "AskOptions", "SagaContext", "StepDone", "labels_for"]
 
 LONGEST_TIMER_S: Final = 366 * 86_400.0
 _SEQUENCE_STEP: Final = 1_000
-_MOST_REASON: Final = 400
+_MAX_REASON: Final = 400
 _KEPT_OPTIONS: Final = ("key", "priority", "task_id", "parent_task_id", "run_id", "intent", "idempotency_key")
 
 
@@ -300,7 +300,7 @@ class SagaContext:
             reason = reason or ended_text
         elif outcome not in get_args(Outcome):
             raise ContractError(f"{outcome!r} is no outcome: {', '.join(get_args(Outcome))}", "outcome")
-        self._done.ending = Ending(outcome=outcome, reason=cut(reason, _MOST_REASON), where=self._event.method)
+        self._done.ending = Ending(outcome=outcome, reason=cut(reason, _MAX_REASON), where=self._event.method)
 
     def _ends_as(self) -> tuple[Outcome, str]:
         if self.is_cancelled:

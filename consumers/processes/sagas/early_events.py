@@ -18,24 +18,24 @@ from consumers.delivery.settling.dispositions import refusal
 from consumers.delivery.settling.outcome import Dead, MoveToTier, Outcome, RetryInLane
 from consumers.delivery.state.delivery import Accepted
 
-__all__ = ["MOST_APPENDS", "EarlyEvents"]
+__all__ = ["MAX_APPENDS", "EarlyEvents"]
 
-MOST_APPENDS: Final = 10
+MAX_APPENDS: Final = 10
 """So often one event is put back into a tier at most."""
 _SOON_S: Final = 1.0
 _LAST_S: Final = 1.2
-_MOST_SENDERS: Final = 10_000
+_MAX_SENDERS: Final = 10_000
 
 
 class EarlyEvents:
-    """Decides about the early events of one worker: each waits at most *bound_s* seconds, and *most* of a sender."""
+    """Decides about the early events of one worker: each waits *bound_s* seconds at most, *max_waiting* of a sender."""
 
     def __init__(
-        self, *, tiers: Sequence[Tier], bound_s: float, most: int, group: str, clock: Clock, metrics: Metrics
+        self, *, tiers: Sequence[Tier], bound_s: float, max_waiting: int, group: str, clock: Clock, metrics: Metrics
     ) -> None:
         self._tiers = tiers
         self._bound_s = bound_s
-        self._most = most
+        self._max_waiting = max_waiting
         self._group = group
         self._clock = clock
         self._counted = metrics.saga_steps
@@ -51,7 +51,7 @@ class EarlyEvents:
             return _never("it expires")
         if not control.early_since_ms:
             if not self._takes(delivery.message.metadata.sender.id or ""):
-                return _never(f"its turn: its sender has {self._most} early events waiting")
+                return _never(f"its turn: its sender has {self._max_waiting} early events waiting")
             control = msgspec.structs.replace(control, early_since_ms=now_ms)
         bound_s = self._bound_s - (now_ms - control.early_since_ms) / 1000
         if bound_s <= 0:
@@ -62,8 +62,8 @@ class EarlyEvents:
             # In the lane it is kept in memory alone: that is for the end of a short life, and for who has no tiers.
             delivery.control = control
             return RetryInLane(min(_SOON_S, left_s + _LAST_S / 2))
-        if tier is None or control.early_count >= MOST_APPENDS:
-            return _never(f"{self._bound_s:g} s were over, or it was put back {MOST_APPENDS} times")
+        if tier is None or control.early_count >= MAX_APPENDS:
+            return _never(f"{self._bound_s:g} s were over, or it was put back {MAX_APPENDS} times")
         return MoveToTier(tier, msgspec.structs.replace(control, early_count=control.early_count + 1))
 
     def _takes(self, sender: str) -> bool:
@@ -73,9 +73,9 @@ class EarlyEvents:
         self._until_s.move_to_end(sender)
         while waiting and waiting[0] <= now_s:
             waiting.popleft()
-        if len(self._until_s) > _MOST_SENDERS:
+        if len(self._until_s) > _MAX_SENDERS:
             self._until_s.popitem(last=False)
-        if len(waiting) >= self._most:
+        if len(waiting) >= self._max_waiting:
             return False
         waiting.append(now_s + self._bound_s)
         return True

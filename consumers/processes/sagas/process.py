@@ -37,7 +37,7 @@ Outcome: TypeAlias = Literal["completed", "failed", "cancelled", "timed_out"]
 """How a process has ended."""
 
 _DIGITS: Final = 40
-_MOST_REASON: Final = 400
+_MAX_REASON: Final = 400
 
 
 class NewerCode(Exception):  # noqa: N818 - a verdict

@@ -52,7 +52,7 @@ CANCEL_WAIT: Final = "sealbus!cancel"
 EVERY_NAME: Final = "*"
 """In `@answers`, `@due` and `@failed`: whatever the wait is called. The context says which it is."""
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_MOST_NAME: Final = 64
+_MAX_NAME: Final = 64
 
 
 class EventRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -358,10 +358,8 @@ class _Found:
 def _read(cls: type[Any], version: str, name: str, max_steps: int, state: type[Any] | None) -> SagaRules:
     if not is_schema_version(version):
         raise ConfigurationError(f"{cls.__name__}: version {version!r} is not of the form 1.0.0")
-    if not is_text_id(name) or len(name) > _MOST_NAME:
-        raise ConfigurationError(
-            f"{cls.__name__}: illegal name {name!r:.80}, which has at most {_MOST_NAME} characters"
-        )
+    if not is_text_id(name) or len(name) > _MAX_NAME:
+        raise ConfigurationError(f"{cls.__name__}: illegal name {name!r:.80}, which has at most {_MAX_NAME} characters")
     if max_steps < 1:
         raise ConfigurationError(f"{cls.__name__}: max_steps {max_steps} is not more than 0")
     found = _Found()
@@ -457,7 +455,7 @@ def _check_phases(cls: type[Any], found: _Found, phases: Mapping[str, tuple[str,
 
 
 def _wait_name(cls: type[Any], name: object) -> str:
-    if not isinstance(name, str) or not is_text_id(name) or len(name) > _MOST_NAME:
+    if not isinstance(name, str) or not is_text_id(name) or len(name) > _MAX_NAME:
         raise ConfigurationError(f"{cls.__name__}: illegal name of a wait {name!r:.80}")
     if name == CANCEL_WAIT:
         raise ConfigurationError(f"{cls.__name__}: {name!r} is the name of a wait of the bus: choose another")

@@ -42,9 +42,9 @@ from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["StepRunner"]
 
-_MOST_KEY: Final = 512
+_MAX_KEY: Final = 512
 """Characters of a process's key: every store has an index over it."""
-_MOST_AT_ONCE: Final = 1_000
+_MAX_AT_ONCE: Final = 1_000
 _REFUSALS: Final = frozenset({"rejected", "unauthorized", "untrusted_instruction", "approval_rejected"})
 
 _log = get_logger("sagas")
@@ -248,9 +248,9 @@ class StepRunner:
 
     async def _all_reached(self, rules: SagaRules, rule: EventRule, delivery: Accepted) -> list[_Event]:
         """Return what *delivery* means to every open process of *rules*; those whom it is no party of are left out."""
-        found = await self.store.processes(saga=rules.name, status="open", most=_MOST_AT_ONCE + 1)
-        if len(found) > _MOST_AT_ONCE:
-            raise RetryLater(f"{rules.name} has more than {_MOST_AT_ONCE} open processes: an event cannot reach all")
+        found = await self.store.processes(saga=rules.name, status="open", max_rows=_MAX_AT_ONCE + 1)
+        if len(found) > _MAX_AT_ONCE:
+            raise RetryLater(f"{rules.name} has more than {_MAX_AT_ONCE} open processes: an event cannot reach all")
         events = []
         for process in found:
             opened = self._unpacked(rules, process)
@@ -299,7 +299,7 @@ class StepRunner:
 
         Where none admits it, the open one whose party it is not; else one that is finished.
         """
-        known = await self.store.of_key(rules.name, key, most=_MOST_AT_ONCE)
+        known = await self.store.of_key(rules.name, key, max_rows=_MAX_AT_ONCE)
         opened = [process for process in known if process.status == "open"]
         admitted = [each for each in opened if self._is_party(rule, each, self._unpacked(rules, each)[0], message)]
         if len(admitted) > 1:
@@ -600,8 +600,8 @@ def _key_at(message: Message, pointer: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ContractError("a process is known by a text or a whole number", pointer, "schema_violation")
     text = str(value)
-    if len(text) > _MOST_KEY:
-        raise ContractError(f"a process is known by at most {_MOST_KEY} characters", pointer, "schema_violation")
+    if len(text) > _MAX_KEY:
+        raise ContractError(f"a process is known by at most {_MAX_KEY} characters", pointer, "schema_violation")
     return text
 
 

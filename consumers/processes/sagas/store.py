@@ -29,7 +29,7 @@ AGAIN_MS: Final = 60_000
 """A wait whose nudge was not acknowledged is nudged again after so long."""
 FIRST_AGAIN_MS: Final = 600_000
 """A wait whose nudge is in the log and that still stands is nudged again after so long, then after twice as long."""
-MOST_AGAIN_MS: Final = 86_400_000
+MAX_AGAIN_MS: Final = 86_400_000
 _ID_DIGITS: Final = 64
 
 _PROCESS: Final = (
@@ -140,7 +140,7 @@ class ProcessStore:
         return [Hold(process=bytes(row[0]), seal=row[1], record=bytes(row[2])) for row in rows]
 
     async def processes(
-        self, *, saga: str | None = None, status: str | None = None, key: str | None = None, most: int = 1000
+        self, *, saga: str | None = None, status: str | None = None, key: str | None = None, max_rows: int = 1000
     ) -> list[Process]:
         """Return processes of this group, those changed last first."""
         rows = await self._read(
@@ -153,7 +153,7 @@ class ProcessStore:
             saga,
             status,
             key,
-            most,
+            max_rows,
         )
         return [_process(row) for row in rows]
 
@@ -169,7 +169,7 @@ class ProcessStore:
         )
         return [_process(row) for row in rows]
 
-    async def of_key(self, saga: str, key: str, *, most: int) -> list[Process]:
+    async def of_key(self, saga: str, key: str, *, max_rows: int) -> list[Process]:
         """Return the processes of *saga* in this group that are known by *key*, whosever they are, open ones first."""
         rows = await self._read(
             f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 AND p.saga = $3 "
@@ -178,7 +178,7 @@ class ProcessStore:
             self._group,
             saga,
             key,
-            most,
+            max_rows,
         )
         return [_process(row) for row in rows]
 
@@ -196,18 +196,18 @@ class ProcessStore:
         )
         return [_process(row) for row in rows]
 
-    async def crowded(self, most: int) -> frozenset[str]:
-        """Return the senders that have *most* open processes in this group, or more."""
+    async def crowded(self, max_rows: int) -> frozenset[str]:
+        """Return the senders that have *max_rows* open processes in this group, or more."""
         rows = await self._read(
             "SELECT sender FROM sealbus_processes WHERE namespace = $1 AND grp = $2 AND status = 'open' "
             "GROUP BY sender HAVING count(*) >= $3",
             self._namespace,
             self._group,
-            most,
+            max_rows,
         )
         return frozenset(str(row[0]) for row in rows)
 
-    async def waits(self, *, overdue_ms: int | None = None, most: int = 1000) -> list[tuple[Wait, Process, int]]:
+    async def waits(self, *, overdue_ms: int | None = None, max_rows: int = 1000) -> list[tuple[Wait, Process, int]]:
         """Return waits of this group with their processes, the next due first; those *overdue_ms* late at least."""
         late = f"AND w.due_ms <= {self._now()} - {int(overdue_ms)} " if overdue_ms is not None else ""
         rows = await self._read(
@@ -216,7 +216,7 @@ class ProcessStore:
             f"{late}ORDER BY w.due_ms LIMIT $3",
             self._namespace,
             self._group,
-            most,
+            max_rows,
         )
         return [(_wait(row[1:10]), _process(row[10:]), int(row[0])) for row in rows]
 
@@ -492,7 +492,7 @@ async def _own(inbox: Inbox) -> AsyncGenerator[Transaction]:
 
 def again_ms(number: int) -> int:
     """Return how long after its *number*-th nudge a wait that still stands is nudged again. Pure."""
-    return min(MOST_AGAIN_MS, FIRST_AGAIN_MS << min(number - 1, 16))
+    return min(MAX_AGAIN_MS, FIRST_AGAIN_MS << min(number - 1, 16))
 
 
 def _process(row: Sequence[Any]) -> Process:

@@ -31,7 +31,7 @@ _LOGS = {"kafka": "Kafka", "embedded": "embedded log"}
 _PARTITIONS = {"kafka": 12, "embedded": 4}
 _SPARE_S, _LAST_LINES = 240.0, 12
 _OPENING_S, _OPENING_EACH_S = 0.5, 0.5
-_LEAST_TOGETHER_S = 4.0
+_MIN_TOGETHER_S = 4.0
 
 
 class Run(NamedTuple):
@@ -75,7 +75,7 @@ class Runner:
             self.clean(job)
         elif curve.how == "workers":
             # Those that join late must find something to do.
-            seconds = max(_LEAST_TOGETHER_S, self._seconds)
+            seconds = max(_MIN_TOGETHER_S, self._seconds)
             run = self.run([self.reading(self._source(log, 2 * seconds), seconds=seconds)] * x)
             yield self._point(curve, f"worker, {on}", x, run)
         else:

@@ -19,7 +19,7 @@ from curves.watching import files_open, resident_mb
 
 __all__ = ["Course", "Steady", "watched"]
 
-_SAMPLES, _LEAST_EVERY_S = 600, 0.5
+_SAMPLES, _MIN_EVERY_S = 600, 0.5
 _WARM, _SHARE = 0.1, 0.05
 _END_S, _BEHIND_S = 60.0, 2.0
 
@@ -96,7 +96,7 @@ def _sample(
                 f"{name} {course.rss_mb[-1][1]:.1f} MB" for name, course in steady.courses.items() if course.rss_mb
             )
             say(f"steady on {steady.log}, {passed_s / 60:.1f} of {steady.minutes:g} minutes: {sizes}")
-        time.sleep(max(_LEAST_EVERY_S, seconds / _SAMPLES))
+        time.sleep(max(_MIN_EVERY_S, seconds / _SAMPLES))
 
 
 def _child(job: Job, folder: Path) -> subprocess.Popen[str]:

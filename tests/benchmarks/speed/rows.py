@@ -63,7 +63,7 @@ PUBLISH = (
         1,
     ),
 )
-_AT_MOST_ONCE = "not verified; at most once (ACK_FIRST)"
+_AT_MAX_ONCE = "not verified; at most once (ACK_FIRST)"
 CONSUME = (
     (
         "aiokafka-getmany",
@@ -90,35 +90,35 @@ CONSUME = (
         "faststream-message",
         "FastStream, per message",
         "kafka_consume:faststream_message",
-        f"typed by its msgspec serializer, {_AT_MOST_ONCE}",
+        f"typed by its msgspec serializer, {_AT_MAX_ONCE}",
         5,
     ),
     (
         "faststream-message-tuned",
         "FastStream, per message, decoder by hand",
         "kafka_consume:faststream_message_tuned",
-        f"decoded by hand into the type, {_AT_MOST_ONCE}",
+        f"decoded by hand into the type, {_AT_MAX_ONCE}",
         4,
     ),
     (
         "faststream-batch",
         "FastStream, batch=True",
         "kafka_consume:faststream_batch",
-        f"typed by its msgspec serializer, {_AT_MOST_ONCE}; lists of 500",
+        f"typed by its msgspec serializer, {_AT_MAX_ONCE}; lists of 500",
         1,
     ),
     (
         "faststream-batch-tuned",
         "FastStream, batch=True, decoder by hand",
         "kafka_consume:faststream_batch_tuned",
-        f"decoded by hand into the type, {_AT_MOST_ONCE}; lists of 500",
+        f"decoded by hand into the type, {_AT_MAX_ONCE}; lists of 500",
         1,
     ),
     (
         "faststream-confluent",
         "FastStream on confluent-kafka, per message",
         "kafka_consume:faststream_confluent",
-        f"typed by its msgspec serializer, {_AT_MOST_ONCE}",
+        f"typed by its msgspec serializer, {_AT_MAX_ONCE}",
         8,
     ),
     (

@@ -15,7 +15,7 @@ from msgspec import Meta, defstruct, field
 
 from bus.errors import ContractError
 from bus.payloads.costly_types import find_costly
-from bus.payloads.decoded_size import MOST_DECODED_BYTES
+from bus.payloads.decoded_size import MAX_DECODED_BYTES
 from bus.payloads.payload_types import Registry, payload, payload_type
 
 MIB = 1_048_576
@@ -154,7 +154,7 @@ def test_a_megabyte_of_any_kind_is_read_in_a_moment(name: str) -> None:
     cls = payload("costly.worst")(holder(annotation))
     weight = payload_type(cls).weight
     # A megabyte, or the most that is not refused as too heavy before it is built.
-    count = min(MIB // (len(item) + 1), MOST_DECODED_BYTES // weight.of(item + b",")) - 10
+    count = min(MIB // (len(item) + 1), MAX_DECODED_BYTES // weight.of(item + b",")) - 10
     data = b'{"x":[' + b",".join([item] * count) + b"]}"
     taken_s = []
     for _ in range(3):
@@ -164,7 +164,7 @@ def test_a_megabyte_of_any_kind_is_read_in_a_moment(name: str) -> None:
         del opened
     # A tenth of a second is what a record may take at most; a busy machine is slower by its caches.
     assert min(taken_s) < 0.2
-    assert weight.of(data) <= MOST_DECODED_BYTES
+    assert weight.of(data) <= MAX_DECODED_BYTES
 
 
 def test_many_small_numbers_are_read_as_the_same_numbers() -> None:

@@ -113,7 +113,7 @@ async def critical_of(subject: Any, **options: Any) -> tuple[str, ...] | None:
             made += [sealer.seal_plain(subject).message for _ in range(3)]
         cause = made[0]
         made += [sealer.seal(Draft(payload=subject, **options), SealRequest(cause=cause)).message for _ in range(3)]
-        run, _, _ = sealer.seal_run([Draft(payload=subject, **options)] * 3, 0, most=3, room=1_000_000)
+        run, _, _ = sealer.seal_run([Draft(payload=subject, **options)] * 3, 0, max_count=3, room=1_000_000)
         made += [sealed.message for sealed in run]
     (found,) = {message.metadata.critical_fields for message in made}
     return found

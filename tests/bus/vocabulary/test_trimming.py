@@ -80,10 +80,10 @@ def test_a_trimmed_result_is_a_payload_that_says_so() -> None:
 
 def test_a_secret_is_masked_before_it_could_be_cut_in_two() -> None:
     token = "ghp_" + "a" * 36
-    result = ToolResult.trimmed(tool_call_id="c-1", tool_name="t", output="x" * 40 + " " + token, most_bytes=64)
+    result = ToolResult.trimmed(tool_call_id="c-1", tool_name="t", output="x" * 40 + " " + token, max_bytes=64)
     assert "ghp_" not in result.output
 
 
 def test_too_little_room_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 64"):
-        ToolResult.trimmed(tool_call_id="c", tool_name="t", output="x", most_bytes=10)
+        ToolResult.trimmed(tool_call_id="c", tool_name="t", output="x", max_bytes=10)

@@ -20,9 +20,9 @@ from consumers.deadletters.letter_state import (
     LetterState,
     Step,
     follow,
+    known_state_of,
     read_state,
     state_of,
-    known_state_of,
 )
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.deadletters.records import CONTROL_HEADERS, Control, Failure, bury, read_control, stub

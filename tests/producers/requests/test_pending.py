@@ -93,7 +93,7 @@ async def test_memory_is_bounded_by_what_waits_at_the_same_time(case: Case) -> N
     assert len(case.waiting._due) <= 128
     assert len(case.waiting._ended) <= 10_000
     assert len(case.waiting.late) <= 64
-    assert case.waiting.pending_request("29999") is waiter.asked
+    assert case.waiting.pending_request("29999") is waiter.pending_request
     assert case.waiting.pending_request("0") is None
 
 
@@ -105,6 +105,6 @@ async def test_an_id_that_waits_is_not_given_to_another_request(case: Case) -> N
     second = case.waiting.open(ASKED, 5, None)
     assert not case.waiting.enlist(second, message("one"))
     case.waiting.close(second)
-    assert case.waiting.pending_request("one") is first.asked
+    assert case.waiting.pending_request("one") is first.pending_request
     case.waiting.close(first)
     assert len(case.waiting) == 0

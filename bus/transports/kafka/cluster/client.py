@@ -261,9 +261,9 @@ class ClusterClient:
         values: Mapping[str, str] = {
             entry[0]: entry[1] for answer in answers for item in answer.resources for entry in item[4]
         }
-        limit, least = values.get(_LARGEST), values.get(_IN_SYNC)
+        limit, in_sync_text = values.get(_LARGEST), values.get(_IN_SYNC)
         return msgspec.structs.replace(
-            facts, max_batch_bytes=int(limit) if limit else None, min_in_sync=int(least) if least else 1
+            facts, max_batch_bytes=int(limit) if limit else None, min_in_sync=int(in_sync_text) if in_sync_text else 1
         )
 
 

@@ -14,7 +14,7 @@ from bus.telemetry.logs import get_logger
 __all__ = ["limit_noise"]
 
 _EVERY_S = 10.0
-_MOST_KINDS = 256
+_MAX_KINDS = 256
 
 
 class _Limited(logging.Handler):
@@ -30,7 +30,7 @@ class _Limited(logging.Handler):
         if now_s - self._logged_s.get(kind, -_EVERY_S) < _EVERY_S:
             self._held_back += 1
             return
-        if len(self._logged_s) >= _MOST_KINDS:
+        if len(self._logged_s) >= _MAX_KINDS:
             self._logged_s.clear()
         self._logged_s[kind] = now_s
         held_back, self._held_back = self._held_back, 0

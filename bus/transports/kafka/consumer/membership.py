@@ -35,7 +35,7 @@ _PAUSE_S = 0.5
 _END_S = 5.0
 _STEADY_S = 10.0
 _LOST_S = 30.0
-_MOST_FAULTS = 16
+_MAX_FAULTS = 16
 
 _log = get_logger("kafka")
 
@@ -134,7 +134,7 @@ class Membership:
 
     def fail(self, error: Exception) -> None:
         """Raise *error* in the next poll."""
-        if len(self.faults) < _MOST_FAULTS:
+        if len(self.faults) < _MAX_FAULTS:
             self.faults.append(error)
         self._changed()
 

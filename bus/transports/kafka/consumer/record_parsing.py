@@ -32,9 +32,9 @@ __all__ = ["install"]
 _MAGIC = 2
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _ATTRIBUTES, _CODEC, _APPEND_TIME = 22, 0x07, 0x08
-_MOST_RECORDS = 100_000
+_MAX_RECORDS = 100_000
 """Batches with more records are parsed lazily, so that the first is handled before the last is parsed."""
-_MOST_HEADERS = 10_000
+_MAX_HEADERS = 10_000
 """The most headers of a record. The compiled code has the same limit: each two-byte header takes many times that in
 memory.
 """
@@ -145,7 +145,7 @@ def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] |
     The records are None if the library must parse the batch.
     """
     base_offset, *_, attributes, _, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(raw)
-    section, codec, plenty = raw[_HEADER.size :], attributes & _CODEC, count > _MOST_RECORDS
+    section, codec, plenty = raw[_HEADER.size :], attributes & _CODEC, count > _MAX_RECORDS
     append_ms = max_ms if attributes & _APPEND_TIME else None
 
     def compiled(content: bytes | memoryview | None) -> list[Record] | None:
@@ -242,8 +242,8 @@ def _record(
     key, at = _bytes(buffer, at)
     value, at = _bytes(buffer, at)
     count, at = decode_varint_py(buffer, at)
-    if count > _MOST_HEADERS:
-        raise ValueError(f"{count} headers are more than {_MOST_HEADERS}")
+    if count > _MAX_HEADERS:
+        raise ValueError(f"{count} headers are more than {_MAX_HEADERS}")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(max(0, count)):
         name, at = _bytes(buffer, at)

@@ -84,9 +84,9 @@ def _refusal(record: NewRecord, size: int, facts: TopicFacts, max_record_bytes: 
             + sum(len(name) + len(value) for name, value in record.headers)
         )
         if exact > max_record_bytes or size > facts.max_record_bytes:
-            most = min(max_record_bytes, facts.max_record_bytes)
+            max_bytes = min(max_record_bytes, facts.max_record_bytes)
             return RecordTooLargeError(
-                f"a record of {exact} bytes is larger than {record.topic} takes ({most} bytes with its headers)"
+                f"a record of {exact} bytes is larger than {record.topic} takes ({max_bytes} bytes with its headers)"
             )
     if record.partition is not None and not 0 <= record.partition < facts.partitions:
         return TopicMissingError(f"topic {record.topic!r} has no partition {record.partition}")

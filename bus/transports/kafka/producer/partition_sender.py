@@ -25,7 +25,7 @@ __all__ = ["PartitionSender"]
 
 _DEPTH = 2
 _PAUSE_S = 0.2
-_MOST_TRIES = 4
+_MAX_TRIES = 4
 
 
 class PartitionSender:
@@ -141,7 +141,7 @@ class PartitionSender:
         if isinstance(error, errors.UnknownTopicOrPartitionError) and await self._is_gone():
             self._deleted(batch)
             return
-        worn = max(span.tries for span in batch.spans) >= _MOST_TRIES and not _may_pass(error)
+        worn = max(span.tries for span in batch.spans) >= _MAX_TRIES and not _may_pass(error)
         if not is_refusal(error) and not worn:
             self.queue.put_back(batch.spans)
         elif len(batch) == 1 or is_denial(error):
@@ -170,9 +170,11 @@ class PartitionSender:
 
     def _limit(self) -> int:
         facts = self._link.known(self.topic)
-        most = facts.max_batch_bytes if facts is not None else None
+        largest_bytes = facts.max_batch_bytes if facts is not None else None
         return (
-            self._options.batch_bytes if most is None else max(1, min(self._options.batch_bytes, most - BATCH_OVERHEAD))
+            self._options.batch_bytes
+            if largest_bytes is None
+            else max(1, min(self._options.batch_bytes, largest_bytes - BATCH_OVERHEAD))
         )
 
 

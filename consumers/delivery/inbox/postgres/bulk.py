@@ -20,7 +20,7 @@ from consumers.delivery.inbox.postgres import statements
 
 __all__ = ["BulkClaims", "BulkResults", "BulkStatements", "answer"]
 
-_MOST = 512
+_LIMIT = 512
 
 T = TypeVar("T", bound="BulkClaims | BulkResults")
 Connected: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
@@ -148,7 +148,7 @@ class _Gathering(Generic[T]):
     async def _run(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+                batch, self._waiting = self._waiting[:_LIMIT], self._waiting[_LIMIT:]
                 written, error = await self._try(batch)
                 for job in batch:
                     # An error for each: one raised twice would carry two tracebacks.

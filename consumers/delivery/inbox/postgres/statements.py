@@ -48,7 +48,7 @@ __all__ = [
 
 SCHEMA_VERSION: Final = 2
 
-_MOST_REOPENED: Final = 2**31 - 1
+_MAX_REOPENED: Final = 2**31 - 1
 """The limit of the column's type; a forged record may claim more redrives."""
 
 # Any number, but always the same: a change of sealbus tables holds this lock.
@@ -251,7 +251,7 @@ def row_values(row: Row) -> tuple[object, ...]:
         row.deaths,
         row.suspect,
         row.alone,
-        min(row.reopened, _MOST_REOPENED),
+        min(row.reopened, _MAX_REOPENED),
         row.outputs,
         row.message_id,
     )

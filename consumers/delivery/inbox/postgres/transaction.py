@@ -135,7 +135,7 @@ class PostgresTransaction:
             await self._give_back(self)
 
 
-_MOST: Final = 16
+_LIMIT: Final = 16
 
 
 class Sessions:
@@ -146,7 +146,7 @@ class Sessions:
         self._timeout_s = timeout_s
         self._is_at_work = is_at_work
         self._transactions: set[PostgresTransaction] = set()
-        self._pool: Any = pool(url, name, _MOST, timeout_s, command_timeout=None, reset=_reset)
+        self._pool: Any = pool(url, name, _LIMIT, timeout_s, command_timeout=None, reset=_reset)
 
     async def open(self) -> None:
         """Open the pool. Raises what the driver raises."""

@@ -33,7 +33,7 @@ T = TypeVar("T")
 SCHEMA_VERSION = 2
 BUSY_TIMEOUT_S = 5.0
 
-_MOST_AT_ONCE = 256
+_MAX_AT_ONCE = 256
 _STEP = 8
 _FORGET_OWNERS_MS = 30 * 86_400_000
 """A death that no claim has looked at for so long no longer counts."""
@@ -130,7 +130,7 @@ class Table:
         """Return the rows under *keys*."""
         found: dict[str, Row] = {}
         remaining = iter(keys)
-        while chunk := tuple(islice(remaining, _MOST_AT_ONCE)):
+        while chunk := tuple(islice(remaining, _MAX_AT_ONCE)):
             padded = _padded(chunk)
             for (
                 key,
@@ -153,7 +153,7 @@ class Table:
     def write(self, rows: Mapping[str, Row]) -> None:
         """Replace the rows under the keys of *rows*."""
         remaining = iter(rows.items())
-        while chunk := tuple(islice(remaining, _MOST_AT_ONCE)):
+        while chunk := tuple(islice(remaining, _MAX_AT_ONCE)):
             values: list[object] = []
             for key, row in chunk:
                 values += (key, row.content_hash, row.state, row.owner, row.token, row.keep_until_ms)
@@ -203,8 +203,8 @@ class Table:
         """Delete the row under *key*."""
         self.connection.execute("DELETE FROM sealbus_inbox WHERE key = ?", (key,))
 
-    def purge(self, now_ms: int, now_s: float, most: int) -> int:
-        """Delete at most *most* expired rows that no live owner has claimed; return how many."""
+    def purge(self, now_ms: int, now_s: float, limit: int) -> int:
+        """Delete at most *limit* expired rows that no live owner has claimed; return how many."""
         # A wall clock that leaps says nothing about who is alive.
         self.connection.execute(
             "DELETE FROM sealbus_inbox_owners WHERE renewed_ms < ? AND abs(? - renewed_s) > lease_s",
@@ -217,7 +217,7 @@ class Table:
                        AND NOT (state = 'claimed' AND owner IN (
                            SELECT id FROM sealbus_inbox_owners WHERE abs(? - renewed_s) <= lease_s))
                    ORDER BY keep_until_ms LIMIT ?)""",
-            (now_ms, now_s, most),
+            (now_ms, now_s, limit),
         ).rowcount
 
     def enrol(self, name: str, lease_s: float, now_ms: int, now_s: float) -> int:
@@ -251,9 +251,9 @@ class Table:
 
 
 def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    if len(items) <= _MOST_AT_ONCE:
+    if len(items) <= _MAX_AT_ONCE:
         return iter((items,))
-    return (items[at : at + _MOST_AT_ONCE] for at in range(0, len(items), _MOST_AT_ONCE))
+    return (items[at : at + _MAX_AT_ONCE] for at in range(0, len(items), _MAX_AT_ONCE))
 
 
 def _padded(chunk: Sequence[T]) -> list[T]:
@@ -265,7 +265,7 @@ def _padded(chunk: Sequence[T]) -> list[T]:
     return [*chunk, *([chunk[-1]] * (-len(chunk) % step))]
 
 
-@lru_cache(maxsize=_MOST_AT_ONCE)
+@lru_cache(maxsize=_MAX_AT_ONCE)
 def _claim(count: int) -> str:
     values = ", ".join(["(?, ?, 'claimed', ?, 1, ?, 1, 0, 0, 0, 0, x'', ?)"] * count)
     return f"INSERT OR FAIL INTO sealbus_inbox ({_COLUMNS}) VALUES {values} ON CONFLICT (key) DO NOTHING"  # noqa: S608
@@ -274,13 +274,13 @@ def _claim(count: int) -> str:
 _DONE = "UPDATE OR FAIL sealbus_inbox SET state = 'done', starts = 0, deaths = 0, suspect = 0, alone = 0"
 
 
-@lru_cache(maxsize=_MOST_AT_ONCE)
+@lru_cache(maxsize=_MAX_AT_ONCE)
 def _finish(count: int) -> str:
     marks = ", ".join("?" * count)
     return f"{_DONE}, outputs = x'' WHERE key IN ({marks}) AND owner = ? AND token = ? AND state = 'claimed'"
 
 
-@lru_cache(maxsize=_MOST_AT_ONCE)
+@lru_cache(maxsize=_MAX_AT_ONCE)
 def _finish_with(count: int) -> str:
     values = ", ".join(["(?, ?, ?)"] * count)
     return (
@@ -289,12 +289,12 @@ def _finish_with(count: int) -> str:
     )
 
 
-@lru_cache(maxsize=_MOST_AT_ONCE)
+@lru_cache(maxsize=_MAX_AT_ONCE)
 def _select(count: int) -> str:
     return f"SELECT {_COLUMNS} FROM sealbus_inbox WHERE key IN ({', '.join('?' * count)})"  # noqa: S608
 
 
-@lru_cache(maxsize=_MOST_AT_ONCE)
+@lru_cache(maxsize=_MAX_AT_ONCE)
 def _upsert(count: int) -> str:
     changing = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[1:])
     values = ", ".join([f"({', '.join('?' * len(_COLUMNS.split(',')))})"] * count)
@@ -312,7 +312,7 @@ def _opened(path: str, *, shared_files: bool) -> sqlite3.Connection:
         timeout=BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,
-        cached_statements=2 * _MOST_AT_ONCE + 64,
+        cached_statements=2 * _MAX_AT_ONCE + 64,
     )
     try:
         _prepare(connection, path)

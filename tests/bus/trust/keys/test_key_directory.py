@@ -260,7 +260,7 @@ def test_the_memory_forgets_no_verdict_that_time_or_sender_changes() -> None:
 
 
 def test_the_older_half_of_the_memory_accepts_no_other_payload(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_directory, "_MOST_REMEMBERED", 8)
+    monkeypatch.setattr(key_directory, "_MAX_REMEMBERED", 8)
     keys, other = directory(entry()), encode_statement(statement(message_id="other"))
     remembered = [signed(statement(message_id=f"m-{number}")) for number in range(12)]
     for signature, payload in remembered:
@@ -270,7 +270,7 @@ def test_the_older_half_of_the_memory_accepts_no_other_payload(monkeypatch: pyte
 
 
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_directory, "_MOST_REMEMBERED", 4)
+    monkeypatch.setattr(key_directory, "_MAX_REMEMBERED", 4)
     keys = directory(entry())
     for number in range(10):
         assert verdict(keys, statement(message_id=f"m-{number}")) is None

@@ -149,12 +149,12 @@ def test_what_is_no_ordinary_file_is_refused_and_nobody_waits_for_it(folder: Pat
 def test_a_file_that_is_too_large_and_a_folder_with_too_many_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trusted_files, "_MOST_BYTES", 2 * 1_048_576)
+    monkeypatch.setattr(trusted_files, "_MAX_BYTES", 2 * 1_048_576)
     path = write(folder / "jwks.json", jwks_of("planner@svc") + b" " * 2 * 1_048_576)
     with pytest.raises(ConfigurationError, match="more than 2 MiB"):
         TrustedKeys(path)
     path.unlink()
-    monkeypatch.setattr(trusted_files, "_MOST_FILES", 3)
+    monkeypatch.setattr(trusted_files, "_MAX_FILES", 3)
     for number in range(4):
         write(folder / f"{number}.json", jwks_of(f"{number}@svc"))
     with pytest.raises(ConfigurationError, match="holds 4 files, at most 3"):

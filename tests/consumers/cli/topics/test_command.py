@@ -308,7 +308,7 @@ def test_offsets_must_be_kept_as_long_as_records() -> None:
         "2": {"offsets.retention.minutes": str(14 * DAY_MINUTES)},
     }
     (finding,) = of_brokers(short, chosen())
-    assert finding.detail.startswith("on broker 1 the offsets of a stopped group are forgotten after 7d")
+    assert finding.detail.startswith("on broker 1 a stopped group's offsets are forgotten after 7d")
     assert of_brokers({"2": short["2"]}, chosen()) == []
 
 

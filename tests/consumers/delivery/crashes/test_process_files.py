@@ -16,7 +16,7 @@ import pytest
 from consumers.deadletters.records import Control
 from consumers.delivery.crashes.crash_rules import Death, after
 from consumers.delivery.crashes.process_files import ProcessFiles, machine
-from consumers.delivery.crashes.running_messages import HANDLER, MOST_SLOTS, RunningMessages, read
+from consumers.delivery.crashes.running_messages import HANDLER, MAX_SLOTS, RunningMessages, read
 
 NOW_MS = 1_767_225_600_000
 CHILD = """
@@ -154,8 +154,8 @@ def test_a_file_of_another_machine_or_boot_is_left_alone_until_it_is_old(tmp_pat
 
 def test_more_than_there_are_slots_for_is_not_noted_and_does_no_harm(tmp_path: Path) -> None:
     roll = ProcessFiles(tmp_path)
-    slots = roll.join(MOST_SLOTS + 5, "m")
-    taken = [slots.begin(Control("agents.a", 0, number), "id", HANDLER) for number in range(MOST_SLOTS + 1)]
+    slots = roll.join(MAX_SLOTS + 5, "m")
+    taken = [slots.begin(Control("agents.a", 0, number), "id", HANDLER) for number in range(MAX_SLOTS + 1)]
     assert taken[-1] == 0
     assert all(taken[:-1])
     roll.leave()

@@ -7,7 +7,7 @@ import pytest
 
 from bus.transports.base import NewRecord
 from consumers.delivery.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, KeepsCrashing, Suspect
-from consumers.delivery.inbox.claim_rules import CLOSED, MOST_DEATHS, NOBODY, Claimant, Row, decide, finished, released
+from consumers.delivery.inbox.claim_rules import CLOSED, MAX_DEATHS, NOBODY, Claimant, Row, decide, finished, released
 from consumers.delivery.inbox.row_encoding import encode_outputs
 
 ME, OTHER = 7, 8
@@ -88,20 +88,20 @@ def test_a_death_alone_counts() -> None:
 
 def test_the_third_death_alone_is_remembered() -> None:
     written, claim = decide(row(suspect=True, alone=True, deaths=2), asker(), DEAD)
-    assert claim == KeepsCrashing(MOST_DEATHS) == KeepsCrashing(3)
+    assert claim == KeepsCrashing(MAX_DEATHS) == KeepsCrashing(3)
     assert written is not None
     assert (written.state, written.token) == ("free", 4)
-    assert decide(written, asker(), CLOSED) == (None, KeepsCrashing(MOST_DEATHS))
+    assert decide(written, asker(), CLOSED) == (None, KeepsCrashing(MAX_DEATHS))
 
 
 def test_a_redrive_forgives_deaths_once_but_not_suspicion() -> None:
-    given_up = row(state="free", owner=0, suspect=True, deaths=MOST_DEATHS)
+    given_up = row(state="free", owner=0, suspect=True, deaths=MAX_DEATHS)
     written, claim = decide(given_up, asker(reopen=1), CLOSED)
     assert claim == Claimed(token=5, starts=2, alone=True)
     assert written is not None
     assert (written.deaths, written.reopened) == (0, 1)
-    died_again = decide(msgspec.structs.replace(written, owner=OTHER, deaths=MOST_DEATHS - 1), asker(reopen=1), DEAD)
-    assert died_again.claim == KeepsCrashing(MOST_DEATHS)
+    died_again = decide(msgspec.structs.replace(written, owner=OTHER, deaths=MAX_DEATHS - 1), asker(reopen=1), DEAD)
+    assert died_again.claim == KeepsCrashing(MAX_DEATHS)
     assert died_again.row is not None
     assert isinstance(decide(died_again.row, asker(reopen=2), CLOSED).claim, Claimed)
 

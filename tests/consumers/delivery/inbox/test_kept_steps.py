@@ -102,7 +102,7 @@ async def test_a_process_is_known_by_any_text(store: Store) -> None:
     await rows.open()
     name = "a\0b\x10" + "".join(map(chr, range(0x4E00, 0x4E00 + 500)))
     assert await rows.change(opening(name))
-    assert [each.key for each in await rows.of_key("buying", name, most=2)] == [name]
+    assert [each.key for each in await rows.of_key("buying", name, max_rows=2)] == [name]
     found = await rows.find_wait(f"w-{name}")
     assert found is not None
     assert found[1].key == name

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bus.transports.base import NewRecord
 from consumers.delivery.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, KeepsCrashing, Suspect
-from consumers.delivery.inbox.claim_rules import CLOSED, MOST_DEATHS, Claimant, Row, decide, finished, released
+from consumers.delivery.inbox.claim_rules import CLOSED, MAX_DEATHS, Claimant, Row, decide, finished, released
 from consumers.delivery.inbox.row_encoding import encode_outputs
 
 LEASE_S = 10
@@ -88,8 +88,8 @@ class Inboxes(RuleBasedStateMachine):
         elif isinstance(answer, Suspect):
             assert owner.running
         elif isinstance(answer, KeepsCrashing):
-            assert answer.deaths == MOST_DEATHS
-            assert self.died_alone[key] >= MOST_DEATHS
+            assert answer.deaths == MAX_DEATHS
+            assert self.died_alone[key] >= MAX_DEATHS
         else:
             assert isinstance(answer, ClaimedElsewhere)
             assert 0 < answer.wait_s <= 1

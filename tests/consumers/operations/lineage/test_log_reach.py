@@ -29,7 +29,7 @@ async def log() -> AsyncIterator[Transport]:
 
 
 async def reach_of(log: Transport, most: int) -> LogReach:
-    reach = LogReach(log, PLACES, most=most)
+    reach = LogReach(log, PLACES, limit=most)
     await reach.open()
     return reach
 

@@ -65,7 +65,7 @@ class Log:
 
     async def find(self, message: Message, **options: Any) -> Search:
         return await find_message(
-            self.transport, "agents", message.message_id, **({"most": 400} | options), on_progress=lambda _: None
+            self.transport, "agents", message.message_id, **({"limit": 400} | options), on_progress=lambda _: None
         )
 
 
@@ -121,7 +121,7 @@ async def test_a_message_that_was_appended_hours_after_its_sealing_is_found_by_w
     await log.hours(2)
     await log.append(job)
     await log.hours(20)
-    assert topics(await log.find(job, most=1000)) == [JOBS]
+    assert topics(await log.find(job, limit=1000)) == [JOBS]
 
 
 async def test_a_message_of_a_clock_that_was_an_hour_ahead_is_found_by_widening(log: Log) -> None:
@@ -210,7 +210,7 @@ async def test_a_conversation_is_followed_until_nothing_more_of_it_comes(log: Lo
         log.clock.advance(600)
         said = log.seal(Note, cause=said)
     await log.hours(40)
-    found = await find_conversation(log.transport, "agents", conversation, most=2_000)
+    found = await find_conversation(log.transport, "agents", conversation, limit=2_000)
     assert len(found.copies) == 5
     assert not found.looked.is_whole
 
@@ -223,6 +223,6 @@ async def test_a_cause_of_hours_before_is_found(log: Log) -> None:
     await log.append(note)
     await log.hours(20)
     moment_ms = uuid7_ms(note.message_id)
-    lineage = await find_lineage(log.transport, "agents", note.message_id, moment_ms=moment_ms, most=400)
+    lineage = await find_lineage(log.transport, "agents", note.message_id, moment_ms=moment_ms, limit=400)
     assert {copy.message_id for copy in lineage.copies} >= {job.message_id, note.message_id}
     assert not lineage.looked.is_whole

@@ -22,7 +22,7 @@ from bus.topics.names import (
 from bus.transports.base import GroupInfo, Record
 from consumers.deadletters.letter_state import LetterState
 from consumers.operations.lineage.log_search import StoredCopy, stored_copy
-from consumers.operations.survey.group_verdicts import GroupVerdict, group_verdicts, group_sentences
+from consumers.operations.survey.group_verdicts import GroupVerdict, group_sentences, group_verdicts
 from producers.sealing.options import Draft
 from producers.sealing.sealer import make_sealer
 from sealbus import payload

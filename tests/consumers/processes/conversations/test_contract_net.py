@@ -159,7 +159,7 @@ def test_a_bid_counts_by_when_the_log_took_it(bid: SeenBid) -> None:
 
 async def test_a_bidder_has_one_bid_and_an_auction_a_most_of_bidders() -> None:
     class Small(Shipping, version="1.0.0"):
-        most_bids = 2
+        max_bids = 2
 
     app = App("manager@svc", types=[Ended])
     app.add(Small)

@@ -15,7 +15,7 @@ from bus.transports.read_all import scan
 from consumers.app.testing import AppBus
 from consumers.delivery.resilience.retry import Tier, next_tier
 from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.early_events import MOST_APPENDS
+from consumers.processes.sagas.early_events import MAX_APPENDS
 from consumers.processes.sagas.rules import Saga, on, starts
 from sealbus import App, payload
 
@@ -73,7 +73,7 @@ async def test_an_event_without_a_process_dies_by_name_within_its_bound(tiers: l
             await bus.publish(Event(key=f"k{number}"), ttl_s=86_400)
         await bus.advance(601)
         assert Counter(letter.reason for letter in bus.dead) == {"invalid_transition": 20}
-        assert max((await appends(bus)).values(), default=0) <= MOST_APPENDS
+        assert max((await appends(bus)).values(), default=0) <= MAX_APPENDS
     assert SEEN == []
 
 
