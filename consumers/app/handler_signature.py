@@ -161,7 +161,8 @@ def _check_context(
     if not _accepts(hint, Context) and not (blocking and _accepts(hint, BlockingContext)):
         raise ConfigurationError(
             f"{name}: its second argument is the context, and {parameter.name!r} is annotated as "
-            f"{_hint_text(hint)}: write `({_example(kind)}, context: {wanted})`; give further arguments with provide={{{parameter.name!r}: ...}}"
+            f"{_hint_text(hint)}: write `({_example(kind)}, context: {wanted})`; give further arguments with "
+            f"provide={{{parameter.name!r}: ...}}"
         )
 
 
