@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["NAMES", "reach"]
+__all__ = ["FAILPOINTS", "reach"]
 
-NAMES = (
+FAILPOINTS = (
     "taken",
     "claimed",
     "stepped",

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgspec
 
 from bus.errors import ContractError
-from bus.payloads.payload_types import PayloadType, Registry, Risk
+from bus.payloads.payload_types import PayloadType, Registry, RiskClass
 from bus.protocol import sealing
 from bus.protocol.fast_parse import FastParsed
 from bus.protocol.proof_chain import encode_statement, find_fault
@@ -47,7 +47,7 @@ __all__ = [
     "Passed",
     "ProofAsked",
     "SKEW_TOLERANCE_MS",
-    "Verdict",
+    "GateVerdict",
     "admission_gate",
     "audience_gate",
     "authenticity_gate",
@@ -145,7 +145,7 @@ class ProofAsked(msgspec.Struct, frozen=True, kw_only=True):
     """Whether keys that could not be read for too long no longer count."""
 
 
-PROOF: Final[Mapping[Risk, ProofAsked]] = MappingProxyType(
+PROOF: Final[Mapping[RiskClass, ProofAsked]] = MappingProxyType(
     {
         "low": ProofAsked(signature="never", chain=False, fresh_keys=False),
         "medium": ProofAsked(signature="with keys", chain=True, fresh_keys=False),
@@ -155,7 +155,9 @@ PROOF: Final[Mapping[Risk, ProofAsked]] = MappingProxyType(
 """Graduated verification. The setting `trust.high_risk` may raise a type's risk; nothing lowers it."""
 
 
-def authenticity_gate(message: Message, risk: Risk, verifier: Verifier | None, *, append_ms: int | None = None) -> None:
+def authenticity_gate(
+    message: Message, risk: RiskClass, verifier: Verifier | None, *, append_ms: int | None = None
+) -> None:
     """Check signature and proof chain as the type's *risk* requires.
 
     No *verifier* means that no keys are configured. *append_ms* is the record's append time, None where it is unknown.
@@ -296,7 +298,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     """
     is_addressed: Callable[[Message], bool] | None = None
     namespace: str | None = None
-    risk_of: Callable[[Message], Risk] | None = None
+    risk_of: Callable[[Message], RiskClass] | None = None
     """None: authenticity is not checked."""
     verifier: Verifier | None = None
     kind_of: Callable[[Message], PayloadType | None] | None = None
@@ -360,12 +362,12 @@ class NotAddressed(msgspec.Struct, frozen=True):
     message: Message
 
 
-Verdict: TypeAlias = Passed | Failed | NotAddressed
+GateVerdict: TypeAlias = Passed | Failed | NotAddressed
 
 
 def judge(
     case: Case, checks: Checks, *, stage: Stage | None = None, first: str | None = None, until: str | None = None
-) -> Verdict:
+) -> GateVerdict:
     """Walk the gates of one *stage*, of all by default, from *first* on and *until* another, which is not asked.
 
     What stands between two walks of one record is in neither only where their ends say so: the second begins where the
@@ -382,7 +384,7 @@ def judge(
     return Passed(case.message, case.kind, case.payload)
 
 
-def prove(message: Message, risk: Risk, verifier: Verifier | None, *, append_ms: int | None = None) -> None:
+def prove(message: Message, risk: RiskClass, verifier: Verifier | None, *, append_ms: int | None = None) -> None:
     """Raise ContractError unless *message*, which was parsed, is what its sender sealed, as *risk* asks for.
 
     *append_ms* is the append time of its record, None where it is unknown.
@@ -490,7 +492,7 @@ def _policy(case: Case, checks: Checks) -> bool:
     return True
 
 
-Check: TypeAlias = Callable[[Case, Checks], bool]
+GateCheck: TypeAlias = Callable[[Case, Checks], bool]
 Stage: TypeAlias = Literal["before_inbox", "after_inbox"]
 """What the inbox knows as done is not judged again by the gates after it."""
 Varies: TypeAlias = Literal["layout", "cast", "record"]
@@ -499,19 +501,19 @@ code judges them, too; on anything of the one record. A gate that says nothing d
 """
 
 
-class Gate(tuple[str, Check]):
+class Gate(tuple[str, GateCheck]):
     """An entry of the table: the name of a gate and its check, with its stage and what its verdict depends on."""
 
     stage: Stage
     varies: Varies
 
-    def __new__(cls, name: str, check: Check, stage: Stage, varies: Varies = "record") -> Gate:
+    def __new__(cls, name: str, check: GateCheck, stage: Stage, varies: Varies = "record") -> Gate:
         gate = super().__new__(cls, (name, check))
         gate.stage, gate.varies = stage, varies
         return gate
 
 
-GATES: Final[tuple[tuple[str, Check], ...]] = (
+GATES: Final[tuple[tuple[str, GateCheck], ...]] = (
     Gate("size", _size, "before_inbox"),
     Gate("parse", _parse, "before_inbox", "cast"),
     Gate("integrity", _integrity, "before_inbox", "cast"),
@@ -527,7 +529,9 @@ NOWHERE: Final = Record(topic="", partition=0, offset=0, timestamp_ms=0, key=Non
 
 
 @functools.cache
-def _between(stage: Stage | None, first: str | None, until: str | None, only_record: bool = False) -> tuple[Check, ...]:
+def _between(
+    stage: Stage | None, first: str | None, until: str | None, only_record: bool = False
+) -> tuple[GateCheck, ...]:
     names = [name for name, _ in GATES]
     begin = 0 if first is None else names.index(first)
     end = len(GATES) if until is None else names.index(until)
@@ -539,7 +543,7 @@ def _between(stage: Stage | None, first: str | None, until: str | None, only_rec
     )
 
 
-def _stage_of(entry: tuple[str, Check]) -> Stage:
+def _stage_of(entry: tuple[str, GateCheck]) -> Stage:
     """Return the stage of *entry*: its own, else that of the gate before it."""
     before: Stage = "before_inbox"
     for each in GATES:

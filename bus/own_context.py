@@ -16,8 +16,8 @@ from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["OwnContext"]
 
-P = ParamSpec("P")
-T = TypeVar("T")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class OwnContext:
@@ -29,13 +29,13 @@ class OwnContext:
         self._own = contextvars.copy_context()
         self._decimal = next((value for value in self._own.values() if isinstance(value, decimal.Context)), None)
 
-    def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    def call(self, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
         """Return what *function* returns, called in a fresh copy."""
         context = self._own.copy() if self._decimal is None else self._fresh()
         return context.run(function, *arguments, **named)
 
     @types.coroutine
-    def drive(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    def drive(self, coroutine: Coroutine[Any, Any, _T]) -> Generator[Any, Any, _T]:
         """Await *coroutine* in a fresh copy, in the present task: `await own.drive(run())`.
 
         A Task for each would do the same, and cost as much as the run of a short handler.
@@ -55,10 +55,10 @@ class OwnContext:
                 else:
                     waits_for = run(send, sent_value)
         except StopIteration as end:
-            result: T = end.value
+            result: _T = end.value
             return result
 
-    def begin(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
+    def begin(self, coroutine: Coroutine[Any, Any, _T], name: str | None = None) -> asyncio.Task[_T]:
         """Return a task that runs *coroutine* in a fresh copy: background work belongs to no message."""
         return asyncio.get_running_loop().create_task(coroutine, name=name, context=self._fresh())
 

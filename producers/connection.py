@@ -41,7 +41,7 @@ from producers.sealing.options import Draft, Options, RequestOptions, draft_of
 from producers.sealing.run_labels import CURRENT_RUN
 from producers.sealing.sealed_record import sealed_as
 from producers.sealing.sealer import make_sealer, sender_of
-from producers.stream import Source, publish_stream
+from producers.stream import StreamSource, publish_stream
 
 __all__ = ["Bus", "Connection", "connect", "make_publisher"]
 
@@ -203,7 +203,7 @@ class Bus:
         """
         return tuple(self.requests.waiting.late)
 
-    def publish_many(self, source: Source, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
+    def publish_many(self, source: StreamSource, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
         """Publish every payload (or `Draft`, a payload with options of its own) of *source*.
 
             async for outcome in bus.publish_many(Order(number=n) for n in range(100_000)):

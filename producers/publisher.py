@@ -17,8 +17,8 @@ from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, ContractError, DeadlineError
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
-from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
-from producers.appending.batcher import Batcher, size_of
+from bus.transports.base import Appended, AppendFailure, AppendOutcome, NewRecord, Transport
+from producers.appending.batcher import Batcher, buffered_size
 from producers.appending.topic_creation import TopicCreation
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt, Result
 from producers.sealing.options import Draft
@@ -53,9 +53,9 @@ class Publisher:
         """Append a sealed record; sending it again is safe. Raises PublishRejected or PublishUnknown."""
         started_s = self.clock.monotonic_s()
         timeout_s = self.settings.publish.timeout_s if timeout_s is None else timeout_s
-        waiting: asyncio.Future[Sequence[Outcome]] | None = None
+        waiting: asyncio.Future[Sequence[AppendOutcome]] | None = None
         if timeout_s.__class__ in {int, float} and timeout_s > 0 and sealed.record.topic in self._preparation.known:
-            size = sum(map(size_of, sealed.records))
+            size = sum(map(buffered_size, sealed.records))
             waiting = self.batcher.submit_now(sealed.records, deadline_s=started_s + timeout_s, size=size)
         (outcome,) = _merged((sealed,), await (waiting or await self.submit(sealed, timeout_s=timeout_s)))
         accepted = self.metrics.accepted(sealed.message_type)
@@ -65,7 +65,7 @@ class Publisher:
         accepted.count += 1
         return Receipt(sealed.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)
 
-    async def submit(self, sealed: SealedRecord, *, timeout_s: float) -> asyncio.Future[Sequence[Outcome]]:
+    async def submit(self, sealed: SealedRecord, *, timeout_s: float) -> asyncio.Future[Sequence[AppendOutcome]]:
         """Queue *sealed* once its topic exists and there is room in the buffer.
 
         Pass the future's outcomes to `results_of`. Raises PublishRejected.
@@ -78,7 +78,7 @@ class Publisher:
 
     async def queue(
         self, records: Sequence[NewRecord], topics: Iterable[str], *, timeout_s: float, size: int | None = None
-    ) -> asyncio.Future[Sequence[Outcome]]:
+    ) -> asyncio.Future[Sequence[AppendOutcome]]:
         """Queue *records* for *topics* as one unit; the future's result is their outcomes.
 
         Raises BusError if nothing was sent.
@@ -90,7 +90,7 @@ class Publisher:
             raise DeadlineError("the deadline passed before the log took the message up")
         return await self.batcher.submit(records, timeout_s=left_s, size=size)
 
-    def results_of(self, sealed: Sequence[SealedRecord], outcomes: Sequence[Outcome]) -> list[Result]:
+    def results_of(self, sealed: Sequence[SealedRecord], outcomes: Sequence[AppendOutcome]) -> list[Result]:
         """Turn the log's *outcomes* of *sealed* into results, and count them."""
         outcomes = _merged(sealed, outcomes)
         results: list[Result] | None = None if self._receipts is None else self._receipts.of(sealed, outcomes)
@@ -111,7 +111,7 @@ class Publisher:
             self.metrics.accepted(message_type).count += count
         return results
 
-    def _failure_of(self, sealed: SealedRecord, outcome: Failure) -> PublishRejected | PublishUnknown:
+    def _failure_of(self, sealed: SealedRecord, outcome: AppendFailure) -> PublishRejected | PublishUnknown:
         if isinstance(outcome, AppendUnknownError):
             self.metrics.published.labels(sealed.message_type, "unknown").inc()
             return PublishUnknown(f"may or may not be in the log: {outcome}", sealed.message, outcome)
@@ -128,7 +128,7 @@ class Publisher:
         await self.batcher.close()
 
 
-def _merged(sealed: Sequence[SealedRecord], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+def _merged(sealed: Sequence[SealedRecord], outcomes: Sequence[AppendOutcome]) -> Sequence[AppendOutcome]:
     """Return one outcome for each of *sealed*: of two versions that of the newer, or of the one that failed."""
     if len(outcomes) == len(sealed) or all(each.older is None for each in sealed):
         return outcomes

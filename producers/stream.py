@@ -13,14 +13,14 @@ from typing import TypeAlias, cast
 
 from bus.errors import BusError
 from bus.payloads.class_forms import Payload
-from bus.transports.base import NewRecord, Outcome
-from producers.appending.batcher import size_of
+from bus.transports.base import AppendOutcome, NewRecord
+from producers.appending.batcher import buffered_size
 from producers.outcomes import PublishRejected, Result
 from producers.publisher import Publisher, check_timeout
 from producers.sealing.options import Draft
 from producers.sealing.sealed_record import SealedRecord
 
-__all__ = ["Item", "Source", "publish_stream"]
+__all__ = ["Item", "StreamSource", "publish_stream"]
 
 Item: TypeAlias = Payload | Draft | SealedRecord | PublishRejected
 """A payload, a payload with options, a sealed record, or an item that the source itself refuses.
@@ -28,7 +28,7 @@ Item: TypeAlias = Payload | Draft | SealedRecord | PublishRejected
 A refused item keeps its place in the results as its error.
 """
 
-Source: TypeAlias = Iterable[Item] | AsyncIterable[Item]
+StreamSource: TypeAlias = Iterable[Item] | AsyncIterable[Item]
 
 _CHUNK_RECORDS = 1024
 _CHUNK_BYTES = 2 * 1_048_576
@@ -54,7 +54,7 @@ class _Chunk:
 class _Pump:
     """Reads the source and seals its items, one chunk ahead of those in flight."""
 
-    def __init__(self, publisher: Publisher, source: Source) -> None:
+    def __init__(self, publisher: Publisher, source: StreamSource) -> None:
         self._publisher = publisher
         self._source = source
         self._chunk = _Chunk()
@@ -136,7 +136,7 @@ class _Pump:
             chunk.entries.append(sealed)
             chunk.records += sealed.records
             chunk.topics.add(sealed.record.topic)
-            chunk.size += sum(map(size_of, sealed.records))
+            chunk.size += sum(map(buffered_size, sealed.records))
         if len(chunk.entries) == 1:
             self._changed.set()
         return chunk.full()
@@ -169,7 +169,7 @@ class _Pump:
         return bool(self._chunk.entries) or self.finished
 
 
-async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: float) -> AsyncIterator[Result]:
+async def publish_stream(publisher: Publisher, source: StreamSource, *, timeout_s: float) -> AsyncIterator[Result]:
     """Yield one Receipt, PublishRejected or PublishUnknown per item of *source*, in its order.
 
     An exception of the source itself comes last. Raises PublishRejected, before it reads *source*, if *timeout_s* is
@@ -178,7 +178,7 @@ async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: flo
     check_timeout(timeout_s)
     pump = _Pump(publisher, source)
     task = asyncio.get_running_loop().create_task(pump.run())
-    flying: deque[tuple[_Chunk, asyncio.Future[Sequence[Outcome]] | BusError]] = deque()
+    flying: deque[tuple[_Chunk, asyncio.Future[Sequence[AppendOutcome]] | BusError]] = deque()
     try:
         while True:
             while len(flying) < _CHUNKS_IN_FLIGHT and (not flying or pump.ready()):
@@ -205,7 +205,7 @@ async def publish_stream(publisher: Publisher, source: Source, *, timeout_s: flo
 
 async def _launch(
     publisher: Publisher, chunk: _Chunk, timeout_s: float
-) -> asyncio.Future[Sequence[Outcome]] | BusError:
+) -> asyncio.Future[Sequence[AppendOutcome]] | BusError:
     try:
         return await publisher.queue(chunk.records, chunk.topics, timeout_s=timeout_s, size=chunk.size)
     except BusError as error:
@@ -213,7 +213,7 @@ async def _launch(
 
 
 async def _results(
-    publisher: Publisher, chunk: _Chunk, outcomes: asyncio.Future[Sequence[Outcome]] | BusError
+    publisher: Publisher, chunk: _Chunk, outcomes: asyncio.Future[Sequence[AppendOutcome]] | BusError
 ) -> list[Result]:
     if isinstance(outcomes, BusError):
         return [

@@ -48,7 +48,7 @@ def traced_publishes(provider: TracerProvider | None = None) -> PublishMiddlewar
                 except Exception as error:
                     span.set_attribute(tracing.ERROR_TYPE, type(error).__name__)
                     raise
-                span.set_attribute(tracing.MESSAGE_ID, receipt.message_id)
+                span.set_attribute(tracing.MESSAGE_ID_ATTRIBUTE, receipt.message_id)
                 return receipt
 
         return traced

@@ -19,7 +19,7 @@ from bus.errors import ContractError
 from bus.protocol import proof_chain as proof
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent, Metadata, Routing, Statement, Verification
-from bus.protocol.reasons import GATES, gate_of
+from bus.protocol.reasons import GATE_NAMES, gate_of
 from bus.protocol.signatures import Signature, parse_signature, sign, signing_input
 from bus.protocol.timestamps import parse_ms
 from bus.transports.base import Record
@@ -222,7 +222,7 @@ def test_gates_of_the_vectors_are_those_of_the_reasons() -> None:
     assert all(gate_of(vector["reason"]) == vector["gate"] for vector in TAMPERED.values() if vector["reason"])
     told = {vector["reason"] for vector in TAMPERED.values()}
     for gate in ("parse", "integrity", "lifetime"):
-        assert set(GATES[gate]) <= told
+        assert set(GATE_NAMES[gate]) <= told
 
 
 # --- quoted in PROTOCOL.md --------------------------------------------------------------------------------------------
@@ -250,14 +250,14 @@ def test_the_document_names_the_key_of_its_signature() -> None:
 def test_the_document_lists_every_gate_and_reason_in_order() -> None:
     section = PROTOCOL.partition("## 7. Gates")[2].partition("A skip says")[0]
     table = [line for line in section.splitlines() if line.startswith("| `")]
-    assert [row.split("`")[1] for row in table] == list(GATES)
+    assert [row.split("`")[1] for row in table] == list(GATE_NAMES)
     for row in table:
         words = [
             word
             for word in row.split("`")[3::2]
-            if word in {reason for reasons in GATES.values() for reason in reasons}
+            if word in {reason for reasons in GATE_NAMES.values() for reason in reasons}
         ]
-        assert list(dict.fromkeys(words)) == list(GATES[row.split("`")[1]])
+        assert list(dict.fromkeys(words)) == list(GATE_NAMES[row.split("`")[1]])
 
 
 @pytest.mark.parametrize("vector", VECTORS["narrowing"], ids=lambda vector: f"{vector['asked']}"[:60])

@@ -17,22 +17,22 @@ from urllib.parse import urlsplit
 from bus.errors import BusError, ConfigurationError, InboxError
 
 __all__ = [
-    "TIMEOUT_S",
+    "POSTGRES_TIMEOUT_S",
     "closing",
-    "cut",
+    "close_silently",
     "driver",
     "failures",
     "is_late",
-    "is_of_store",
+    "is_postgres_error",
     "is_of_value",
     "place",
     "pool",
     "refuse_shared_session",
-    "translated",
+    "postgres_error_of",
     "translating",
 ]
 
-TIMEOUT_S: Final = 10.0
+POSTGRES_TIMEOUT_S: Final = 10.0
 """A server that has not answered after this many seconds counts as gone."""
 
 # SQLSTATE classes: connection, resources, operator's intervention, system, internal. 25006 is a read-only session:
@@ -78,7 +78,7 @@ def failures() -> tuple[type[BaseException], ...]:
     return (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
-def is_of_store(error: BaseException) -> bool:
+def is_postgres_error(error: BaseException) -> bool:
     """Tell whether *error* concerns the server or the connection, and not the statement that raised it."""
     if isinstance(error, OSError | TimeoutError):
         return True
@@ -116,7 +116,7 @@ def is_late(error: BaseException) -> bool:
     return isinstance(error, TimeoutError)
 
 
-def translated(error: BaseException, where: str, *, at_start: bool = False) -> BusError:
+def postgres_error_of(error: BaseException, where: str, *, at_start: bool = False) -> BusError:
     """Return the bus error for *error* on the database at *where*.
 
     A refusal is a wrong setting only *at_start*. Later, after one successful login, it is waited out: it may be a
@@ -131,7 +131,7 @@ def translated(error: BaseException, where: str, *, at_start: bool = False) -> B
     return InboxError(f"the database {where} cannot be used just now: {text}")
 
 
-def cut(connection: Any) -> None:
+def close_silently(connection: Any) -> None:
     """Close *connection* without notifying the server, which undoes its transaction."""
     # A failed connection may have returned to its pool by itself.
     with suppress(driver().InterfaceError):
@@ -167,9 +167,9 @@ def translating(where: str, connection: Any = None, *, at_start: bool = False) -
     try:
         yield
     except failure_types as error:
-        if connection is not None and is_of_store(error) and not is_late(error):
-            cut(connection)
-        raise translated(error, where, at_start=at_start) from error
+        if connection is not None and is_postgres_error(error) and not is_late(error):
+            close_silently(connection)
+        raise postgres_error_of(error, where, at_start=at_start) from error
 
 
 async def refuse_shared_session(connection: Any, url: str, where: str, timeout_s: float) -> None:
@@ -188,7 +188,7 @@ async def refuse_shared_session(connection: Any, url: str, where: str, timeout_s
             async with other.transaction():
                 is_shared = await other.fetchval(_PROCESS) == process or await connection.fetchval(_PROCESS) != process
         finally:
-            cut(other)
+            close_silently(other)
     except driver().PostgresError as error:
         # Prepared statements belong to a session too.
         is_shared = error.sqlstate in _ASTRAY

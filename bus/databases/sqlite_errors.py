@@ -10,7 +10,7 @@ import sqlite3
 
 from bus.errors import DamagedError, InboxError
 
-__all__ = ["is_of_store", "translated"]
+__all__ = ["is_sqlite_error", "sqlite_error_of"]
 
 _TEXTS = {
     sqlite3.SQLITE_BUSY: "is locked by another writer; find the program that keeps a write transaction open",
@@ -28,12 +28,12 @@ _TEXTS = {
 }
 
 
-def is_of_store(error: sqlite3.Error) -> bool:
+def is_sqlite_error(error: sqlite3.Error) -> bool:
     """Tell whether *error* concerns the store, and not the statement that raised it."""
     return _code(error) in _TEXTS
 
 
-def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> InboxError:
+def sqlite_error_of(error: sqlite3.Error | UnicodeDecodeError, path: str) -> InboxError:
     """Return the bus error for *error*, with a sentence for people.
 
     SQLite's message about a damaged file may quote its bytes, and Python then raises UnicodeDecodeError.

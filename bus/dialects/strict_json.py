@@ -124,7 +124,7 @@ class _ExactReading:
             if -SAFE_INTEGER <= exact <= SAFE_INTEGER:
                 return exact
             double = float(exact)
-            if double == exact or canonical_numbers.text(double) == text:
+            if double == exact or canonical_numbers.number_text(double) == text:
                 return double
         return self._fault(f"the integer {text[:40]}", "an integer that is exact as a double")
 

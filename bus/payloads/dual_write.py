@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-__all__ = ["Also", "Taken", "in_share", "which_version"]
+__all__ = ["Also", "VersionChoice", "in_share", "which_version"]
 
 _Older = TypeVar("_Older")
-Taken: TypeAlias = Literal["take", "skip", "refuse"]
+VersionChoice: TypeAlias = Literal["take", "skip", "refuse"]
 _SCALE = 2**32
 
 
@@ -41,7 +41,7 @@ def in_share(identity: str, share: float) -> bool:
     return int.from_bytes(digest[:4]) < share * _SCALE
 
 
-def which_version(*, reads_this: bool, reads_other: bool, is_newer: bool, has_inbox: bool) -> Taken:
+def which_version(*, reads_this: bool, reads_other: bool, is_newer: bool, has_inbox: bool) -> VersionChoice:
     """Return what a reader does with one of two versions of a message.
 
     Who can read only one of them takes that one. Who can read both takes what comes where an inbox remembers the shared

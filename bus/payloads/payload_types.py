@@ -49,7 +49,7 @@ from bus.protocol.validation_errors import translate
 __all__ = [
     "PayloadType",
     "Registry",
-    "Risk",
+    "RiskClass",
     "encode_payload",
     "is_payload",
     "payload",
@@ -58,10 +58,10 @@ __all__ = [
     "untyped",
 ]
 
-Risk = Literal["low", "medium", "high"]
+RiskClass = Literal["low", "medium", "high"]
 
 
-def raised_risk(kind: PayloadType | None, high: Collection[str]) -> Risk:
+def raised_risk(kind: PayloadType | None, high: Collection[str]) -> RiskClass:
     """Return the risk of *kind*, None being an unknown type; the types in *high* are of high risk whatever they say."""
     return "medium" if kind is None else "high" if kind.name in high else kind.risk
 
@@ -109,7 +109,7 @@ class PayloadType:
         form: ClassForm,
         name: str,
         version: str,
-        risk: Risk,
+        risk: RiskClass,
         *,
         sign: bool,
         upcasters: Mapping[int, AnyUpcaster],
@@ -420,7 +420,7 @@ def payload(
     name: str,
     *,
     version: str = "1.0.0",
-    risk: Risk = "medium",
+    risk: RiskClass = "medium",
     sign: bool = True,
     upcasters: Mapping[int, AnyUpcaster] | None = None,
     performative: Spoken | None = None,

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-__all__ = ["MAX_CROSSING", "MAX_GLOBS", "MAX_GLOB_CHARS", "MAX_RUNS", "first_outside", "glob_fault"]
+__all__ = ["MAX_CROSSING", "MAX_GLOBS", "MAX_GLOB_CHARS", "MAX_RUNS", "first_outside", "authority_glob_fault"]
 
 MAX_GLOBS: Final = 256
 """Globs in one list."""
@@ -35,7 +35,7 @@ _FRESH: Final = ""
 """The letter that no glob has."""
 
 
-def glob_fault(glob: str) -> str | None:
+def authority_glob_fault(glob: str) -> str | None:
     """Return why *glob* is not allowed in an authority, or None."""
     if len(glob) > MAX_GLOB_CHARS:
         return f"has {len(glob)} characters, at most {MAX_GLOB_CHARS} are allowed"
@@ -50,7 +50,8 @@ def glob_fault(glob: str) -> str | None:
 def first_outside(inner: Iterable[str], outer: Sequence[str]) -> str | None:
     """Return the first of *inner* that matches a text which none of *outer* matches; None: all are included.
 
-    All of them are in the form that `glob_fault` allows. What stands in *outer* word for word is not looked at.
+    All of them are in the form that `authority_glob_fault` allows. What stands in *outer* word for word is not looked
+    at.
     """
     known = frozenset(outer)
     union: _Union | None = None

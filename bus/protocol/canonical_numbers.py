@@ -21,7 +21,7 @@ __all__ = [
     "may_need_respelling",
     "orjson_agrees",
     "respell",
-    "text",
+    "number_text",
 ]
 
 SAFE_INTEGER: Final = 2**53 - 1
@@ -45,7 +45,7 @@ _WIDTHS: Final = {b"%d" % exponent: exponent + 1 for exponent in range(15, 21)}
 _ANY: Final = re.compile(rb"(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
 
 
-def text(value: float) -> str:
+def number_text(value: float) -> str:
     """Return the exact RFC 8785 text of any finite double."""
     if value == 0:
         return "0"
@@ -111,7 +111,7 @@ def _replace(pattern: re.Pattern[bytes], outside: bytes, texts: Callable[[list[b
 
 
 def _exact_texts(tokens: list[bytes]) -> list[bytes]:
-    return [text(float(token)).encode() for token in tokens]
+    return [number_text(float(token)).encode() for token in tokens]
 
 
 def _small_texts(mantissas: list[bytes]) -> list[bytes]:

@@ -15,7 +15,7 @@ import msgspec
 
 from bus.errors import ContractError
 from bus.protocol import native_links
-from bus.protocol.authority_globs import MAX_GLOBS, glob_fault
+from bus.protocol.authority_globs import MAX_GLOBS, authority_glob_fault
 from bus.protocol.canonical import MAX_DEPTH, escape_pointer_token
 from bus.protocol.canonical_numbers import SAFE_INTEGER
 from bus.protocol.envelope import (
@@ -177,7 +177,7 @@ def check_globs(authority: Authority, pointer: str) -> None:
         if len(globs) > MAX_GLOBS:
             raise ContractError(f"has {len(globs)} globs, at most {MAX_GLOBS} are allowed", f"{pointer}/{name}")
         for index, glob in enumerate(globs):
-            if (fault := glob_fault(glob)) is not None:
+            if (fault := authority_glob_fault(glob)) is not None:
                 raise ContractError(fault, f"{pointer}/{name}/{index}")
 
 

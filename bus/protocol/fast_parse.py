@@ -22,7 +22,7 @@ from bus.protocol.signatures import MAX_SIGNATURE_CHARS
 
 __all__ = ["UNREAD", "EnvelopeLayout", "FastParsed", "KnownLayouts", "PayloadCodec", "without_signature"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 Shared: TypeAlias = str
 """The constant text of metadata and of routing, joined by a NUL, which JSON text cannot contain."""
 
@@ -69,11 +69,11 @@ _MAX_LAYOUTS: Final = 512
 _encode = msgspec.json.Encoder().encode
 
 
-class FastParsed(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class FastParsed(msgspec.Struct, Generic[_T], frozen=True, gc=False):
     """A message proven by its layout: parsed, canonical, well-formed, its hashes checked."""
 
     message: Message
-    known: T
+    known: _T
     """The value that was given to `learn` with the layout."""
     key: bytes
     """The record key that the message requires."""
@@ -81,7 +81,7 @@ class FastParsed(msgspec.Struct, Generic[T], frozen=True, gc=False):
     expires_ms: int
 
 
-class EnvelopeLayout(msgspec.Struct, Generic[T], frozen=True):
+class EnvelopeLayout(msgspec.Struct, Generic[_T], frozen=True):
     """The constant parts of messages that differ only in ids, key, times, data and hashes."""
 
     shared: Shared
@@ -93,14 +93,14 @@ class EnvelopeLayout(msgspec.Struct, Generic[T], frozen=True):
     stated_bytes: tuple[bytes, bytes]
     """*stated* and *stated_end* in UTF-8."""
     kind: PayloadCodec
-    known: T
+    known: _T
 
 
-class KnownLayouts(Generic[T]):
+class KnownLayouts(Generic[_T]):
     """The layouts that one reader of the log has learnt. Bounded: messages that share nothing are not remembered."""
 
     def __init__(self) -> None:
-        self._layouts: dict[Shared, EnvelopeLayout[T]] = {}
+        self._layouts: dict[Shared, EnvelopeLayout[_T]] = {}
         self._seen_once: set[Shared] = set()
         self._wanted: Shared | None = None
         self._caster = (
@@ -114,7 +114,7 @@ class KnownLayouts(Generic[T]):
         """Whether messages can be cast at all: without compiled code they are not."""
         return self._caster is not None
 
-    def learn(self, message: Message, kind: PayloadCodec, known: T) -> None:
+    def learn(self, message: Message, kind: PayloadCodec, known: _T) -> None:
         """Remember the layout of *message*, if the last cast missed it for the second time.
 
         The exact way has just accepted *message*.
@@ -128,12 +128,12 @@ class KnownLayouts(Generic[T]):
             self._layouts[layout.shared] = layout
         self._wanted = None
 
-    def cast(self, value: bytes) -> FastParsed[T] | None:
+    def cast(self, value: bytes) -> FastParsed[_T] | None:
         """Return the message in *value* if it is plain, its layout is known and everything is right."""
         self._wanted = None
         if self._caster is None:
             return None
-        found: str | FastParsed[T] | None = self._caster.cast(value, self._layouts, DATA_ROOM)
+        found: str | FastParsed[_T] | None = self._caster.cast(value, self._layouts, DATA_ROOM)
         if isinstance(found, str):
             self._note_miss(found)
             return None
@@ -152,7 +152,7 @@ class KnownLayouts(Generic[T]):
         self._seen_once.add(shared)
 
 
-def _layout_of(message: Message, kind: PayloadCodec, known: T) -> EnvelopeLayout[T] | None:
+def _layout_of(message: Message, kind: PayloadCodec, known: _T) -> EnvelopeLayout[_T] | None:
     """Return the layout of an accepted *message*; None if the message is not plain."""
     metadata, routing, statement, verification = (
         message.metadata,

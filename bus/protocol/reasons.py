@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-__all__ = ["GATES", "REASONS", "REASON_TABLE", "Meaning", "Reason", "gate_of"]
+__all__ = ["GATE_NAMES", "REASONS", "REASON_TABLE", "Meaning", "Reason", "gate_of"]
 
 
 class Meaning(NamedTuple):
@@ -234,12 +234,12 @@ REASON_TABLE: Final = MappingProxyType(
 )
 """Gate -> the reasons it can fail with, in the order in which a record passes the gates."""
 
-GATES: Final = MappingProxyType({gate: tuple(each.name for each in found) for gate, found in REASON_TABLE.items()})
+GATE_NAMES: Final = MappingProxyType({gate: tuple(each.name for each in found) for gate, found in REASON_TABLE.items()})
 """Gate -> the names of its reasons."""
 
-REASONS: Final = frozenset(reason for reasons in GATES.values() for reason in reasons)
+REASONS: Final = frozenset(reason for reasons in GATE_NAMES.values() for reason in reasons)
 
-_GATE_OF: Final = {reason: gate for gate, reasons in GATES.items() for reason in reasons}
+_GATE_OF: Final = {reason: gate for gate, reasons in GATE_NAMES.items() for reason in reasons}
 
 
 def gate_of(reason: str) -> str:

@@ -15,7 +15,7 @@ from bus.errors import ContractError, SigningError, text_of
 from bus.protocol import canonical
 from bus.protocol.base64url import from_base64url, to_base64url
 from bus.protocol.envelope import Statement
-from bus.protocol.reasons import GATES
+from bus.protocol.reasons import GATE_NAMES
 
 __all__ = [
     "DatedVerifier",
@@ -33,7 +33,7 @@ __all__ = [
 MAX_SIGNATURE_CHARS = 1024
 """A longer signature is `signature_invalid`, unread."""
 
-_REASONS = GATES["authenticity"]
+_REASONS = GATE_NAMES["authenticity"]
 _MEMBERS = {"alg", "b64", "crit", "kid"}
 
 

@@ -17,9 +17,9 @@ from bus.payloads.described_types import NAMED, default_of, fields_of, walk
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.canonical_numbers import SAFE_INTEGER
 
-__all__ = ["DIALECT", "Shape", "portable", "schema_id", "schema_of", "shape_of"]
+__all__ = ["SCHEMA_DIALECT", "Shape", "portable", "schema_id", "schema_of", "shape_of"]
 
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_id(name: str, version: str) -> str:
@@ -51,7 +51,7 @@ def schema_of(kind: PayloadType) -> dict[str, Any]:
     if kind.rules:
         _add_rules(root, kind.rules, shape_of(kind.described))
     return {
-        "$schema": DIALECT,
+        "$schema": SCHEMA_DIALECT,
         "$id": schema_id(kind.name, kind.version),
         **{key: root[key] for key in root if key != "title"},
         "title": kind.name,

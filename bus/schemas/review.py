@@ -18,9 +18,9 @@ from bus.schemas.json_schema import schema_of
 from bus.schemas.schema_folder import SchemaFolder, written
 from bus.schemas.versions import SchemaVersion
 
-__all__ = ["TypeReview", "Verdict", "review_types"]
+__all__ = ["TypeReview", "ReviewVerdict", "review_types"]
 
-Verdict: TypeAlias = Literal["ok", "new", "review", "broken"]
+ReviewVerdict: TypeAlias = Literal["ok", "new", "review", "broken"]
 
 
 class TypeReview(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class TypeReview(msgspec.Struct, frozen=True, kw_only=True):
     """The version that it is compared with; None: it has none yet."""
     version: str
     changes: tuple[SchemaChange, ...]
-    verdict: Verdict
+    verdict: ReviewVerdict
     reason: str
 
 
@@ -86,7 +86,7 @@ def _review(kind: PayloadType, folder: SchemaFolder, *, today: date, reviewed: b
 
 def _judged(
     kind: PayloadType, changes: tuple[SchemaChange, ...], base: SchemaVersion, own: SchemaVersion, *, reviewed: bool
-) -> tuple[Verdict, str]:
+) -> tuple[ReviewVerdict, str]:
     bump = needed_bump(changes, reviewed=reviewed)
     if bump is None or (bump == "patch" and own == base):
         return "ok", "unchanged" if bump is None else "other words"

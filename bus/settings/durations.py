@@ -10,7 +10,7 @@ import math
 import re
 from typing import Final
 
-__all__ = ["seconds", "text"]
+__all__ = ["seconds", "duration_words"]
 
 _UNITS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
@@ -34,7 +34,7 @@ def seconds(written: object) -> float:
     return _checked(written)
 
 
-def text(duration_s: float) -> str:
+def duration_words(duration_s: float) -> str:
     """Format whole milliseconds in the largest unit that needs no fraction: `5m`, `90s`, `250ms`, `0s`.
 
     Raises `ValueError` if that is not exact.

@@ -18,9 +18,9 @@ from msgspec import Meta
 from bus.errors import ConfigurationError
 from bus.protocol.identifiers import is_namespace
 from bus.settings import durations, sources
-from bus.settings.schema import DAY_S, DURATION, Settings
+from bus.settings.schema import DAY_S, DURATION_MARK, Settings
 
-__all__ = ["NAMES", "Loaded", "describe", "load"]
+__all__ = ["SETTING_NAMES", "Loaded", "describe", "load"]
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ _TYPES: Final[Mapping[str, Any]] = {
 }
 
 
-NAMES: Final = tuple(_TYPES)
+SETTING_NAMES: Final = tuple(_TYPES)
 """The name of every setting, "section.name"."""
 
 
@@ -135,7 +135,7 @@ def _tiers(value: object) -> list[str]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
         raise ValueError("a list of durations")  # noqa: TRY004 - one error for every wrong value
-    return [durations.text(durations.seconds(item)) for item in items]
+    return [durations.duration_words(durations.seconds(item)) for item in items]
 
 
 def _wrong(name: str, raw_values: sources.SettingValue, expected: str) -> ConfigurationError:
@@ -162,8 +162,12 @@ def _expectation(kind: Any) -> str:
 
 def _range(kind: Any) -> str:
     """Return the allowed range of durations."""
-    limits = next((meta for meta in get_args(kind) if isinstance(meta, Meta) and meta.extra == DURATION), None)
-    return "" if limits is None else f"{durations.text(limits.ge or 0)} to {durations.text(limits.le or 0)}"
+    limits = next((meta for meta in get_args(kind) if isinstance(meta, Meta) and meta.extra == DURATION_MARK), None)
+    return (
+        ""
+        if limits is None
+        else f"{durations.duration_words(limits.ge or 0)} to {durations.duration_words(limits.le or 0)}"
+    )
 
 
 def _shown(value: object, kind: Any) -> str:

@@ -31,16 +31,16 @@ __all__ = [
 
 _MIB = 1_048_576
 # Field markers in Meta(extra=...): "duration" is converted to seconds, "secret" is never shown.
-DURATION = {"duration": True}
+DURATION_MARK = {"duration": True}
 
 DAY_S = 86_400
 # The limit keeps times in milliseconds within the calendar and within 64 bits.
-Duration: TypeAlias = Annotated[float, Meta(ge=0.001, le=36_500 * DAY_S, extra=DURATION)]
-Pause: TypeAlias = Annotated[float, Meta(ge=0, le=36_500 * DAY_S, extra=DURATION)]
+Duration: TypeAlias = Annotated[float, Meta(ge=0.001, le=36_500 * DAY_S, extra=DURATION_MARK)]
+Pause: TypeAlias = Annotated[float, Meta(ge=0, le=36_500 * DAY_S, extra=DURATION_MARK)]
 # Kafka's protocol has 31 bits for these, in milliseconds.
-Timeout: TypeAlias = Annotated[float, Meta(ge=0.001, le=7 * DAY_S, extra=DURATION)]
+Timeout: TypeAlias = Annotated[float, Meta(ge=0.001, le=7 * DAY_S, extra=DURATION_MARK)]
 # Less than the 224 days that a proof-chain link may be old: a handler at the end of a message's life can still answer.
-Lifetime: TypeAlias = Annotated[float, Meta(ge=0.001, le=200 * DAY_S, extra=DURATION)]
+Lifetime: TypeAlias = Annotated[float, Meta(ge=0.001, le=200 * DAY_S, extra=DURATION_MARK)]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class TopicSettings(_Section, frozen=True):
     partitions: Annotated[int, Meta(ge=1, le=1000)]
     create: bool | Literal["auto"]
     retention_s: Duration
-    deadletter_retention_s: Annotated[float, Meta(ge=1, le=36_500 * DAY_S, extra=DURATION)]
+    deadletter_retention_s: Annotated[float, Meta(ge=1, le=36_500 * DAY_S, extra=DURATION_MARK)]
     retention_bytes: Annotated[int, Meta(ge=0, le=2**62)]
 
 
@@ -80,7 +80,7 @@ class PublishSettings(_Section, frozen=True):
     timeout_s: Timeout
     max_message_bytes: Annotated[int, Meta(ge=1024, le=_MIB)]
     buffer_bytes: Annotated[int, Meta(ge=1024, le=2**40)]
-    cancel_grace_s: Annotated[float, Meta(ge=0, le=DAY_S, extra=DURATION)]
+    cancel_grace_s: Annotated[float, Meta(ge=0, le=DAY_S, extra=DURATION_MARK)]
 
 
 class WorkerSettings(_Section, frozen=True):
@@ -91,8 +91,8 @@ class WorkerSettings(_Section, frozen=True):
     max_in_flight: Annotated[int, Meta(ge=1, le=1_000_000)]
     max_in_flight_bytes: Annotated[int, Meta(ge=1024, le=2**40)]
     timeout_s: Duration
-    drain_timeout_s: Annotated[float, Meta(ge=0, le=7 * DAY_S, extra=DURATION)]
-    commit_interval_s: Annotated[float, Meta(ge=0.01, le=DAY_S, extra=DURATION)]
+    drain_timeout_s: Annotated[float, Meta(ge=0, le=7 * DAY_S, extra=DURATION_MARK)]
+    commit_interval_s: Annotated[float, Meta(ge=0.01, le=DAY_S, extra=DURATION_MARK)]
     max_hops: Annotated[int, Meta(ge=0, le=10_000)]
     early_s: Duration
     max_early: Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -137,7 +137,7 @@ class InboxSettings(_Section, frozen=True):
             extra={"expected": "auto, off, sqlite:///..., memory:// or postgresql://..."},
         ),
     ]
-    lease_s: Annotated[float, Meta(ge=1, le=7 * DAY_S, extra=DURATION)]
+    lease_s: Annotated[float, Meta(ge=1, le=7 * DAY_S, extra=DURATION_MARK)]
     keep_s: Duration
     local: bool
 
@@ -205,7 +205,7 @@ class KafkaSettings(_Section, frozen=True):
     compression: Literal["none", "zstd", "lz4", "snappy", "gzip"]
     request_timeout_s: Timeout
     session_timeout_s: Timeout
-    heartbeat_s: Annotated[float, Meta(ge=0.01, le=DAY_S, extra=DURATION)]
+    heartbeat_s: Annotated[float, Meta(ge=0.01, le=DAY_S, extra=DURATION_MARK)]
     poll_timeout_s: Timeout
 
 

@@ -20,7 +20,7 @@ __all__ = [
     "DESTINATION",
     "ERROR_TYPE",
     "GROUP",
-    "MESSAGE_ID",
+    "MESSAGE_ID_ATTRIBUTE",
     "OPERATION_NAME",
     "OPERATION_TYPE",
     "SYSTEM",
@@ -35,7 +35,7 @@ SYSTEM_NAME: Final = "sealbus"
 OPERATION_NAME: Final = "messaging.operation.name"
 OPERATION_TYPE: Final = "messaging.operation.type"
 DESTINATION: Final = "messaging.destination.name"
-MESSAGE_ID: Final = "messaging.message.id"
+MESSAGE_ID_ATTRIBUTE: Final = "messaging.message.id"
 CONVERSATION: Final = "messaging.message.conversation_id"
 GROUP: Final = "messaging.consumer.group.name"
 ERROR_TYPE: Final = "error.type"

@@ -33,7 +33,7 @@ __all__ = [
     "retry_topic",
 ]
 
-Kind = Literal["message", "dlq", "retry", "redrive", "reply", "mail", "own"]
+TopicKind = Literal["message", "dlq", "retry", "redrive", "reply", "mail", "own"]
 
 _HASH_DIGITS = 8
 _MAX_SLUG = 64
@@ -46,7 +46,7 @@ class TopicName(msgspec.Struct, frozen=True):
     *message_type* is set for messages and their dead letters, *group* and *delay* for a retry tier.
     """
 
-    kind: Kind
+    kind: TopicKind
     namespace: str
     message_type: str = ""
     group: str = ""

@@ -25,13 +25,13 @@ __all__ = [
     "Appended",
     "Assignment",
     "Change",
-    "Failure",
+    "AppendFailure",
     "Features",
     "GroupInfo",
     "Headers",
     "Listener",
     "NewRecord",
-    "Outcome",
+    "AppendOutcome",
     "PartitionRange",
     "Record",
     "LogSubscription",
@@ -100,17 +100,17 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     timestamp_ms: int
 
 
-Failure: TypeAlias = TransportError | ConfigurationError | AppendUnknownError
+AppendFailure: TypeAlias = TransportError | ConfigurationError | AppendUnknownError
 """Why a record was not acknowledged.
 
 The record is certainly not in the log, or (AppendUnknownError) may be. A ConfigurationError means certainly not: the
 connection itself is set up wrongly.
 """
 
-Outcome: TypeAlias = Appended | Failure
+AppendOutcome: TypeAlias = Appended | AppendFailure
 """The result of appending one record: durable, certainly not in the log, or unknown."""
 
-OnOutcomes: TypeAlias = Callable[[Sequence[Outcome | None]], object]
+OnOutcomes: TypeAlias = Callable[[Sequence[AppendOutcome | None]], object]
 """A callback for the outcomes of an append that is still running; None marks a record without an outcome yet."""
 
 
@@ -314,7 +314,7 @@ class Transport(Protocol):
 
     async def append(
         self, records: Sequence[NewRecord], *, timeout_s: float, on_outcomes: OnOutcomes | None = None
-    ) -> Sequence[Outcome]:
+    ) -> Sequence[AppendOutcome]:
         """Append durably; return one outcome per record, in order. Never raises for a fault of a single record.
 
         Records for one partition are appended in the given order. After *timeout_s*, a record that was certainly not

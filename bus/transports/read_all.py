@@ -11,13 +11,13 @@ from types import MappingProxyType
 
 from bus.transports.base import PartitionRange, Record, Transport
 
-__all__ = ["new_partition_starts", "partition_of", "scan"]
+__all__ = ["new_partition_starts", "read_partition", "scan_topic"]
 
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 16 * 1_048_576
 
 
-async def scan(
+async def scan_topic(
     transport: Transport, topic: str, starts: Mapping[int, int] = MappingProxyType({})
 ) -> AsyncIterator[Record]:
     """Yield every record that *topic* holds now, oldest first within a partition.
@@ -31,7 +31,7 @@ async def scan(
             yield record
 
 
-async def partition_of(transport: Transport, topic: str, partition: int) -> AsyncIterator[Record]:
+async def read_partition(transport: Transport, topic: str, partition: int) -> AsyncIterator[Record]:
     """Yield every record that one partition of *topic* holds now, oldest first. Raises TopicMissingError."""
     retained = (await transport.admin.ranges(topic)).get(partition)
     if retained is not None:

@@ -30,7 +30,7 @@ from bus.trust.effective_labels import (
 )
 from bus.trust.keys.signature_algorithms import HS256
 from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, rank_of_classification, rank_of_level
-from bus.trust.policy.decision import Allow, Decision, Deny, NeedsApproval, decide, instruction_level
+from bus.trust.policy.decision import Allow, Deny, NeedsApproval, PolicyDecision, decide_request, instruction_level
 from bus.trust.policy.facts import Request
 from bus.trust.policy.policy import NO_POLICY, Policy, rules_source
 from bus.trust.policy.rules import PolicyRules
@@ -248,7 +248,7 @@ class Admission:
         if recipient is not None and recipient.role is not None and recipient.role not in rules.agent(sender).roles:
             return False
         judged = _Judged(request, kind, None, effective_labels(request, self._label_rules(rules)), rules, "reply")
-        return isinstance(decide(rules, self._request("handle", sender, judged)), Allow | NeedsApproval)
+        return isinstance(decide_request(rules, self._request("handle", sender, judged)), Allow | NeedsApproval)
 
     def approval_fault(
         self,
@@ -276,7 +276,7 @@ class Admission:
         if facts.owner in owners and not same_owner:
             return f"{decider} belongs to {facts.owner}, as an agent of the action does"
         judged = _Judged(pending, kind, payload, effective_labels(pending, self._label_rules(rules)), rules, "topic")
-        decision = decide(rules, self._request("approve", decider, judged, is_signed=True))
+        decision = decide_request(rules, self._request("approve", decider, judged, is_signed=True))
         if not isinstance(decision, Allow):
             return f"{decider} may not approve {pending.message_type}: rule {decision.rule}"
         return None
@@ -311,7 +311,7 @@ class Admission:
             lift_to=None,
             now_ms=self._now_ms(),
         )
-        if not isinstance(decision := decide(rules, request), Allow):
+        if not isinstance(decision := decide_request(rules, request), Allow):
             raise _refused(f"{request.actor} may not detach {message_type} from its cause: rule {decision.rule}")
 
     def check_redrive(self, order: Message, message: Message, kind: PayloadType) -> None:
@@ -374,7 +374,7 @@ class Admission:
             self._check_step(link.statement, successor, judged)
         if sender is not None and rules.agent(sender).interpreter:
             self._check_interpreter(judged)
-        if may_hold and isinstance(decision := decide(rules, reading), NeedsApproval):
+        if may_hold and isinstance(decision := decide_request(rules, reading), NeedsApproval):
             return decision
         self._require(reading, judged)
         return None
@@ -407,7 +407,7 @@ class Admission:
                 f"{goes_on}, which was for the role {role}, and the policy does not give it that role", place
             )
         request = self._request_of_link("handle", successor.sender, link, judged.labels)
-        if not isinstance(decide(rules, request), Allow | NeedsApproval):
+        if not isinstance(decide_request(rules, request), Allow | NeedsApproval):
             raise _refused(f"{goes_on}, which the policy does not let it handle", place)
 
     def _check_interpreter(self, judged: _Judged) -> None:
@@ -418,7 +418,7 @@ class Admission:
                 raise _refused("an interpreter publishes on somebody's behalf, and this has no chain")
             return
         for sender in dict.fromkeys(link.statement.sender for link in links):
-            if not isinstance(decide(judged.rules, self._request("publish", sender, judged)), Allow):
+            if not isinstance(decide_request(judged.rules, self._request("publish", sender, judged)), Allow):
                 raise _refused(f"an interpreter sends it on behalf of {sender}, who may not publish it")
 
     def _directive_facts(
@@ -443,7 +443,7 @@ class Admission:
         )
 
     def _require(self, request: Request, judged: _Judged) -> None:
-        decision: Decision = decide(judged.rules, request)
+        decision: PolicyDecision = decide_request(judged.rules, request)
         if isinstance(decision, Allow):
             return
         if (
@@ -519,7 +519,7 @@ class Admission:
     def _may_lift(self, rules: PolicyRules, stated: Statement, before: str, to: str) -> bool:
         labels = EffectiveLabels(level=before)
         request = msgspec.structs.replace(self._request_of_link("lift", stated.sender, stated, labels), lift_to=to)
-        return isinstance(decide(rules, request), Allow)
+        return isinstance(decide_request(rules, request), Allow)
 
     def _request(self, action: str, actor: str | None, judged: _Judged, *, is_signed: bool | None = None) -> Request:
         """Return the request about a message; *is_signed* None: as its signature was proven."""

@@ -11,9 +11,9 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["MACHINES", "Machine", "Move", "Party", "machines_of"]
+__all__ = ["MACHINES", "Machine", "Move", "MachineRole", "machines_of"]
 
-Party: TypeAlias = Literal["R", "W", "S", "any"]
+MachineRole: TypeAlias = Literal["R", "W", "S", "any"]
 """R requester, W the one who was asked, S the saga or bus."""
 
 
@@ -24,7 +24,7 @@ class Move(msgspec.Struct, frozen=True):
     """
 
     sources: tuple[str, ...]
-    party: Party
+    party: MachineRole
     types: tuple[str, ...]
     target: str
     conditions: tuple[tuple[str, str], ...] = ()
@@ -52,7 +52,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _by_status(
-    sources: tuple[str, ...], party: Party, message_type: str, field: str, statuses: tuple[str, ...]
+    sources: tuple[str, ...], party: MachineRole, message_type: str, field: str, statuses: tuple[str, ...]
 ) -> tuple[Move, ...]:
     return tuple(Move(sources, party, (message_type,), status, ((field, status),)) for status in statuses)
 

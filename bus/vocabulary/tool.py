@@ -10,7 +10,7 @@ from bus.payloads.envelope_terms import ByField
 from bus.payloads.payload_types import payload
 from bus.vocabulary.forms import Any_, Count, Flag, Name, Object, Text, Value
 from bus.vocabulary.parts import Content, Effect, Ref
-from bus.vocabulary.trimming import MAX_OUTPUT_BYTES, masked, trimmed
+from bus.vocabulary.trimming import MAX_OUTPUT_BYTES, masked_data, trimmed
 
 _MIN_BYTES = 64
 
@@ -83,7 +83,7 @@ class ToolResult(Value, frozen=True, kw_only=True):
         if max_bytes < _MIN_BYTES:
             raise ValueError(f"most_bytes is {max_bytes}, at least {_MIN_BYTES} are needed")
         # The cut comes second: half a secret would not be seen as one.
-        retained, is_cut = trimmed(masked(msgspec.to_builtins(output)), max_bytes)
+        retained, is_cut = trimmed(masked_data(msgspec.to_builtins(output)), max_bytes)
         return cls(
             tool_call_id=tool_call_id,
             tool_name=tool_name,

@@ -12,7 +12,7 @@ import msgspec
 
 from bus.redaction import redacted
 
-__all__ = ["MAX_OUTPUT_BYTES", "masked", "trimmed"]
+__all__ = ["MAX_OUTPUT_BYTES", "masked_data", "trimmed"]
 
 MAX_OUTPUT_BYTES: Final = 65_536
 _SECRET_NAMES: Final = re.compile(
@@ -24,7 +24,7 @@ _ELLIPSIS: Final = "…"
 _BRACKETS: Final = 2
 
 
-def masked(value: Any) -> Any:
+def masked_data(value: Any) -> Any:
     """Return *value* with what looks like a secret replaced by `***`: in texts, and whole texts under a telling name.
 
     A text of more than 64 Ki characters is cut there: what is not looked at is not passed on.
@@ -33,10 +33,10 @@ def masked(value: Any) -> Any:
         return redacted(value)
     if isinstance(value, dict):
         return {
-            key: _MASK if isinstance(item, str) and _SECRET_NAMES.search(str(key)) else masked(item)
+            key: _MASK if isinstance(item, str) and _SECRET_NAMES.search(str(key)) else masked_data(item)
             for key, item in value.items()
         }
-    return [masked(item) for item in value] if isinstance(value, list | tuple) else value
+    return [masked_data(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def trimmed(value: Any, max_bytes: int) -> tuple[Any, bool]:

@@ -32,7 +32,7 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import dead_letter_topic, group_of_agent, read_topic
 from bus.transports import open_transport
 from bus.transports.base import Record, Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.trust.keys.generated_keys import GeneratedKeys
 from bus.trust.policy.policy import AllowAll
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
@@ -42,7 +42,7 @@ from consumers.delivery.handling.composition import NO_RESOURCES, Resources, ope
 from consumers.delivery.handling.slots import HandlerSlot
 from consumers.delivery.inbox.base import Inbox
 from consumers.delivery.resilience.retry import Retry
-from consumers.processes.approvals.deciding import Verb, decision_about, seal_decision
+from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
 from consumers.processes.approvals.state import APPROVAL_SAGA, unpack_approval
 from consumers.worker.host import check_groups, make_worker, trusting
 from consumers.worker.loop_watchdog import LoopWatch, find_work
@@ -264,7 +264,7 @@ class AppBus:
         """Refuse what is *held*, as the agent *by*."""
         await self._decide(held, by, "reject", reason=reason)
 
-    async def _decide(self, held: HeldMessage, by: str, decision: Verb, **members: Any) -> None:
+    async def _decide(self, held: HeldMessage, by: str, decision: DecisionVerb, **members: Any) -> None:
         request, publisher = sealing.parse(held.request), self.as_agent(by).publisher
         payload = decision_about(request, decision, by=by, **members)
         await publisher.send(seal_decision(publisher.sealer, payload, request))
@@ -462,7 +462,7 @@ class AppBus:
 
     async def _read(self, topics: Iterable[str]) -> list[Record]:
         """Return the records of *topics* in the order in which they were appended."""
-        records = [record for topic in topics async for record in scan(self.transport, topic)]
+        records = [record for topic in topics async for record in scan_topic(self.transport, topic)]
         return sorted(records, key=lambda record: (record.timestamp_ms, record.topic, record.partition, record.offset))
 
 

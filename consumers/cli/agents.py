@@ -20,7 +20,7 @@ from bus.telemetry.terminal import printable
 from bus.trust.opening import keyless, open_trust
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
-from consumers.cli.io.parameter_types import DURATION
+from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
@@ -116,7 +116,9 @@ def show(session: CommandSession, *, agent: str) -> int:
 
 @agents.command()
 @click.argument("agent", metavar="AGENT")
-@click.option("--wait", type=DURATION, default=35.0, show_default="35s", help="How long to wait for a sign of life.")
+@click.option(
+    "--wait", type=DURATION_TYPE, default=35.0, show_default="35s", help="How long to wait for a sign of life."
+)
 @with_session
 def ping(session: CommandSession, *, agent: str, wait: float) -> int:
     """Wait for the next sign of life of AGENT. The exit code is 0 when it came, 75 when it did not.

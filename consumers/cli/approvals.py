@@ -23,9 +23,9 @@ from bus.telemetry.terminal import printable
 from bus.transports.base import Transport
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.session import CommandSession, believed_keys, key_options, with_session
+from consumers.cli.session import CommandSession, key_options, keys_to_believe, with_session
 from consumers.cli.shell import VerbGroup
-from consumers.processes.approvals.deciding import Verb, decision_about, seal_decision
+from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
 from consumers.processes.approvals.open_requests import (
     HASH_DIGITS,
     OpenRequest,
@@ -193,14 +193,14 @@ def reject(
     Examples:
       sealbus approvals reject 834a77aab005 --key-file lead.pem --reason "not on a Friday"
     """
-    verb: Verb = "request_changes" if changes else "reject"
+    verb: DecisionVerb = "request_changes" if changes else "reject"
     return _decide(session, approval, verb, agent, key_file, reason=reason, changes=changes)
 
 
 def _decide(
     session: CommandSession,
     approval: str,
-    verb: Verb,
+    verb: DecisionVerb,
     named: str | None,
     key_file: Path | None,
     *,
@@ -244,7 +244,7 @@ def _confirm(found: OpenRequest, pending: Message | None, digits: str | None) ->
 
 async def _requests(transport: Transport, settings: Settings, *, closed: bool = False) -> list[OpenRequest]:
     clock = SystemClock()
-    keys = believed_keys(settings, clock)
+    keys = keys_to_believe(settings, clock)
     return await open_requests(transport, settings.bus.namespace, verifier=keys, clock=clock, closed=closed)
 
 

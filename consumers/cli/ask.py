@@ -16,12 +16,12 @@ from bus.telemetry.terminal import printable
 from bus.vocabulary.task import TaskRequest, TaskResult
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
-from consumers.cli.io.parameter_types import DURATION
+from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, key_options, with_session
 from producers.requests.submitted import SubmittedTask, TaskEvent
 
-__all__ = ["ask", "name_and_value", "new_task_id", "watch"]
+__all__ = ["ask", "name_and_value", "new_task_id", "watch_task"]
 
 _WAIT_S: Final = 120.0
 
@@ -30,7 +30,7 @@ _WAIT_S: Final = 120.0
 @click.argument("receiver", metavar="AGENT", required=False)
 @click.argument("text", metavar="TEXT", required=False)
 @key_options
-@click.option("--wait", type=DURATION, default=_WAIT_S, show_default="2m", help="How long the task may take.")
+@click.option("--wait", type=DURATION_TYPE, default=_WAIT_S, show_default="2m", help="How long the task may take.")
 @click.option("--no-wait", is_flag=True, help="Print the handle, and do not wait for the answer.")
 @click.option("--task", "handle", metavar="HANDLE", help="Go on with a task that was asked before.")
 @click.option("--input", "inputs", multiple=True, metavar="NAME=TEXT", help="What the work starts from; repeatable.")
@@ -75,7 +75,7 @@ def ask(
                 request = TaskRequest(goal=text or "", inputs=inputs_given)
                 task = await bus.submit(request, to=receiver or "", task_id=new_task_id(), ttl_s=wait)
             notice = f"task {task.message_id}; to go on elsewhere: sealbus ask --task {task.id}"
-            return await watch(session, task, None if no_wait else notice)
+            return await watch_task(session, task, None if no_wait else notice)
 
     return execute(body)
 
@@ -85,7 +85,7 @@ def new_task_id() -> str:
     return uuid7(SystemClock().now_ms(), os.urandom(10))
 
 
-async def watch(session: CommandSession, task: SubmittedTask[Any], notice: str | None) -> int:
+async def watch_task(session: CommandSession, task: SubmittedTask[Any], notice: str | None) -> int:
     """Tell *notice*, and what is said about *task* until its end; with None only the handle. Return the exit code."""
     if notice is None:
         click.echo(task.id)

@@ -24,20 +24,20 @@ from bus.telemetry.metrics import Metrics
 from bus.telemetry.terminal import printable
 from bus.topics.names import own_topic
 from bus.transports.base import Transport
-from bus.transports.read_all import partition_of, scan
+from bus.transports.read_all import read_partition, scan_topic
 from bus.trust.opening import open_trust
 from bus.vocabulary.bus import AuditCheckpoint
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, app_of, app_option, believed_keys, registry_of, with_session
+from consumers.cli.session import CommandSession, app_of, app_option, keys_to_believe, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.operations.audit.anchor import check_anchor, read_anchor
 from consumers.operations.audit.databases import audit_url
 from consumers.operations.audit.metrics import AuditMetrics
-from consumers.operations.audit.queries import QUERIES, answer, described
+from consumers.operations.audit.queries import QUERIES, answer_question, described
 from consumers.operations.audit.reading import opened_audit
 from consumers.operations.audit.store import AuditHead, AuditStore, Erasure
 from consumers.operations.audit.trail import AuditTrail, TrailSettings
@@ -110,7 +110,7 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
                     keep_sensitive_s=settings.audit.keep_sensitive_s,
                 ),
                 registry=registry_of(app),
-                verifier=believed_keys(settings, clock),
+                verifier=keys_to_believe(settings, clock),
                 publisher=_publisher(transport, settings),
                 clock=clock,
                 metrics=metrics,
@@ -197,7 +197,7 @@ def query(session: CommandSession, *, name: str, conversation: str, target: str 
             rows = await store.conversation(conversation, max_rows=_MAX_ROWS)
         if not rows:
             raise click.BadParameter(f"the audit has no conversation {printable(conversation)}")
-        on_progress = answer(name, rows, registry_of(app))
+        on_progress = answer_question(name, rows, registry_of(app))
         if session.as_json:
             for each in on_progress:
                 print_json(each)
@@ -344,7 +344,7 @@ async def _compared(
             place = (report.topic, report.partition)
             faults: list[ChainFault] = []
             if report.topic in topics:
-                records = partition_of(transport, *place)
+                records = read_partition(transport, *place)
                 faults = await compare_with_log(store.rows(*place), records, heads[place])
             found.append(msgspec.structs.replace(report, faults=(*report.faults, *faults)))
     return found
@@ -354,7 +354,7 @@ async def _checkpoints(
     session: CommandSession, settings: Settings
 ) -> Mapping[str, Mapping[int, Sequence[AuditCheckpoint]]]:
     """Return by partition and count of rows what the anchor, and signed checkpoints in the log, say."""
-    verifier = believed_keys(settings, SystemClock())
+    verifier = keys_to_believe(settings, SystemClock())
     found: dict[str, dict[int, list[AuditCheckpoint]]] = {}
 
     def add(checkpoint: AuditCheckpoint) -> None:
@@ -367,7 +367,7 @@ async def _checkpoints(
     async with session.open(settings) as transport:
         if topic not in await transport.admin.topics():
             return found
-        async for record in scan(transport, topic):
+        async for record in scan_topic(transport, topic):
             checkpoint = _checkpoint(record.value or b"", verifier)
             if checkpoint is not None:
                 add(checkpoint)

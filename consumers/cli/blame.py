@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from bus.clock import SystemClock
-from bus.payloads.payload_types import Registry, Risk, raised_risk
+from bus.payloads.payload_types import Registry, RiskClass, raised_risk
 from bus.protocol.identifiers import is_message_id
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED
@@ -23,8 +23,8 @@ from consumers.cli.session import (
     CommandSession,
     app_of,
     app_option,
-    believed_keys,
     jwks_option,
+    keys_to_believe,
     registry_of,
     whole_log_option,
     with_session,
@@ -65,7 +65,7 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_
         raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
     app = app_of(target)
     settings = session.settings(app, jwks=jwks)
-    registry, verifier = registry_of(app), believed_keys(settings, SystemClock())
+    registry, verifier = registry_of(app), keys_to_believe(settings, SystemClock())
     namespace = settings.bus.namespace
 
     async def body(_: object) -> int:
@@ -103,7 +103,7 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_
     return execute(body)
 
 
-def risk_in(registry: Registry) -> Callable[[str], Risk]:
+def risk_in(registry: Registry) -> Callable[[str], RiskClass]:
     """Return the function that tells the risk of a type; a type that *registry* does not know is of medium risk."""
 
     return lambda name: raised_risk(registry.get(name), ())

@@ -61,7 +61,7 @@ def show(session: CommandSession, names: tuple[str, ...], origin: bool) -> int:
 
 
 def _check_names(names: tuple[str, ...]) -> None:
-    known = {*loading.NAMES, *(name.partition(".")[0] for name in loading.NAMES)}
+    known = {*loading.SETTING_NAMES, *(name.partition(".")[0] for name in loading.SETTING_NAMES)}
     for name in names:
         if name not in known:
             raise click.BadParameter(f"there is no setting {name!r}{nearest(name, known)}", param_hint="NAME")

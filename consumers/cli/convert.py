@@ -23,7 +23,7 @@ from bus.protocol.sealing import Message
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.lines import read_lines
-from consumers.cli.io.parameter_types import DURATION, INPUT, MOMENT, TEXT_ID, OneOf
+from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import encode_json
 from consumers.cli.session import CommandSession, with_session
 
@@ -50,7 +50,7 @@ class _Text(NamedTuple):
 @click.option("--task", type=TEXT_ID, help="The task of fragments that name none.")
 @click.option("--message-id", help="The id of a fragment that has none; for one message only.")
 @click.option("--time", "moment", type=MOMENT, help="The time of fragments that have none.")
-@click.option("--lifetime", type=DURATION, help="How long fragments live that do not say, such as 1h.")
+@click.option("--lifetime", type=DURATION_TYPE, help="How long fragments live that do not say, such as 1h.")
 @click.option(
     "--alias", metavar="OURS=THEIRS", multiple=True, help="What an agent is called there; may be given several times."
 )

@@ -34,7 +34,7 @@ __all__ = [
     "UNREACHABLE",
     "USAGE",
     "exit_code",
-    "explain",
+    "explain_error",
 ]
 
 FAILED: Final = 1
@@ -88,7 +88,7 @@ def exit_code(error: BusError) -> int:
     return exit_code(error.__cause__) if isinstance(error.__cause__, BusError) else FAILED
 
 
-def explain(error: BusError) -> list[str]:
+def explain_error(error: BusError) -> list[str]:
     """Return the lines for standard error."""
     lines = [f"error: {printable(str(error)) or type(error).__name__}"]
     hint = _hint(error)

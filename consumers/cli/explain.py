@@ -20,7 +20,7 @@ from consumers.cli.session import CommandSession, app_of, app_option, registry_o
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letters import read_dead_letter
 from consumers.operations.audit.queries import described, facts_of
-from consumers.operations.survey.explanation import explain as explained
+from consumers.operations.survey.explanation import explain_message
 from consumers.operations.survey.group_verdicts import group_sentences
 from consumers.operations.survey.look_up import LookUp, look_up, looked_in_words
 
@@ -56,7 +56,7 @@ def explain(session: CommandSession, *, message_id: str, whole_log: bool, target
         letters = [read_dead_letter(copy.record) for copy in dead]
         limits = {"namespace": settings.bus.namespace, "max_message_bytes": settings.publish.max_message_bytes}
         judged = [(each, states.get(each.place), examine(each, registry, **limits)) for each in letters]  # type: ignore[arg-type]
-        answer = explained(message_id, copies, judged, groups=found.known_groups, until=found.until)
+        answer = explain_message(message_id, copies, judged, groups=found.known_groups, until=found.until)
         if session.as_json:
             print_json(msgspec.to_builtins(answer))
             return 0

@@ -17,7 +17,7 @@ from bus.errors import BusError
 from bus.telemetry.logs import get_logger
 from bus.telemetry.terminal import printable
 from consumers.cli.interrupts import execute
-from consumers.cli.io.parameter_types import DURATION
+from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, with_session
 from consumers.operations.survey.doctor import free_bytes
@@ -40,7 +40,7 @@ _log = get_logger("exporter")
     "--port", type=click.IntRange(0, _LAST_PORT), default=9_109, show_default=True, help="0 picks a free one."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
-@click.option("--every", type=DURATION, default=5.0, show_default="5s", help="How often to look.")
+@click.option("--every", type=DURATION_TYPE, default=5.0, show_default="5s", help="How often to look.")
 @with_session
 def exporter(session: CommandSession, *, port: int, host: str, every: float) -> int:
     """Serve what no single worker knows: lag and members of groups, open dead letters, processes, approvals, agents.
@@ -79,7 +79,7 @@ def exporter(session: CommandSession, *, port: int, host: str, every: float) -> 
 
 
 @click.command()
-@click.option("--every", type=DURATION, default=2.0, show_default="2s", help="How often to look.")
+@click.option("--every", type=DURATION_TYPE, default=2.0, show_default="2s", help="How often to look.")
 @click.option("--once", is_flag=True, help="Look once, and end.")
 @with_session
 def top(session: CommandSession, *, every: float, once: bool) -> int:

@@ -27,7 +27,7 @@ from bus.trust.keys.private_keys import public_jwk, read_private_key
 from bus.trust.keys.signature_algorithms import ED25519
 from bus.trust.keys.trusted_files import check_secret_file, check_trusted_file, files_of, read_files
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.io.parameter_types import DURATION, MOMENT, TEXT_ID
+from consumers.cli.io.parameter_types import DURATION_TYPE, MOMENT, TEXT_ID
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
@@ -149,7 +149,7 @@ def show(session: CommandSession, which: str, folder: Path | None) -> int:
 @_dir_option
 @click.option(
     "--overlap",
-    type=DURATION,
+    type=DURATION_TYPE,
     default=_OVERLAP_S,
     show_default="15s",
     help="How long the successor is published before it signs: longer than receivers take to get jwks.json.",

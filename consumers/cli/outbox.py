@@ -22,14 +22,14 @@ from bus.telemetry.terminal import printable
 from bus.transports.base import Transport
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import Interrupts, execute
-from consumers.cli.io.parameter_types import DURATION
+from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
 from producers.connection import make_publisher
 from producers.outbox.open import open_rows
-from producers.outbox.relay import BATCH, INTERVAL_S, Relay, Round
+from producers.outbox.relay import INTERVAL_S, RELAY_BATCH, Relay, Round
 from producers.outbox.rows import Backlog, Rows
 from producers.publisher import Publisher
 
@@ -55,8 +55,12 @@ def outbox() -> None:
 @outbox.command()
 @click.argument("database", metavar="DATABASE_URL")
 @click.option("--once", is_flag=True, help="End when nothing is left to send.")
-@click.option("--batch", type=click.IntRange(1, 10_000), default=BATCH, show_default=True, help="Rows read at a time.")
-@click.option("--interval", type=DURATION, default=INTERVAL_S, help="How often to look for new rows.  [default: 250ms]")
+@click.option(
+    "--batch", type=click.IntRange(1, 10_000), default=RELAY_BATCH, show_default=True, help="Rows read at a time."
+)
+@click.option(
+    "--interval", type=DURATION_TYPE, default=INTERVAL_S, help="How often to look for new rows.  [default: 250ms]"
+)
 @with_session
 def relay(session: CommandSession, *, database: str, once: bool, batch: int, interval: float) -> int:
     """Publish the committed rows of an outbox, in the order of each key, until interrupted.
@@ -213,4 +217,4 @@ def _age_s(each: Backlog, now_ms: int) -> float | None:
 
 
 def _text(age_s: float) -> str:
-    return durations.text(float(round(age_s)))
+    return durations.duration_words(float(round(age_s)))

@@ -23,7 +23,7 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession
 from consumers.deadletters.journal import Journal, operator, prepare_journal
-from consumers.deadletters.park_orders import FOLLOWED_S, ParkOrder
+from consumers.deadletters.park_orders import PARK_FOLLOWED_S, ParkOrder
 from consumers.deadletters.records import Control, read_control
 
 __all__ = ["park"]
@@ -55,7 +55,9 @@ def park(
             journal = Journal(transport, settings, SystemClock(), verb="groups", why=why)
             await journal.order(found[0])
             await journal.note("parked", group=group, why=why, place=place, message_id=found[0].message_id)
-        click.echo(f"its workers bury it when they come to it; those that run know within {FOLLOWED_S:g} s", err=True)
+        click.echo(
+            f"its workers bury it when they come to it; those that run know within {PARK_FOLLOWED_S:g} s", err=True
+        )
         return 0
 
     code = execute(look)

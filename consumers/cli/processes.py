@@ -24,7 +24,7 @@ from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.processes.approvals.state import APPROVAL_SAGA
 from consumers.processes.sagas.opening import opened_store
-from consumers.processes.sagas.process import Ending, Memory, Outcome, Process, Wait, ending_of, pack
+from consumers.processes.sagas.process import Ending, Memory, Process, ProcessOutcome, Wait, ending_of, pack
 from consumers.processes.sagas.store import ProcessChange, ProcessStore
 
 __all__ = ["cancel", "chosen_process", "ended_members", "opened_store", "processes", "process_text", "waits"]
@@ -68,7 +68,7 @@ _group_option = click.option("--group", metavar="GROUP", help="Only those of thi
 @_group_option
 @click.option("--saga", metavar="NAME", help="Only those of this saga.")
 @click.option("--status", type=click.Choice(["open", "finished"]), help="Only open ones, or finished ones.")
-@click.option("--outcome", type=click.Choice(get_args(Outcome)), help="Only those that have ended so.")
+@click.option("--outcome", type=click.Choice(get_args(ProcessOutcome)), help="Only those that have ended so.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="At most so many.")
 @with_session
 def list_processes(

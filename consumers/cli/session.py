@@ -39,7 +39,7 @@ __all__ = [
     "CommandSession",
     "app_of",
     "app_option",
-    "believed_keys",
+    "keys_to_believe",
     "jwks_option",
     "key_options",
     "proof_of",
@@ -48,8 +48,8 @@ __all__ = [
     "with_session",
 ]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 COMMAND_LINE: Final = "cli@sealbus"
 """Who acts where neither an agent nor a key is named."""
@@ -135,7 +135,7 @@ class CommandSession:
             yield bus
 
 
-def with_session(function: Callable[..., R]) -> Callable[..., R]:
+def with_session(function: Callable[..., _R]) -> Callable[..., _R]:
     """Give a command the common options; it receives them as a CommandSession, its first argument."""
 
     @functools.wraps(function)
@@ -148,25 +148,25 @@ def with_session(function: Callable[..., R]) -> Callable[..., R]:
         log_level: str | None,
         verbose: bool,
         **options: Any,
-    ) -> R:
+    ) -> _R:
         level = log_level or ("debug" if verbose else None)
         session = CommandSession(bus=bus, namespace=namespace, config=config, output=output, log_level=level)
         return function(session, **options)
 
-    wrapped: Callable[..., R] = command
+    wrapped: Callable[..., _R] = command
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped
 
 
-def app_option(function: Callable[P, R]) -> Callable[P, R]:
+def app_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Add the option `--app MODULE:APP`."""
     return click.option(
         "--app", "target", metavar="MODULE:APP", help="The app whose message types are known besides the built-in ones."
     )(function)
 
 
-def whole_log_option(function: Callable[P, R]) -> Callable[P, R]:
+def whole_log_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Add the option `--whole-log`."""
     return click.option(
         "--whole-log",
@@ -175,7 +175,7 @@ def whole_log_option(function: Callable[P, R]) -> Callable[P, R]:
     )(function)
 
 
-def key_options(function: Callable[P, R]) -> Callable[P, R]:
+def key_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Add the options `--agent` and `--key-file`: in whose name a person acts, and with which key it is proven."""
     named = click.option(
         "--agent", type=TEXT_ID, help="Who acts.  [default: whom the key speaks for, else cli@sealbus]"
@@ -188,7 +188,7 @@ def key_options(function: Callable[P, R]) -> Callable[P, R]:
     )(named)
 
 
-def jwks_option(function: Callable[P, R]) -> Callable[P, R]:
+def jwks_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Add the option `--jwks FILE`: whose signatures are believed."""
     return click.option(
         "--jwks",
@@ -198,7 +198,7 @@ def jwks_option(function: Callable[P, R]) -> Callable[P, R]:
     )(function)
 
 
-def believed_keys(settings: Settings, clock: Clock) -> Verifier | None:
+def keys_to_believe(settings: Settings, clock: Clock) -> Verifier | None:
     """Return the keys of *settings*, None without any; private keys are not looked at. Raises ConfigurationError."""
     from bus.trust import opening
 
@@ -210,7 +210,7 @@ def proof_of(settings: Settings, clock: Clock) -> tuple[Verifier | None, Admit |
     from bus.trust.admission import Admission, Party
     from bus.trust.labels import LEAST_TRUSTED
 
-    verifier = believed_keys(settings, clock)
+    verifier = keys_to_believe(settings, clock)
     if verifier is None:
         return None, None
     party = Party(agent_id="", namespace=settings.bus.namespace, group="")

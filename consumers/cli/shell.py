@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 from bus.errors import BusError
 from bus.nearest import nearest
 from bus.telemetry.terminal import printable
-from consumers.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, exit_code, explain
+from consumers.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, exit_code, explain_error
 
 __all__ = ["Shell", "Verb", "VerbGroup", "version_option"]
 
@@ -114,7 +114,7 @@ class Shell(VerbGroup):
             code = super().invoke(ctx)
             sys.stdout.flush()
         except BusError as error:
-            for line in explain(error):
+            for line in explain_error(error):
                 click.echo(line, err=True)
             ctx.exit(exit_code(error))
         except KeyboardInterrupt:

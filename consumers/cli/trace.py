@@ -23,8 +23,8 @@ from consumers.cli.session import (
     CommandSession,
     app_of,
     app_option,
-    believed_keys,
     jwks_option,
+    keys_to_believe,
     registry_of,
     whole_log_option,
     with_session,
@@ -63,7 +63,7 @@ def trace(session: CommandSession, *, conversation: str, jwks: Path | None, whol
         raise click.BadParameter("is not 1 to 256 characters without control characters", param_hint="CONVERSATION")
     app = app_of(target)
     settings = session.settings(app, jwks=jwks)
-    registry, verifier = registry_of(app), believed_keys(settings, SystemClock())
+    registry, verifier = registry_of(app), keys_to_believe(settings, SystemClock())
     namespace, output = settings.bus.namespace, click.get_current_context().params["output"]
 
     async def body(_: object) -> int:

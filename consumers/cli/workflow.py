@@ -22,10 +22,10 @@ from consumers.agents.workflows.check import check_workflow
 from consumers.agents.workflows.definition import parse_definition, schema_of_definition
 from consumers.agents.workflows.diagram import mermaid_of_workflow
 from consumers.agents.workflows.engine import ENGINE, RunState, engine_app
-from consumers.cli.ask import name_and_value, new_task_id, watch
+from consumers.cli.ask import name_and_value, new_task_id, watch_task
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
-from consumers.cli.io.parameter_types import DURATION
+from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.workflow_file import read_workflow
 from consumers.cli.processes import cancel as cancel_process
@@ -105,7 +105,11 @@ def schema(session: CommandSession) -> int:
 @key_options
 @click.option("--set", "provided", multiple=True, metavar="NAME=VALUE", help="A variable, as JSON or text; repeatable.")
 @click.option(
-    "--wait", type=DURATION, default=3600.0, show_default="1h", help="How long the run may take; then it is cancelled."
+    "--wait",
+    type=DURATION_TYPE,
+    default=3600.0,
+    show_default="1h",
+    help="How long the run may take; then it is cancelled.",
 )
 @click.option("--no-wait", is_flag=True, help="Print the handle, and do not wait for the end.")
 @with_session
@@ -145,7 +149,7 @@ def run(
             number = new_task_id()
             task = await bus.submit(start, to=ENGINE, task_id=number, idempotency_key=number, ttl_s=wait)
             notice = f"run {task.message_id}; to follow it elsewhere: sealbus ask --task {task.id}"
-            code = await watch(session, task, None if no_wait else notice)
+            code = await watch_task(session, task, None if no_wait else notice)
             if code == LATER and not no_wait:
                 await task.cancel()
                 click.echo("its time is over: the run is told to end", err=True)

@@ -29,8 +29,8 @@ from bus.telemetry.logs import get_logger
 from bus.topics.names import own_topic
 from bus.topics.specs import creates_topics, namespace_topics
 from bus.transports.base import Appended, NewRecord, Transport
-from bus.transports.read_all import scan
-from consumers.deadletters.letter_state import Action, LetterState, Step
+from bus.transports.read_all import scan_topic
+from consumers.deadletters.letter_state import LetterAction, LetterState, Step
 from consumers.deadletters.park_orders import ParkOrder
 
 __all__ = [
@@ -95,7 +95,7 @@ class Journal:
         self.run = uuid7(clock.now_ms(), os.urandom(10))
         self._wrote_s = clock.monotonic_s()
 
-    def step(self, action: Action, *, extend_until_ms: int = 0) -> Step:
+    def step(self, action: LetterAction, *, extend_until_ms: int = 0) -> Step:
         """Return a step that this run takes with a letter now."""
         return Step(
             at=format_ms(self._clock.now_ms()),
@@ -206,7 +206,7 @@ async def unended_runs(transport: Transport, namespace: str, verb: str) -> dict[
     topic = own_topic(namespace, "_audit")
     if topic not in await transport.admin.topics():
         return begun
-    async for record in scan(transport, topic):
+    async for record in scan_topic(transport, topic):
         try:
             entry = _decode(record.value or b"")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

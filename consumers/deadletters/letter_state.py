@@ -16,18 +16,18 @@ import msgspec
 from bus.protocol import canonical
 from bus.topics.names import own_topic
 from bus.transports.base import NewRecord, Record, Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.deadletters.letters import DeadLetter
 
 __all__ = [
     "MAX_REDRIVES",
-    "Action",
+    "LetterAction",
     "IllegalStepError",
     "LetterState",
-    "State",
+    "LetterStatus",
     "States",
     "Step",
-    "follow",
+    "follow_states",
     "is_free",
     "load_states",
     "read_state",
@@ -36,8 +36,8 @@ __all__ = [
     "known_state_of",
 ]
 
-State = Literal["open", "redriven", "parked", "purged"]
-Action = Literal["sending", "redriven", "unsent", "twin", "parked", "purged"]
+LetterStatus = Literal["open", "redriven", "parked", "purged"]
+LetterAction = Literal["sending", "redriven", "unsent", "twin", "parked", "purged"]
 
 MAX_REDRIVES: Final = 3
 """How often a message is sent back before its next letter is parked."""
@@ -45,7 +45,7 @@ MAX_REDRIVES: Final = 3
 _MAX_STEPS: Final = 32
 # By step, the states it may follow and the one it leads to. `sending` is noted before the append: until its result is
 # known the letter stays open.
-_RULES: Final[Mapping[Action, tuple[frozenset[State], State | None]]] = MappingProxyType(
+_RULES: Final[Mapping[LetterAction, tuple[frozenset[LetterStatus], LetterStatus | None]]] = MappingProxyType(
     {
         "sending": (frozenset({"open", "parked"}), None),
         "redriven": (frozenset({"open", "parked"}), "redriven"),
@@ -65,7 +65,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing done to a letter: when, by whom, in which run of a command, and why."""
 
     at: str
-    action: Action
+    action: LetterAction
     by: str
     run: str
     why: str = ""
@@ -80,7 +80,7 @@ class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     Older versions wrote no *content*: an empty one matches any letter.
     """
 
-    state: State
+    state: LetterStatus
     origin: str
     group: str
     count: int
@@ -112,7 +112,7 @@ def known_state_of(letter: DeadLetter, known: LetterState | None) -> LetterState
     return known if known.content in ("", letter.content) else None
 
 
-def state_of(letter: DeadLetter, known: LetterState | None) -> State:
+def state_of(letter: DeadLetter, known: LetterState | None) -> LetterStatus:
     """Return the state of *letter*, where *known* is recorded for its place.
 
     A letter of a message that died again after its last redrive is parked. So is one that an operator had set aside
@@ -134,10 +134,10 @@ def is_free(letter: DeadLetter, known: LetterState | None, run: str) -> bool:
     return known_state is None or (known_state.state in ("open", "parked") and known_state.sending in ("", run))
 
 
-def follow(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterState:
+def follow_states(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterState:
     """Return the state of *letter* after *step*. Raises IllegalStepError."""
     known_state = known_state_of(letter, known)
-    before: State = known_state.state if known_state is not None else "open"
+    before: LetterStatus = known_state.state if known_state is not None else "open"
     allowed, after = _RULES[step.action]
     if before not in allowed:
         raise IllegalStepError(f"a letter that is {before} can't be {step.action}: {letter.place}")
@@ -158,7 +158,7 @@ def resolve(known: LetterState, step: Step, *, arrived: bool) -> LetterState:
     return _added(known, "redriven" if arrived else known.state, step)
 
 
-def _added(known: LetterState, state: State, step: Step) -> LetterState:
+def _added(known: LetterState, state: LetterStatus, step: Step) -> LetterState:
     return msgspec.structs.replace(known, state=state, steps=(*known.steps, step)[-_MAX_STEPS:])
 
 
@@ -189,7 +189,7 @@ class States:
         """Read what was recorded since the last call; nothing where the topic does not exist yet."""
         if self._topic not in await self._transport.admin.topics():
             return
-        async for record in scan(self._transport, self._topic, self._offsets):
+        async for record in scan_topic(self._transport, self._topic, self._offsets):
             self._offsets[record.partition] = record.offset + 1
             match read_state(record):
                 case (place, None):

@@ -19,7 +19,7 @@ from bus.protocol.timestamps import parse_ms
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
 from bus.transports.base import Headers, Record, Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.deadletters.park_orders import PARKED
 
 __all__ = ["DeadLetter", "dead_letter_ends", "list_dead_letters", "read_dead_letter"]
@@ -184,7 +184,7 @@ async def list_dead_letters(
     if ends is None:
         ends = await dead_letter_ends(transport, namespace, message_type)
     for topic in sorted({topic for topic, _ in ends}):
-        async for record in scan(transport, topic):
+        async for record in scan_topic(transport, topic):
             if record.offset < ends.get((topic, record.partition), 0):
                 yield read_dead_letter(record)
 

@@ -20,16 +20,16 @@ from bus.protocol import canonical
 from bus.telemetry.logs import get_logger
 from bus.topics.names import own_topic
 from bus.transports.base import NewRecord, Record, Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 
-__all__ = ["PARKED", "FOLLOWED_S", "ParkOrders", "ParkOrder", "Parked", "Place", "follow_orders"]
+__all__ = ["PARKED", "PARK_FOLLOWED_S", "ParkOrders", "ParkOrder", "Parked", "RecordKey", "follow_orders"]
 
-FOLLOWED_S: Final = 5.0
+PARK_FOLLOWED_S: Final = 5.0
 """Seconds between looks for new orders."""
 
 _PREFIX: Final = b"park "
 
-Place = tuple[str, int, int]
+RecordKey = tuple[str, int, int]
 
 _log = get_logger("park")
 
@@ -62,7 +62,7 @@ class ParkOrder(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RecordKey:
         """Where the message was first read."""
         return self.topic, self.partition, self.offset
 
@@ -76,7 +76,7 @@ class ParkOrders:
     """The orders to one group, and the offsets from which reading continues."""
 
     def __init__(self, transport: Transport, namespace: str, group: str) -> None:
-        self.known: dict[Place, ParkOrder] = {}
+        self.known: dict[RecordKey, ParkOrder] = {}
         self._transport = transport
         self._topic = own_topic(namespace, "_deadletters")
         self._group = group
@@ -86,7 +86,7 @@ class ParkOrders:
         """Read the orders since the last call; return whether there was one. Raises BusError."""
         found = False
         with contextlib.suppress(TopicMissingError):
-            async for record in scan(self._transport, self._topic, self._offsets):
+            async for record in scan_topic(self._transport, self._topic, self._offsets):
                 self._offsets[record.partition] = record.offset + 1
                 order = _read(record)
                 if order is not None and order.group == self._group:
@@ -96,11 +96,11 @@ class ParkOrders:
 
 
 async def follow_orders(
-    orders: ParkOrders, on_orders: Callable[[Mapping[Place, ParkOrder]], object], clock: Clock
+    orders: ParkOrders, on_orders: Callable[[Mapping[RecordKey, ParkOrder]], object], clock: Clock
 ) -> None:
     """Pass *orders* to *on_orders* as they come, until cancelled. A log that cannot be read is read again later."""
     while True:
-        await clock.sleep(FOLLOWED_S)
+        await clock.sleep(PARK_FOLLOWED_S)
         try:
             if await orders.read_on():
                 on_orders(orders.known)

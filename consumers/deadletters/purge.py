@@ -18,7 +18,7 @@ from bus.errors import BusError
 from bus.settings.schema import Settings
 from bus.transports.base import Transport
 from consumers.deadletters.journal import Journal, is_at_work, log_time_ms, this_process, unended_runs
-from consumers.deadletters.letter_state import LetterState, follow, load_states, state_of
+from consumers.deadletters.letter_state import LetterState, follow_states, load_states, state_of
 from consumers.deadletters.letters import DeadLetter, dead_letter_ends, list_dead_letters
 from consumers.deadletters.selection import Selection
 
@@ -66,7 +66,7 @@ class Purge:
         piece: dict[str, LetterState] = {}
         try:
             async for letter in self._meant(states, ends, stop):
-                piece[letter.place] = follow(letter, states.get(letter.place), journal.step("purged"))
+                piece[letter.place] = follow_states(letter, states.get(letter.place), journal.step("purged"))
                 if len(piece) >= _PIECE:
                     await self._write(journal, piece, result)
                     on_progress(result)

@@ -24,27 +24,35 @@ from bus.protocol.timestamps import parse_ms
 from bus.settings.schema import Settings
 from bus.topics.names import dead_letter_topic, redrive_topic
 from bus.topics.specs import creates_topics, group_topics
-from bus.transports.base import Appended, NewRecord, Outcome, Transport
-from bus.transports.read_all import scan
+from bus.transports.base import Appended, AppendOutcome, NewRecord, Transport
+from bus.transports.read_all import scan_topic
 from bus.vocabulary.bus import RedriveOrdered
 from consumers.deadletters.journal import Begun, Journal, log_time_ms, one_at_work, this_process, unended_runs
-from consumers.deadletters.letter_state import Action, LetterState, States, follow, is_free, resolve, state_of
+from consumers.deadletters.letter_state import (
+    LetterAction,
+    LetterState,
+    States,
+    follow_states,
+    is_free,
+    resolve,
+    state_of,
+)
 from consumers.deadletters.letters import DeadLetter, dead_letter_ends, list_dead_letters
 from consumers.deadletters.redrive_rules import (
-    Count,
     Leave,
     Park,
     RateLimit,
+    RedriveCount,
     RedriveCounts,
     RedrivenDeath,
     RedriveOrders,
-    Result,
+    RedriveResult,
+    RedriveVerdict,
     Send,
-    Verdict,
     death_noted,
     death_of,
     death_told,
-    decide,
+    decide_redrive,
     send_back,
 )
 from consumers.deadletters.redrive_watch import Watch
@@ -94,7 +102,7 @@ class Redrive:
             unreachable=self._destinations.unreachable,
         )
         async for letter, verdict in self._judge(None, create=False):
-            plan.counts[Count(_name(verdict), letter.reason, letter.message_type, letter.group)] += 1
+            plan.counts[RedriveCount(_name(verdict), letter.reason, letter.message_type, letter.group)] += 1
             self._remember(letter, verdict)
         return plan
 
@@ -105,14 +113,14 @@ class Redrive:
         rate: float | None = None,
         stop_after: int | None = None,
         wait: bool = False,
-        on_progress: Callable[[Result], object] = lambda _: None,
-    ) -> Result:
+        on_progress: Callable[[RedriveResult], object] = lambda _: None,
+    ) -> RedriveResult:
         """Send letters back until none is left, *stop* is set, or *stop_after* of them have died again.
 
         With *wait* until their groups have settled them: the result then says how many died again.
         """
         journal = self._written()
-        result = Result(run=journal.run, unreachable=self._destinations.unreachable)
+        result = RedriveResult(run=journal.run, unreachable=self._destinations.unreachable)
         facts = self._facts(journal, rate, stop_after)
         await journal.note("started", **facts)
         try:
@@ -143,13 +151,13 @@ class Redrive:
     async def _send_all(
         self,
         journal: Journal,
-        result: Result,
+        result: RedriveResult,
         *,
         stop: asyncio.Event,
         pace: RateLimit,
         stop_after: int | None,
         wait: bool,
-        on_progress: Callable[[Result], object],
+        on_progress: Callable[[RedriveResult], object],
     ) -> str:
         """Send piece by piece; return the outcome."""
         ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
@@ -196,7 +204,7 @@ class Redrive:
         return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items())), log_time_ms(unended)
 
     async def _look(
-        self, watch: Watch | None, stop: asyncio.Event, result: Result, stop_after: int | None
+        self, watch: Watch | None, stop: asyncio.Event, result: RedriveResult, stop_after: int | None
     ) -> str | None:
         """Return the outcome of the run when it must end here."""
         if watch is None or stop_after is None:
@@ -226,7 +234,7 @@ class Redrive:
         await self._recorded.read_on()
         self._sent_ms = _sent(self._states.values())
 
-    async def _take_over(self, journal: Journal, result: Result, earlier: Iterable[str]) -> None:
+    async def _take_over(self, journal: Journal, result: RedriveResult, earlier: Iterable[str]) -> None:
         """Find out what runs that were cut off have sent, and note it."""
         unresolved = {place: state for place, state in self._states.items() if state.sending}
         arrived = {group: await self._read_arrived(group) for group in {state.group for state in unresolved.values()}}
@@ -249,11 +257,11 @@ class Redrive:
         topic = redrive_topic(self._namespace, group)
         if topic not in await self._transport.admin.topics():
             return set()
-        return {form async for record in scan(self._transport, topic) for form in death_told(record, group).forms}
+        return {form async for record in scan_topic(self._transport, topic) for form in death_told(record, group).forms}
 
     async def _judge(
         self, ends: Mapping[tuple[str, int], int] | None, stop: asyncio.Event | None = None, *, create: bool
-    ) -> AsyncGenerator[tuple[DeadLetter, Verdict]]:
+    ) -> AsyncGenerator[tuple[DeadLetter, RedriveVerdict]]:
         async for letter in list_dead_letters(
             self._transport, self._namespace, self._selection.message_type, ends=ends
         ):
@@ -264,16 +272,16 @@ class Redrive:
                 sent_ms = max(
                     (self._sent_ms[form] for form in death_of(letter).forms if form in self._sent_ms), default=None
                 )
-                verdict = decide(letter, known, self._orders, sent_ms=sent_ms, now_ms=self._clock.now_ms())
+                verdict = decide_redrive(letter, known, self._orders, sent_ms=sent_ms, now_ms=self._clock.now_ms())
                 if isinstance(verdict, Send) and not await self._destinations.has(letter.group, create=create):
                     verdict = Leave("unreachable")
                 yield letter, verdict
 
     async def _pieces(
-        self, ends: Mapping[tuple[str, int], int], pace: RateLimit, stop: asyncio.Event, result: Result
-    ) -> AsyncGenerator[list[tuple[DeadLetter, Verdict]]]:
+        self, ends: Mapping[tuple[str, int], int], pace: RateLimit, stop: asyncio.Event, result: RedriveResult
+    ) -> AsyncGenerator[list[tuple[DeadLetter, RedriveVerdict]]]:
         """Yield letters with something to do, in pieces of the pace's size, until *stop* is set."""
-        piece: list[tuple[DeadLetter, Verdict]] = []
+        piece: list[tuple[DeadLetter, RedriveVerdict]] = []
         size, wanted = 0, pace.next_piece()
         async for letter, verdict in self._judge(ends, stop, create=True):
             if isinstance(verdict, Leave):
@@ -288,7 +296,9 @@ class Redrive:
         if piece:
             yield piece
 
-    async def _still_open(self, piece: list[tuple[DeadLetter, Verdict]], run: str) -> list[tuple[DeadLetter, Verdict]]:
+    async def _still_open(
+        self, piece: list[tuple[DeadLetter, RedriveVerdict]], run: str
+    ) -> list[tuple[DeadLetter, RedriveVerdict]]:
         """Return *piece* without letters that other runs than *run* have dealt with since it was judged.
 
         A paced redrive may take hours.
@@ -297,7 +307,11 @@ class Redrive:
         return [(letter, verdict) for letter, verdict in piece if is_free(letter, self._states.get(letter.place), run)]
 
     async def _pass_piece(
-        self, journal: Journal, piece: list[tuple[DeadLetter, Verdict]], result: Result, watch: Watch | None
+        self,
+        journal: Journal,
+        piece: list[tuple[DeadLetter, RedriveVerdict]],
+        result: RedriveResult,
+        watch: Watch | None,
     ) -> None:
         states: dict[str, LetterState] = {}
         records: dict[str, NewRecord] = {}
@@ -340,14 +354,14 @@ class Redrive:
             elif isinstance(outcome, BusError) and not isinstance(outcome, RecordTooLargeError):
                 raise outcome
 
-    def _after(self, letter: DeadLetter, outcome: Outcome) -> LetterState | None:
+    def _after(self, letter: DeadLetter, outcome: AppendOutcome) -> LetterState | None:
         """Return the state after the append; None while its fate is unknown, which the next run finds out."""
         if isinstance(outcome, AppendUnknownError):
             return None
         return self._followed(letter, "redriven" if isinstance(outcome, Appended) else "unsent")
 
-    def _followed(self, letter: DeadLetter, action: Action, extend_until_ms: int = 0) -> LetterState:
-        return follow(
+    def _followed(self, letter: DeadLetter, action: LetterAction, extend_until_ms: int = 0) -> LetterState:
+        return follow_states(
             letter, self._states.get(letter.place), self._written().step(action, extend_until_ms=extend_until_ms)
         )
 
@@ -355,7 +369,7 @@ class Redrive:
         await journal.write(states)
         self._states.update(states)
 
-    def _remember(self, letter: DeadLetter, verdict: Verdict) -> None:
+    def _remember(self, letter: DeadLetter, verdict: RedriveVerdict) -> None:
         if isinstance(verdict, Send):
             # A second letter of the same death is not sent, in this run either.
             self._sent_ms[death_of(letter)] = self._clock.now_ms()
@@ -382,7 +396,7 @@ def _sent(states: Iterable[LetterState]) -> dict[RedrivenDeath, int]:
     }
 
 
-def _name(verdict: Verdict) -> str:
+def _name(verdict: RedriveVerdict) -> str:
     return verdict.why if isinstance(verdict, Leave) else type(verdict).__name__.lower()
 
 

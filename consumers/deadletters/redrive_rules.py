@@ -22,21 +22,21 @@ from consumers.deadletters.letters import DeadLetter
 from consumers.deadletters.records import Control, is_origin, read_control, reappend
 
 __all__ = [
-    "Count",
+    "RedriveCount",
     "RedrivenDeath",
     "Leave",
     "RedriveOrders",
     "RateLimit",
     "Park",
     "RedriveCounts",
-    "Result",
+    "RedriveResult",
     "Send",
     "Twin",
-    "Verdict",
+    "RedriveVerdict",
     "death_noted",
     "death_of",
     "death_told",
-    "decide",
+    "decide_redrive",
     "send_back",
 ]
 
@@ -95,7 +95,7 @@ class Leave(msgspec.Struct, frozen=True):
     why: Why
 
 
-Verdict: TypeAlias = Send | Park | Twin | Leave
+RedriveVerdict: TypeAlias = Send | Park | Twin | Leave
 
 
 def death_of(letter: DeadLetter) -> RedrivenDeath:
@@ -115,9 +115,9 @@ def death_told(record: Record, group: str) -> RedrivenDeath:
     return RedrivenDeath(origin, group, control.redrive_count - 1, canonical.digest(record.value or b""))
 
 
-def decide(
+def decide_redrive(
     letter: DeadLetter, known: LetterState | None, orders: RedriveOrders, *, sent_ms: int | None, now_ms: int
-) -> Verdict:
+) -> RedriveVerdict:
     """Decide about *letter*; *sent_ms*: when a letter of the same death was sent back, None for never."""
     state = state_of(letter, known)
     if state in ("redriven", "purged"):
@@ -185,7 +185,7 @@ class RateLimit(msgspec.Struct, kw_only=True):
         self.failures = failures
 
 
-def _with_lifetime(letter: DeadLetter, orders: RedriveOrders, now_ms: int) -> Verdict:
+def _with_lifetime(letter: DeadLetter, orders: RedriveOrders, now_ms: int) -> RedriveVerdict:
     expires_ms = parse_ms(letter.message.routing.expires_at) if letter.message is not None else None
     if expires_ms is None:
         return Send()
@@ -195,7 +195,7 @@ def _with_lifetime(letter: DeadLetter, orders: RedriveOrders, now_ms: int) -> Ve
     return Leave("expired") if now_ms > expires_ms + EXPIRY_TOLERANCE_MS else Send()
 
 
-class Count(msgspec.Struct, frozen=True):
+class RedriveCount(msgspec.Struct, frozen=True):
     """What letters of a plan have in common: their verdict, and what they are.
 
     The verdict is `send`, `park`, `twin`, or the reason for which they are left.
@@ -210,7 +210,7 @@ class Count(msgspec.Struct, frozen=True):
 class RedriveCounts(msgspec.Struct, kw_only=True):
     """What a redrive would do now, in numbers."""
 
-    counts: Counter[Count] = msgspec.field(default_factory=Counter)
+    counts: Counter[RedriveCount] = msgspec.field(default_factory=Counter)
     unresolved: int = 0
     """Letters that a run was about to send when it was cut off; this run finds out whether it did."""
     unended: list[str] = msgspec.field(default_factory=list)
@@ -233,7 +233,7 @@ class RedriveCounts(msgspec.Struct, kw_only=True):
         return sorted({count.group for count in self.counts if count.verdict == "send"})
 
 
-class Result(msgspec.Struct, kw_only=True):
+class RedriveResult(msgspec.Struct, kw_only=True):
     """The result of a redrive.
 
     *outcome* is `finished`, `interrupted`, `stopped` (too many died again), `unread`, `withdrawn` (another run works)

@@ -12,7 +12,7 @@ import msgspec
 from bus.protocol.timestamps import format_ms
 from bus.topics.names import read_topic
 from consumers.deadletters.causes import cause_of
-from consumers.deadletters.letter_state import State
+from consumers.deadletters.letter_state import LetterStatus
 from consumers.deadletters.letters import DeadLetter
 
 __all__ = ["Selection"]
@@ -39,7 +39,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     ends: Mapping[tuple[str, int], int] | None = None
     """By (topic, partition), the offset after the last letter that the operator was asked about."""
 
-    def takes(self, letter: DeadLetter, state: State) -> bool:
+    def takes(self, letter: DeadLetter, state: LetterStatus) -> bool:
         """Return whether *letter*, being in *state*, is selected."""
         return (
             self.message_type in (None, _type_of_topic(letter.record.topic))

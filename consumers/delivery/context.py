@@ -30,7 +30,7 @@ from producers.sealing.seal_request import SealRequest
 __all__ = ["Context"]
 
 _Reply = TypeVar("_Reply", bound=Payload)
-P = ParamSpec("P")
+_P = ParamSpec("_P")
 T = TypeVar("T")
 
 
@@ -44,11 +44,11 @@ class _Queued:
         yield
 
 
-def _on_its_loop(method: Callable[P, T]) -> Callable[P, T]:
+def _on_its_loop(method: Callable[_P, T]) -> Callable[_P, T]:
     """Refuse a call from another thread or loop at once: its coroutine would wait there for what happens here."""
 
     @functools.wraps(method)
-    def called(*arguments: P.args, **named: P.kwargs) -> T:
+    def called(*arguments: _P.args, **named: _P.kwargs) -> T:
         context = arguments[0]
         assert isinstance(context, Context)  # noqa: S101 - it is a method of it
         context.check_loop(method.__name__)

@@ -17,7 +17,7 @@ import msgspec
 from bus import gates
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, ContractError, TopicMissingError
-from bus.payloads.payload_types import Risk, payload_type
+from bus.payloads.payload_types import RiskClass, payload_type
 from bus.protocol import sealing
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -25,7 +25,7 @@ from bus.protocol.timestamps import parse_ms
 from bus.telemetry.logs import get_logger
 from bus.topics.names import message_topic
 from bus.transports.base import Record, Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.trust.policy.policy import Policy, rules_source
 from bus.vocabulary.task import TaskCancel
 from consumers.deadletters.records import Failure
@@ -37,7 +37,7 @@ from consumers.delivery.state.delivery import Accepted
 
 __all__ = ["CancelPolicy", "CancelWatch", "Cancellation"]
 
-FOLLOWED_S: Final = 1.0
+CANCELS_FOLLOWED_S: Final = 1.0
 _MAX_BACK: Final = 5_000
 """So many records of each partition are read at the start."""
 _CAPABILITY: Final = "cancel"
@@ -105,7 +105,7 @@ class CancelWatch:
     async def follow(self, slots: HandlerSlots) -> None:
         """Learn of cancellations as they come, and stop what runs, until cancelled oneself."""
         while True:
-            await self._clock.sleep(FOLLOWED_S)
+            await self._clock.sleep(CANCELS_FOLLOWED_S)
             try:
                 if await self.read_on():
                     self.stop_running(slots)
@@ -122,7 +122,7 @@ class CancelWatch:
                 # A cancellation lives for an hour: what lies further back is over.
                 ranges = await self._transport.admin.ranges(self._topic)
                 self._offsets = {number: max(span.start, span.end - _MAX_BACK) for number, span in ranges.items()}
-            async for record in scan(self._transport, self._topic, self._offsets):
+            async for record in scan_topic(self._transport, self._topic, self._offsets):
                 self._offsets[record.partition] = record.offset + 1
                 found |= self._take(record)
         except TopicMissingError:
@@ -150,7 +150,7 @@ class CancelWatch:
             if metadata.namespace != self._namespace or expires_ms < self._clock.now_ms() or metadata.task_id is None:
                 return False
             # Without keys nobody's name is proven.
-            risk: Risk = "low" if self._verifier is None else "medium"
+            risk: RiskClass = "low" if self._verifier is None else "medium"
             gates.prove(message, risk, self._verifier, append_ms=record.timestamp_ms or None)
             cancel = payload_type(TaskCancel).open(message)
         except ContractError:

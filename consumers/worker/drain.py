@@ -17,7 +17,7 @@ from consumers.delivery.handling.slots import HandlerSlot, HandlerSlots
 from consumers.delivery.state.delivery import Accepted
 from consumers.delivery.state.partition import Partition
 
-__all__ = ["CUT_GRACE_S", "cut", "drain", "end_if_strict", "running_for"]
+__all__ = ["CUT_GRACE_S", "cancel_handlers", "drain", "end_if_strict", "running_for"]
 
 CUT_GRACE_S = 2.0
 """Seconds that a handler has to end once it was cut."""
@@ -55,12 +55,12 @@ async def drain(
         if now_s >= deadline_s and not count:
             count = len(running) + sum(partition.parked for partition in partitions)
             on_count(count)
-            cut(slots, partitions)
+            cancel_handlers(slots, partitions)
         await asyncio.sleep(_TURN_S)
     return count
 
 
-def cut(slots: HandlerSlots, partitions: Collection[Partition]) -> None:
+def cancel_handlers(slots: HandlerSlots, partitions: Collection[Partition]) -> None:
     """Cancel the handlers that run for *partitions*."""
     for slot in running_for(slots, partitions):
         slot.interrupt(HandlerCutError)

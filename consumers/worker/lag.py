@@ -18,7 +18,7 @@ from bus.topics.names import consumer_group
 from bus.transports.base import PartitionRange, Transport
 from consumers.delivery.state.partition import Partition
 
-__all__ = ["Lag", "measure", "publish", "show", "watch"]
+__all__ = ["Lag", "measure", "publish_lag", "show", "watch_lag"]
 
 _FIRST_S, _EVERY_S = 0.5, 5.0
 
@@ -87,7 +87,7 @@ async def _oldest_ms(transport: Transport, partition: Partition, at: int) -> int
     return oldest[0].timestamp_ms if oldest else None
 
 
-def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
+def publish_lag(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
     """Replace the gauges: another member reports the partitions that are not held any more."""
     metrics.lag_messages.clear()
     metrics.lag_seconds.clear()
@@ -96,7 +96,7 @@ def publish(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
         metrics.lag_seconds.labels(group, lag.topic, lag.partition).set(lag.seconds)
 
 
-async def watch(
+async def watch_lag(
     transport: Transport,
     assigned: Callable[[], Sequence[Partition]],
     clock: Clock,
@@ -138,7 +138,7 @@ async def show(
     """
     try:
         lags = await measure(transport, partitions, clock, consumer_group(namespace, group))
-        publish(lags, metrics, group)
+        publish_lag(lags, metrics, group)
     except TransportError as error:
         if is_news:
             _log.warning("worker.lag_unknown", error=str(error))

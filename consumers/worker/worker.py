@@ -28,7 +28,7 @@ from consumers.delivery.inbox.base import Inbox
 from consumers.delivery.state.assignments import names_of
 from consumers.worker import lag
 from consumers.worker.denial_journal import DenialJournal
-from consumers.worker.drain import CUT_GRACE_S, cut, drain, end_if_strict, running_for
+from consumers.worker.drain import CUT_GRACE_S, cancel_handlers, drain, end_if_strict, running_for
 from consumers.worker.health import POLL_S, StuckHandler, WorkerSigns
 from consumers.worker.needed_topics import needed_topics, used_topics
 from consumers.worker.startup_topics import check_topics, create_missing, find_orphan_tiers
@@ -160,7 +160,7 @@ class Worker:
 
         Raises errors that no retry can repair: a lost log, an offset out of range, a dead background task.
         """
-        measuring = lag.watch(
+        measuring = lag.watch_lag(
             self._transport,
             self._partitions.all,
             self._clock,
@@ -371,7 +371,7 @@ class Worker:
         gone = self._partitions.held_among(assignments)
         self._forget(assignments)
         self._count_cut(len(running_for(self.slots, gone)))
-        cut(self.slots, gone)
+        cancel_handlers(self.slots, gone)
         self._clock.call_later(CUT_GRACE_S, lambda: end_if_strict(running_for(self.slots, gone)))
         _log.warning("worker.partitions_lost", partitions=names_of(assignments))
 

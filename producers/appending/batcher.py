@@ -15,10 +15,10 @@ from functools import partial
 from bus.clock import Clock, Timer
 from bus.errors import AppendUnknownError, ClosedError, ConfigurationError, DeadlineError, TransportError, text_of
 from bus.own_context import OwnContext
-from bus.transports.base import Appended, Failure, NewRecord, Outcome, Transport
+from bus.transports.base import Appended, AppendFailure, AppendOutcome, NewRecord, Transport
 from producers.appending.byte_budget import ByteBudget
 
-__all__ = ["Batcher", "size_of"]
+__all__ = ["Batcher", "buffered_size"]
 
 _MAX_BATCH_RECORDS = 2_000
 _MAX_BATCH_BYTES = 4 * 1_048_576
@@ -30,14 +30,14 @@ class _Item:
     __slots__ = ("deadline_s", "done", "records", "size")
 
     def __init__(
-        self, records: Sequence[NewRecord], size: int, deadline_s: float, done: asyncio.Future[Sequence[Outcome]]
+        self, records: Sequence[NewRecord], size: int, deadline_s: float, done: asyncio.Future[Sequence[AppendOutcome]]
     ) -> None:
         self.records = records
         self.size = size
         self.deadline_s = deadline_s
         self.done = done
 
-    def fail(self, error: Failure) -> None:
+    def fail(self, error: AppendFailure) -> None:
         if not self.done.done():
             self.done.set_result([error] * len(self.records))
 
@@ -61,7 +61,7 @@ class Batcher:
         self._closed = False
         self._own = OwnContext()
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float) -> Sequence[AppendOutcome]:
         """Append in order; return one outcome per record, at the latest after *timeout_s*.
 
         Never raises for a record.
@@ -70,13 +70,13 @@ class Batcher:
 
     async def submit(
         self, records: Sequence[NewRecord], *, timeout_s: float, size: int | None = None
-    ) -> asyncio.Future[Sequence[Outcome]]:
+    ) -> asyncio.Future[Sequence[AppendOutcome]]:
         """Queue records once there is room; the future's result is their outcomes.
 
         *size* is their size in bytes, if the caller knows it.
         """
         if size is None:
-            size = sum(size_of(record) for record in records)
+            size = sum(buffered_size(record) for record in records)
         item = _Item(records, size, self._clock.monotonic_s() + timeout_s, asyncio.get_running_loop().create_future())
         if await self._room.acquire(size, timeout_s=timeout_s):
             self._enqueue(item)
@@ -88,7 +88,7 @@ class Batcher:
 
     def submit_now(
         self, records: Sequence[NewRecord], *, deadline_s: float, size: int
-    ) -> asyncio.Future[Sequence[Outcome]] | None:
+    ) -> asyncio.Future[Sequence[AppendOutcome]] | None:
         """Submit if there is room without waiting; otherwise return None."""
         if not self._room.acquire_nowait(size):
             return None
@@ -183,7 +183,7 @@ class Batcher:
                 item.done.set_result(outcomes[at : at + len(item.records)])
             at += len(item.records)
 
-    def _on_outcomes(self, items: Sequence[_Item], outcomes: Sequence[Outcome | None]) -> None:
+    def _on_outcomes(self, items: Sequence[_Item], outcomes: Sequence[AppendOutcome | None]) -> None:
         """Settle the items whose outcomes are complete, while others are late."""
         self._answers += _has_answered(outcomes)
         at = 0
@@ -220,10 +220,10 @@ class Batcher:
             self._arm(min(open_items))
 
 
-def _has_answered(outcomes: Sequence[Outcome | None]) -> bool:
+def _has_answered(outcomes: Sequence[AppendOutcome | None]) -> bool:
     return any(isinstance(outcome, Appended) for outcome in outcomes)
 
 
-def size_of(record: NewRecord) -> int:
+def buffered_size(record: NewRecord) -> int:
     """Estimate the bytes that *record* takes in the buffer."""
     return len(record.value or b"") + len(record.key or b"") + 64

@@ -18,7 +18,7 @@ from bus.clock import Clock
 from bus.errors import BusError, ClosedError, ContractError, TopicMissingError
 from bus.own_context import OwnContext
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import PayloadType, Risk, payload_type
+from bus.payloads.payload_types import PayloadType, RiskClass, payload_type
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -89,7 +89,7 @@ class Directory:
             healthy_s, limits=PresenceLimits(agents=max_agents), granted_of=self._granted_capabilities
         )
         # Without keys nobody's name is proven.
-        risk: Risk = "low" if verifier is None else "medium"
+        risk: RiskClass = "low" if verifier is None else "medium"
         party = Party(agent_id="", namespace=namespace, group="directory")
         admission = Admission(party, verifier=verifier, policy=policy or NO_POLICY, now_ms=clock.now_ms)
         self._checks = gates.Checks(

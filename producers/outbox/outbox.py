@@ -89,13 +89,13 @@ class Outbox:
     def create(self, connection: sqlite3.Connection | AsyncConnection) -> Awaitable[None] | None:
         """Create the table `sealbus_outbox` if it is missing; await the result on asyncpg."""
         if isinstance(connection, sqlite3.Connection):
-            sqlite.create(connection)
+            sqlite.create_sqlite_outbox(connection)
             return None
         if not hasattr(connection, "fetchval"):
             raise TypeError(
                 f"cannot create tables over a {type(connection).__name__}: give a connection of sqlite3 or asyncpg"
             )
-        return postgres.create(connection)
+        return postgres.create_postgres_outbox(connection)
 
     @overload
     def add(self, connection: sqlite3.Connection, payload: Payload, **options: Unpack[Options]) -> str: ...
@@ -143,5 +143,5 @@ class Outbox:
 
 async def _insert(connection: AsyncConnection, rows: Sequence[NewRow]) -> str:
     for row in rows:
-        await connection.execute(postgres.INSERT, *msgspec.structs.astuple(row))
+        await connection.execute(postgres.INSERT_OUTBOX_ROW, *msgspec.structs.astuple(row))
     return rows[-1].message_id

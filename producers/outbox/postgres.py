@@ -13,18 +13,26 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from bus.databases.postgres import TIMEOUT_S, cut, driver, failures, place, refuse_shared_session, translating
+from bus.databases.postgres import (
+    POSTGRES_TIMEOUT_S,
+    close_silently,
+    driver,
+    failures,
+    place,
+    refuse_shared_session,
+    translating,
+)
 from bus.errors import ConfigurationError, InboxError
 from producers.outbox.rows import Backlog, PendingRow
 
-__all__ = ["INSERT", "PostgresRows", "create"]
+__all__ = ["INSERT_OUTBOX_ROW", "PostgresRows", "create_postgres_outbox"]
 
 # The numbers are arbitrary but fixed. A session that changes sealbus tables holds the first lock; a table's relay holds
 # the second, plus the table's oid.
 _SCHEMA_LOCK: Final = 0x5EA1B050
 _RELAY_LOCK: Final = 0x5EA1B0 << 32
 
-INSERT: Final = (
+INSERT_OUTBOX_ROW: Final = (
     "INSERT INTO sealbus_outbox (message_id, added_ms, topic, key, value, headers) VALUES ($1, $2, $3, $4, $5, $6)"
 )
 """Contains nothing specific to PostgreSQL: an inbox's transaction on SQLite runs it too."""
@@ -52,7 +60,7 @@ _ABANDON: Final = "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 2;
 _SERVER_SETTINGS: Final = {"application_name": "sealbus outbox relay"}
 
 
-async def create(connection: Any) -> None:
+async def create_postgres_outbox(connection: Any) -> None:
     """Create the table if it is missing, in the open transaction if there is one."""
     await connection.execute(_CREATE)
 
@@ -60,7 +68,7 @@ async def create(connection: Any) -> None:
 class PostgresRows:
     """The database at *url*, as a relay uses it; see `producers.outbox.rows.Rows`."""
 
-    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, *, timeout_s: float = POSTGRES_TIMEOUT_S) -> None:
         self._url = url
         self._where = place(url)
         self._timeout_s = timeout_s
@@ -139,5 +147,5 @@ class PostgresRows:
     def _lose(self) -> None:
         """Drop the connection, and the lock with it."""
         self._leads = False
-        cut(self._connection)
+        close_silently(self._connection)
         self._connection = None

@@ -32,9 +32,9 @@ from producers.outbox.rows import PendingRow, Rows, sealed_of
 from producers.outcomes import PublishError
 from producers.publisher import Publisher
 
-__all__ = ["BATCH", "INTERVAL_S", "Relay", "Round"]
+__all__ = ["RELAY_BATCH", "INTERVAL_S", "Relay", "Round"]
 
-BATCH = 500
+RELAY_BATCH = 500
 INTERVAL_S = 0.25
 
 _LONGEST_PAUSE_S = 10.0
@@ -65,7 +65,7 @@ class Relay:
         database: str | Rows,
         publisher: Publisher,
         *,
-        batch: int = BATCH,
+        batch: int = RELAY_BATCH,
         interval_s: float = INTERVAL_S,
         on_round: Callable[[Round], object] | None = None,
     ) -> None:

@@ -18,16 +18,16 @@ from typing import Final, TypeVar
 import msgspec
 
 from bus.clock import Clock
-from bus.databases.sqlite_errors import translated
+from bus.databases.sqlite_errors import sqlite_error_of
 from bus.databases.sqlite_file import fixed, identity_of
 from bus.errors import ConfigurationError, InboxError
 from producers.outbox.rows import Backlog, NewRow, PendingRow
 
-__all__ = ["LEASE_S", "SqliteRows", "create", "insert"]
+__all__ = ["OUTBOX_LEASE_S", "SqliteRows", "create_sqlite_outbox", "insert"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-LEASE_S: Final = 5.0
+OUTBOX_LEASE_S: Final = 5.0
 """A relay that is silent for this many seconds is replaced."""
 
 _BUSY_TIMEOUT_S: Final = 5.0
@@ -52,7 +52,7 @@ _BACKLOG = """SELECT CAST(topic AS TEXT), count(*) FILTER (WHERE error IS NULL),
     FROM sealbus_outbox AS o GROUP BY 1 ORDER BY 1"""
 
 
-def create(connection: sqlite3.Connection) -> None:
+def create_sqlite_outbox(connection: sqlite3.Connection) -> None:
     """Create the table if it is missing, in the open transaction if there is one."""
     connection.execute(_TABLE)
 
@@ -129,11 +129,11 @@ class SqliteRows:
         now_s = self._clock.monotonic_s()
         row = connection.execute("SELECT holder, renewed_s FROM sealbus_outbox_relay").fetchone()
         # Monotonic seconds restart at a reboot: a far-away time, on either side, counts as long ago.
-        if row is not None and row[0] != self._holder and abs(now_s - row[1]) <= LEASE_S:
+        if row is not None and row[0] != self._holder and abs(now_s - row[1]) <= OUTBOX_LEASE_S:
             self._leads_until_s = 0.0
             return False
         connection.execute("INSERT OR REPLACE INTO sealbus_outbox_relay VALUES (1, ?, ?)", (self._holder, now_s))
-        self._leads_until_s = now_s + LEASE_S / 2
+        self._leads_until_s = now_s + OUTBOX_LEASE_S / 2
         return True
 
     def _settled(self, connection: sqlite3.Connection, sent: Sequence[int], failed: Mapping[int, str]) -> bool:
@@ -151,11 +151,11 @@ class SqliteRows:
 
     async def _keep_alive(self) -> None:
         while True:
-            await self._clock.sleep(LEASE_S / 4)
+            await self._clock.sleep(OUTBOX_LEASE_S / 4)
             with contextlib.suppress(InboxError):
                 await self._run(self._take_lease)
 
-    async def _run(self, action: Callable[[sqlite3.Connection], T], *, writes: bool = True) -> T:
+    async def _run(self, action: Callable[[sqlite3.Connection], _T], *, writes: bool = True) -> _T:
         async with self._one_at_a_time:
             running = asyncio.ensure_future(asyncio.to_thread(self._transacted, action, writes=writes))
             try:
@@ -165,7 +165,7 @@ class SqliteRows:
                 await asyncio.wait([running])
                 raise
 
-    def _transacted(self, action: Callable[[sqlite3.Connection], T], *, writes: bool) -> T:
+    def _transacted(self, action: Callable[[sqlite3.Connection], _T], *, writes: bool) -> _T:
         self._look_again()
         try:
             connection = self._connected()
@@ -174,7 +174,7 @@ class SqliteRows:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._disconnect()
-            raise translated(error, self._path) from error
+            raise sqlite_error_of(error, self._path) from error
         except BaseException:
             self._disconnect()
             raise

@@ -18,7 +18,7 @@ from bus.clock import Clock
 from bus.errors import BusError, ClosedError, ContractError, TopicMissingError, text_of
 from bus.gates import Admit
 from bus.own_context import OwnContext
-from bus.payloads.payload_types import PayloadType, Risk, payload_type
+from bus.payloads.payload_types import PayloadType, RiskClass, payload_type
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.telemetry.logs import get_logger
@@ -92,7 +92,7 @@ def verify_reply(
     _check_relation(message, pending_request)
     kind = next((kind for kind in (pending_request.kind, _REPORT) if kind.name == message.message_type), None)
     # For an unknown type, only the arrival is believed; if keys are configured, it must be proven all the same.
-    risk: Risk = kind.risk if kind is not None else "low" if view.verifier is None else "medium"
+    risk: RiskClass = kind.risk if kind is not None else "low" if view.verifier is None else "medium"
     checks = gates.Checks(
         max_message_bytes=view.max_message_bytes,
         risk_of=lambda _: risk,
@@ -119,7 +119,7 @@ def verify_reply(
     return Answer(message, case.payload)
 
 
-def _pass(verdict: gates.Verdict) -> None:
+def _pass(verdict: gates.GateVerdict) -> None:
     if isinstance(verdict, gates.Failed):
         raise verdict.error
 

@@ -26,7 +26,7 @@ from bus.protocol.timestamps import parse_ms
 from bus.telemetry.logs import get_logger
 from bus.topics.names import reply_topic
 from bus.topics.specs import reply_topics
-from bus.transports.base import Outcome, Transport
+from bus.transports.base import AppendOutcome, Transport
 from bus.trust.admission import Admission, Party
 from bus.trust.policy.policy import NO_POLICY, Policy
 from bus.vocabulary.error import ErrorReported
@@ -467,7 +467,7 @@ class Requester:
         return waiter.deadline_s - self._clock.monotonic_s()
 
 
-async def _untouched(outcomes: asyncio.Future[Sequence[Outcome]]) -> Sequence[Outcome]:
+async def _untouched(outcomes: asyncio.Future[Sequence[AppendOutcome]]) -> Sequence[AppendOutcome]:
     """Return the outcomes; cancelling the caller does not cancel the publish."""
     if not outcomes.done():
         await asyncio.wait((outcomes,))

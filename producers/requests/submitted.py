@@ -23,7 +23,7 @@ from bus.protocol.identifiers import uuid7_ms
 from bus.protocol.sealing import Message
 from bus.topics.names import message_topic
 from bus.transports.base import Record, Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.vocabulary.error import ErrorReported
 from producers.outcomes import RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.requests.in_turn import GRACE_S
@@ -203,7 +203,7 @@ class SubmittedTask(Generic[_Reply]):
         try:
             if (offsets := self._offsets.get(topic)) is None:
                 offsets = self._offsets[topic] = await self._starts(topic)
-            async for record in scan(self._transport, topic, offsets):
+            async for record in scan_topic(self._transport, topic, offsets):
                 offsets[record.partition] = record.offset + 1
                 yield record
         except TopicMissingError:
@@ -238,7 +238,7 @@ class SubmittedTask(Generic[_Reply]):
     async def _request(self) -> Message:
         """Return the request itself, which is in the log. Raises RequestTimedOut's cause where it is not any more."""
         topic = message_topic(self._view.namespace, self.key.message_type)
-        async for record in scan(self._transport, topic, await self._starts(topic)):
+        async for record in scan_topic(self._transport, topic, await self._starts(topic)):
             try:
                 message = sealing.parse(record.value)
             except ContractError:

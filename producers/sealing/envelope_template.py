@@ -24,7 +24,7 @@ from bus.topics.names import message_topic
 from bus.transports.base import Headers, NewRecord
 from producers.sealing.inherited_fields import InheritedFields
 from producers.sealing.options import Draft, PublisherIdentity, compose, default_ttl_s
-from producers.sealing.sealed_record import CONTENT_TYPE, SealedRecord
+from producers.sealing.sealed_record import RECORD_CONTENT_TYPE, SealedRecord
 
 __all__ = ["EnvelopeTemplate", "TemplateCache", "shared_options"]
 
@@ -108,7 +108,7 @@ class EnvelopeTemplate:
         self.encode = kind.encode
         self.message_type = kind.name
         self.topic = message_topic(origin.namespace, kind.name)
-        self.headers: Headers = (("content-type", CONTENT_TYPE), ("sb-type", kind.name.encode()))
+        self.headers: Headers = (("content-type", RECORD_CONTENT_TYPE), ("sb-type", kind.name.encode()))
         self.further_headers: Headers = () if draft is None or draft.to is None else (("sb-to", _addressee(draft.to)),)
         self.compiled = self._compile(kind, draft, max_message_bytes, sign)
         """Encodes and seals payloads of this template in one step; None if the type cannot be encoded that way."""

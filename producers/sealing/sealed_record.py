@@ -12,9 +12,9 @@ from bus.protocol.identifiers import is_traceparent
 from bus.protocol.sealing import Message
 from bus.transports.base import NewRecord
 
-__all__ = ["CONTENT_TYPE", "SealedRecord", "record_of", "sealed_as"]
+__all__ = ["RECORD_CONTENT_TYPE", "SealedRecord", "record_of", "sealed_as"]
 
-CONTENT_TYPE = b"application/vnd.sealbus.v1+json"
+RECORD_CONTENT_TYPE = b"application/vnd.sealbus.v1+json"
 
 
 class SealedRecord(msgspec.Struct, frozen=True, gc=False):
@@ -42,7 +42,7 @@ def record_of(message: Message, topic: str) -> NewRecord:
     """Return the record of *message* for *topic*."""
     metadata = message.metadata
     headers: list[tuple[str, bytes]] = [
-        ("content-type", CONTENT_TYPE),
+        ("content-type", RECORD_CONTENT_TYPE),
         ("sb-type", metadata.message_type.encode()),
         ("sb-id", metadata.message_id.encode()),
     ]

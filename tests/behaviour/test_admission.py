@@ -24,7 +24,7 @@ from bus.protocol.timestamps import format_ms
 from bus.settings.loading import load
 from bus.topics.names import group_of_agent, redrive_topic
 from bus.transports.base import NewRecord
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.trust.admission import Admission, Denial, Party
 from bus.trust.keys.key_directory import KeyDirectory, parse_keys
 from bus.trust.keys.private_keys import PrivateKey, new_shared_secret, public_jwk
@@ -635,11 +635,11 @@ async def test_denials_become_events_ten_a_minute_and_then_a_count(tmp_path: Pat
         seal = w.seal
         messages = [seal("eve@svc", Transfer(cents=number)) for number in range(25)]
         assert await w.send(*messages) == ["unauthorized"] * 25
-        entries = [json.loads(record.value or b"") async for record in scan(w.bus.transport, "agents._audit")]
+        entries = [json.loads(record.value or b"") async for record in scan_topic(w.bus.transport, "agents._audit")]
         assert [entry["count"] for entry in entries] == [1] * 10
         await w.bus.advance(61)
         await w.bus.settle()
-        entries = [json.loads(record.value or b"") async for record in scan(w.bus.transport, "agents._audit")]
+        entries = [json.loads(record.value or b"") async for record in scan_topic(w.bus.transport, "agents._audit")]
         assert sum(entry["count"] for entry in entries) == 25
         assert len(entries) == 11
         for entry in entries:

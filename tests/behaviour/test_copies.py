@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bus.settings.loading import load
-from bus.transports.base import NewRecord, Outcome, Record
+from bus.transports.base import AppendOutcome, NewRecord, Record
 from consumers.app.testing import AppBus
 from sealbus import App, Context, RetryLater, payload
 
@@ -96,7 +96,7 @@ async def test_the_retry_that_a_message_leaves_is_no_copy_of_it_though_it_comes_
         await bus.publish(Job(1))
         await bus.settle()
 
-        async def slow(records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+        async def slow(records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
             outcomes = await append(records, timeout_s=timeout_s)
             await acknowledged.wait()
             return outcomes

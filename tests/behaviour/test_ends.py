@@ -15,7 +15,7 @@ from bus.protocol import sealing
 from bus.settings.loading import load
 from bus.topics.specs import reply_topics
 from bus.transports.base import NewRecord, Record
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.app.testing import AppBus
 from consumers.deadletters.records import end_id, read_control, reappend
 from consumers.processes.sagas.context import SagaContext
@@ -65,7 +65,7 @@ def shop(mind: Mind, **options: Any) -> App:
 
 
 async def records(bus: AppBus, topic: str) -> list[Record]:
-    return [record async for record in scan(bus.transport, topic)]
+    return [record async for record in scan_topic(bus.transport, topic)]
 
 
 async def again(bus: AppBus, record: Record, topic: str | None = None) -> None:

@@ -13,7 +13,7 @@ import structlog
 from bus.errors import ConfigurationError
 from bus.payloads.payload_types import payload, payload_type
 from bus.settings.loading import load
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.trust.keys.generated_keys import GeneratedKeys
 from bus.trust.keys.key_directory import TrustedKey
 from bus.trust.keys.private_keys import FileSigner
@@ -86,7 +86,7 @@ async def test_publish_refuses_what_the_key_may_not_sign(
             await planner.request(Asked(n=3), Told, timeout_s=1)
         limits.clear()
         await planner.publish(Asked(n=4))
-        lying = [record async for record in scan(bus.transport, "agents.own.asked")]
+        lying = [record async for record in scan_topic(bus.transport, "agents.own.asked")]
         assert sorted(json.loads(record.value or b"")["data"]["n"] for record in lying) == [1, 4]
 
 

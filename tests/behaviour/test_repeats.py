@@ -19,7 +19,7 @@ from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import reply_topic
 from bus.transports.base import NewRecord, TopicSpec
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.app.testing import AppBus
 from consumers.delivery.inbox.open import inbox_url
 from consumers.delivery.inbox.row_encoding import key_text
@@ -86,7 +86,7 @@ async def test_a_repeated_idempotency_key_runs_once_and_is_answered_with_the_sam
         for _ in range(3):
             await bus.publish(Order(1), idempotency_key="one")
             await bus.settle()
-        answers = [record.value async for record in scan(bus.transport, "agents.repeat.receipt")]
+        answers = [record.value async for record in scan_topic(bus.transport, "agents.repeat.receipt")]
     assert runs == [1]
     assert len(answers) == 3
     assert len(set(answers)) == 1
@@ -103,7 +103,7 @@ class Fickle:
 
 async def appended_again(bus: AppBus, topic: str) -> None:
     """Every record of *topic* once more: as after a death between the inbox's commit and the log's."""
-    records = [record async for record in scan(bus.transport, topic)]
+    records = [record async for record in scan_topic(bus.transport, topic)]
     await bus.transport.append(
         [NewRecord(topic, record.key, record.value, record.headers) for record in records], timeout_s=5
     )
@@ -118,7 +118,7 @@ async def test_what_is_done_is_answered_with_what_it_sent_though_its_life_is_ove
         await bus.settle()
         bus.clock.advance(later_s)
         await appended_again(bus, "agents.repeat.order")
-        answers = [record.value async for record in scan(bus.transport, "agents.repeat.receipt")]
+        answers = [record.value async for record in scan_topic(bus.transport, "agents.repeat.receipt")]
         assert not bus.dead
     assert runs == [1]
     assert len(answers) == 2
@@ -132,7 +132,7 @@ async def test_what_is_done_is_answered_with_what_it_sent_though_the_policy_has_
         await bus.settle()
         policy.allows = False
         await appended_again(bus, "agents.repeat.order")
-        assert len([record async for record in scan(bus.transport, "agents.repeat.receipt")]) == 2
+        assert len([record async for record in scan_topic(bus.transport, "agents.repeat.receipt")]) == 2
         assert not bus.dead
         await bus.publish(Order(1), idempotency_key="one")
         await bus.settle()
@@ -166,7 +166,7 @@ async def test_a_repeat_under_another_id_is_answered_to_its_own_id_though_no_ins
         for _ in range(3):
             asked.append((await bus.publish(Order(1), idempotency_key="one", reply_to=answers_to)).message_id)
             await bus.settle()
-        answers = [record.value async for record in scan(bus.transport, answers_to)]
+        answers = [record.value async for record in scan_topic(bus.transport, answers_to)]
     assert runs == [1]
     correlated = [parse(answer).metadata.correlation_id for answer in answers]
     assert correlated == asked
@@ -182,7 +182,7 @@ async def test_a_repeat_under_another_id_that_comes_twice_is_answered_with_the_s
             await bus.settle()
         bus.clock.advance(5)
         await appended_again(bus, "agents.repeat.order")
-        answers = [record.value async for record in scan(bus.transport, answers_to)]
+        answers = [record.value async for record in scan_topic(bus.transport, answers_to)]
     assert runs == [1]
     to_repeat = [each for each in answers if parse(each).metadata.correlation_id == receipt.message_id]
     assert len(to_repeat) == 2
@@ -196,7 +196,7 @@ async def test_repeats_under_different_ids_are_answered_by_messages_of_different
         for _ in range(3):
             await bus.publish(Order(1), idempotency_key="one", reply_to=answers_to)
             await bus.settle()
-        ids = [parse(record.value).message_id async for record in scan(bus.transport, answers_to)]
+        ids = [parse(record.value).message_id async for record in scan_topic(bus.transport, answers_to)]
     assert len(set(ids)) == 3
 
 
@@ -213,7 +213,7 @@ async def test_the_answer_to_a_repeat_that_is_handled_late_lives_as_long_as_the_
         bus.clock.advance(ttl_s - 1)
         await bus.transport.append([repeat.record], timeout_s=5)
         await bus.settle()
-        answers = [parse(record.value) async for record in scan(bus.transport, answers_to)]
+        answers = [parse(record.value) async for record in scan_topic(bus.transport, answers_to)]
     (answer,) = [each for each in answers if each.metadata.correlation_id == repeat.message_id]
     lives_ms = (parse_ms(answer.routing.expires_at) or 0) - (parse_ms(answer.metadata.timestamp) or 0)
     assert answer.routing.expires_at >= repeat.message.routing.expires_at
@@ -233,10 +233,10 @@ async def test_a_request_that_lies_in_the_log_twice_is_answered_with_the_same_by
     runs: list[int] = []
     async with ledger(runs).test() as bus:
         await bus.request(Order(1), OrderReceipt, idempotency_key="one", timeout_s=30)
-        (first,) = [record async for record in scan(bus.transport, "agents.repeat.order")]
+        (first,) = [record async for record in scan_topic(bus.transport, "agents.repeat.order")]
         await bus.transport.append([NewRecord(first.topic, first.key, first.value, first.headers)], timeout_s=5)
         await bus.settle()
-        answers = [record.value async for record in scan(bus.transport, reply_topic("agents", "test@sealbus"))]
+        answers = [record.value async for record in scan_topic(bus.transport, reply_topic("agents", "test@sealbus"))]
     assert runs == [1]
     assert len(answers) == 2
     assert len(set(answers)) == 1
@@ -287,7 +287,7 @@ async def test_a_record_that_lies_in_the_log_twice_runs_once_where_ids_count() -
     async with ledger(runs, dedup="always").test() as bus:
         await bus.publish(Order(1))
         await bus.settle()
-        (first,) = [record async for record in scan(bus.transport, "agents.repeat.order")]
+        (first,) = [record async for record in scan_topic(bus.transport, "agents.repeat.order")]
         await bus.transport.append([NewRecord(first.topic, first.key, first.value, first.headers)], timeout_s=5)
         await bus.settle()
     assert runs == [1]
@@ -483,7 +483,7 @@ async def test_the_reason_of_a_rejection_is_said_once() -> None:
     async with app.test(settings=settings) as bus:
         await bus.publish(Order(1))
         await bus.settle()
-        (record,) = [record async for record in scan(bus.transport, "agents.repeat.order.dlq")]
+        (record,) = [record async for record in scan_topic(bus.transport, "agents.repeat.order.dlq")]
     assert any(b"no way" in value for _, value in record.headers)
     assert not any(b"no way: no way" in value for _, value in record.headers)
 

@@ -10,7 +10,7 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.protocol.envelope import Authority, Security
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.trust.policy.file_policy import FilePolicy
 from bus.vocabulary.operations import CommandRequest
 from bus.vocabulary.tool import ToolCall, ToolResult
@@ -314,7 +314,7 @@ async def test_a_denial_is_one_event_in_the_journal_without_payload(tmp_path: Pa
         await bus.transport.append([forged.record], timeout_s=5)
         await bus.settle()
         assert [letter.reason for letter in bus.dead] == ["unauthorized"]
-        records = [record async for record in scan(bus.transport, "agents._audit")]
+        records = [record async for record in scan_topic(bus.transport, "agents._audit")]
         (event,) = [json.loads(record.value or b"{}") for record in records]
         assert (event["event"], event["rule"], event["sender"]) == ("policy.denied", "no-match", "planner@svc")
         assert event["differing"] == ["actor"]

@@ -21,7 +21,7 @@ from bus.protocol.sealing import parse
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.transports import open_transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from sealbus import App, Context, Draft, connect, payload
 
 
@@ -97,7 +97,7 @@ async def dead_letters(url: str) -> list[str]:
     transport = open_transport(url)
     try:
         topics = [topic for topic in await transport.admin.topics() if topic.endswith(".dlq")]
-        return [topic for topic in topics async for _ in scan(transport, topic)]
+        return [topic for topic in topics async for _ in scan_topic(transport, topic)]
     finally:
         await transport.close()
 
@@ -307,7 +307,7 @@ async def _sealed(subject: Any) -> Any:
 async def _records(url: str, topic: str) -> list[Any]:
     transport = open_transport(url)
     try:
-        return [parse(record.value) async for record in scan(transport, topic)]
+        return [parse(record.value) async for record in scan_topic(transport, topic)]
     finally:
         await transport.close()
 

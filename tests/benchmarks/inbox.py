@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bus.clock import SystemClock
 from bus.transports.base import NewRecord
-from consumers.delivery.inbox.base import Claimed, Key
+from consumers.delivery.inbox.base import Claimed, InboxKey
 from consumers.delivery.inbox.open import open_inbox
 
 OUTPUTS = (NewRecord("agents.x", b"k" * 36, b"v" * 600, (("content-type", b"a" * 30), ("sb-id", b"i" * 36))),)
@@ -41,7 +41,7 @@ async def measure(
     async def work() -> int:
         count = 0
         while time.perf_counter() < end_s:
-            key = Key("agents", "planner@svc", "research.request", "researchers", f"{run}-{next(numbers):09d}")
+            key = InboxKey("agents", "planner@svc", "research.request", "researchers", f"{run}-{next(numbers):09d}")
             claim = await inbox.claim(key, "0" * 64, keep_until_ms=LATER_MS)
             assert isinstance(claim, Claimed)
             assert await inbox.finish(key, claim.token, outputs)

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 import msgspec
 
 from bus.trust.policy.check import check_policy
-from bus.trust.policy.decision import decide
+from bus.trust.policy.decision import decide_request
 from bus.trust.policy.facts import Request
 from bus.trust.policy.file import parse_policy
 from bus.trust.policy.rules import PolicyRules
@@ -123,10 +123,10 @@ def main() -> None:
     text = policy_text(count)
     started = time.perf_counter()
     rules: PolicyRules = parse_policy(text, name="benchmark")
-    decide(rules, ASKED)
+    decide_request(rules, ASKED)
     print(f"{len(rules.rules)} rules read and indexed in {(time.perf_counter() - started) * 1e3:.1f} ms")
-    print(f"decided before: {cost_us(lambda request: decide(rules, request), [ASKED] * 20_000):.2f} us")
-    print(f"new facts:      {cost_us(lambda request: decide(rules, request), fresh(20_000)):.2f} us")
+    print(f"decided before: {cost_us(lambda request: decide_request(rules, request), [ASKED] * 20_000):.2f} us")
+    print(f"new facts:      {cost_us(lambda request: decide_request(rules, request), fresh(20_000)):.2f} us")
     started = time.perf_counter()
     check_policy(rules)
     print(f"check:          {(time.perf_counter() - started) * 1e3:.0f} ms")

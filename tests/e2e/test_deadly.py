@@ -16,7 +16,7 @@ from deadly_app import Job
 
 from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.deadletters.letters import read_dead_letter
 from consumers.delivery.crashes.process_files import ProcessFiles
 from sealbus import connect
@@ -32,7 +32,8 @@ async def letters(url: str) -> list[str]:
     transport = open_transport(url)
     try:
         return [
-            read_dead_letter(record).reason async for record in scan(transport, dead_letter_topic("agents.test.job"))
+            read_dead_letter(record).reason
+            async for record in scan_topic(transport, dead_letter_topic("agents.test.job"))
         ]
     finally:
         await transport.close()

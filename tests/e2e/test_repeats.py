@@ -18,7 +18,7 @@ from payments_app import Payment
 
 from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.deadletters.letters import read_dead_letter
 from sealbus import Receipt, connect
 
@@ -54,7 +54,7 @@ async def publish(url: str, payments: list[Payment]) -> dict[str, str]:
 async def answers(url: str) -> list[msgspec.Raw]:
     transport = open_transport(url)
     try:
-        return [record.value or b"" async for record in scan(transport, "agents.test.booked")]
+        return [record.value or b"" async for record in scan_topic(transport, "agents.test.booked")]
     finally:
         await transport.close()
 
@@ -64,7 +64,7 @@ async def letters(url: str) -> list[str]:
     try:
         return [
             read_dead_letter(record).reason
-            async for record in scan(transport, dead_letter_topic("agents.test.payment"))
+            async for record in scan_topic(transport, dead_letter_topic("agents.test.payment"))
         ]
     finally:
         await transport.close()

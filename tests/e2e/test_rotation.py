@@ -18,7 +18,7 @@ from conftest import HERE, ROOT, Workers, wait_until
 from bus.protocol.sealing import parse
 from bus.protocol.signatures import parse_signature
 from bus.transports import open_transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.deadletters.letters import list_dead_letters
 
 TOPIC = "agents.ledger.entry"
@@ -121,7 +121,7 @@ async def _dead(url: str) -> Counter[str]:
 async def _kids(url: str) -> list[str]:
     transport = open_transport(url)
     try:
-        messages = [parse(record.value) async for record in scan(transport, TOPIC)]
+        messages = [parse(record.value) async for record in scan_topic(transport, TOPIC)]
     finally:
         await transport.close()
     found = [parse_signature(message.verification.signature or "") for message in messages]

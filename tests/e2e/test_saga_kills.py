@@ -16,7 +16,7 @@ from saga_app import Ended, Order
 
 from bus.protocol import sealing
 from bus.transports import open_transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from sealbus import Receipt, connect
 from tests.databases import Postgres, postgres_server
 
@@ -45,7 +45,7 @@ async def ends(workers: Workers) -> dict[int, set[tuple[str, str]]]:
     transport = open_transport(workers.url)
     try:
         if topic in await transport.admin.topics():
-            async for record in scan(transport, topic):
+            async for record in scan_topic(transport, topic):
                 message = sealing.parse(record.value)
                 ended = msgspec.json.decode(message.data, type=Ended)
                 found.setdefault(ended.number, set()).add((message.message_id, ended.how))

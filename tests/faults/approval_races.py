@@ -35,7 +35,7 @@ from saga_deaths import on_each  # noqa: E402
 from bus.protocol import sealing  # noqa: E402
 from bus.topics.names import mailbox_topic, message_topic  # noqa: E402
 from bus.transports import open_transport  # noqa: E402
-from bus.transports.read_all import scan  # noqa: E402
+from bus.transports.read_all import scan_topic  # noqa: E402
 from bus.vocabulary.approval import ApprovalDecision  # noqa: E402
 from bus.vocabulary.bus import ApprovalClosed, WaitDue  # noqa: E402
 from consumers.processes.approvals.deciding import decision_about, request_in, seal_decision  # noqa: E402
@@ -184,7 +184,7 @@ class Scene:
 
             while not until.is_set():
                 if topic in await bus.transport.admin.topics():
-                    async for record in scan(bus.transport, topic):
+                    async for record in scan_topic(bus.transport, topic):
                         message = sealing.parse(record.value)
                         if message.message_id not in seen:
                             seen.add(message.message_id)
@@ -219,15 +219,15 @@ class Scene:
         try:
             mail = [
                 sealing.parse(record.value)
-                async for record in scan(transport, mailbox_topic(self.namespace, deployer.group))
+                async for record in scan_topic(transport, mailbox_topic(self.namespace, deployer.group))
             ]
             asked = {
                 message.message_id: message
-                async for record in scan(transport, message_topic(self.namespace, "approval.request"))
+                async for record in scan_topic(transport, message_topic(self.namespace, "approval.request"))
                 if (message := sealing.parse(record.value))
             }
             closed: dict[str, set[str]] = {}
-            async for record in scan(transport, message_topic(self.namespace, "approval.closed")):
+            async for record in scan_topic(transport, message_topic(self.namespace, "approval.closed")):
                 told = msgspec.json.decode(sealing.parse(record.value).data, type=ApprovalClosed)
                 closed.setdefault(told.approval_id, set()).add(told.state)
         finally:

@@ -32,7 +32,7 @@ from bus.protocol import sealing  # noqa: E402
 from bus.settings.loading import load  # noqa: E402
 from bus.topics.specs import reply_topics  # noqa: E402
 from bus.transports import open_transport  # noqa: E402
-from bus.transports.read_all import scan  # noqa: E402
+from bus.transports.read_all import scan_topic  # noqa: E402
 from sealbus import Receipt, connect  # noqa: E402
 from tests.databases import postgres_server  # noqa: E402
 
@@ -107,15 +107,15 @@ class Scene:
         letters: dict[int, set[str]] = defaultdict(set)
         transport = open_transport(self.url)
         numbers = {}
-        async for record in scan(transport, "ends.ends.order"):
+        async for record in scan_topic(transport, "ends.ends.order"):
             message = sealing.parse(record.value)
             numbers[message.message_id] = int(message.data.split(b":")[1].rstrip(b"}"))
-        async for record in scan(transport, REPLY):
+        async for record in scan_topic(transport, REPLY):
             message = sealing.parse(record.value)
             number = numbers[message.metadata.correlation_id or message.metadata.causation_id or ""]
             said[number].add((message.message_type, message.message_id))
         if "ends.ends.order.dlq" in await transport.admin.topics():
-            async for record in scan(transport, "ends.ends.order.dlq"):
+            async for record in scan_topic(transport, "ends.ends.order.dlq"):
                 message = sealing.parse(record.value)
                 letters[numbers[message.message_id]].add(dict(record.headers)["sb-dlq-id"].decode())
         await transport.close()

@@ -38,7 +38,7 @@ from saga_app import PAUSE_S, Asked, Ended, Order  # noqa: E402
 
 from bus.protocol import sealing  # noqa: E402
 from bus.transports import open_transport  # noqa: E402
-from bus.transports.read_all import scan  # noqa: E402
+from bus.transports.read_all import scan_topic  # noqa: E402
 from deploy.kafka.cluster import Cluster  # noqa: E402
 from sealbus import Receipt, connect  # noqa: E402
 from tests.databases import postgres_server  # noqa: E402
@@ -112,7 +112,7 @@ class Scene:
         try:
             if topic not in await transport.admin.topics():
                 return []
-            found = [sealing.parse(record.value) async for record in scan(transport, topic)]
+            found = [sealing.parse(record.value) async for record in scan_topic(transport, topic)]
         finally:
             await transport.close()
         return [(message.message_id, msgspec.json.decode(message.data, type=kind)) for message in found]

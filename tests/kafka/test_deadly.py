@@ -18,7 +18,7 @@ from deadly_app import Job, app
 from bus.errors import BusError
 from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from sealbus import Receipt, connect
 
@@ -72,7 +72,7 @@ class Case:
             async with asyncio.timeout(within_s):
                 while True:
                     try:
-                        async for record in scan(transport, dead_letter_topic(f"{self.namespace}.test.job")):
+                        async for record in scan_topic(transport, dead_letter_topic(f"{self.namespace}.test.job")):
                             return read_dead_letter(record)
                     except BusError:
                         pass

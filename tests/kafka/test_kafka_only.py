@@ -25,7 +25,7 @@ from bus.errors import ConfigurationError, RecordTooLargeError, TopicMissingErro
 from bus.transports.base import Appended, NewRecord, Record, TopicSpec
 from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.consumer import consumer as member
-from bus.transports.kafka.consumer.decompression import MAX_BYTES
+from bus.transports.kafka.consumer.decompression import MAX_DECOMPRESSED_BYTES
 from bus.transports.partitioner import partition_of
 
 
@@ -444,7 +444,7 @@ async def test_a_record_that_blows_up_costs_one_without_content_and_not_the_memo
     async with AIOKafkaProducer(
         bootstrap_servers=kafka, compression_type=compression, max_request_size=1 << 30
     ) as producer:
-        sent = await producer.send_and_wait(topic, bytes(MAX_BYTES + 1))
+        sent = await producer.send_and_wait(topic, bytes(MAX_DECOMPRESSED_BYTES + 1))
     await transport.append([NewRecord(topic, None, b"after")], timeout_s=20)
     member = await transport.subscribe("g" + topic.replace(".", "-"), [topic], Listener(), member="m")
     assert [(record.offset, record.value) for record in await receive(member, 3)] == [

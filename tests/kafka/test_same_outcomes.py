@@ -16,7 +16,7 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.specs import message_topics
 from bus.transports import open_configured
 from bus.transports.base import Appended, NewRecord, Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.deadletters.letters import list_dead_letters
 from consumers.worker.host import make_worker
 from consumers.worker.needed_topics import needed_topics
@@ -146,7 +146,7 @@ async def outcomes_of(settings: Settings) -> tuple[dict[str, str], list[tuple[st
         }
         outputs = [
             msgspec.json.decode(record.value)["data"]
-            async for record in scan(transport, f"{settings.bus.namespace}.parity.done")
+            async for record in scan_topic(transport, f"{settings.bus.namespace}.parity.done")
             if record.value
         ]
         return (

@@ -14,7 +14,7 @@ from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.topics.names import agent_slug
 from bus.transports import open_transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.trust.keys.private_keys import FileSigner, pem_of
 from consumers.deadletters.letters import read_dead_letter
 from sealbus import App, connect, payload
@@ -112,7 +112,7 @@ async def _letters(settings: Settings, namespace: str, count: int) -> list[Any]:
                     read_dead_letter(record)
                     for topic in await transport.admin.topics()
                     if topic == f"{namespace}.trust.job.dlq"
-                    async for record in scan(transport, topic)
+                    async for record in scan_topic(transport, topic)
                 ]
                 if len(found) >= count:
                     return found

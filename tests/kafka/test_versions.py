@@ -13,7 +13,7 @@ import msgspec
 from bus.payloads.dual_write import Also
 from bus.settings.loading import load
 from bus.transports import open_transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from sealbus import App, connect, payload
 
 TOTAL = 900
@@ -87,6 +87,6 @@ async def test_a_rolling_change_with_dual_write_handles_every_message_once(kafka
         topics = await transport.admin.topics()
         dead = [topic for topic in topics if topic.startswith(flags["namespace"]) and topic.endswith(".dlq")]
         for topic in dead:
-            assert [record async for record in scan(transport, topic)] == []
+            assert [record async for record in scan_topic(transport, topic)] == []
     finally:
         await transport.close()

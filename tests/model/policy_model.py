@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
-from bus.trust.policy.decision import Allow, Decision, Deny, NeedsApproval
+from bus.trust.policy.decision import Allow, Deny, NeedsApproval, PolicyDecision
 from bus.trust.policy.facts import ACTIONS, AgentFacts, Request
 from bus.trust.policy.rules import PolicyRule, PolicyRules
 
@@ -287,7 +287,7 @@ def expected(policy: PolicyRules, request: Request) -> tuple[str, Any]:
     return (kind, what[0]) if kind == "allow" else (kind, what)
 
 
-def answered(decision: Decision) -> tuple[str, Any]:
+def answered(decision: PolicyDecision) -> tuple[str, Any]:
     match decision:
         case Allow(rule):
             return "allow", rule

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bus.clock import ManualClock
-from bus.failpoints import NAMES
+from bus.failpoints import FAILPOINTS
 from bus.protocol import sealing
 from bus.settings.loading import load
 from bus.telemetry.logs import configure
@@ -26,11 +26,11 @@ from bus.telemetry.metrics import Metrics
 from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.delivery.group_plan import make_plan
 from consumers.delivery.handling import claim_batches, claims, handler_run, results
 from consumers.delivery.inbox import claim_rules as rules
-from consumers.delivery.inbox.base import AlreadyDone, Claim, Key, SomeAsk, SomeEnd, Transaction
+from consumers.delivery.inbox.base import AlreadyDone, Claim, InboxKey, SomeAsk, SomeEnd, Transaction
 from consumers.delivery.inbox.row_encoding import encode_outputs
 from consumers.delivery.receiving import receiver
 from consumers.delivery.resilience.retry import Tier
@@ -122,10 +122,10 @@ class Store:
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
-        self.rows: dict[Key, rules.Row] = {}
+        self.rows: dict[InboxKey, rules.ClaimRow] = {}
         self.effects: Counter[str] = Counter()
         self.alive_until_s: dict[int, float] = {}
-        self._disk: tuple[dict[Key, rules.Row], Counter[str]] = ({}, Counter())
+        self._disk: tuple[dict[InboxKey, rules.ClaimRow], Counter[str]] = ({}, Counter())
 
     def sync(self) -> None:
         self._disk = (self.rows.copy(), self.effects.copy())
@@ -144,7 +144,7 @@ class PaperInbox:
         self.store = store
         self.owner = len(store.alive_until_s) + 1
         self._life = life
-        self._running: dict[Key, int] = {}
+        self._running: dict[InboxKey, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -152,7 +152,7 @@ class PaperInbox:
 
     async def claim(
         self,
-        key: Key,
+        key: InboxKey,
         content_hash: str,
         *,
         keep_until_ms: int,
@@ -178,7 +178,7 @@ class PaperInbox:
             if row is not None and row.owner
             else rules.CLOSED
         )
-        written, claim = rules.decide(row, asker, rest_s)
+        written, claim = rules.decide_claim(row, asker, rest_s)
         if written is not None:
             self.store.rows[key] = written
         if isinstance(claim, rules.Claimed):
@@ -186,13 +186,13 @@ class PaperInbox:
         return claim
 
     async def finish(
-        self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
+        self, key: InboxKey, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
     ) -> bool:
         is_done = await self._finish(key, token, outputs)
         self.store.sync()
         return is_done
 
-    async def _finish(self, key: Key, token: int, outputs: Sequence[NewRecord]) -> bool:
+    async def _finish(self, key: InboxKey, token: int, outputs: Sequence[NewRecord]) -> bool:
         await asyncio.sleep(0)
         self._life.ask()
         written = rules.finished(
@@ -227,11 +227,11 @@ class PaperInbox:
         self._life.ask()
         self.store.sync()
 
-    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | None:
+    async def find_done(self, key: InboxKey, content_hash: str) -> AlreadyDone | None:
         self._life.ask()
         return rules.found_done(self.store.rows.get(key), content_hash)
 
-    async def release(self, key: Key, token: int) -> None:
+    async def release(self, key: InboxKey, token: int) -> None:
         self._life.ask()
         written = rules.released(self.store.rows.get(key), owner=self.owner, token=token)
         self._running.pop(key, None)
@@ -248,7 +248,7 @@ def answers(number: int) -> bool:
 
 
 jobs = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-1, 3), st.booleans()), min_size=1, max_size=8)
-deaths = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 6), st.booleans()), max_size=4)
+deaths = st.lists(st.tuples(st.sampled_from(FAILPOINTS), st.integers(1, 6), st.booleans()), max_size=4)
 
 
 @pytest.mark.slow  # a hundred lives of whole workers
@@ -380,13 +380,13 @@ def assert_in_order(done: list[int], jobs: list[tuple[str, int, bool]]) -> None:
 async def judge(transport, store: Store, accepted: dict[str, int], jobs: list[tuple[str, int, bool]]) -> None:
     sent: dict[int, set[bytes]] = defaultdict(set)
     answered = {number for number in range(len(jobs)) if not answers(number) and store.effects[f"k{number}"]}
-    async for record in scan(transport, "agents.model.answer"):
+    async for record in scan_topic(transport, "agents.model.answer"):
         number = msgspec.json.decode(record.value or b"")["data"]["number"]
         sent[number].add(record.value or b"")
         answered.add(number)
     dead = {
         sealing.parse(record.value).message_id
-        async for record in scan(transport, dead_letter_topic("agents.model.job"))
+        async for record in scan_topic(transport, dead_letter_topic("agents.model.job"))
     }
     lost = {message_id for message_id, number in accepted.items() if number not in answered and message_id not in dead}
     assert not lost
@@ -405,7 +405,8 @@ def some_lives(count: int) -> None:
             for _ in range(chance.randint(1, 8))
         ]
         deaths = [
-            (chance.choice(NAMES), chance.randint(1, 6), chance.random() < 0.5) for _ in range(chance.randint(0, 4))
+            (chance.choice(FAILPOINTS), chance.randint(1, 6), chance.random() < 0.5)
+            for _ in range(chance.randint(0, 4))
         ]
         asyncio.run(live_and_die(jobs, deaths, chance.random() < 0.5))
 
@@ -415,15 +416,15 @@ def commits_the_highest_seen(patch: pytest.MonkeyPatch) -> None:
 
 
 def marks_before_the_work(patch: pytest.MonkeyPatch) -> None:
-    decide = rules.decide
+    decide = rules.decide_claim
 
-    def marked(*arguments: object) -> rules.Decision:
+    def marked(*arguments: object) -> rules.ClaimDecision:
         row, claim = decide(*arguments)
-        return rules.Decision(
+        return rules.ClaimDecision(
             msgspec.structs.replace(row, state="done", outputs=encode_outputs(())) if row else None, claim
         )
 
-    patch.setattr(rules, "decide", marked)
+    patch.setattr(rules, "decide_claim", marked)
     patch.setattr(rules, "finished", lambda row, **_: row)
 
 

@@ -14,7 +14,7 @@ from bus.clock import Clock, SystemClock
 from bus.payloads.payload_types import payload
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
-from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
+from bus.transports.base import Appended, AppendOutcome, Features, NewRecord, TopicSpec
 from producers.connection import make_publisher
 from producers.outbox import Outbox, Relay
 from producers.outbox.open import open_rows
@@ -44,12 +44,12 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.records: list[NewRecord] = []
-        self.answer: Callable[[NewRecord], Outcome | None] = lambda _: None
+        self.answer: Callable[[NewRecord], AppendOutcome | None] = lambda _: None
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
         return [self._append(record) for record in records]
 
-    def _append(self, record: NewRecord) -> Outcome:
+    def _append(self, record: NewRecord) -> AppendOutcome:
         outcome = self.answer(record)
         if outcome is None:
             self.records.append(record)

@@ -26,7 +26,7 @@ from bus.errors import (
 )
 from bus.protocol import sealing
 from bus.transports import open_transport
-from bus.transports.base import NewRecord, Outcome
+from bus.transports.base import AppendOutcome, NewRecord
 from producers.outbox import Outbox
 from producers.outbox.open import open_rows
 from producers.outbox.sqlite import SqliteRows
@@ -181,7 +181,7 @@ async def test_a_record_whose_fate_is_unknown_is_sent_again_with_the_same_bytes_
 ) -> None:
     tried: list[NewRecord] = []
 
-    def answer(record: NewRecord) -> Outcome | None:
+    def answer(record: NewRecord) -> AppendOutcome | None:
         tried.append(record)
         return AppendUnknownError("the connection broke") if len(tried) < 3 else None
 

@@ -25,7 +25,7 @@ from bus.protocol.timestamps import format_ms
 from bus.retry import Retry
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
-from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
+from bus.transports.base import Appended, AppendOutcome, Features, NewRecord, TopicSpec
 from producers.connection import Bus, make_publisher
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt
 from producers.sealing.options import Draft
@@ -82,10 +82,10 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.records: list[NewRecord] = []
-        self.outcome: Outcome | None = None
+        self.outcome: AppendOutcome | None = None
         self.silent = False
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
         self.records += records
         if self.silent:
             await asyncio.Event().wait()

@@ -17,7 +17,7 @@ from bus.errors import AppendUnknownError, TransportError
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
-from bus.transports.base import Appended, NewRecord, Outcome
+from bus.transports.base import Appended, AppendOutcome, NewRecord
 from producers.connection import make_publisher
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt
 from producers.publisher import Publisher
@@ -61,7 +61,7 @@ def seen(results: Sequence[object]) -> list[object]:
 
 
 @given(st.lists(APPENDED, max_size=9) | st.lists(APPENDED | FAILED, max_size=9))
-def test_both_ways_tell_the_same_of_every_message(publisher: Opened, outcomes: list[Outcome]) -> None:
+def test_both_ways_tell_the_same_of_every_message(publisher: Opened, outcomes: list[AppendOutcome]) -> None:
     messages = sealed(len(outcomes))
     with mock.patch.object(SealedRecord, "message", None):
         with mock.patch.object(native, "core", None):

@@ -15,7 +15,7 @@ from bus.payloads.payload_types import payload
 from bus.protocol import sealing
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
-from bus.transports.base import Appended, Features, NewRecord, Outcome
+from bus.transports.base import Appended, AppendOutcome, Features, NewRecord
 from producers.connection import Bus, make_publisher
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt
 from producers.sealing.options import Draft
@@ -39,14 +39,14 @@ class FakeLog:
         self.rows: list[int] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self.answers: dict[int, Outcome] = {}
+        self.answers: dict[int, AppendOutcome] = {}
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
         self.appends.append(len(records))
         await self.gate.wait()
         return [self._write(record) for record in records]
 
-    def _write(self, record: NewRecord) -> Outcome:
+    def _write(self, record: NewRecord) -> AppendOutcome:
         row = msgspec.json.decode(sealing.parse(record.value).data)["n"]
         if row in self.answers:
             return self.answers[row]

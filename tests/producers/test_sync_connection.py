@@ -54,11 +54,11 @@ def bus(url: str) -> Iterator[SyncBus]:
 def numbers_in(url: str) -> list[int]:
     async def read() -> list[int]:
         from bus.transports import open_transport
-        from bus.transports.read_all import scan
+        from bus.transports.read_all import scan_topic
 
         transport = open_transport(url)
         try:
-            values = [record.value async for record in scan(transport, "agents.sync.job")]
+            values = [record.value async for record in scan_topic(transport, "agents.sync.job")]
         finally:
             await transport.close()
         return [msgspec.json.decode(value)["data"]["number"] for value in values if value is not None]

@@ -33,7 +33,7 @@ def open_url(url: str, *, clock: Clock, **options: Any) -> KafkaTransport:
     """
     rest, _, query = url.removeprefix("kafka://").partition("?")
     for name, _ in parse_qsl(query, keep_blank_values=True):
-        raise ConfigurationError(refused(name))
+        raise ConfigurationError(refused_option(name))
     bootstrap = tuple(_address(part.strip()) for part in rest.rstrip("/").split(",") if part.strip())
     if not bootstrap:
         raise ConfigurationError(f"{url!r} names no broker: write kafka://host:port,host:port")
@@ -68,7 +68,7 @@ def options_of(settings: Settings) -> dict[str, Any]:
     }
 
 
-def refused(name: str) -> str:
+def refused_option(name: str) -> str:
     """Explain why the client setting *name* cannot be set in a URL, or at all."""
     if name in FIXED:
         value, reason = FIXED[name]

@@ -23,7 +23,7 @@ from bus.errors import (
     text_of,
 )
 
-__all__ = ["is_certain", "is_denial", "is_refusal", "lacking", "refusal", "error_text", "translated"]
+__all__ = ["is_certain_failure", "is_denial", "is_refusal", "lacking", "broker_refusal", "error_text", "kafka_error_of"]
 
 _DENIED = (
     errors.TopicAuthorizationFailedError,
@@ -70,12 +70,12 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, _REFUSALS)
 
 
-def is_certain(error: BaseException) -> bool:
+def is_certain_failure(error: BaseException) -> bool:
     """Tell whether a batch that failed with *error* is certainly not in the log by this attempt."""
     return isinstance(error, _CERTAIN)
 
 
-def translated(error: BaseException, doing: str) -> BusError:
+def kafka_error_of(error: BaseException, doing: str) -> BusError:
     """Return the bus error for *error*; *doing* names the attempted action in its text."""
     if isinstance(error, BusError):
         return error
@@ -105,6 +105,6 @@ def lacking(doing: str, right: str) -> NotPermittedError:
     return NotPermittedError(f"{doing}: Kafka does not let this user do that; needed: {right}")
 
 
-def refusal(error: BaseException, doing: str, right: str) -> BusError:
+def broker_refusal(error: BaseException, doing: str, right: str) -> BusError:
     """Return the bus error for a refusal by the brokers; *right* names the needed ACL in case that was the reason."""
-    return lacking(doing, right) if is_denial(error) else translated(error, doing)
+    return lacking(doing, right) if is_denial(error) else kafka_error_of(error, doing)

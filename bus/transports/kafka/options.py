@@ -17,12 +17,20 @@ from aiokafka.abc import AbstractTokenProvider
 
 from bus.errors import ConfigurationError
 
-__all__ = ["Compression", "KafkaOptions", "KafkaSecurity", "TIMEOUT_S", "TokenSource", "as_bus_records", "token_source"]
+__all__ = [
+    "Compression",
+    "KafkaOptions",
+    "KafkaSecurity",
+    "KAFKA_TIMEOUT_S",
+    "TokenSource",
+    "as_bus_records",
+    "token_source",
+]
 
 TokenSource: TypeAlias = Callable[[], Awaitable[str]]
 Compression: TypeAlias = str
 
-TIMEOUT_S: Final = 10.0
+KAFKA_TIMEOUT_S: Final = 10.0
 """Timeout of one request to one broker, in seconds. A frozen leader costs one before its partitions move on."""
 
 _METADATA_MAX_AGE_S = 5.0
@@ -98,7 +106,7 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str = "sealbus"
     security: KafkaSecurity = KafkaSecurity()
     compression: Compression = "zstd"
-    request_timeout_s: float = TIMEOUT_S
+    request_timeout_s: float = KAFKA_TIMEOUT_S
     heartbeat_s: float = 1.0
     session_timeout_s: float = 20.0
     rebalance_timeout_s: float = 40.0

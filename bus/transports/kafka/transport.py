@@ -13,11 +13,11 @@ from bus.clock import Clock
 from bus.errors import BusError, ClosedError, RecordTooLargeError
 from bus.transports.base import (
     Admin,
+    AppendOutcome,
     Features,
     Listener,
     NewRecord,
     OnOutcomes,
-    Outcome,
     Record,
     check_group_name,
     check_topic_name,
@@ -63,7 +63,7 @@ class KafkaTransport:
 
     async def append(
         self, records: Sequence[NewRecord], *, timeout_s: float, on_outcomes: OnOutcomes | None = None
-    ) -> Sequence[Outcome]:
+    ) -> Sequence[AppendOutcome]:
         self._ready()
         return await self._sending.append(records, timeout_s=timeout_s, on_outcomes=on_outcomes)
 

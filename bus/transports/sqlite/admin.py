@@ -14,7 +14,7 @@ from bus.clock import Clock
 from bus.errors import ConfigurationError, GroupBusyError, NameRefusedError, TopicMissingError
 from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
 from bus.transports.sqlite.group_commit import LogWriter
-from bus.transports.sqlite.membership import leave
+from bus.transports.sqlite.membership import leave_group
 from bus.transports.sqlite.read_connection import ReadConnection
 from bus.transports.sqlite.write_transaction import MEMBERSHIP, LogFile, Topic
 from bus.transports.topic_settings import PARTITIONS, compared, settings_of
@@ -205,7 +205,7 @@ def _move_offsets(log: LogFile, group: str, offsets: Mapping[tuple[str, int], in
 def _expel(log: LogFile, group: str, members: Collection[str]) -> None:
     for member, name in log.connection.execute("SELECT id, name FROM members WHERE grp = ?", (group,)).fetchall():
         if name in members:
-            leave(log, member)
+            leave_group(log, member)
 
 
 def _group(

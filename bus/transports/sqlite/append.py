@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from bus.errors import RecordTooLargeError, TopicMissingError
-from bus.transports.base import Appended, NewRecord, Outcome
+from bus.transports.base import Appended, AppendOutcome, NewRecord
 from bus.transports.partitioner import murmur2_many, partition_of_hash
 from bus.transports.sqlite.write_transaction import LogFile
 
-MAX_HEADERS = 128
-MAX_HEADER_BYTES = 65_536
+MAX_RECORD_HEADERS = 128
+MAX_RECORD_HEADER_BYTES = 65_536
 """A message has at most half of both limits; a dead letter keeps the message's headers and adds its own."""
 
 __all__ = ["AppendDraft", "append", "drafted"]
@@ -38,9 +38,10 @@ def drafted(record: NewRecord, limit: int) -> AppendDraft | RecordTooLargeError:
     if not record.headers:
         return AppendDraft(record, None, size) if size <= limit else _too_large(size, limit)
     headers = _encode(record.headers)
-    if len(record.headers) > MAX_HEADERS or len(headers) > MAX_HEADER_BYTES:
+    if len(record.headers) > MAX_RECORD_HEADERS or len(headers) > MAX_RECORD_HEADER_BYTES:
         return RecordTooLargeError(
-            f"{len(record.headers)} headers of {len(headers)} bytes are more than the {MAX_HEADERS} this log takes"
+            f"{len(record.headers)} headers of {len(headers)} bytes are more than the "
+            f"{MAX_RECORD_HEADERS} this log takes"
         )
     size += len(headers)
     return AppendDraft(record, headers, size) if size <= limit else _too_large(size, limit)
@@ -48,12 +49,12 @@ def drafted(record: NewRecord, limit: int) -> AppendDraft | RecordTooLargeError:
 
 def append(
     log: LogFile, drafts: Sequence[AppendDraft | RecordTooLargeError], now_ms: int, turns: Iterator[int]
-) -> list[Outcome]:
+) -> list[AppendOutcome]:
     """Stage every draft that can be placed; return one outcome each, valid once the transaction commits.
 
     One loop with everything inline: it runs for each record while the event loop waits for the GIL.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[AppendOutcome] = []
     hashes = iter(
         murmur2_many(
             [draft.record.key for draft in drafts if isinstance(draft, AppendDraft) and draft.record.key is not None]

@@ -11,7 +11,7 @@ import sqlite3
 from bus.databases.sqlite_file import identity_of
 from bus.errors import BusError, ConfigurationError, DamagedError, LogFullError, TransportError, UnreachableError
 
-__all__ = ["check_identity", "code_of", "is_certain", "translated"]
+__all__ = ["check_identity", "sqlite_code", "is_certain", "log_error_of"]
 
 _TEXTS = {
     sqlite3.SQLITE_BUSY: "is locked by another writer; try again, or find the program that keeps a write transaction "
@@ -34,24 +34,24 @@ def check_identity(path: str, identity: tuple[int, int] | None) -> None:
         )
 
 
-def code_of(error: sqlite3.Error) -> int:
+def sqlite_code(error: sqlite3.Error) -> int:
     """Return the primary result code of *error*; 0 if it came from the Python module itself."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def is_certain(error: sqlite3.Error) -> bool:
     """Tell whether a COMMIT that failed with *error* certainly wrote nothing."""
-    return code_of(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return sqlite_code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> BusError:
+def log_error_of(error: sqlite3.Error | UnicodeDecodeError, path: str) -> BusError:
     """Return the bus error for *error* on the log at *path*.
 
     SQLite's message about a damaged file may quote its bytes, and Python then raises UnicodeDecodeError.
     """
     if isinstance(error, UnicodeDecodeError):
         return DamagedError(f"the log {path} {_TEXTS[sqlite3.SQLITE_CORRUPT]}")
-    code = code_of(error)
+    code = sqlite_code(error)
     if code == sqlite3.SQLITE_CORRUPT:
         return DamagedError(f"the log {path} {_TEXTS[code]} ({error})")
     if code == sqlite3.SQLITE_FULL:

@@ -14,7 +14,7 @@ import msgspec
 from bus.errors import OffsetOutOfRangeError, TopicMissingError
 from bus.transports.base import Headers, PartitionRange, Record
 
-__all__ = ["Chunk", "Place", "Want", "fetch", "locate"]
+__all__ = ["Chunk", "PartitionRows", "Want", "fetch", "locate"]
 
 _decoder = msgspec.msgpack.Decoder(Headers)
 
@@ -23,7 +23,7 @@ _SELECT = """SELECT off, CAST(ts AS INTEGER), CAST(key AS BLOB), CAST(value AS B
     WHERE part = ? AND off >= ? AND off < ? ORDER BY off LIMIT ?"""
 
 
-class Place(msgspec.Struct, frozen=True):
+class PartitionRows(msgspec.Struct, frozen=True):
     """The row ids of a partition and its topic."""
 
     topic_id: int
@@ -47,7 +47,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     position: int
 
 
-def locate(connection: sqlite3.Connection, topic: str, partition: int) -> Place:
+def locate(connection: sqlite3.Connection, topic: str, partition: int) -> PartitionRows:
     """Find a partition. Raises TopicMissingError."""
     row = connection.execute(
         "SELECT t.id, p.id FROM topics t JOIN partitions p ON p.topic_id = t.id WHERE t.name = ? AND p.partition = ?",
@@ -55,7 +55,7 @@ def locate(connection: sqlite3.Connection, topic: str, partition: int) -> Place:
     ).fetchone()
     if row is None:
         raise TopicMissingError(f"there is no partition {partition} of a topic {topic[:249]!r}")
-    return Place(*row)
+    return PartitionRows(*row)
 
 
 def fetch(

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from bus.errors import BusError, ClosedError, LogFullError, UnreachableError
-from bus.transports.sqlite.errors import is_certain, translated
+from bus.transports.sqlite.errors import is_certain, log_error_of
 from bus.transports.sqlite.write_transaction import LogFile
 
 __all__ = ["Committed", "InlineWriter", "WriteJob", "ThreadWriter", "LogWriter"]
 
-T = TypeVar("T")
-Action: TypeAlias = Callable[[LogFile], Any]
+_T = TypeVar("_T")
+WriteAction: TypeAlias = Callable[[LogFile], Any]
 Committed: TypeAlias = Callable[[Iterable[int]], object]
 """Called on the event loop after each commit, with the wake-up keys it touched."""
 
@@ -31,7 +31,7 @@ class WriteJob:
 
     __slots__ = ("_unclaimed", "action", "future", "uncertain")
 
-    def __init__(self, action: Action, future: asyncio.Future[Any], uncertain: type[BusError]) -> None:
+    def __init__(self, action: WriteAction, future: asyncio.Future[Any], uncertain: type[BusError]) -> None:
         self.action = action
         self.future = future
         self.uncertain = uncertain
@@ -48,23 +48,23 @@ class WriteJob:
         return True
 
 
-Result: TypeAlias = tuple[WriteJob, Any, BaseException | None]
+WriteResult: TypeAlias = tuple[WriteJob, Any, BaseException | None]
 
 
 class LogWriter(Protocol):
     """Accepts the writes of a log."""
 
-    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> WriteJob:
+    def submit(self, action: WriteAction, *, uncertain: type[BusError] = UnreachableError) -> WriteJob:
         """Queue *action*; *uncertain* is the error class for a COMMIT with unknown outcome."""
 
-    async def run(self, action: Callable[[LogFile], T]) -> T:
+    async def run(self, action: Callable[[LogFile], _T]) -> _T:
         """Queue *action* and wait until it is durable."""
 
     async def close(self) -> None:
         """Finish the submitted jobs, then close the connection."""
 
 
-def _transacted(log: LogFile, jobs: Sequence[WriteJob]) -> list[Result]:
+def _transacted(log: LogFile, jobs: Sequence[WriteJob]) -> list[WriteResult]:
     """Run *jobs* in the open transaction and commit it; if that fails, run each alone."""
     try:
         values = [job.action(log) for job in jobs]
@@ -85,15 +85,15 @@ def _transacted(log: LogFile, jobs: Sequence[WriteJob]) -> list[Result]:
     return [(job, value, None) for job, value in zip(jobs, values, strict=True)]
 
 
-def _each_alone(log: LogFile, jobs: Sequence[WriteJob]) -> list[Result]:
+def _each_alone(log: LogFile, jobs: Sequence[WriteJob]) -> list[WriteResult]:
     return [result for job in jobs for result in _alone(log, job)]
 
 
-def _alone(log: LogFile, job: WriteJob) -> list[Result]:
+def _alone(log: LogFile, job: WriteJob) -> list[WriteResult]:
     return _turn(log, lambda: [job])
 
 
-def _turn(log: LogFile, claimed: Callable[[], Sequence[WriteJob]]) -> list[Result]:
+def _turn(log: LogFile, claimed: Callable[[], Sequence[WriteJob]]) -> list[WriteResult]:
     """Run one transaction.
 
     Jobs are claimed once the write lock is held, so that a deadline can withdraw jobs that only wait for the lock.
@@ -114,12 +114,12 @@ def _turn(log: LogFile, claimed: Callable[[], Sequence[WriteJob]]) -> list[Resul
 def _translated(log: LogFile, error: Exception) -> Exception:
     if not isinstance(error, sqlite3.Error | UnicodeDecodeError):
         return error
-    shown_error = translated(error, log.path)
+    shown_error = log_error_of(error, log.path)
     log.was_full = log.was_full or isinstance(shown_error, LogFullError)
     return shown_error
 
 
-def _settle(results: Iterable[Result]) -> None:
+def _settle(results: Iterable[WriteResult]) -> None:
     for job, value, error in results:
         if job.future.done():
             continue
@@ -136,7 +136,7 @@ class InlineWriter:
         self._log = log
         self._committed = committed
 
-    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> WriteJob:
+    def submit(self, action: WriteAction, *, uncertain: type[BusError] = UnreachableError) -> WriteJob:
         job = WriteJob(action, asyncio.get_running_loop().create_future(), uncertain)
         job.claim()
         _settle(_alone(self._log, job))
@@ -144,8 +144,8 @@ class InlineWriter:
             self._committed(touched)
         return job
 
-    async def run(self, action: Callable[[LogFile], T]) -> T:
-        result: T = await self.submit(action).future
+    async def run(self, action: Callable[[LogFile], _T]) -> _T:
+        result: _T = await self.submit(action).future
         # A caller that only writes must not starve the other tasks.
         await asyncio.sleep(0)
         return result
@@ -168,7 +168,7 @@ class ThreadWriter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
 
-    def submit(self, action: Action, *, uncertain: type[BusError] = UnreachableError) -> WriteJob:
+    def submit(self, action: WriteAction, *, uncertain: type[BusError] = UnreachableError) -> WriteJob:
         if self._stopping:
             raise ClosedError("the transport is closed")
         loop = self._started()
@@ -176,8 +176,8 @@ class ThreadWriter:
         self._queue.put(job)
         return job
 
-    async def run(self, action: Callable[[LogFile], T]) -> T:
-        result: T = await self.submit(action).future
+    async def run(self, action: Callable[[LogFile], _T]) -> _T:
+        result: _T = await self.submit(action).future
         return result
 
     async def close(self) -> None:
@@ -224,7 +224,7 @@ class ThreadWriter:
             return True
         return False
 
-    def _report(self, results: list[Result]) -> None:
+    def _report(self, results: list[WriteResult]) -> None:
         touched = self._log.take_announced()
         # The loop may have been closed without `close`: then no caller is left.
         with contextlib.suppress(RuntimeError):
@@ -233,7 +233,7 @@ class ThreadWriter:
         if touched:
             self._announce(touched, self._log.ports)
 
-    def _deliver(self, results: list[Result], touched: set[int]) -> None:
+    def _deliver(self, results: list[WriteResult], touched: set[int]) -> None:
         _settle(results)
         if touched:
             self._committed(touched)

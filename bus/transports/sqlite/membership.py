@@ -24,11 +24,11 @@ __all__ = [
     "Holding",
     "Member",
     "HeartbeatResult",
-    "Taken",
+    "TakenLease",
     "beat",
     "commit",
     "join",
-    "leave",
+    "leave_group",
     "listen",
     "release",
     "unlisten",
@@ -51,7 +51,7 @@ class Member(msgspec.Struct, frozen=True):
     owned: frozenset[Holding] = frozenset()
 
 
-class Taken(msgspec.Struct, frozen=True):
+class TakenLease(msgspec.Struct, frozen=True):
     """A newly taken lease, and the group's committed offset."""
 
     part: int
@@ -67,7 +67,7 @@ class HeartbeatResult(msgspec.Struct, frozen=True):
 
     id: int | None
     renewed_s: float
-    taken: Sequence[Taken] = ()
+    taken: Sequence[TakenLease] = ()
     lost: Sequence[Holding] = ()
     surrendered: Sequence[Holding] = ()
 
@@ -85,7 +85,7 @@ def join(log: LogFile, member: Member, now_s: float) -> int:
     for (earlier,) in log.connection.execute(
         "SELECT id FROM members WHERE grp = ? AND name = ?", (member.group, member.name)
     ).fetchall():
-        leave(log, earlier)
+        leave_group(log, earlier)
     log.touched.add(MEMBERSHIP)
     cursor = log.connection.execute(
         "INSERT INTO members (grp, name, topics, renewed_s, timeout_s) VALUES (?, ?, ?, ?, ?)",
@@ -94,7 +94,7 @@ def join(log: LogFile, member: Member, now_s: float) -> int:
     return int(cursor.lastrowid or 0)
 
 
-def leave(log: LogFile, member_id: int) -> None:
+def leave_group(log: LogFile, member_id: int) -> None:
     """Free all leases of a member and delete it."""
     log.connection.execute(
         "UPDATE leases SET owner = NULL WHERE grp = (SELECT grp FROM members WHERE id = ?) AND owner = ?",
@@ -169,7 +169,7 @@ def _renewed(log: LogFile, member: Member, now_s: float) -> int | None:
 def _drop_expired(log: LogFile, now_s: float) -> None:
     rows = log.connection.execute("SELECT id FROM members WHERE abs(? - renewed_s) > timeout_s", (now_s,)).fetchall()
     for (expired,) in rows:
-        leave(log, expired)
+        leave_group(log, expired)
 
 
 def _coordinated(log: LogFile, own: int, member: Member, now_s: float) -> HeartbeatResult:
@@ -208,7 +208,7 @@ def _leases(log: LogFile, group: str) -> dict[int, _Lease]:
     return {part: _Lease(owner, epoch) for part, owner, epoch in rows}
 
 
-def _taken(log: LogFile, own: int, member: Member, parts: Sequence[int]) -> list[Taken]:
+def _taken(log: LogFile, own: int, member: Member, parts: Sequence[int]) -> list[TakenLease]:
     topics = [log.topics[name] for name in member.topics if name in log.topics] if parts else ()
     places = {part: (topic.spec.name, index) for topic in topics for index, part in enumerate(topic.parts)}
     # A new lease commits its start at once: otherwise the group would not notice what retention deletes before its
@@ -228,5 +228,5 @@ def _taken(log: LogFile, own: int, member: Member, parts: Sequence[int]) -> list
             raise error
         epoch, committed = row
         topic, partition = places[part]
-        taken.append(Taken(part, Assignment(topic, partition, epoch), committed))
+        taken.append(TakenLease(part, Assignment(topic, partition, epoch), committed))
     return taken

@@ -14,20 +14,20 @@ from typing import Protocol, TypeVar
 
 from bus.databases.sqlite_file import identity_of
 from bus.errors import ClosedError
-from bus.transports.sqlite.errors import check_identity, translated
+from bus.transports.sqlite.errors import check_identity, log_error_of
 from bus.transports.sqlite.schema import open_log
 from bus.transports.sqlite.write_transaction import LogFile
 
 __all__ = ["InlineReader", "Query", "ReadConnection", "ThreadReader"]
 
-T = TypeVar("T")
-Query = Callable[[sqlite3.Connection], T]
+_T = TypeVar("_T")
+Query = Callable[[sqlite3.Connection], _T]
 
 
 class ReadConnection(Protocol):
     """Runs the reads of a log."""
 
-    async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run *query* on one snapshot of the log."""
 
     async def close(self) -> None:
@@ -40,7 +40,7 @@ class InlineReader:
     def __init__(self, log: LogFile) -> None:
         self._log = log
 
-    async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
         result = query(self._log.connection)
         # A caller that only reads must not starve the other tasks.
         await asyncio.sleep(0)
@@ -60,7 +60,7 @@ class ThreadReader:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="sealbus-reader")
         self._closed = False
 
-    async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
         if self._closed:
             raise ClosedError("the transport is closed")
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._snapshot, query)
@@ -71,7 +71,7 @@ class ThreadReader:
             await asyncio.get_running_loop().run_in_executor(self._executor, self._connection.close)
             self._executor.shutdown(wait=True)
 
-    def _snapshot(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    def _snapshot(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
         # Nothing is appended to a deleted file: a reader would wait for ever.
         check_identity(self._path, self._identity)
         # Short on purpose: an open read transaction keeps the write-ahead log from being reset.
@@ -82,4 +82,4 @@ class ThreadReader:
             finally:
                 self._connection.execute("ROLLBACK")
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise translated(error, self._path) from error
+            raise log_error_of(error, self._path) from error

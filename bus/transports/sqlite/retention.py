@@ -20,7 +20,7 @@ from bus.transports.sqlite.write_transaction import LogFile, Topic
 
 __all__ = ["Sweeper", "expendable"]
 
-Row = tuple[int, int, int]
+_Row = tuple[int, int, int]
 """Offset, time in milliseconds, size in bytes."""
 
 _STEP = 1000
@@ -29,7 +29,7 @@ _SIZE = "coalesce(length(key), 0) + coalesce(length(value), 0) + coalesce(length
 _OLDEST = f"SELECT off, CAST(ts AS INTEGER), {_SIZE} FROM records WHERE part = ? ORDER BY off LIMIT ?"  # noqa: S608
 
 
-def expendable(rows: Iterable[Row], oldest_ms: int | None, excess: int) -> list[Row]:
+def expendable(rows: Iterable[_Row], oldest_ms: int | None, excess: int) -> list[_Row]:
     """Return the first of *rows* that can be deleted: older than *oldest_ms*, or beyond the size limit by *excess*
     bytes.
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from bus.databases.ownership import keep_private
 from bus.databases.sqlite_file import MEMORY, switch_to_wal
 from bus.errors import ConfigurationError, UnreachableError
-from bus.transports.sqlite.errors import translated
+from bus.transports.sqlite.errors import log_error_of
 
-__all__ = ["APPLICATION_ID", "BUSY_TIMEOUT_S", "MEMORY", "SCHEMA_VERSION", "open_log"]
+__all__ = ["APPLICATION_ID", "BUSY_TIMEOUT_S", "MEMORY", "LOG_SCHEMA_VERSION", "open_log"]
 
 APPLICATION_ID = 0x5EA1B050
-SCHEMA_VERSION = 1
+LOG_SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 5.0
 
 _TABLES = (
@@ -39,7 +39,7 @@ _TABLES = (
        committed INTEGER, PRIMARY KEY (grp, part)) WITHOUT ROWID""",
     "CREATE TABLE listeners (port INTEGER PRIMARY KEY, expires_s REAL NOT NULL)",
     f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
+    f"PRAGMA user_version = {LOG_SCHEMA_VERSION}",
 )
 
 
@@ -57,12 +57,12 @@ def open_log(path: str, *, read_only: bool = False, shared_files: bool = False) 
             place, uri=is_copy, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
     except sqlite3.Error as error:
-        raise translated(error, path) from error
+        raise log_error_of(error, path) from error
     try:
         _prepare(connection, path, read_only=read_only or is_copy)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         connection.close()
-        raise translated(error, path) from error
+        raise log_error_of(error, path) from error
     except BaseException:
         connection.close()
         raise
@@ -117,9 +117,10 @@ def _is_ours(connection: sqlite3.Connection, path: str) -> bool:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     identity = connection.execute("PRAGMA application_id").fetchone()[0]
     if identity == APPLICATION_ID:
-        if version > SCHEMA_VERSION:
+        if version > LOG_SCHEMA_VERSION:
             raise ConfigurationError(
-                f"the log {path} has schema {version}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus"
+                f"the log {path} has schema {version}, this sealbus knows {LOG_SCHEMA_VERSION}: "
+                "install the newer sealbus"
             )
         return True
     if identity or version or tables:

@@ -18,7 +18,7 @@ from bus.transports.base import Assignment, Listener, Record
 from bus.transports.sqlite.fetch import Chunk, Want, fetch
 from bus.transports.sqlite.group_commit import LogWriter
 from bus.transports.sqlite.heartbeat import Heartbeat
-from bus.transports.sqlite.membership import HeartbeatResult, Holding, Member, Taken, commit, leave, release
+from bus.transports.sqlite.membership import HeartbeatResult, Holding, Member, TakenLease, commit, leave_group, release
 from bus.transports.sqlite.read_connection import ReadConnection
 from bus.transports.sqlite.wakeups import Signal
 
@@ -30,7 +30,7 @@ class _Held:
 
     __slots__ = ("assignment", "leaving", "part", "paused", "position", "version")
 
-    def __init__(self, taken: Taken) -> None:
+    def __init__(self, taken: TakenLease) -> None:
         self.assignment = taken.assignment
         self.part = taken.part
         self.position = taken.committed
@@ -144,7 +144,7 @@ class SqliteSubscription:
         await self._stop_leaving()
         self._owned.clear()
         if not self._fenced:
-            await self._writer.run(partial(leave, member_id=self._member.id))
+            await self._writer.run(partial(leave_group, member_id=self._member.id))
 
     # Callbacks of the heartbeat.
 

@@ -16,18 +16,18 @@ from bus.databases.sqlite_file import fixed
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, RecordTooLargeError, TransportError
 from bus.transports.base import (
     Admin,
+    AppendOutcome,
     Features,
     Listener,
     NewRecord,
     OnOutcomes,
-    Outcome,
     Record,
     check_group_name,
     check_topic_name,
 )
 from bus.transports.sqlite.admin import SqliteAdmin
 from bus.transports.sqlite.append import AppendDraft, append, drafted
-from bus.transports.sqlite.fetch import Place, Want, fetch, locate
+from bus.transports.sqlite.fetch import PartitionRows, Want, fetch, locate
 from bus.transports.sqlite.group_commit import InlineWriter, LogWriter, ThreadWriter, WriteJob
 from bus.transports.sqlite.heartbeat import Heartbeat
 from bus.transports.sqlite.membership import Member, join, unlisten
@@ -85,7 +85,7 @@ class SqliteTransport:
         self._heart = Heartbeat(clock, self._writer, heartbeat_s)
         self._sweeper = Sweeper(clock, self._writer, self._reader, retention_interval_s)
         self.admin = SqliteAdmin(clock, self._writer, self._reader, self._ready)
-        self._places: dict[tuple[str, int], Place] = {}
+        self._places: dict[tuple[str, int], PartitionRows] = {}
         self._subscriptions: list[SqliteSubscription] = []
         self._turns = itertools.count()
         self._closed: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class SqliteTransport:
         *,
         timeout_s: float,
         on_outcomes: OnOutcomes | None = None,  # noqa: ARG002 - one transaction: all outcomes come at once
-    ) -> Sequence[Outcome]:
+    ) -> Sequence[AppendOutcome]:
         self._ready()
         drafts = [drafted(record, self.features.max_record_bytes) for record in records]
         if timeout_s <= 0:
@@ -106,7 +106,7 @@ class SqliteTransport:
         )
         timer = self._clock.call_later(timeout_s, partial(_expire, job))
         try:
-            outcomes: Sequence[Outcome] = await self._finish(job)
+            outcomes: Sequence[AppendOutcome] = await self._finish(job)
         except (TransportError, AppendUnknownError) as error:
             return _failed(drafts, error)
         finally:
@@ -201,15 +201,15 @@ class SqliteTransport:
         if self.features.between_processes:
             await self._heart.hub.open()
 
-    async def _place(self, topic: str, partition: int) -> Place:
+    async def _place(self, topic: str, partition: int) -> PartitionRows:
         if (known := self._places.get((topic, partition))) is None:
             known = self._places[topic, partition] = await self._reader.run(
                 partial(locate, topic=topic, partition=partition)
             )
         return known
 
-    async def _finish(self, job: WriteJob) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = await job.future
+    async def _finish(self, job: WriteJob) -> Sequence[AppendOutcome]:
+        outcomes: Sequence[AppendOutcome] = await job.future
         if not self.features.between_processes:
             # The record was written without a wait: let other tasks run.
             await asyncio.sleep(0)
@@ -241,6 +241,6 @@ def _expire(job: WriteJob) -> None:
 
 def _failed(
     drafts: Sequence[AppendDraft | RecordTooLargeError], error: TransportError | AppendUnknownError
-) -> list[Outcome]:
+) -> list[AppendOutcome]:
     # A new error for each record: an error raised twice would carry two tracebacks.
     return [type(error)(*error.args) if isinstance(draft, AppendDraft) else draft for draft in drafts]

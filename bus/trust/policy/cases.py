@@ -17,7 +17,7 @@ from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.envelope import Performative
 from bus.trust.labels import CLASSIFICATIONS, DEFAULT_CLASSIFICATION, LEVELS, SIDE_EFFECTS
-from bus.trust.policy.decision import Allow, Decision, Deny, decide
+from bus.trust.policy.decision import Allow, Deny, PolicyDecision, decide_request
 from bus.trust.policy.facts import ACTIONS, RISKS, Request
 from bus.trust.policy.rules import PolicyRules
 
@@ -68,7 +68,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
 
     case: PolicyCase
     answer: str
-    decision: Decision
+    decision: PolicyDecision
 
     @property
     def passed(self) -> bool:
@@ -76,7 +76,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.answer == self.case.expect and self.case.rule in (None, self.decision.rule)
 
 
-def answer_of(decision: Decision) -> Literal["allow", "deny", "human", "agent"]:
+def answer_of(decision: PolicyDecision) -> Literal["allow", "deny", "human", "agent"]:
     """Return *decision* in a word; `human` and `agent` say by whom an approval is needed."""
     if isinstance(decision, Allow):
         return "allow"
@@ -151,7 +151,7 @@ def run_cases(rules: PolicyRules, cases: Sequence[PolicyCase]) -> list[CaseResul
     """Return what *rules* decide in each of *cases*."""
     results = []
     for case in cases:
-        decision = decide(rules, case.request)
+        decision = decide_request(rules, case.request)
         results.append(CaseResult(case=case, answer=answer_of(decision), decision=decision))
     return results
 

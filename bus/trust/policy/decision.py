@@ -22,12 +22,12 @@ from bus.trust.policy.rules import PolicyRule, PolicyRules
 
 __all__ = [
     "Allow",
-    "Decision",
+    "PolicyDecision",
     "Deny",
     "NeedsApproval",
     "RuleVerdict",
     "admits",
-    "decide",
+    "decide_request",
     "explain_decision",
     "index_of",
     "instruction_level",
@@ -75,7 +75,7 @@ class NeedsApproval(msgspec.Struct, frozen=True):
         return admits(self.approvers, approver)
 
 
-Decision = Allow | Deny | NeedsApproval
+PolicyDecision = Allow | Deny | NeedsApproval
 
 
 def admits(approvers: Sequence[tuple[str, ...]], agent_id: str) -> bool:
@@ -93,7 +93,7 @@ class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...]
 
 
-def decide(rules: PolicyRules, request: Request) -> Decision:
+def decide_request(rules: PolicyRules, request: Request) -> PolicyDecision:
     """Decide *request* by *rules*; any request has an answer, and nothing is raised.
 
     match decide(rules, request):
@@ -186,10 +186,10 @@ class _Decider:
     def __init__(self, policy: PolicyRules) -> None:
         self.index = PolicyIndex(policy)
         self._policy = policy
-        self._known: dict[tuple[object, ...], Decision] = {}
-        self._needs: dict[int, Decision] = {}
+        self._known: dict[tuple[object, ...], PolicyDecision] = {}
+        self._needs: dict[int, PolicyDecision] = {}
 
-    def decide(self, request: Request) -> Decision:
+    def decide(self, request: Request) -> PolicyDecision:
         key = self._key(request)
         found = self._known.get(key) if key is not None else None
         if found is None:
@@ -224,7 +224,7 @@ class _Decider:
             request.risk,
         )
 
-    def _decided(self, request: Request) -> Decision:
+    def _decided(self, request: Request) -> PolicyDecision:
         found, by_interpreter = self._by_rules(request, request.actor)
         if isinstance(found, Deny):
             return found
@@ -245,7 +245,7 @@ class _Decider:
             isinstance(self._by_rules(request, sender)[0], Allow) for sender in request.via
         )
 
-    def _by_rules(self, request: Request, actor: str | None) -> tuple[Decision, bool]:
+    def _by_rules(self, request: Request, actor: str | None) -> tuple[PolicyDecision, bool]:
         """Return what the rules say, and whether a rule for interpreters is among those that allow it."""
         index = self.index
         facts = index.by_fact(request, actor)
@@ -265,7 +265,7 @@ class _Decider:
             return Allow(index.rules[next(bits_of(chosen))].id), bool(special)
         return Deny("no-match", _differing(index.allows, facts)), False
 
-    def _needed(self, needed: int) -> Decision:
+    def _needed(self, needed: int) -> PolicyDecision:
         found = self._needs.get(needed)
         if found is None:
             found = _strictest_need([self.index.rules[at] for at in bits_of(needed)]) or Deny("no-approver")

@@ -305,7 +305,9 @@ def _read_authority(table: _Table) -> Authority | None:
     stated: dict[str, Any] = {}
     for key in ("can_read", "can_write", "can_execute"):
         # An empty list says "nothing", so unlike elsewhere it is a value.
-        stated[key] = () if inner.values.get(key) == [] else inner.globs(key, fault_of=authority_globs.glob_fault)
+        stated[key] = (
+            () if inner.values.get(key) == [] else inner.globs(key, fault_of=authority_globs.authority_glob_fault)
+        )
         if len(stated[key] or ()) > authority_globs.MAX_GLOBS:
             inner.refuse(key, f"at most {authority_globs.MAX_GLOBS} globs")
     for key in ("cannot_execute", "requires_human_approval"):

@@ -26,7 +26,7 @@ _SEPARATORS: Final = frozenset("/")
 _MAX_STARS: Final = 4
 _MAX_GLOB: Final = 256
 
-Positions = tuple[int, ...]
+GlobPositions = tuple[int, ...]
 """Sorted places in the patterns of one automaton: a state of it."""
 
 _SEGMENT: Final = "*"
@@ -70,9 +70,9 @@ class _GlobAutomaton:
         self._tokens = tokens
         self._owners = owners
         self.letters: frozenset[str] = frozenset(token for token in tokens if token not in (_SEGMENT, _ALL, _END))
-        self.start: Positions = self._closed(start)
+        self.start: GlobPositions = self._closed(start)
 
-    def step(self, positions: Positions, letter: str) -> Positions:
+    def step(self, positions: GlobPositions, letter: str) -> GlobPositions:
         """Return where *positions* lead by *letter*."""
         tokens, reached = self._tokens, []
         inside = letter not in _SEPARATORS
@@ -84,19 +84,19 @@ class _GlobAutomaton:
                 reached.append(place + 1)
         return self._closed(reached)
 
-    def accepted(self, positions: Positions) -> frozenset[int]:
+    def accepted(self, positions: GlobPositions) -> frozenset[int]:
         """Return the indices of the globs that match a text which leads to *positions*."""
         return frozenset(self._owners[place] for place in positions if self._tokens[place] == _END)
 
-    def owners(self, positions: Positions) -> frozenset[int]:
+    def owners(self, positions: GlobPositions) -> frozenset[int]:
         """Return the indices of the globs that a text may still match."""
         return frozenset(self._owners[place] for place in positions)
 
-    def next_characters(self, positions: Positions) -> frozenset[str]:
+    def next_characters(self, positions: GlobPositions) -> frozenset[str]:
         """Return the letters that *positions* tell apart, besides separators from others."""
         return frozenset(token for place in positions if (token := self._tokens[place]) not in (_SEGMENT, _ALL, _END))
 
-    def _closed(self, places: Iterable[int]) -> Positions:
+    def _closed(self, places: Iterable[int]) -> GlobPositions:
         tokens, found = self._tokens, set(places)
         for place in tuple(found):
             at = place
@@ -121,7 +121,7 @@ class _State:
 
     __slots__ = ("accepted", "positions", "steps")
 
-    def __init__(self, positions: Positions, accepted: frozenset[int]) -> None:
+    def __init__(self, positions: GlobPositions, accepted: frozenset[int]) -> None:
         self.positions = positions
         self.accepted = accepted
         self.steps: dict[str, _State] = {}
@@ -184,7 +184,7 @@ class GlobMatcher:
             state.steps[key] = following
         return following
 
-    def _state(self, positions: Positions) -> _State:
+    def _state(self, positions: GlobPositions) -> _State:
         state = self._states.get(positions)
         if state is None:
             if self._cells > _MAX_CELLS:
@@ -197,7 +197,7 @@ class GlobMatcher:
 
     def _forget(self) -> None:
         self._cells = 0
-        self._states: dict[Positions, _State] = {}
+        self._states: dict[GlobPositions, _State] = {}
         self._start = self._state(self._automaton.start)
 
 

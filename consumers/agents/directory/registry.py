@@ -17,9 +17,9 @@ from consumers.app.app import App
 from producers.connection import Bus, connect
 from producers.directory.presence import AgentEntry
 
-__all__ = ["REGISTRY", "registry_app"]
+__all__ = ["REGISTRY_AGENT", "registry_app"]
 
-REGISTRY: Final = "registry@sealbus"
+REGISTRY_AGENT: Final = "registry@sealbus"
 _LIMIT: Final = 100
 
 
@@ -28,11 +28,11 @@ def registry_app(settings: Settings) -> App:
 
     sealbus agents serve
     """
-    app = App(REGISTRY, roles=["registry"])
+    app = App(REGISTRY_AGENT, roles=["registry"])
 
     @app.lifespan
     async def view() -> AsyncIterator[Bus]:
-        async with connect(agent=REGISTRY, settings=settings) as bus:
+        async with connect(agent=REGISTRY_AGENT, settings=settings) as bus:
             await bus.directory.ready()
             yield bus
 

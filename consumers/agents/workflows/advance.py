@@ -12,13 +12,13 @@ import msgspec
 
 from bus.errors import ContractError
 from consumers.agents.workflows.definition import (
-    MAX_STEPS,
-    Branch,
+    MAX_WORKFLOW_STEPS,
     Definition,
     Emit,
     EndNode,
     Parallel,
     WaitRetry,
+    WorkflowBranch,
     WorkflowMessage,
     edges_of,
 )
@@ -26,7 +26,7 @@ from consumers.agents.workflows.variables import filled, uses_answers
 
 __all__ = [
     "Answered",
-    "Decision",
+    "WorkflowDecision",
     "FailedNode",
     "Finished",
     "Sending",
@@ -79,7 +79,7 @@ class TimeOver(msgspec.Struct, frozen=True):
     wait: str
 
 
-Event: TypeAlias = Started | Answered | FailedNode | TimeOver
+WorkflowEvent: TypeAlias = Started | Answered | FailedNode | TimeOver
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,10 +113,12 @@ class Dropping(msgspec.Struct, frozen=True):
     wait: str
 
 
-Decision: TypeAlias = Sending | Waiting | Finished | Dropping
+WorkflowDecision: TypeAlias = Sending | Waiting | Finished | Dropping
 
 
-def advance(definition: Definition, state: WorkflowState, event: Event) -> tuple[WorkflowState, Sequence[Decision]]:
+def advance(
+    definition: Definition, state: WorkflowState, event: WorkflowEvent
+) -> tuple[WorkflowState, Sequence[WorkflowDecision]]:
     """Return the state after *event*, and what is to be done. Never raises."""
     if state.ended:
         return state, ()
@@ -135,7 +137,7 @@ def advance(definition: Definition, state: WorkflowState, event: Event) -> tuple
 
 def _answered(
     definition: Definition, state: WorkflowState, event: Answered | FailedNode
-) -> tuple[WorkflowState, Sequence[Decision]]:
+) -> tuple[WorkflowState, Sequence[WorkflowDecision]]:
     node = definition.node(state.at)
     if isinstance(event, Answered):
         state = msgspec.structs.replace(state, answers={**state.answers, event.wait: event.data})
@@ -180,14 +182,16 @@ def _first_target(node: Any) -> str:
     return next(to for _, to, _ in edges_of(node))
 
 
-def _enter(definition: Definition, state: WorkflowState, identity: str) -> tuple[WorkflowState, Sequence[Decision]]:
+def _enter(
+    definition: Definition, state: WorkflowState, identity: str
+) -> tuple[WorkflowState, Sequence[WorkflowDecision]]:
     nodes = definition.by_id()
     while True:
         node = nodes.get(identity)
         if node is None:
             return _failed(state, f"there is no node {identity!r}")
-        if state.steps >= MAX_STEPS:
-            return _failed(state, f"it has taken {MAX_STEPS} steps")
+        if state.steps >= MAX_WORKFLOW_STEPS:
+            return _failed(state, f"it has taken {MAX_WORKFLOW_STEPS} steps")
         state = msgspec.structs.replace(state, steps=state.steps + 1, at=identity, pending=())
         if not isinstance(node, WaitRetry) or (count := state.retries.get(identity, 0)) < node.policy.max_retries:
             break
@@ -211,13 +215,13 @@ def _enter(definition: Definition, state: WorkflowState, identity: str) -> tuple
             return state, [Finished(node.status, result, "" if node.status == "completed" else node.id)]
 
 
-def _retrying(node: WaitRetry, state: WorkflowState) -> tuple[WorkflowState, Sequence[Decision]]:
+def _retrying(node: WaitRetry, state: WorkflowState) -> tuple[WorkflowState, Sequence[WorkflowDecision]]:
     count = state.retries.get(node.id, 0)
     state = msgspec.structs.replace(state, retries={**state.retries, node.id: count + 1}, pending=(node.id,))
     return state, [Waiting(node.id, node.policy.backoff_sec * node.policy.factor**count)]
 
 
-def _sending(wait: str, node: Emit | Branch, state: WorkflowState) -> Sending:
+def _sending(wait: str, node: Emit | WorkflowBranch, state: WorkflowState) -> Sending:
     message = node.message
     content = filled(message.content, state.variables, state.answers, f"/nodes/{wait}/message/content")
     return Sending(
@@ -233,7 +237,7 @@ def _done(state: WorkflowState, wait: str) -> WorkflowState:
     return msgspec.structs.replace(state, pending=tuple(each for each in state.pending if each != wait))
 
 
-def _failed(state: WorkflowState, why: str) -> tuple[WorkflowState, Sequence[Decision]]:
+def _failed(state: WorkflowState, why: str) -> tuple[WorkflowState, Sequence[WorkflowDecision]]:
     state = msgspec.structs.replace(state, ended="failed", pending=())
     return state, [Finished("failed", {}, why)]
 

@@ -7,8 +7,16 @@ from typing import Literal
 
 import msgspec
 
-from consumers.agents.workflows.definition import Branch, Definition, Emit, EndNode, Parallel, WaitRetry, edges_of
-from consumers.agents.workflows.variables import BUILT_IN, references
+from consumers.agents.workflows.definition import (
+    Definition,
+    Emit,
+    EndNode,
+    Parallel,
+    WaitRetry,
+    WorkflowBranch,
+    edges_of,
+)
+from consumers.agents.workflows.variables import BUILT_IN_VARIABLES, references
 
 __all__ = ["WorkflowFinding", "check_workflow"]
 
@@ -48,7 +56,7 @@ def _names(definition: Definition) -> Iterator[WorkflowFinding]:
 
 
 def _references(definition: Definition) -> Iterator[WorkflowFinding]:
-    variables = {*definition.variables, *BUILT_IN}
+    variables = {*definition.variables, *BUILT_IN_VARIABLES}
     answered = {node.id for node in definition.nodes if isinstance(node, Emit)}
     answered |= {node.id for node in definition.nodes if isinstance(node, Parallel)}
     for at, node in enumerate(definition.nodes):
@@ -102,7 +110,7 @@ def _takes_errors(node: Emit | Parallel) -> bool:
 def _fixed(definition: Definition) -> Iterator[WorkflowFinding]:
     """Refuse references where a stranger's text would choose who is told what."""
     for at, node in enumerate(definition.nodes):
-        emits: tuple[Emit | Branch, ...] = (
+        emits: tuple[Emit | WorkflowBranch, ...] = (
             (node,) if isinstance(node, Emit) else node.branches if isinstance(node, Parallel) else ()
         )
         for each in emits:

@@ -18,12 +18,12 @@ from bus.protocol import canonical
 from bus.protocol.validation_errors import translate
 
 __all__ = [
-    "Branch",
+    "WorkflowBranch",
     "Definition",
     "Edge",
     "Emit",
     "EndNode",
-    "MAX_STEPS",
+    "MAX_WORKFLOW_STEPS",
     "Node",
     "Outgoing",
     "Parallel",
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 DEFAULT_TIMEOUT_S: Final = 600.0
-MAX_STEPS: Final = 10_000
+MAX_WORKFLOW_STEPS: Final = 10_000
 _MAX_BYTES: Final = 262_144
 
 Id: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z", max_length=64)]
-Performative: TypeAlias = Literal[
+StepPerformative: TypeAlias = Literal[
     "request", "query", "propose", "inform", "accept", "reject", "confirm", "call_for_proposal", "subscribe", "cancel"
 ]
 On: TypeAlias = Literal["inform", "confirm", "accept", "propose", "reject", "query", "error", "timeout", "any"]
@@ -55,7 +55,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class WorkflowMessage(_Part, frozen=True, kw_only=True):
     """What a node sends. *type* is the message type; by default the speech act of *performative* (`act.request`)."""
 
-    performative: Performative = "request"
+    performative: StepPerformative = "request"
     receiver: Annotated[str, Meta(min_length=1, max_length=256)]
     content: dict[str, Any] = {}
     type: Annotated[str, Meta(min_length=1, max_length=120)] | None = None
@@ -101,7 +101,7 @@ class WaitRetry(_Part, frozen=True, kw_only=True, tag="wait_retry", tag_field="t
     out: Outgoing
 
 
-class Branch(_Part, frozen=True, kw_only=True):
+class WorkflowBranch(_Part, frozen=True, kw_only=True):
     """One of several messages that are sent side by side."""
 
     id: Id
@@ -116,7 +116,7 @@ class Parallel(_Part, frozen=True, kw_only=True, tag="parallel", tag_field="type
     """
 
     id: Id
-    branches: Annotated[tuple[Branch, ...], Meta(min_length=1, max_length=64)]
+    branches: Annotated[tuple[WorkflowBranch, ...], Meta(min_length=1, max_length=64)]
     join: Literal["all", "any"] = "all"
     out: Outgoing
 

@@ -26,15 +26,15 @@ from bus.vocabulary.review import ReviewOutput, ReviewResult
 from bus.vocabulary.task import StatusUpdate, TaskAccepted, TaskRejected, TaskResult
 from consumers.agents.workflows.advance import (
     Answered,
-    Decision,
     Dropping,
-    Event,
     FailedNode,
     Finished,
     Sending,
     Started,
     TimeOver,
     Waiting,
+    WorkflowDecision,
+    WorkflowEvent,
     WorkflowState,
     advance,
 )
@@ -130,7 +130,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
     async def time_over(self, context: SagaContext) -> None:
         self._go_on(context, TimeOver(context.wait_name))
 
-    def _go_on(self, context: SagaContext, event: Event) -> None:
+    def _go_on(self, context: SagaContext, event: WorkflowEvent) -> None:
         definition = parse_definition(self.state.definition)
         before = self.state.run.at
         self.state.run, decisions = advance(definition, self.state.run, event)
@@ -139,7 +139,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
         for decision in decisions:
             self._carry_out(context, decision, definition)
 
-    def _carry_out(self, context: SagaContext, decision: Decision, definition: Definition) -> None:
+    def _carry_out(self, context: SagaContext, decision: WorkflowDecision, definition: Definition) -> None:
         match decision:
             case Sending():
                 self._send(context, decision)

@@ -16,11 +16,11 @@ import msgspec
 
 from bus.errors import ContractError
 
-__all__ = ["BUILT_IN", "filled", "initial_variables", "references", "uses_answers"]
+__all__ = ["BUILT_IN_VARIABLES", "filled", "initial_variables", "references", "uses_answers"]
 
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][\w.-]*)\}")
 _ANSWERS: Final = "nodes."
-BUILT_IN: Final = ("ISO_DATE", "ISO_TIME", "RAND", "WORKFLOW_ID")
+BUILT_IN_VARIABLES: Final = ("ISO_DATE", "ISO_TIME", "RAND", "WORKFLOW_ID")
 
 
 def initial_variables(

@@ -37,7 +37,7 @@ from bus.payloads.payload_types import payload
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.transports import open_configured
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers import cli
 from consumers.app.app import App
 from consumers.delivery.context import Context
@@ -236,7 +236,7 @@ async def _wait_for_answers(settings: Settings, crew: _Crew, count: int, console
         while True:
             answers: dict[str, list[bytes]] = defaultdict(list)
             with contextlib.suppress(TopicMissingError):
-                async for record in scan(transport, f"{settings.bus.namespace}.payment.booked"):
+                async for record in scan_topic(transport, f"{settings.bus.namespace}.payment.booked"):
                     answers[msgspec.json.decode(record.value or b"")["data"]["number"]].append(record.value or b"")
             found = len(answers)
             if found >= count:

@@ -21,7 +21,7 @@ from bus.protocol.sealing import Message
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.topics.names import message_topic
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.trust.keys.key_folder import KeyFolder
 from bus.vocabulary.act import ActRequest
 from bus.vocabulary.approval import ApprovalRequest
@@ -196,7 +196,7 @@ async def _first(bus: Bus, kind: type[Payload], *, by: str | None = None) -> Mes
 
 async def _messages(bus: Bus, kind: type[Payload]) -> AsyncIterator[Message]:
     try:
-        async for record in scan(bus.transport, message_topic("demo", payload_type(kind).name)):
+        async for record in scan_topic(bus.transport, message_topic("demo", payload_type(kind).name)):
             yield sealing.parse(record.value)
     except TopicMissingError:
         return

@@ -26,7 +26,7 @@ from bus.topics.namespace_groups import NamespaceGroups
 from bus.topics.specs import group_topics, message_topics
 from bus.transports import open_configured
 from bus.transports.base import Record, Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.vocabulary import BUILT_IN
 from bus.vocabulary.review import DraftOutput, ResearchRequest, ReviewOutput
 from bus.vocabulary.task import StatusUpdate
@@ -102,7 +102,7 @@ class _Log:
 
     async def messages(self, topic: str) -> AsyncIterator[Event]:
         """Return the records of one topic that are messages."""
-        async for record in scan(self.transport, topic):
+        async for record in scan_topic(self.transport, topic):
             if (event := _event(record)) is not None:
                 yield event
 

@@ -17,7 +17,7 @@ from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic
 from bus.transports.base import Appended, NewRecord, Transport
-from bus.transports.sqlite.errors import code_of
+from bus.transports.sqlite.errors import sqlite_code
 from bus.vocabulary.task import TaskHandoff, TaskSpec
 from producers.connection import make_publisher
 from producers.publisher import Publisher
@@ -90,7 +90,7 @@ def is_locked(path: str) -> bool:
     try:
         begin_writing(connection, _LONG_WRITE_S)
     except sqlite3.OperationalError as error:
-        if code_of(error) != sqlite3.SQLITE_BUSY:
+        if sqlite_code(error) != sqlite3.SQLITE_BUSY:
             raise
         return True
     finally:

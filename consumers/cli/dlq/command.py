@@ -28,7 +28,7 @@ from consumers.cli.shell import VerbGroup
 from consumers.deadletters.adapter import adapter_of
 from consumers.deadletters.causes import Cause, cause_of
 from consumers.deadletters.diagnosis import examine
-from consumers.deadletters.letter_state import LetterState, State, Step, known_state_of, load_states, state_of
+from consumers.deadletters.letter_state import LetterState, LetterStatus, Step, known_state_of, load_states, state_of
 from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
 from consumers.deadletters.selection import Selection
 
@@ -262,7 +262,7 @@ def _print(session: CommandSession, letters: list[DeadLetter], states: Mapping[s
         print_table(headings, [_cells(letter, state_of(letter, states.get(letter.place))) for letter in letters])
 
 
-def _cells(letter: DeadLetter, state: State) -> list[str]:
+def _cells(letter: DeadLetter, state: LetterStatus) -> list[str]:
     return [
         letter.place,
         letter.failed_at or "-",

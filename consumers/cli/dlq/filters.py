@@ -19,7 +19,7 @@ from consumers.deadletters.selection import Selection
 
 __all__ = ["with_selection"]
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 _PLAIN: Final = ("message_type", "group", "sender", "pointer", "cause", "since_ms", "until_ms")
 
 _OPTIONS: Final = (
@@ -59,7 +59,7 @@ _OPTIONS: Final = (
 )
 
 
-def with_selection(function: Callable[..., R]) -> Callable[..., R]:
+def with_selection(function: Callable[..., _R]) -> Callable[..., _R]:
     """Give a command the filter options; it receives them as a Selection named *selection*.
 
     Arguments named `places` become part of it.
@@ -68,14 +68,14 @@ def with_selection(function: Callable[..., R]) -> Callable[..., R]:
     @functools.wraps(function)
     def command(
         *args: Any, reasons: tuple[str, ...], states: tuple[str, ...], places: tuple[str, ...] = (), **options: Any
-    ) -> R:
+    ) -> _R:
         chosen = {name: options.pop(name) for name in _PLAIN}
         for place in places:
             parse_place((place,))
         selection = Selection(reasons=frozenset(reasons), states=frozenset(states), places=frozenset(places), **chosen)
         return function(*args, selection=selection, **options)
 
-    wrapped: Callable[..., R] = command
+    wrapped: Callable[..., _R] = command
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped

@@ -23,14 +23,14 @@ from consumers.cli.dlq.near_misses import tell_near_misses
 from consumers.cli.dlq.places import pinned
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import Interrupts, execute
-from consumers.cli.io.parameter_types import DURATION, RATE
+from consumers.cli.io.parameter_types import DURATION_TYPE, RATE
 from consumers.cli.io.printing import bars, print_json
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, key_options, with_session
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import MAX_REDRIVES
 from consumers.deadletters.redrive import Redrive
-from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, Result
+from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, RedriveResult
 from consumers.deadletters.selection import Selection
 from producers.sealing.sealer import Sealer, make_sealer
 
@@ -60,7 +60,9 @@ _WORDS: Final = {
 )
 @click.option("--wait", is_flag=True, help="Wait until their groups have settled them, and say how many died again.")
 @click.option(
-    "--extend", type=DURATION, help="Let messages that are expired, or would be before then, live so long from now."
+    "--extend",
+    type=DURATION_TYPE,
+    help="Let messages that are expired, or would be before then, live so long from now.",
 )
 @click.option("--force", is_flag=True, help=f"Send parked letters too: those that were sent back {MAX_REDRIVES} times.")
 @click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
@@ -210,7 +212,7 @@ def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = Fals
         )
 
 
-def _show_result(session: CommandSession, result: Result, plan: RedriveCounts) -> None:
+def _show_result(session: CommandSession, result: RedriveResult, plan: RedriveCounts) -> None:
     if session.as_json:
         print_json(result)
     parts = {

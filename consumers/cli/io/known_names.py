@@ -27,10 +27,11 @@ _PATIENCE_S: Final = 1.0
 
 def complete_settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
     """Return the names of settings, and of their sections."""
-    from bus.settings.loading import NAMES
 
-    sections = {name.partition(".")[0] for name in NAMES}
-    return _beginning(incomplete, sections if "." not in incomplete else NAMES)
+    from bus.settings.loading import SETTING_NAMES
+
+    sections = {name.partition(".")[0] for name in SETTING_NAMES}
+    return _beginning(incomplete, sections if "." not in incomplete else SETTING_NAMES)
 
 
 def complete_types(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's

@@ -18,7 +18,18 @@ from bus.nearest import nearest
 from bus.protocol.identifiers import is_message_type, is_schema_version, is_text_id
 from bus.settings import durations
 
-__all__ = ["DURATION", "INPUT", "MESSAGE_TYPE", "MOMENT", "PAST", "PRIORITY", "RATE", "TEXT_ID", "VERSION", "OneOf"]
+__all__ = [
+    "DURATION_TYPE",
+    "INPUT",
+    "MESSAGE_TYPE",
+    "MOMENT",
+    "PAST",
+    "PRIORITY_TYPE",
+    "RATE",
+    "TEXT_ID",
+    "VERSION",
+    "OneOf",
+]
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -176,12 +187,12 @@ class _Rate(_Kind):
         return rate
 
 
-DURATION = _Duration()
+DURATION_TYPE = _Duration()
 INPUT = _Input("rb")
 MESSAGE_TYPE = _MessageType()
 MOMENT = _Moment()
 PAST = _Past()
-PRIORITY = _Priority()
+PRIORITY_TYPE = _Priority()
 RATE = _Rate()
 TEXT_ID = _TextId()
 VERSION = _Version()

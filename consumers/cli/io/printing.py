@@ -144,10 +144,10 @@ def _json_escape(found: re.Match[str]) -> str:
 _WIDTH: Final = 30
 
 
-Key = TypeVar("Key", bound=tuple[str, ...])
+KeyT = TypeVar("KeyT", bound=tuple[str, ...])
 
 
-def bars(headings: Sequence[str], counts: Mapping[Key, int]) -> list[str]:
+def bars(headings: Sequence[str], counts: Mapping[KeyT, int]) -> list[str]:
     """Return the headings and one line per count, the largest first, each with a bar of matching length."""
     if not counts:
         return []

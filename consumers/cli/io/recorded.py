@@ -12,7 +12,7 @@ from bus.errors import ContractError, TopicMissingError
 from bus.protocol import sealing
 from bus.protocol.sealing import Message
 from bus.transports.base import Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.cli.io.progress import Progress
 
 __all__ = ["RecordedMessage", "recorded_messages"]
@@ -39,7 +39,7 @@ async def recorded_messages(transport: Transport, topics: Iterable[str]) -> Asyn
     seen = 0
     with Progress(sum(sizes.values()), unit="messages", alone=True) as progress:
         for topic in sizes:
-            async for record in scan(transport, topic):
+            async for record in scan_topic(transport, topic):
                 seen += 1
                 progress.show(seen, seen)
                 try:

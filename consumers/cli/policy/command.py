@@ -21,7 +21,7 @@ from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
 from bus.trust.policy.acls import acl_grants
 from bus.trust.policy.cases import answer_of, make_request, parse_cases, run_cases
 from bus.trust.policy.check import PolicyFinding, check_policy
-from bus.trust.policy.decision import Allow, Decision, Deny, RuleVerdict, decide, explain_decision
+from bus.trust.policy.decision import Allow, Deny, PolicyDecision, RuleVerdict, decide_request, explain_decision
 from bus.trust.policy.facts import ACTIONS, RISKS, AgentFacts, Request
 from bus.trust.policy.file import parse_policy
 from bus.trust.policy.rules import PolicyRules
@@ -33,7 +33,7 @@ from consumers.cli.policy.acl_lines import acl_line
 from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.delivery.declaration import Declaration
-from consumers.operations.lint.thresholds import CURE, unguarded_types
+from consumers.operations.lint.thresholds import THRESHOLD_CURE, unguarded_types
 
 __all__ = ["policy"]
 
@@ -93,7 +93,7 @@ def _unguarded(session: CommandSession, declaration: Declaration) -> list[Policy
         PolicyFinding(
             code="no-threshold",
             place=f"type {kind.name}",
-            text=f"is handled at every trust level unless it has a reply_to: {CURE}",
+            text=f"is handled at every trust level unless it has a reply_to: {THRESHOLD_CURE}",
             level="note",
         )
         for kind in unguarded_types(declaration, high_risk=session.settings().trust.high_risk)
@@ -163,7 +163,7 @@ def explain(
     facts = {name: value for name, value in facts.items() if value is not None}
     stated = {**facts, "type": message_type, "signed": not unsigned, "via_complete": not via_incomplete}
     request = make_request(stated, kind, namespace=_namespace(session), now_ms=_now_ms())
-    decision = decide(rules, request)
+    decision = decide_request(rules, request)
     verdicts = explain_decision(rules, request)
     row = None if request.actor is None else rules.agent(request.actor)
     if session.as_json:
@@ -183,7 +183,7 @@ def explain(
 
 
 def _print_explanation(
-    request: Request, decision: Decision, row: AgentFacts | None, verdicts: list[RuleVerdict], rules: PolicyRules
+    request: Request, decision: PolicyDecision, row: AgentFacts | None, verdicts: list[RuleVerdict], rules: PolicyRules
 ) -> None:
     click.echo(_sentence(decision))
     click.echo("\nfacts:")
@@ -322,12 +322,12 @@ def _row_of(row: AgentFacts) -> dict[str, Any]:
     return {**facts, **lists, "authority": authority}
 
 
-def _decision_of(decision: Decision) -> dict[str, Any]:
+def _decision_of(decision: PolicyDecision) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(decision)
     return {"answer": answer_of(decision), **facts}
 
 
-def _sentence(decision: Decision) -> str:
+def _sentence(decision: PolicyDecision) -> str:
     if isinstance(decision, Allow):
         return f"allowed by rule {decision.rule}"
     if isinstance(decision, Deny):

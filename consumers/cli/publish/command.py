@@ -27,7 +27,7 @@ from bus.topics.specs import creates_topics
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.known_names import complete_types
-from consumers.cli.io.parameter_types import DURATION, INPUT, MESSAGE_TYPE, PRIORITY, TEXT_ID, VERSION, OneOf
+from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MESSAGE_TYPE, PRIORITY_TYPE, TEXT_ID, VERSION, OneOf
 from consumers.cli.io.printing import LineWriter
 from consumers.cli.io.progress import Progress
 from consumers.cli.publish.foreign_lines import ForeignFeed
@@ -63,16 +63,16 @@ __all__ = ["publish"]
 @click.option("--to", type=TEXT_ID, help="The one agent that is to handle it; without it every subscribed group does.")
 @click.option("--role", type=TEXT_ID, help="The role that is to handle it.")
 @click.option("--key", type=TEXT_ID, help="Messages of one key stay in order.")
-@click.option("--ttl", type=DURATION, help="How long it may take until it is handled, such as 10m.")
-@click.option("--delay", type=DURATION, help="Handle it no earlier, such as 1h; it waits in the log.")
+@click.option("--ttl", type=DURATION_TYPE, help="How long it may take until it is handled, such as 10m.")
+@click.option("--delay", type=DURATION_TYPE, help="Handle it no earlier, such as 1h; it waits in the log.")
 @click.option(
     "--idempotency-key", type=TEXT_ID, help="Handle it once, however often it is published; for one line only."
 )
-@click.option("--priority", type=PRIORITY, help="0 to 9, or low, normal, high, critical.")
+@click.option("--priority", type=PRIORITY_TYPE, help="0 to 9, or low, normal, high, critical.")
 @click.option("--conversation", type=TEXT_ID, help="The conversation it belongs to.")
 @click.option("--correlation", type=TEXT_ID, help="The id of the request or workflow it belongs to.")
 @click.option("--task", type=TEXT_ID, help="The task it belongs to.")
-@click.option("--timeout", type=DURATION, help="How long to wait for the log.")
+@click.option("--timeout", type=DURATION_TYPE, help="How long to wait for the log.")
 @click.option("--ignore-unknown", is_flag=True, help="Leave out fields that the type does not have, and warn.")
 @with_session
 def publish(

@@ -35,8 +35,8 @@ from consumers.cli.io.known_names import complete_topics
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import LineWriter, raw_json
 from consumers.cli.session import CommandSession, app_of, app_option, jwks_option, proof_of, registry_of, with_session
-from consumers.cli.tail.topic_reader import follow, history, positions
-from consumers.cli.verify.verdicts import DEAD, FileChecks, FileVerdict, judge
+from consumers.cli.tail.topic_reader import follow_topic, history, reading_positions
+from consumers.cli.verify.verdicts import DEAD, FileChecks, FileVerdict, judge_line
 
 __all__ = ["resolve_topic", "tail"]
 
@@ -210,7 +210,7 @@ async def _run(
     transport: Transport, topic: str, show: _Show, wanted: _TailFilter, *, whence: str | int, last: int, following: bool
 ) -> None:
     begin = whence if whence != "last" or wanted.is_all else "beginning"
-    spans = await positions(transport, topic, begin, last)
+    spans = await reading_positions(transport, topic, begin, last)
     if whence == "last":
         newest: deque[Record] = deque(maxlen=min(last, sys.maxsize))
         async for page in history(transport, topic, spans):
@@ -220,7 +220,7 @@ async def _run(
         async for page in history(transport, topic, spans):
             show.records(wanted.among(page))
     if following:
-        async for page in follow(transport, topic, {partition: end for partition, (_, end) in spans.items()}):
+        async for page in follow_topic(transport, topic, {partition: end for partition, (_, end) in spans.items()}):
             show.records(wanted.among(page))
 
 
@@ -244,7 +244,7 @@ class _Show:
     def records(self, records: Iterable[Record]) -> None:
         for record in records:
             self._count += 1
-            verdict = judge(record, self._checks) if self._checks is not None and not _own(record) else None
+            verdict = judge_line(record, self._checks) if self._checks is not None and not _own(record) else None
             if verdict is not None and verdict.verdict == DEAD:
                 self.bad += 1
                 self._reasons[verdict.reason] += 1

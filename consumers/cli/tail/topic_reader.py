@@ -15,14 +15,16 @@ from bus.errors import BusError
 from bus.transports.base import Record, Transport
 from bus.transports.read_all import new_partition_starts
 
-__all__ = ["follow", "history", "positions"]
+__all__ = ["follow_topic", "history", "reading_positions"]
 
 _PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 8 * 1_048_576
 _WAIT_S: Final = 5.0
 
 
-async def positions(transport: Transport, topic: str, start: str | int, last: int) -> dict[int, tuple[int, int]]:
+async def reading_positions(
+    transport: Transport, topic: str, start: str | int, last: int
+) -> dict[int, tuple[int, int]]:
     """Return, by partition, the first offset to read and the end.
 
     *start* is "beginning", "end", "last" (the *last* ones) or an offset.
@@ -63,7 +65,7 @@ async def history(
         yield page
 
 
-async def follow(transport: Transport, topic: str, starts: dict[int, int]) -> AsyncIterator[Sequence[Record]]:
+async def follow_topic(transport: Transport, topic: str, starts: dict[int, int]) -> AsyncIterator[Sequence[Record]]:
     """Yield records appended from *starts* on, also in partitions added later; ends only with an error."""
     followed = _Followed(transport, topic, starts)
     try:

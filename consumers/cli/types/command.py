@@ -256,7 +256,7 @@ def check(
     if recorded is not None:
         app = app_of(target)
         subscriptions = app.subscriptions if app is not None else {}
-        failed = recorded_messages.check(session, recorded, kinds, subscriptions) or failed
+        failed = recorded_messages.check_recorded(session, recorded, kinds, subscriptions) or failed
     return FAILED if failed else 0
 
 

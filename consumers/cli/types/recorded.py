@@ -24,7 +24,7 @@ from consumers.cli.session import CommandSession
 from consumers.delivery.declaration import Subscription
 from consumers.delivery.receiving.subscription_checks import check_message
 
-__all__ = ["check"]
+__all__ = ["check_recorded"]
 
 _MAX_ROWS: Final = 50
 
@@ -38,7 +38,7 @@ class _Refusal(msgspec.Struct, frozen=True):
     pointer: str
 
 
-def check(
+def check_recorded(
     session: CommandSession, url: str, kinds: Sequence[PayloadType], subscriptions: Mapping[str, Subscription]
 ) -> bool:
     """Check every message of *kinds* in the log at *url*, also against what *subscriptions* require.

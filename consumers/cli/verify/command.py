@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from bus.clock import Clock, ManualClock, SystemClock
-from bus.payloads.payload_types import Registry, Risk
+from bus.payloads.payload_types import Registry, RiskClass
 from bus.telemetry.terminal import printable
 from bus.transports.base import Record
 from consumers.cli.exit_codes import FAILED
@@ -23,7 +23,7 @@ from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, app_of, app_option, jwks_option, proof_of, registry_of, with_session
-from consumers.cli.verify.verdicts import DEAD, OK, FileChecks, FileVerdict, judge
+from consumers.cli.verify.verdicts import DEAD, OK, FileChecks, FileVerdict, judge_line
 
 __all__ = ["verify"]
 
@@ -56,7 +56,7 @@ def verify(
     files: tuple[BinaryIO, ...],
     lines: bool,
     target: str | None,
-    risk: Risk | None,
+    risk: RiskClass | None,
     jwks: Path | None,
     now: int | None,
     recipient: str | None,
@@ -141,7 +141,7 @@ def _judge(value: _TextOrBytes, checks: FileChecks) -> FileVerdict:
     if value.overlong:
         detail = f"more than the {checks.max_message_bytes} bytes that are allowed"
         return FileVerdict(verdict=DEAD, gate="size", reason="oversized", detail=detail)
-    return judge(Record("", 0, 0, checks.append_ms or 0, None, value.content), checks)
+    return judge_line(Record("", 0, 0, checks.append_ms or 0, None, value.content), checks)
 
 
 def _as_json(value: _TextOrBytes, verdict: FileVerdict) -> dict[str, object]:

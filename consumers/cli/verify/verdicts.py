@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from bus import gates
-from bus.payloads.payload_types import Registry, Risk, raised_risk
+from bus.payloads.payload_types import Registry, RiskClass, raised_risk
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.telemetry.terminal import printable
 from bus.transports.base import Record
 
-__all__ = ["FileChecks", "FileVerdict", "judge"]
+__all__ = ["FileChecks", "FileVerdict", "judge_line"]
 
 OK: Final = "ok"
 DEAD: Final = "dead"
@@ -30,7 +30,7 @@ class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
 
     max_message_bytes: int
     max_ttl_ms: int = gates.MAX_TTL_MS
-    risk: Risk | None = None
+    risk: RiskClass | None = None
     registry: Registry
     """Knows the risk of types."""
     schemas: Registry | None = None
@@ -67,7 +67,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.reason} ({self.gate}){place}: {printable(self.detail)}"
 
 
-def judge(record: Record, checks: FileChecks) -> FileVerdict:
+def judge_line(record: Record, checks: FileChecks) -> FileVerdict:
     """Return the verdict on *record*; the first refusing gate decides."""
     now_ms = None if checks.now_ms is None else checks.now_ms()
     case = gates.Case(
@@ -107,7 +107,7 @@ def _gate_checks(checks: FileChecks) -> gates.Checks:
     )
 
 
-def _risk(message: Message, checks: FileChecks) -> Risk:
+def _risk(message: Message, checks: FileChecks) -> RiskClass:
     if checks.risk is not None:
         return checks.risk
     return raised_risk(checks.registry.get(message.message_type), ())

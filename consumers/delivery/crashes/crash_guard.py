@@ -17,7 +17,7 @@ from bus.clock import Clock, Interval
 from bus.errors import ContractError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Record
-from consumers.deadletters.park_orders import PARKED, Parked, ParkOrder, Place
+from consumers.deadletters.park_orders import PARKED, Parked, ParkOrder, RecordKey
 from consumers.deadletters.records import Control, Failure, read_control
 from consumers.delivery.crashes.crash_rules import CrashCount, Death, Mark, RecordPlace, after, is_given_up
 from consumers.delivery.crashes.running_messages import HANDLER, INBOX, RunningMessages
@@ -66,7 +66,7 @@ class CrashGuard:
         self._slots: RunningMessages | None = None
         self.tolls: Mapping[RecordPlace, CrashCount] = {}
         """Crash counts of messages; empty as long as no process dies."""
-        self.orders: Mapping[Place, ParkOrder] = {}
+        self.orders: Mapping[RecordKey, ParkOrder] = {}
         """What operators have set aside."""
         self._forgiven: dict[RecordPlace, CrashCount] = {}
         self._slow: deque[_Slow] = deque(maxlen=_MAX_SLOW)
@@ -125,7 +125,7 @@ class CrashGuard:
 
         return judged
 
-    def ordered(self, orders: Mapping[Place, ParkOrder]) -> None:
+    def ordered(self, orders: Mapping[RecordKey, ParkOrder]) -> None:
         """Replace the operators' *orders*."""
         self.orders = orders
         _log.info("park.orders", orders=len(orders))

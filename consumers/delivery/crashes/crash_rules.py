@@ -23,7 +23,7 @@ __all__ = ["Death", "RecordPlace", "Mark", "CrashCount", "after", "is_given_up",
 _KEPT_MS = 30 * 86_400_000
 _MAX_KEPT = 10_000
 
-Kind: TypeAlias = Literal["handler", "inbox", "judged"]
+MarkKind: TypeAlias = Literal["handler", "inbox", "judged"]
 
 
 class RecordPlace(NamedTuple):
@@ -54,7 +54,7 @@ class Mark(msgspec.Struct, frozen=True):
     offset: int
     name: str
     redrives: int
-    kind: Kind
+    kind: MarkKind
 
     @property
     def key(self) -> RecordPlace:

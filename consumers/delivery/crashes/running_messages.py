@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from consumers.deadletters.records import Control
-from consumers.delivery.crashes.crash_rules import Kind, Mark
+from consumers.delivery.crashes.crash_rules import Mark, MarkKind
 
 __all__ = ["HANDLER", "INBOX", "JUDGED", "MAX_SLOTS", "RunningMessages", "read"]
 
 HANDLER: Final = 1
 INBOX: Final = 2
 JUDGED: Final = 3
-_KINDS: Final[dict[int, Kind]] = {HANDLER: "handler", INBOX: "inbox", JUDGED: "judged"}
+_KINDS: Final[dict[int, MarkKind]] = {HANDLER: "handler", INBOX: "inbox", JUDGED: "judged"}
 
 MAX_SLOTS: Final = 1_024
 """Further messages are not noted: with so many beside it, a message runs alone at nothing."""

@@ -14,7 +14,7 @@ from bus.failpoints import reach
 from bus.own_context import OwnContext
 from consumers.delivery.handling.claims import ActiveClaim, ClaimRequest, InboxClient, ResultRequest
 from consumers.delivery.handling.exclusive import ExclusiveGate
-from consumers.delivery.inbox.base import Key
+from consumers.delivery.inbox.base import InboxKey
 from consumers.delivery.settling.dispositions import Dispositions
 from consumers.delivery.state.delivery import Accepted, Delivery
 from consumers.delivery.state.lanes import Lane, Lanes
@@ -50,7 +50,7 @@ class ClaimBatcher:
         self._ends: list[ResultRequest] = []
         self._waking = False
 
-    def ask(self, key: Key, lane: Lane[Delivery], delivery: Accepted) -> None:
+    def ask(self, key: InboxKey, lane: Lane[Delivery], delivery: Accepted) -> None:
         """Ask for a claim on *delivery*, the head of *lane*; it comes back with the answer in `delivery.asked`."""
         delivery.inbox_request = inbox_request = self._claims.claim_request(key, delivery, lane)
         delivery.partition.parked += 1

@@ -33,8 +33,8 @@ from consumers.delivery.inbox.base import (
     Conflict,
     End,
     Inbox,
+    InboxKey,
     KeepsCrashing,
-    Key,
     Transaction,
     principal_of,
 )
@@ -45,7 +45,7 @@ from consumers.delivery.state.partition import Partition
 
 __all__ = ["ActiveClaim", "ClaimOfRun", "ClaimRequest", "InboxClient", "ResultRequest"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _ACTING: Final = frozenset({"request", "propose", "accept", "cancel"})
 """Performatives of messages that make somebody act."""
@@ -87,13 +87,13 @@ class InboxClient:
         self._pause = pause
         self._tallies = {kind: metrics.inbox_knew(group, name) for kind, name in _NAMES.items()}
         self._abandoned = metrics.inbox_knew(group, "abandoned")
-        self._unreleased: list[tuple[Key, int]] = []
+        self._unreleased: list[tuple[InboxKey, int]] = []
         """Claims whose release failed."""
         self._unconfirmed: list[Ask] = []
         """Claims that were requested and abandoned before the store answered."""
         self._rarely = Interval(clock)
 
-    def key_of(self, message: Message, subscription: Subscription) -> Key | None:
+    def key_of(self, message: Message, subscription: Subscription) -> InboxKey | None:
         """Return the inbox key of *message*, handled by *subscription*; None where the inbox keeps nothing about it."""
         if subscription.dedup == "off":
             return None
@@ -104,7 +104,7 @@ class InboxClient:
         if chosen is None:
             return None
         principal = principal_of(message, has_keys=self._has_keys)
-        return Key(self._namespace, principal, message.message_type, self._group, chosen)
+        return InboxKey(self._namespace, principal, message.message_type, self._group, chosen)
 
     def _is_remembered(self, kind: PayloadType) -> bool:
         """Tell whether a message of *kind* without a key must not run twice because its record was appended again.
@@ -115,7 +115,7 @@ class InboxClient:
         is_high = raised_risk(kind, self._high_risk) == "high"
         return self._remembers_all or is_high or (self._has_keys and not _ACTING.isdisjoint(kind.terms.words))
 
-    def claim_request(self, key: Key, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
+    def claim_request(self, key: InboxKey, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
         """Build the claim request for *delivery*, the head of *lane*, under *key*."""
         message = delivery.message
         content_hash, until_ms = _content_hash(message), delivery.expires_ms + self._keep_ms
@@ -128,7 +128,7 @@ class InboxClient:
         self.inbox.claim_soon(asks, on_answers)
 
     async def claim(
-        self, key: Key, delivery: Delivery, *, alone: bool = False, after: InboxError | None = None
+        self, key: InboxKey, delivery: Delivery, *, alone: bool = False, after: InboxError | None = None
     ) -> Claim:
         """Claim *delivery*, asking until the store answers; *alone*: no other handler runs in this process.
 
@@ -156,7 +156,7 @@ class InboxClient:
             self._unconfirmed.append(Ask(key, content_hash, keep_until_ms, reopen, message_id=message.message_id))
             raise
 
-    async def ended_before(self, key: Key, delivery: Delivery) -> AlreadyDone | AlreadyDead | None:
+    async def ended_before(self, key: InboxKey, delivery: Delivery) -> AlreadyDone | AlreadyDead | None:
         """Look up whether this message, by id and content, has ended under *key*. Raises GaveUpError."""
         message = delivery.message
         assert message is not None  # noqa: S101 - its key was made of it
@@ -199,7 +199,7 @@ class InboxClient:
                 return False
         return await self._answer(partition, lambda: self.inbox.finish(claim.key, claim.token, outputs), after)
 
-    def repeat_key(self, key: Key, message: Message) -> Key:
+    def repeat_key(self, key: InboxKey, message: Message) -> InboxKey:
         """Return the key of the row in which the end of *message*, a repeat under another message's *key*, is kept."""
         return msgspec.structs.replace(key, idempotency_key=f"{_REPEAT}{message.message_id}")
 
@@ -292,7 +292,7 @@ class InboxClient:
         if isinstance(claim, Claimed):
             self._unreleased.append((ask.key, claim.token))
 
-    async def _again(self, debts: list[T], settle: Callable[[T], Awaitable[None]]) -> None:
+    async def _again(self, debts: list[_T], settle: Callable[[_T], Awaitable[None]]) -> None:
         debt = debts.pop()
         try:
             await settle(debt)
@@ -346,7 +346,7 @@ class InboxClient:
         """Begin a transaction for *claim*; None once its handler has ended."""
         return None if claim.over else await _hand_over(claim, await self.inbox.begin())
 
-    async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[T]], after: InboxError | None) -> T:
+    async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[_T]], after: InboxError | None) -> _T:
         if after is None:
             try:
                 return await ask()
@@ -354,7 +354,7 @@ class InboxClient:
                 after = error
         return await self._retry(partition, ask, after)
 
-    async def _retry(self, partition: Partition, ask: Callable[[], Awaitable[T]], error: InboxError) -> T:
+    async def _retry(self, partition: Partition, ask: Callable[[], Awaitable[_T]], error: InboxError) -> _T:
         """Repeat *ask* after *error* until the store answers. Raises a permanent error, or GaveUpError."""
         if not error.retriable:
             raise error
@@ -404,7 +404,7 @@ class ActiveClaim(msgspec.Struct):
     """The claim of a run, with the *client* that ends it; *identity* is the store's own name of the key."""
 
     client: InboxClient
-    key: Key
+    key: InboxKey
     token: int
     identity: Any = None
     transaction: Transaction | None = None

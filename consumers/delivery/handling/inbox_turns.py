@@ -23,7 +23,7 @@ from consumers.delivery.inbox.base import (
     Claimed,
     ClaimedElsewhere,
     End,
-    Key,
+    InboxKey,
     Suspect,
 )
 from consumers.delivery.settling.dispositions import Dispositions
@@ -135,7 +135,7 @@ class InboxTurns:
         )
         return self._dispositions.outcome_of_claim(whole, claim) if counts and whole is not None else dead
 
-    async def _without_run(self, key: Key, delivery: Accepted, slot: HandlerSlot, claim: Claim) -> Outcome:
+    async def _without_run(self, key: InboxKey, delivery: Accepted, slot: HandlerSlot, claim: Claim) -> Outcome:
         """Return what becomes of *delivery*, which *claim* lets not run.
 
         The end of a repeat under the key of another message is kept in a row of its own: when it comes again, its time

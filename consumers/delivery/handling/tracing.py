@@ -35,7 +35,7 @@ def traced_handlers(provider: TracerProvider | None = None) -> Middleware:
                 tracing.OPERATION_NAME: "process",
                 tracing.OPERATION_TYPE: "process",
                 tracing.DESTINATION: metadata.message_type,
-                tracing.MESSAGE_ID: metadata.message_id,
+                tracing.MESSAGE_ID_ATTRIBUTE: metadata.message_id,
                 tracing.CONVERSATION: metadata.conversation_id,
                 "sealbus.attempt": context.attempt,
             }

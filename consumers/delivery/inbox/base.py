@@ -28,11 +28,11 @@ __all__ = [
     "KeepsCrashing",
     "AlreadyDead",
     "AlreadyDone",
-    "Dialect",
+    "SqlDialect",
     "End",
     "ClaimedElsewhere",
     "Inbox",
-    "Key",
+    "InboxKey",
     "OwnTransaction",
     "SomeAsk",
     "SomeEnd",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-Dialect: TypeAlias = Literal["sqlite", "postgres"]
+SqlDialect: TypeAlias = Literal["sqlite", "postgres"]
 
 
 _UNPROVEN: Final = "unproven/"
@@ -57,7 +57,7 @@ def principal_of(message: Message, *, has_keys: bool) -> str:
     return f"{_UNPROVEN}{sender}" if has_keys and message.verification.signature is None else sender
 
 
-class Key(msgspec.Struct, frozen=True):
+class InboxKey(msgspec.Struct, frozen=True):
     """What a row stands for. The sender is part of it: two senders' equal keys are different rows.
 
     The sender is the id that the message names. Without verification keys, anyone who may write to the topic can write
@@ -134,7 +134,7 @@ Claim: TypeAlias = Claimed | Suspect | AlreadyDone | AlreadyDead | ClaimedElsewh
 class Ask(msgspec.Struct, eq=False, gc=False):
     """A claim request of a caller that does not wait; see `Inbox.claim`."""
 
-    key: Key
+    key: InboxKey
     content_hash: str
     keep_until_ms: int
     reopen: int = 0
@@ -149,7 +149,7 @@ class Ask(msgspec.Struct, eq=False, gc=False):
 class End(msgspec.Struct, eq=False, gc=False):
     """A result of a caller that does not wait; see `Inbox.finish`, and `Ask`."""
 
-    key: Key
+    key: InboxKey
     token: int
     identity: Any = None
     outputs: bytes = b""
@@ -195,7 +195,7 @@ class Inbox(Protocol):
 
     shared: bool
     """Whether workers on other machines see the same rows."""
-    dialect: Dialect
+    dialect: SqlDialect
     """Whose SQL statements are in."""
 
     async def open(self) -> None:
@@ -206,7 +206,7 @@ class Inbox(Protocol):
 
     async def claim(
         self,
-        key: Key,
+        key: InboxKey,
         content_hash: str,
         *,
         keep_until_ms: int,
@@ -224,11 +224,11 @@ class Inbox(Protocol):
         as running it.
         """
 
-    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | AlreadyDead | None:
+    async def find_done(self, key: InboxKey, content_hash: str) -> AlreadyDone | AlreadyDead | None:
         """Return how the message under *key* with that content ended; None where it has not. Claims nothing."""
 
     async def finish(
-        self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
+        self, key: InboxKey, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
     ) -> bool:
         """Make the result durable, together with *transaction* where one was begun.
 
@@ -251,28 +251,28 @@ class Inbox(Protocol):
     async def sync(self) -> None:
         """Make all reported results durable. Await it before committing an offset that relies on them."""
 
-    async def release(self, key: Key, token: int) -> None:
+    async def release(self, key: InboxKey, token: int) -> None:
         """Free a claim whose run ended in order without a result (a failure, a stop): the start does not count.
 
         A newer claim is not changed.
         """
 
-    async def void(self, key: Key, token: int) -> None:
+    async def void(self, key: InboxKey, token: int) -> None:
         """Delete the row of a claim whose run ended without a trace. A newer claim is not changed."""
 
-    async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
+    async def release_with(self, key: InboxKey, token: int, transaction: Transaction) -> bool:
         """Free a claim, and commit *transaction* with that; False: it is another's by now, and nothing is written."""
 
-    async def remembered(self, key: Key) -> Mapping[str, bytes]:
+    async def remembered(self, key: InboxKey) -> Mapping[str, bytes]:
         """Return what runs of the message under *key* have remembered, by name."""
 
-    async def remember(self, key: Key, token: int, name: str, data: bytes) -> bool:
+    async def remember(self, key: InboxKey, token: int, name: str, data: bytes) -> bool:
         """Keep *data* under *name* for later runs of the message; False: the claim is another's by now.
 
         What was kept under the name before is replaced. It is deleted with the row at the latest.
         """
 
-    async def forget(self, key: Key) -> None:
+    async def forget(self, key: InboxKey) -> None:
         """Delete all that runs of the message under *key* have remembered."""
 
     async def begin(self) -> OwnTransaction:

@@ -38,9 +38,9 @@ __all__ = [
     "SHORTEST_WAIT_S",
     "WAIT_S",
     "Claimant",
-    "Decision",
-    "Row",
-    "decide",
+    "ClaimDecision",
+    "ClaimRow",
+    "decide_claim",
     "finished",
     "found_done",
     "released",
@@ -67,7 +67,7 @@ FIRST = Claimed(token=1, starts=1, alone=False)
 """The answer where there was no row."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class ClaimRow(msgspec.Struct, frozen=True):
     """What is stored under a key. *owner* is the number of one incarnation of a worker."""
 
     content_hash: str
@@ -100,45 +100,45 @@ class Claimant(NamedTuple):
     message_id: str = ""
 
 
-class Decision(NamedTuple):
+class ClaimDecision(NamedTuple):
     """The row to write, None to leave it as it is, and the answer."""
 
-    row: Row | None
+    row: ClaimRow | None
     claim: Claim
 
 
-def decide(row: Row | None, asker: Claimant, holder_rest_s: float | None) -> Decision:
+def decide_claim(row: ClaimRow | None, asker: Claimant, holder_rest_s: float | None) -> ClaimDecision:
     """Decide the claim of *asker* on *row*.
 
     *holder_rest_s*: the seconds for which the lease of the row's owner still runs; not more than 0: dead; or CLOSED.
     """
     if row is None:
         # A row that was purged while its run went on still belongs to that run.
-        return Decision(None, ClaimedElsewhere(WAIT_S)) if asker.running else _claimed(_blank(asker), asker)
+        return ClaimDecision(None, ClaimedElsewhere(WAIT_S)) if asker.running else _claimed(_blank(asker), asker)
     if row.content_hash != asker.content_hash:
-        return Decision(None, Conflict(row.content_hash))
+        return ClaimDecision(None, Conflict(row.content_hash))
     if row.state == "done":
         ended = _ended(row)
         if isinstance(ended, AlreadyDone) or asker.reopen <= row.reopened:
-            return Decision(None, ended)
+            return ClaimDecision(None, ended)
         # An operator has sent its dead letter back: only that takes back what its requester was told.
         row = msgspec.structs.replace(_freed(row), outputs=b"", reopened=asker.reopen)
     if asker.running:
-        return Decision(None, ClaimedElsewhere(WAIT_S))
+        return ClaimDecision(None, ClaimedElsewhere(WAIT_S))
     return _reclaimed(row, asker, holder_rest_s)
 
 
-def found_done(row: Row | None, content_hash: str) -> AlreadyDone | AlreadyDead | None:
+def found_done(row: ClaimRow | None, content_hash: str) -> AlreadyDone | AlreadyDead | None:
     """Return how *row* says that the message with that content ended, or None."""
     return None if row is None or row.state != "done" or row.content_hash != content_hash else _ended(row)
 
 
-def _ended(row: Row) -> AlreadyDone | AlreadyDead:
+def _ended(row: ClaimRow) -> AlreadyDone | AlreadyDead:
     outputs = decode_outputs(row.outputs)
     return (AlreadyDead if is_death(outputs) else AlreadyDone)(outputs, row.message_id)
 
 
-def finished(row: Row | None, *, owner: int, token: int, outputs: bytes) -> Row | None:
+def finished(row: ClaimRow | None, *, owner: int, token: int, outputs: bytes) -> ClaimRow | None:
     """Return the row with its result; None for a stale token.
 
     The same object where the row has that result already.
@@ -152,56 +152,58 @@ def finished(row: Row | None, *, owner: int, token: int, outputs: bytes) -> Row 
     return msgspec.structs.replace(_freed(row), state="done", owner=owner, outputs=outputs)
 
 
-def released(row: Row | None, *, owner: int, token: int) -> Row | None:
+def released(row: ClaimRow | None, *, owner: int, token: int) -> ClaimRow | None:
     """Return the row freed in order; None where the claim is no longer its own."""
     if row is None or row.state != "claimed" or (row.owner, row.token) != (owner, token):
         return None
     return _freed(row)
 
 
-def _reclaimed(row: Row, asker: Claimant, holder_rest_s: float | None) -> Decision:
+def _reclaimed(row: ClaimRow, asker: Claimant, holder_rest_s: float | None) -> ClaimDecision:
     """Decide about a row that was claimed before."""
     if row.state == "free":
         row = _reopened(row, asker)
-        return _claimed(row, asker) if row.deaths < MAX_DEATHS else Decision(None, KeepsCrashing(row.deaths))
+        return _claimed(row, asker) if row.deaths < MAX_DEATHS else ClaimDecision(None, KeepsCrashing(row.deaths))
     if _ended_in_order(row, asker, holder_rest_s):
         return _claimed(_freed(row), asker)
     if holder_rest_s is not None and holder_rest_s > 0:
-        return Decision(None, ClaimedElsewhere(max(SHORTEST_WAIT_S, min(holder_rest_s, WAIT_S))))
+        return ClaimDecision(None, ClaimedElsewhere(max(SHORTEST_WAIT_S, min(holder_rest_s, WAIT_S))))
     row = _reopened(_died(row), asker)
-    return _claimed(row, asker) if row.deaths < MAX_DEATHS else Decision(row, KeepsCrashing(row.deaths))
+    return _claimed(row, asker) if row.deaths < MAX_DEATHS else ClaimDecision(row, KeepsCrashing(row.deaths))
 
 
-def _ended_in_order(row: Row, asker: Claimant, holder_rest_s: float | None) -> bool:
+def _ended_in_order(row: ClaimRow, asker: Claimant, holder_rest_s: float | None) -> bool:
     # An owner that does not run what it holds has ended that run, and could not record it.
     return row.owner == asker.owner or holder_rest_s is CLOSED
 
 
-def _blank(asker: Claimant) -> Row:
-    return Row(content_hash=asker.content_hash, state="free", owner=NOBODY, token=0, keep_until_ms=asker.keep_until_ms)
+def _blank(asker: Claimant) -> ClaimRow:
+    return ClaimRow(
+        content_hash=asker.content_hash, state="free", owner=NOBODY, token=0, keep_until_ms=asker.keep_until_ms
+    )
 
 
-def _freed(row: Row) -> Row:
+def _freed(row: ClaimRow) -> ClaimRow:
     """Return the row after a run that ended in order: without owner and without suspicion."""
     return msgspec.structs.replace(row, state="free", owner=NOBODY, starts=0, deaths=0, suspect=False, alone=False)
 
 
-def _died(row: Row) -> Row:
+def _died(row: ClaimRow) -> ClaimRow:
     suspect = row.suspect or row.starts >= DEATHS_TO_SUSPICION
     return msgspec.structs.replace(
         row, state="free", owner=NOBODY, deaths=row.deaths + row.alone, suspect=suspect, alone=False
     )
 
 
-def _reopened(row: Row, asker: Claimant) -> Row:
+def _reopened(row: ClaimRow, asker: Claimant) -> ClaimRow:
     """Forgive deaths once per redrive; suspicion stays."""
     return msgspec.structs.replace(row, deaths=0, reopened=asker.reopen) if asker.reopen > row.reopened else row
 
 
-def _claimed(row: Row, asker: Claimant) -> Decision:
+def _claimed(row: ClaimRow, asker: Claimant) -> ClaimDecision:
     if row.suspect and not asker.alone:
         # Claimed before it runs alone, its worker's death by another suspect would count against it.
-        return Decision(row, Suspect())
+        return ClaimDecision(row, Suspect())
     claimed = msgspec.structs.replace(
         row,
         state="claimed",
@@ -212,4 +214,4 @@ def _claimed(row: Row, asker: Claimant) -> Decision:
         keep_until_ms=max(row.keep_until_ms, asker.keep_until_ms),
         message_id=asker.message_id,
     )
-    return Decision(claimed, Claimed(claimed.token, claimed.starts, claimed.alone))
+    return ClaimDecision(claimed, Claimed(claimed.token, claimed.starts, claimed.alone))

@@ -26,9 +26,9 @@ from bus.trust.effective_labels import EffectiveLabels
 from consumers.delivery.inbox.step_identity import code_of, step_id
 from producers.sealing.run_labels import RunLabels
 
-__all__ = ["MAX_BYTES", "RememberedSteps", "StepStore"]
+__all__ = ["MAX_STEP_BYTES", "RememberedSteps", "StepStore"]
 
-MAX_BYTES: Final = 262_144
+MAX_STEP_BYTES: Final = 262_144
 _CHECKPOINT: Final = "~checkpoint"
 _NOTHING: Final = object()
 
@@ -142,7 +142,7 @@ class RememberedSteps:
                 raise ContractError(f"a checkpoint {error.text}", "value") from error
             _log.warning("steps.not_kept", step="checkpoint", detail=text_of(error))
             return
-        if len(data) > MAX_BYTES:
+        if len(data) > MAX_STEP_BYTES:
             _log.warning("steps.not_kept", step="checkpoint", detail=_too_large(data))
             return
         await self._keep(_CHECKPOINT, data, version=self._version)
@@ -218,7 +218,7 @@ class RememberedSteps:
             data = canonical.encode([stored.plain(result)])
         except ContractError as error:
             return await self._give(identity, result, text_of(error))
-        if len(data) > MAX_BYTES:
+        if len(data) > MAX_STEP_BYTES:
             return await self._give(identity, result, _too_large(data))
         try:
             # The first run gets what a later one would.
@@ -300,4 +300,4 @@ async def _called(function: Callable[..., Any]) -> Any:
 
 
 def _too_large(data: bytes) -> str:
-    return f"takes {len(data)} bytes, at most {MAX_BYTES} are kept: store it elsewhere, and return where it lies"
+    return f"takes {len(data)} bytes, at most {MAX_STEP_BYTES} are kept: store it elsewhere, and return where it lies"

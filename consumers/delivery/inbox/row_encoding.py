@@ -13,7 +13,7 @@ import msgspec
 
 from bus.topics.names import read_topic
 from bus.transports.base import NewRecord
-from consumers.delivery.inbox.base import Key
+from consumers.delivery.inbox.base import InboxKey
 
 __all__ = ["decode_outputs", "encode_outputs", "is_death", "key_digest", "key_text"]
 
@@ -45,7 +45,7 @@ def is_death(outputs: Sequence[NewRecord]) -> bool:
     return name is not None and name.kind == "dlq"
 
 
-def key_text(key: Key) -> str:
+def key_text(key: InboxKey) -> str:
     """Return *key* as a JSON array: readable text, different for different keys."""
     return _json.encode((key.namespace, key.sender, key.message_type, key.group, key.idempotency_key)).decode()
 

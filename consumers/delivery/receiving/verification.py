@@ -16,7 +16,7 @@ from bus import gates
 from bus.clock import Clock
 from bus.errors import ContractError
 from bus.payloads.dual_write import which_version
-from bus.payloads.payload_types import PayloadType, Registry, Risk, raised_risk
+from bus.payloads.payload_types import PayloadType, Registry, RiskClass, raised_risk
 from bus.protocol.fast_parse import UNREAD, FastParsed, KnownLayouts, without_signature
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import Message
@@ -103,7 +103,7 @@ class RecordVerifier:
             self._deprecations.look(delivery.subscription.kind, delivery.message)
         return delivery
 
-    def _risk_of(self, message: Message) -> Risk:
+    def _risk_of(self, message: Message) -> RiskClass:
         kind = self._view.registry.get(message.message_type)
         return raised_risk(kind, self._view.high_risk)
 
@@ -241,7 +241,7 @@ class RecordVerifier:
         self._remember(accepted, kind)
         return accepted
 
-    def _is_left_to_other_version(self, message: Message | None, verdict: gates.Verdict) -> bool:
+    def _is_left_to_other_version(self, message: Message | None, verdict: gates.GateVerdict) -> bool:
         """Whether *message* is one of two versions of it, and this group takes the other one."""
         if (
             message is None

@@ -19,7 +19,17 @@ from bus.protocol.envelope import RetryPolicy
 from bus.retry import PROGRAM_ERRORS, Retry, asked_by
 from consumers.delivery.handler_errors import HandlerGoneError, HandlerTimeoutError, leaves_of
 
-__all__ = ["Decision", "Die", "Retry", "Tier", "WaitInLane", "WaitInTier", "choose_tier", "decide", "next_tier"]
+__all__ = [
+    "RetryDecision",
+    "Die",
+    "Retry",
+    "Tier",
+    "WaitInLane",
+    "WaitInTier",
+    "choose_tier",
+    "decide_retry",
+    "next_tier",
+]
 
 LANE_LIMIT_S = 2.0
 _JITTER = 0.2
@@ -57,10 +67,10 @@ class Die(msgspec.Struct, frozen=True):
     text: str
 
 
-Decision: TypeAlias = WaitInLane | WaitInTier | Die
+RetryDecision: TypeAlias = WaitInLane | WaitInTier | Die
 
 
-def decide(
+def decide_retry(
     error: BaseException,
     *,
     attempt: int,
@@ -70,7 +80,7 @@ def decide(
     remaining_s: float,
     randomness: float,
     lane_limit_s: float = LANE_LIMIT_S,
-) -> Decision:
+) -> RetryDecision:
     """Decide what becomes of a message whose run number *attempt* (from 1) failed with *error*.
 
     *policy* is the group's. The message may have *requested* for fewer runs and shorter waits, never for more or

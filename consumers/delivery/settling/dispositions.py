@@ -39,12 +39,12 @@ from consumers.delivery.inbox.base import AlreadyDead, AlreadyDone, Claim, Claim
 from consumers.delivery.receiving.verification import RecordVerifier
 from consumers.delivery.resilience.retry import (
     LANE_LIMIT_S,
-    Decision,
     Die,
+    RetryDecision,
     Tier,
     WaitInLane,
     WaitInTier,
-    decide,
+    decide_retry,
     next_tier,
 )
 from consumers.delivery.settling.durable_append import DurableAppender
@@ -250,12 +250,12 @@ class Dispositions:
         """Return whether waiting lanes have used up their share of the room: further retries then wait in the log."""
         return not self._has_room()
 
-    def _decide(self, delivery: Accepted, error: Exception, attempt: int) -> Decision:
+    def _decide(self, delivery: Accepted, error: Exception, attempt: int) -> RetryDecision:
         if breach_of(error) is not None:
             # A payload or option that receivers refuse stays refused, however often the handler runs.
             return Die("rejected", "what it sends or asks for is refused")
         subscription = delivery.subscription
-        return decide(
+        return decide_retry(
             error,
             attempt=attempt,
             policy=subscription.retry or self._plan.retry,
@@ -411,7 +411,7 @@ class Dispositions:
         self._traced_s[place] = now_s
         return True
 
-    def _log_failure(self, delivery: Accepted, error: Exception, attempt: int, decision: Decision) -> None:
+    def _log_failure(self, delivery: Accepted, error: Exception, attempt: int, decision: RetryDecision) -> None:
         facts: dict[str, Any] = {
             "message_id": delivery.message.message_id,
             "type": delivery.label,

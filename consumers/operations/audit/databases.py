@@ -214,7 +214,7 @@ class _Postgres:
 
     async def open(self) -> None:
         with postgres.translating(self._where, at_start=True):
-            self._pool = await postgres.pool(self._url, "sealbus audit", 2, postgres.TIMEOUT_S)
+            self._pool = await postgres.pool(self._url, "sealbus audit", 2, postgres.POSTGRES_TIMEOUT_S)
             await self._pool.fetch("SELECT 1")
 
     async def now_ms(self) -> int:
@@ -243,5 +243,5 @@ class _Postgres:
 
     async def close(self) -> None:
         if self._pool is not None:
-            async with postgres.closing(self._where, postgres.TIMEOUT_S, self._pool.terminate):
+            async with postgres.closing(self._where, postgres.POSTGRES_TIMEOUT_S, self._pool.terminate):
                 await self._pool.close()

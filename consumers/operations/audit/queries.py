@@ -17,7 +17,7 @@ from consumers.operations.audit.rows import LOST
 from consumers.operations.audit.store import AuditRecord
 from consumers.operations.lineage.log_search import ORIGINALS
 
-__all__ = ["QUERIES", "Question", "answer", "described", "facts_of", "final_states"]
+__all__ = ["QUERIES", "Question", "answer_question", "described", "facts_of", "final_states"]
 
 _POLICY: Final = frozenset(
     {"unauthorized", "untrusted_instruction", "approval_invalid", "approval_rejected", "approval_timeout"}
@@ -127,7 +127,7 @@ def final_states(rows: Iterable[AuditRecord]) -> dict[str, str]:
     return states
 
 
-def answer(name: str, rows: Sequence[AuditRecord], registry: Registry) -> list[dict[str, Any]]:
+def answer_question(name: str, rows: Sequence[AuditRecord], registry: Registry) -> list[dict[str, Any]]:
     """Return what answers the query *name* over the rows of a conversation, in their order."""
     question, states = QUERIES[name], final_states(rows)
     described_row = []

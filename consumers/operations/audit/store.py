@@ -17,7 +17,7 @@ from consumers.operations.audit.rows import CHAIN_BEGIN, AuditContent, AuditRow
 
 __all__ = ["AuditHead", "AuditStore", "Entry", "Erasure", "AuditRecord"]
 
-SCHEMA_VERSION: Final = 1
+AUDIT_SCHEMA_VERSION: Final = 1
 LEASE_MS: Final = 15_000
 _PAGE: Final = 2_000
 _TABLES: Final = (
@@ -110,10 +110,10 @@ class AuditStore:
             async with self._database.transaction() as statements:
                 for table in _TABLES:
                     await statements.fetch(table.format(bytes=self._database.bytes_type))
-                await statements.fetch("INSERT INTO sealbus_audit_schema (version) VALUES ($1)", SCHEMA_VERSION)
-        elif version > SCHEMA_VERSION:
+                await statements.fetch("INSERT INTO sealbus_audit_schema (version) VALUES ($1)", AUDIT_SCHEMA_VERSION)
+        elif version > AUDIT_SCHEMA_VERSION:
             raise ConfigurationError(
-                f"the audit has the tables of a newer version of sealbus ({version}, known is {SCHEMA_VERSION}): "
+                f"the audit has the tables of a newer version of sealbus ({version}, known is {AUDIT_SCHEMA_VERSION}): "
                 "upgrade this one"
             )
 

@@ -17,7 +17,7 @@ import msgspec
 from bus import gates
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, InboxError, TopicMissingError, UnstorableError, text_of
-from bus.payloads.payload_types import Registry, Risk
+from bus.payloads.payload_types import Registry, RiskClass
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.telemetry.logs import get_logger
@@ -359,7 +359,7 @@ class AuditTrail:
             case gates.Failed(error=error, message=found):
                 return "refused", error.reason, found
 
-    def _risk(self, message: Message) -> Risk:
+    def _risk(self, message: Message) -> RiskClass:
         kind = self._registry.get(message.message_type)
         return "low" if kind is None else kind.risk
 

@@ -18,7 +18,7 @@ import msgspec
 
 from bus.errors import ConfigurationError, text_of
 
-__all__ = ["SCOPES", "BrowserSession", "BrowserSessions", "Token", "read_tokens", "refusal", "token_of"]
+__all__ = ["SCOPES", "BrowserSession", "BrowserSessions", "Token", "read_tokens", "access_refusal", "token_of"]
 
 SCOPES: Final = ("read", "redrive", "approve")
 """read: see the pages where the console is not on this machine alone; redrive: send dead letters back; approve: decide
@@ -104,7 +104,7 @@ def read_tokens(path: Path) -> list[Token]:
     return [Token(name, entry.sha256.lower(), frozenset(entry.scopes)) for name, entry in entries.items()]
 
 
-def refusal(method: str, headers: Mapping[str, str], hosts: frozenset[str], scheme: str) -> str:
+def access_refusal(method: str, headers: Mapping[str, str], hosts: frozenset[str], scheme: str) -> str:
     """Return why a request is not answered, or "".
 
     *hosts* are the names under which the console is reached: a name of somebody else's that resolves to this machine is

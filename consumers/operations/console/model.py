@@ -24,7 +24,7 @@ from bus.trust.opening import believed_keys
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import LetterState, load_states
 from consumers.deadletters.redrive import Redrive
-from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, Result
+from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, RedriveResult
 from consumers.deadletters.selection import Selection
 from consumers.operations.audit.reading import read_audit
 from consumers.operations.audit.store import AuditStore
@@ -52,7 +52,7 @@ class RedriveRun(msgspec.Struct, kw_only=True, eq=False):
     is_dry: bool
     phase: Phase = "counting"
     plan: RedriveCounts | None = None
-    result: Result | None = None
+    result: RedriveResult | None = None
     error: str = ""
 
     @property
@@ -159,7 +159,7 @@ class Console:
         return run
 
     async def _redrive(self, run: RedriveRun) -> None:
-        def passed(result: Result) -> None:
+        def passed(result: RedriveResult) -> None:
             run.result = result
             if result.sent >= run.meant > 0:
                 run.phase = "waiting"

@@ -27,17 +27,17 @@ from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letter_state import state_of
 from consumers.deadletters.letters import read_dead_letter
 from consumers.deadletters.selection import Selection
-from consumers.operations.audit.queries import QUERIES, answer
+from consumers.operations.audit.queries import QUERIES, answer_question
 from consumers.operations.console.access import BrowserSession, BrowserSessions
 from consumers.operations.console.graph import graph_of
 from consumers.operations.console.model import Console
 from consumers.operations.console.rendering import render
 from consumers.operations.lineage.log_search import stored_copy
 from consumers.operations.lineage.timeline import timeline_of
-from consumers.operations.survey.explanation import explain
+from consumers.operations.survey.explanation import explain_message
 from consumers.operations.survey.letter_watch import ListedLetter
 from consumers.operations.survey.look_up import look_up, looked_in_words, trace_up
-from consumers.processes.approvals.deciding import Verb, decision_about, seal_decision
+from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
 from consumers.processes.approvals.open_requests import OpenRequest, action_of, agrees, held_message, open_requests
 from consumers.processes.sagas.opening import opened_store
 from consumers.processes.sagas.process import ending_of
@@ -217,7 +217,7 @@ async def letter(request: _Request) -> Response[str]:
     )
     data = None if found.message is None else msgspec.json.decode(found.message.data)
     copy = stored_copy(record, "dlq")
-    described = explain(copy.message_id, [copy], [(found, states.get(found.place), finding)])
+    described = explain_message(copy.message_id, [copy], [(found, states.get(found.place), finding)])
     known = states.get(found.place)
     return _page(
         request,
@@ -310,7 +310,7 @@ def _meant(cause: str, place: str) -> Any:
 
 
 @post("/letters/redrive")
-async def redrive(request: _Request) -> Response[Any]:
+async def start_redrive(request: _Request) -> Response[Any]:
     """Begin a redrive, or count what it would do."""
     fields, refused = await _form(request, "redrive")
     if refused is not None:
@@ -428,7 +428,7 @@ async def message(request: _Request) -> Response[str]:
         "message.html",
         id=identity,
         places=[copy.place for copy in own],
-        described=explain(identity, copies, judged, groups=found.known_groups, until=found.until),
+        described=explain_message(identity, copies, judged, groups=found.known_groups, until=found.until),
         facts={key: masked(value) for key, value in facts.items() if value is not None},
         lines=[] if sealed is None else _lines(masked(msgspec.json.decode(sealed.data)), ""),
         conversation="" if sealed is None else sealed.metadata.conversation_id,
@@ -436,13 +436,13 @@ async def message(request: _Request) -> Response[str]:
 
 
 @get("/groups")
-async def groups(request: _Request) -> Response[str]:
+async def groups_page(request: _Request) -> Response[str]:
     """Show who reads what, and how far behind."""
     return _page(request, "groups.html")
 
 
 @get("/agents")
-async def agents(request: _Request) -> Response[str]:
+async def agents_page(request: _Request) -> Response[str]:
     """Show which agents are there."""
     survey = _console(request).survey
     found = sorted(() if survey is None else survey.agents, key=lambda each: (each.is_healthy, each.agent_id))
@@ -450,7 +450,7 @@ async def agents(request: _Request) -> Response[str]:
 
 
 @get("/processes")
-async def processes(request: _Request) -> Response[str]:
+async def processes_page(request: _Request) -> Response[str]:
     """Show processes and what they wait for; one of them with its state."""
     saga = _parameter(request, "saga")
     status = request.query_params.get("status", "open")
@@ -495,7 +495,7 @@ async def _approvals(console: Console) -> list[OpenRequest]:
 
 
 @get("/approvals")
-async def approvals(request: _Request) -> Response[str]:
+async def approvals_page(request: _Request) -> Response[str]:
     """Show what waits for a decision."""
     return _page(request, "approvals.html", found=await _approvals(_console(request)))
 
@@ -529,7 +529,7 @@ def _invisible(action: Any) -> int:
 
 
 @post("/approvals/decide")
-async def decide(request: _Request) -> Response[Any]:
+async def decide_approval(request: _Request) -> Response[Any]:
     """Decide as the person whose key this console was given."""
     console = _console(request)
     fields, refused = await _form(request, "approve")
@@ -542,7 +542,7 @@ async def decide(request: _Request) -> Response[Any]:
     if found is None:
         return _problem(request, "that approval is not open any more", code=410)
     pending = await held_message(console.transport, console.settings.bus.namespace, found)
-    verb: Verb = "approve" if fields.get("act") == "approve" else "reject"
+    verb: DecisionVerb = "approve" if fields.get("act") == "approve" else "reject"
     reason = fields.get("reason", "").strip()
     members: dict[str, Any] = {} if verb == "approve" else {"reason": reason}
     if verb == "approve":
@@ -561,7 +561,7 @@ async def decide(request: _Request) -> Response[Any]:
 
 
 @get("/audit")
-async def audit(request: _Request) -> Response[str]:
+async def audit_page(request: _Request) -> Response[str]:
     """Answer the audit's questions about a conversation."""
     conversation = _parameter(request, "conversation")
     question = _parameter(request, "question", "decisions")
@@ -577,7 +577,7 @@ async def audit(request: _Request) -> Response[str]:
             ]
             if conversation and question in QUERIES:
                 found = await store.conversation(conversation, max_rows=_MAX_ROWS)
-                rows = [masked(each) for each in answer(question, found, _REGISTRY)]
+                rows = [masked(each) for each in answer_question(question, found, _REGISTRY)]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return _page(
         request,
@@ -615,7 +615,7 @@ async def costs(request: _Request) -> Response[str]:
 
 
 @get("/tail")
-async def tail(request: _Request) -> Response[str]:
+async def tail_page(request: _Request) -> Response[str]:
     """Show records as they are appended, with secrets masked."""
     kind = _parameter(request, "type")
     console = _console(request)
@@ -682,6 +682,7 @@ async def live(request: _Request) -> str:
 
 
 ROUTES: Final = (
-    overview, login_page, login, logout, letters, letter, redrive_page, redrive, run_page, conversations, message,
-    groups, agents, processes, approvals, approval, decide, audit, costs, tail, tail_events, events, live,
+    overview, login_page, login, logout, letters, letter, redrive_page, start_redrive, run_page, conversations, message,
+    groups_page, agents_page, processes_page, approvals_page, approval, decide_approval, audit_page, costs, tail_page,
+    tail_events, events, live,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from litestar.types import ASGIApp, Message, Receive, Send
 
 from bus.errors import BusError, ConfigurationError
 from bus.telemetry.logs import get_logger
-from consumers.operations.console.access import BrowserSessions, Token, refusal
+from consumers.operations.console.access import BrowserSessions, Token, access_refusal
 from consumers.operations.console.model import Console
 from consumers.operations.console.pages import COOKIE, ROUTES
 from consumers.operations.console.rendering import FOLDER, render
@@ -110,7 +110,7 @@ class _Guard:
             await self._site(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        why = refusal(scope["method"], headers, self._hosts, self._scheme)
+        why = access_refusal(scope["method"], headers, self._hosts, self._scheme)
         if why:
             await _answer(sealed, 403, why)
         elif self._is_private or scope["path"].startswith(_OPEN) or self._reads(scope):

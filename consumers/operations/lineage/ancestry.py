@@ -18,7 +18,7 @@ import msgspec
 
 from bus import gates
 from bus.errors import ContractError
-from bus.payloads.payload_types import Risk
+from bus.payloads.payload_types import RiskClass
 from bus.protocol import canonical
 from bus.protocol.envelope import Statement
 from bus.protocol.envelope_rules import MAX_LINKS
@@ -143,7 +143,7 @@ class _Node(msgspec.Struct, kw_only=True, eq=False):
 
 
 def judge_copy(
-    copy: StoredCopy, namespace: str, risk_of: Callable[[str], Risk], verifier: Verifier | None = None
+    copy: StoredCopy, namespace: str, risk_of: Callable[[str], RiskClass], verifier: Verifier | None = None
 ) -> ContractError | None:
     """Return what is wrong with the record *copy* in itself, as the gates would say it; None where it holds.
 
@@ -187,7 +187,7 @@ def judge_ancestry(
     message_id: str,
     *,
     namespace: str,
-    risk_of: Callable[[str], Risk],
+    risk_of: Callable[[str], RiskClass],
     verifier: Verifier | None = None,
 ) -> Ancestry | None:
     """Return the judged line of causes of *message_id*; None where the log has nothing of it.

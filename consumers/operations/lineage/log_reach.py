@@ -13,10 +13,10 @@ import msgspec
 
 from bus.transports.base import Record, Transport
 
-__all__ = ["FAR_MS", "MAX_RECORDS_READ", "LogReach", "Looked", "Piece", "Place"]
+__all__ = ["FAR_MS", "MAX_RECORDS_READ", "LogReach", "Looked", "Piece", "PartitionKey"]
 
-Place: TypeAlias = tuple[str, int]
-Piece: TypeAlias = tuple[Place, int, int]
+PartitionKey: TypeAlias = tuple[str, int]
+Piece: TypeAlias = tuple[PartitionKey, int, int]
 """A partition, and the offsets from which and up to which it is read."""
 
 MAX_RECORDS_READ: Final = 60_000
@@ -59,13 +59,13 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 class LogReach:
     """What has been read of the partitions *places*; at most *limit* records are, but by `whole`."""
 
-    def __init__(self, transport: Transport, places: Iterable[Place], *, limit: int = MAX_RECORDS_READ) -> None:
+    def __init__(self, transport: Transport, places: Iterable[PartitionKey], *, limit: int = MAX_RECORDS_READ) -> None:
         self._transport = transport
         self._places = sorted(places)
-        self._ends: dict[Place, tuple[int, int]] = {}
+        self._ends: dict[PartitionKey, tuple[int, int]] = {}
         self._left = limit
         self._left_bytes = _MAX_BYTES
-        self._pieces: dict[Place, list[tuple[int, int]]] = {}
+        self._pieces: dict[PartitionKey, list[tuple[int, int]]] = {}
         self._since_ms = self._until_ms = -1
         self.records = 0
         """Records that were read, each as often as it was."""
@@ -96,7 +96,7 @@ class LogReach:
             yield record
 
     async def rings(
-        self, moment_ms: int, *, forwards: bool = False, places: Collection[Place] | None = None
+        self, moment_ms: int, *, forwards: bool = False, places: Collection[PartitionKey] | None = None
     ) -> AsyncIterator[AsyncIterator[Record]]:
         """Yield ring after ring around a moment, each as the records in it that were not read yet.
 
@@ -111,7 +111,7 @@ class LogReach:
                 return
 
     async def around(
-        self, moment_ms: int, before_ms: int, after_ms: int, places: Collection[Place] | None = None
+        self, moment_ms: int, before_ms: int, after_ms: int, places: Collection[PartitionKey] | None = None
     ) -> AsyncIterator[Record]:
         """Yield the records that were appended around a moment, and not read yet.
 
@@ -137,7 +137,7 @@ class LogReach:
         async for record in self._read(pieces, bounded=True):
             yield record
 
-    async def after(self, offsets: Mapping[Place, int]) -> AsyncIterator[Record]:
+    async def after(self, offsets: Mapping[PartitionKey, int]) -> AsyncIterator[Record]:
         """Yield the records from *offsets* on, of a partition that is not in it all; within the budget."""
         spans = {place: (max(start, offsets.get(place, start)), end) for place, (start, end) in self._ends.items()}
         pieces = self._fresh({place: span for place, span in spans.items() if span[0] < span[1]})
@@ -153,7 +153,9 @@ class LogReach:
         async for record in self._read(pieces, bounded=False, is_known=True):
             yield record
 
-    async def _spans(self, places: Sequence[Place], since_ms: int, until_ms: int) -> dict[Place, tuple[int, int]]:
+    async def _spans(
+        self, places: Sequence[PartitionKey], since_ms: int, until_ms: int
+    ) -> dict[PartitionKey, tuple[int, int]]:
         admin = self._transport.admin
         starts = {} if since_ms <= 0 else await admin.offsets_at(places, since_ms)
         ends = {} if until_ms >= FAR_MS else await admin.offsets_at(places, until_ms)
@@ -165,7 +167,7 @@ class LogReach:
                 spans[place] = (start, end)
         return spans
 
-    def _fresh(self, spans: Mapping[Place, tuple[int, int]]) -> list[Piece]:
+    def _fresh(self, spans: Mapping[PartitionKey, tuple[int, int]]) -> list[Piece]:
         """Return what of *spans* was not read yet."""
         pieces = []
         for place, (start, end) in sorted(spans.items()):
@@ -199,7 +201,7 @@ class LogReach:
             if not is_known:
                 self._note(place, start, min(offset, end))
 
-    def _note(self, place: Place, start: int, end: int) -> None:
+    def _note(self, place: PartitionKey, start: int, end: int) -> None:
         self._left -= end - start
         spans: list[tuple[int, int]] = []
         for known in sorted([*self._pieces.get(place, ()), (start, end)]):

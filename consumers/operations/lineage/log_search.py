@@ -21,7 +21,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import dead_letter_topic, message_topic, read_topic
 from bus.transports.base import Record, Transport
-from consumers.operations.lineage.log_reach import FAR_MS, MAX_RECORDS_READ, LogReach, Looked, Place
+from consumers.operations.lineage.log_reach import FAR_MS, MAX_RECORDS_READ, LogReach, Looked, PartitionKey
 
 __all__ = [
     "ORIGINALS",
@@ -113,7 +113,7 @@ class KnownPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """What an index says: where records of the message or conversation lie, and how far each partition is indexed."""
 
     records: Sequence[tuple[str, int, int]]
-    indexed: Mapping[Place, int]
+    indexed: Mapping[PartitionKey, int]
     """By partition, the first offset that is not in the index."""
 
 
@@ -415,7 +415,7 @@ async def _reach(transport: Transport, topics: Mapping[str, str], limit: int) ->
     return reach
 
 
-async def _places(transport: Transport, topics: Mapping[str, str]) -> list[Place]:
+async def _places(transport: Transport, topics: Mapping[str, str]) -> list[PartitionKey]:
     known = await transport.admin.topics()
     return [(topic, number) for topic in topics if topic in known for number in range(known[topic].partitions)]
 

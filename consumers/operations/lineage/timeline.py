@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from bus.payloads.payload_types import Risk
+from bus.payloads.payload_types import RiskClass
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.protocol.timestamps import parse_ms
@@ -56,7 +56,7 @@ def timeline_of(
     copies: Sequence[StoredCopy],
     *,
     namespace: str,
-    risk_of: Callable[[str], Risk],
+    risk_of: Callable[[str], RiskClass],
     verifier: Verifier | None = None,
 ) -> Timeline:
     """Return the timeline of what a log has of one conversation."""
@@ -136,7 +136,7 @@ def _event(number: int, found: Sequence[StoredCopy], numbers: dict[str, int], ma
 
 
 def _marks(
-    found: Sequence[StoredCopy], namespace: str, risk_of: Callable[[str], Risk], verifier: Verifier | None
+    found: Sequence[StoredCopy], namespace: str, risk_of: Callable[[str], RiskClass], verifier: Verifier | None
 ) -> tuple[str, ...]:
     first, marks = _first(found), list[str]()
     fault = judge_copy(first, namespace, risk_of, verifier)

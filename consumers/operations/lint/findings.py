@@ -6,19 +6,19 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from consumers.operations.lint.nested_requests import CURE as HELD_CURE
-from consumers.operations.lint.thresholds import CURE
+from consumers.operations.lint.nested_requests import NESTED_REQUEST_CURE as HELD_CURE
+from consumers.operations.lint.thresholds import THRESHOLD_CURE
 
-__all__ = ["CHECKS", "AntiPattern", "Level", "LintFinding", "finding"]
+__all__ = ["CHECKS", "AntiPattern", "FindingLevel", "LintFinding", "finding"]
 
-Level: TypeAlias = Literal["error", "warning", "note"]
+FindingLevel: TypeAlias = Literal["error", "warning", "note"]
 
 
 class AntiPattern(msgspec.Struct, frozen=True, kw_only=True):
     """One anti-pattern: what it is, why it hurts, and what to do instead."""
 
     name: str
-    level: Level
+    level: FindingLevel
     why: str
     cure: str
 
@@ -27,7 +27,7 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One anti-pattern at one place."""
 
     check: str
-    level: Level
+    level: FindingLevel
     place: str
     """`TYPE/field`, `FILE:LINE`, or `TOPIC/PARTITION/OFFSET`."""
     what: str
@@ -132,7 +132,7 @@ _ALL = (
         name="no-threshold",
         level="note",
         why="text that an agent has read can bring it about, and no trust level stops it",
-        cure=CURE,
+        cure=THRESHOLD_CURE,
     ),
     AntiPattern(
         name="asks-itself",

@@ -15,9 +15,9 @@ from bus.payloads.payload_types import is_payload, payload_type
 from bus.settings.schema import WorkerSettings
 from consumers.delivery.declaration import Declaration, Subscription
 
-__all__ = ["CURE", "asked_types", "limits_that_cannot_hold"]
+__all__ = ["NESTED_REQUEST_CURE", "asked_types", "limits_that_cannot_hold"]
 
-CURE: Final = (
+NESTED_REQUEST_CURE: Final = (
     "raise worker.max_waiting to more than worker.concurrency, and give the asked type another order than key_strict"
 )
 _ASKING: Final = frozenset({"request", "submit"})

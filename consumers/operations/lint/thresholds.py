@@ -8,9 +8,11 @@ from bus.payloads.directives import always_informs, declared_facts, is_directive
 from bus.payloads.payload_types import PayloadType, raised_risk
 from consumers.delivery.declaration import Declaration
 
-__all__ = ["CURE", "unguarded_types"]
+__all__ = ["THRESHOLD_CURE", "unguarded_types"]
 
-CURE = 'say performative="request" where its handler acts on it, or "inform" where it only learns of something'
+THRESHOLD_CURE = (
+    'say performative="request" where its handler acts on it, or "inform" where it only learns of something'
+)
 
 
 def unguarded_types(declaration: Declaration, *, high_risk: Collection[str] = ()) -> tuple[PayloadType, ...]:

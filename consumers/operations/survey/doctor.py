@@ -26,13 +26,13 @@ from bus.trust.opening import Trust, keyless, open_trust
 from bus.trust.policy.policy import NO_POLICY
 from consumers.delivery.declaration import Declaration
 from consumers.delivery.inbox.open import inbox_url, is_missing_file, log_file, open_inbox
-from consumers.operations.lint.nested_requests import CURE, limits_that_cannot_hold
+from consumers.operations.lint.nested_requests import NESTED_REQUEST_CURE, limits_that_cannot_hold
 from consumers.operations.survey.survey import Survey
 from producers.directory.presence import AgentEntry
 
 __all__ = [
     "CheckResult",
-    "Diagnosis",
+    "DoctorVerdict",
     "check_clock",
     "check_here",
     "check_inbox",
@@ -42,7 +42,7 @@ __all__ = [
     "of_survey",
 ]
 
-Diagnosis: TypeAlias = Literal["ok", "hint", "fault"]
+DoctorVerdict: TypeAlias = Literal["ok", "hint", "fault"]
 
 _MIN_FILES: Final = 1_024
 _MIN_FREE_BYTES: Final = 1 << 30
@@ -56,7 +56,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     """One check: what was found, and what to do where it is a fault."""
 
     area: str
-    state: Diagnosis
+    state: DoctorVerdict
     text: str
     cure: str = ""
 
@@ -161,7 +161,7 @@ def check_limits(declaration: Declaration, worker: WorkerSettings) -> Iterator[C
     """Judge whether the limits of its workers hold where an app asks types that it handles itself."""
     found = list(limits_that_cannot_hold(declaration, worker))
     for text in found:
-        yield _fault("limits", text, CURE)
+        yield _fault("limits", text, NESTED_REQUEST_CURE)
     if not found:
         yield _ok("limits", "what its handlers' sources ask of the app itself fits its limits")
 

@@ -78,7 +78,7 @@ def duration_text(ms: int | None) -> str:
     if ms is None or ms < 0:
         return "for ever"
     # Kafka's numbers exceed what a float of seconds holds exactly.
-    return durations.text(ms / 1000) if round(ms / 1000 * 1000) == ms else f"{ms}ms"
+    return durations.duration_words(ms / 1000) if round(ms / 1000 * 1000) == ms else f"{ms}ms"
 
 
 def of_changes(changes: Iterable[Change], target: str) -> list[TopicFinding]:

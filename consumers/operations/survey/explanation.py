@@ -16,19 +16,19 @@ from bus.protocol.timestamps import format_ms
 from bus.topics.names import read_topic
 from consumers.deadletters.causes import cause_of
 from consumers.deadletters.diagnosis import Diagnosis
-from consumers.deadletters.letter_state import MAX_REDRIVES, LetterState, State, known_state_of, state_of
+from consumers.deadletters.letter_state import MAX_REDRIVES, LetterState, LetterStatus, known_state_of, state_of
 from consumers.deadletters.letters import DeadLetter
 from consumers.operations.lineage.log_search import ORIGINALS, StoredCopy
 from consumers.operations.survey.group_verdicts import GroupVerdict, group_sentences
 
-__all__ = ["CURES", "Explanation", "explain"]
+__all__ = ["CURES", "Explanation", "explain_message"]
 
 _MAX_NAMED: Final = 5
 CURES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {each.name: (each.expected, each.cure) for reasons in REASON_TABLE.values() for each in reasons}
 )
 """By reason, what would have passed, and what cures it."""
-_LED_TO: Final[Mapping[str, State]] = MappingProxyType(
+_LED_TO: Final[Mapping[str, LetterStatus]] = MappingProxyType(
     {"redriven": "redriven", "twin": "redriven", "parked": "parked", "purged": "purged"}
 )
 
@@ -50,7 +50,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """What each group has made of it."""
 
 
-def explain(
+def explain_message(
     message_id: str,
     copies: Sequence[StoredCopy],
     letters: Sequence[tuple[DeadLetter, LetterState | None, Diagnosis]],
@@ -144,7 +144,7 @@ def _died(letter: DeadLetter, finding: Diagnosis) -> str:
     return f"{account}. {_others(letter)}"
 
 
-def _left(letter: DeadLetter, known: LetterState | None, state: State) -> str:
+def _left(letter: DeadLetter, known: LetterState | None, state: LetterStatus) -> str:
     """Return what became of *letter*, which is not open any more, and who has done it."""
     account = known_state_of(letter, known)
     step = (

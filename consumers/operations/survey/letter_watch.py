@@ -12,9 +12,9 @@ import msgspec
 from bus.errors import TopicMissingError
 from bus.topics.names import read_topic
 from bus.transports.base import Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.deadletters.causes import Cause, cause_of
-from consumers.deadletters.letter_state import LetterState, State, States, state_of
+from consumers.deadletters.letter_state import LetterState, LetterStatus, States, state_of
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 
 __all__ = ["LetterWatch", "ListedLetter", "OpenLetters"]
@@ -47,7 +47,7 @@ class ListedLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     place: str
     failed_ms: int
-    state: State
+    state: LetterStatus
     cause: Cause
     cause_name: str
 
@@ -97,7 +97,7 @@ class LetterWatch:
                     for place, retained in self._letters.items()
                     if retained.letter.record.topic != topic
                 }
-            async for record in scan(self._transport, topic, offsets):
+            async for record in scan_topic(self._transport, topic, offsets):
                 offsets[record.partition] = record.offset + 1
                 letter = read_dead_letter(record)
                 # The bytes of the message are not needed any more, and fifty thousand of them are much.

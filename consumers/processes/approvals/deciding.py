@@ -12,9 +12,9 @@ from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer
 
-__all__ = ["Verb", "decision_about", "request_in", "seal_decision"]
+__all__ = ["DecisionVerb", "decision_about", "request_in", "seal_decision"]
 
-Verb = Literal["approve", "reject", "request_changes"]
+DecisionVerb = Literal["approve", "reject", "request_changes"]
 
 
 def request_in(message: Message) -> ApprovalRequest:
@@ -25,7 +25,12 @@ def request_in(message: Message) -> ApprovalRequest:
 
 
 def decision_about(
-    request: Message, verb: Verb, *, by: str, kind: Literal["human", "agent", "service"] = "human", **members: Any
+    request: Message,
+    verb: DecisionVerb,
+    *,
+    by: str,
+    kind: Literal["human", "agent", "service"] = "human",
+    **members: Any,
 ) -> ApprovalDecision:
     """Return the decision of *by* about *request*; *members* are reason, conditions and changes."""
     request_payload = request_in(request)

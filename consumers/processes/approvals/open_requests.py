@@ -18,7 +18,7 @@ from bus.protocol.signatures import Verifier
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import message_topic
 from bus.transports.base import Transport
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.vocabulary.approval import ApprovalRequest, hash_of
 from consumers.processes.approvals.deciding import request_in
 
@@ -119,7 +119,7 @@ async def _messages(transport: Transport, topic: str) -> list[Message]:
     """Return the sound messages of *topic*; none where there is no such topic."""
     found = []
     try:
-        async for record in scan(transport, topic):
+        async for record in scan_topic(transport, topic):
             try:
                 message = sealing.parse(record.value)
                 sealing.check_integrity(message)

@@ -23,7 +23,7 @@ from bus.redaction import cut
 from bus.trust.admission import Admission
 from bus.trust.effective_labels import EffectiveLabels, joined
 from consumers.delivery.settling.outputs import answer_draft
-from consumers.processes.sagas.process import Ending, Ids, KeptAsk, Outcome
+from consumers.processes.sagas.process import Ending, Ids, KeptAsk, ProcessOutcome
 from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.rules import EVERY_NAME, SagaRules
 from consumers.processes.sagas.store import NewWait
@@ -282,7 +282,7 @@ class SagaContext:
         self._done.asks.pop(name, None)
         self._done.ended.add(name)
 
-    def finish(self, outcome: Outcome | None = None, reason: str = "") -> None:
+    def finish(self, outcome: ProcessOutcome | None = None, reason: str = "") -> None:
         """End the process: its waits go, and messages for it are refused from now on.
 
             context.finish()                            # completed
@@ -298,11 +298,11 @@ class SagaContext:
         if outcome is None:
             outcome, ended_text = self._ends_as()
             reason = reason or ended_text
-        elif outcome not in get_args(Outcome):
-            raise ContractError(f"{outcome!r} is no outcome: {', '.join(get_args(Outcome))}", "outcome")
+        elif outcome not in get_args(ProcessOutcome):
+            raise ContractError(f"{outcome!r} is no outcome: {', '.join(get_args(ProcessOutcome))}", "outcome")
         self._done.ending = Ending(outcome=outcome, reason=cut(reason, _MAX_REASON), where=self._event.method)
 
-    def _ends_as(self) -> tuple[Outcome, str]:
+    def _ends_as(self) -> tuple[ProcessOutcome, str]:
         if self.is_cancelled:
             return "cancelled", ""
         failure = self.failure

@@ -22,7 +22,7 @@ __all__ = [
     "KeptAsk",
     "Memory",
     "NewerCode",
-    "Outcome",
+    "ProcessOutcome",
     "Process",
     "Status",
     "Wait",
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Status: TypeAlias = Literal["open", "finished"]
-Outcome: TypeAlias = Literal["completed", "failed", "cancelled", "timed_out"]
+ProcessOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "timed_out"]
 """How a process has ended."""
 
 _DIGITS: Final = 40
@@ -116,7 +116,7 @@ class KeptAsk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a process has ended: kept as long as its row, under its classification."""
 
-    outcome: Outcome
+    outcome: ProcessOutcome
     reason: str = ""
     where: str = ""
     """The method or phase in which it ended."""

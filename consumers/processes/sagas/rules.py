@@ -25,8 +25,8 @@ __all__ = [
     "CANCEL_WAIT",
     "EVERY_NAME",
     "EventRule",
-    "MAX_STEPS",
-    "Missing",
+    "MAX_SAGA_STEPS",
+    "MissingProcess",
     "Saga",
     "SagaRules",
     "answers",
@@ -39,12 +39,12 @@ __all__ = [
     "upcast",
 ]
 
-State = TypeVar("State")
+StateT = TypeVar("StateT")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-Missing: TypeAlias = Literal["wait", "skip", "dead"]
+MissingProcess: TypeAlias = Literal["wait", "skip", "dead"]
 Admits: TypeAlias = Literal["parties", "anyone"]
 
-MAX_STEPS: Final = 10_000
+MAX_SAGA_STEPS: Final = 10_000
 _Mark: TypeAlias = tuple[str, PayloadType | None, dict[str, Any]]
 _MARK: Final = "__sealbus_saga__"
 CANCEL_WAIT: Final = "sealbus!cancel"
@@ -62,7 +62,7 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     key: str | None
     """Pointer into the envelope to the process's key; None: the message id."""
-    missing: Missing = "wait"
+    missing: MissingProcess = "wait"
     """What becomes of a message whose process is not there yet."""
     at: tuple[str, ...] = ()
     """The phases in which it is legal; empty: in all."""
@@ -158,7 +158,7 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
         return not seen.isdisjoint(wanted)
 
 
-class Saga(Generic[State]):
+class Saga(Generic[StateT]):
     """The rules of one kind of long-running work. Each run of it, a process, is a row that survives its workers.
 
         class BuyingState(msgspec.Struct):
@@ -190,7 +190,7 @@ class Saga(Generic[State]):
     in *sends*.
     """
 
-    state: State
+    state: StateT
     phases: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
     sends: ClassVar[Sequence[type[Any]]] = ()
     keeps: ClassVar[Sequence[str]] = ()
@@ -201,7 +201,7 @@ class Saga(Generic[State]):
         *,
         version: str = "1.0.0",
         name: str | None = None,
-        max_steps: int = MAX_STEPS,
+        max_steps: int = MAX_SAGA_STEPS,
         state: type[Any] | None = None,
         abstract: bool = False,
         **options: Any,
@@ -231,7 +231,7 @@ def on(
     payload: type[Any],
     *,
     key: str | None = None,
-    missing: Missing = "wait",
+    missing: MissingProcess = "wait",
     at: Sequence[str] = (),
     admits: Admits = "parties",
     every: bool = False,
@@ -427,7 +427,7 @@ def _check_event(cls: type[Any], method: str, what: str, options: Mapping[str, A
         raise ConfigurationError(
             f"{cls.__name__}.{method}: key {key!r} is no JSON pointer into the envelope: write key='/data/order_id'"
         )
-    for name, choices in (("missing", get_args(Missing)), ("admits", get_args(Admits))):
+    for name, choices in (("missing", get_args(MissingProcess)), ("admits", get_args(Admits))):
         if options.get(name, choices[0]) not in choices:
             raise ConfigurationError(f"{cls.__name__}.{method}: {name} is none of {', '.join(choices)}")
 

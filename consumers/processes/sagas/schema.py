@@ -11,12 +11,12 @@ from typing import Final
 
 from bus.errors import ConfigurationError, ContractError
 from bus.protocol import sealing
-from consumers.delivery.inbox.base import Dialect, Transaction
+from consumers.delivery.inbox.base import SqlDialect, Transaction
 from consumers.processes.sagas.process import Ids
 
-__all__ = ["migrate"]
+__all__ = ["migrate_processes"]
 
-SCHEMA_VERSION: Final = 2
+PROCESS_SCHEMA_VERSION: Final = 2
 """2: owner, sender and task of a process, how often a wait was nudged, and the secret."""
 _SCHEMA_LOCK: Final = 0x5EA1B050
 """The lock that every change of sealbus tables holds (`consumers.delivery.inbox.postgres.statements`)."""
@@ -49,7 +49,7 @@ _OWNERS: Final = (
 _SHARED: Final = frozenset({"blackboard.write", "blackboard.read"})
 
 
-async def migrate(transaction: Transaction, dialect: Dialect) -> bytes:
+async def migrate_processes(transaction: Transaction, dialect: SqlDialect) -> bytes:
     """Make the tables, or bring them to this version; return what only this store knows.
 
     Raises ConfigurationError where newer code has changed them.
@@ -58,18 +58,22 @@ async def migrate(transaction: Transaction, dialect: Dialect) -> bytes:
         await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
     row = await transaction.fetchrow("SELECT version FROM sealbus_schema WHERE part = 'processes'")
     found = 0 if row is None else int(row[0])
-    if found > SCHEMA_VERSION:
+    if found > PROCESS_SCHEMA_VERSION:
         raise ConfigurationError(
-            f"the processes have schema {found}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus"
+            f"the processes have schema {found}, this sealbus knows {PROCESS_SCHEMA_VERSION}: install the newer sealbus"
         )
-    for statement in (*(_TABLES if found == 0 else ()), *(_OWNERS if found < SCHEMA_VERSION else ())):
+    for statement in (*(_TABLES if found == 0 else ()), *(_OWNERS if found < PROCESS_SCHEMA_VERSION else ())):
         await transaction.execute(statement.format(bytes="bytea" if dialect == "postgres" else "BLOB"))
     if found == 0:
-        await transaction.execute("INSERT INTO sealbus_schema (part, version) VALUES ('processes', $1)", SCHEMA_VERSION)
+        await transaction.execute(
+            "INSERT INTO sealbus_schema (part, version) VALUES ('processes', $1)", PROCESS_SCHEMA_VERSION
+        )
     secret = await _secret(transaction)
     if found == 1:
         await _give_owners(transaction, secret)
-        await transaction.execute("UPDATE sealbus_schema SET version = $1 WHERE part = 'processes'", SCHEMA_VERSION)
+        await transaction.execute(
+            "UPDATE sealbus_schema SET version = $1 WHERE part = 'processes'", PROCESS_SCHEMA_VERSION
+        )
     return secret
 
 

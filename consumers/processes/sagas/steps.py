@@ -49,7 +49,7 @@ _REFUSALS: Final = frozenset({"rejected", "unauthorized", "untrusted_instruction
 
 _log = get_logger("sagas")
 
-SKIPPED: Final = Done(ran=False)
+SKIPPED_EVENT: Final = Done(ran=False)
 
 
 class BuiltIn(Protocol):
@@ -192,7 +192,7 @@ class StepRunner:
         if delivery.subscription.is_mailbox:
             return await self._mailed(delivery)
         if isinstance(delivery.payload, TaskCancel) and delivery.message.message_type not in self._by_type:
-            return await self._cancelled(delivery, delivery.payload) or SKIPPED
+            return await self._cancelled(delivery, delivery.payload) or SKIPPED_EVENT
         events: list[_Event] = []
         refusal: Dead | None = None
         for rules in self._by_type[delivery.message.message_type]:
@@ -205,7 +205,7 @@ class StepRunner:
                 events.append(found)
             elif isinstance(found, Dead):
                 refusal = found
-        return events or refusal or SKIPPED
+        return events or refusal or SKIPPED_EVENT
 
     async def _cancelled(self, delivery: Accepted, cancel: TaskCancel) -> Sequence[_Event | _Built]:
         """Return what a task.cancel means to the processes of its task that its sender has opened."""
@@ -342,7 +342,7 @@ class StepRunner:
         wait, process, now_ms = found
         if is_nudge and wait.due_ms > now_ms:
             await self.store.not_yet(wait.id)
-            return SKIPPED
+            return SKIPPED_EVENT
         if (built := self._built_in.get(process.saga)) is not None:
             taken = await built.mailed(wait, process, delivery)
             return [_Built(*taken)] if isinstance(taken, tuple) else taken
@@ -393,7 +393,7 @@ class StepRunner:
         if isinstance(delivery.payload, ErrorReported):
             if wait.many:
                 # One of many has failed; the others may still answer.
-                return SKIPPED
+                return SKIPPED_EVENT
             report = delivery.payload
             said_no = report.error_code in _REFUSALS
             failure = AskFailure(
@@ -564,7 +564,7 @@ class StepRunner:
     def _late(self, message: Message) -> Outcome:
         self._counted.labels(self._group.name, "other", "late").inc()
         _log.info("saga.late", type=message.message_type, message_id=message.message_id)
-        return SKIPPED
+        return SKIPPED_EVENT
 
     def _count(self, changes: Sequence[ProcessChange], outcome: str) -> None:
         for change in changes:

@@ -19,7 +19,7 @@ from bus.databases.stored_text import restored_row, storable_row
 from consumers.delivery.inbox.base import Inbox, Transaction
 from consumers.processes.sagas.process import Hold, Ids, Process, Wait
 from consumers.processes.sagas.rules import CANCEL_WAIT
-from consumers.processes.sagas.schema import migrate
+from consumers.processes.sagas.schema import migrate_processes
 
 __all__ = ["ProcessChange", "NewWait", "ProcessStore", "Swept"]
 
@@ -103,7 +103,7 @@ class ProcessStore:
     async def open(self) -> None:
         """Create the tables where they are missing. Raises ConfigurationError where newer code has changed them."""
         async with _own(self._inbox) as transaction:
-            secret = await migrate(transaction, self._inbox.dialect)
+            secret = await migrate_processes(transaction, self._inbox.dialect)
         self.ids = Ids(secret, namespace=self._namespace, group=self._group or "")
 
     # Reads.

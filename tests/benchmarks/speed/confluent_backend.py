@@ -23,7 +23,7 @@ from speed.payloads import reports
 from bus.clock import SystemClock
 from bus.telemetry.metrics import Metrics
 from bus.transports import open_configured
-from bus.transports.base import Appended, NewRecord, Outcome, Transport
+from bus.transports.base import Appended, AppendOutcome, NewRecord, Transport
 from producers.connection import Bus, make_publisher
 from sealbus import Receipt
 
@@ -48,7 +48,7 @@ class _OnAioProducer(_Through):
         super().__init__(below)
         self._producer = AIOProducer(confluent_producer(task), batch_size=_LARGEST)
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
         futures = [await self._producer.produce(record.topic, record.value, record.key) for record in records]
         await self._producer.flush()
         return [_appended(message) for message in await asyncio.gather(*futures)]
@@ -70,7 +70,7 @@ class _OnProducer(_Through):
         while not self._closed:
             self._producer.poll(_POLL_S)
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         outcomes: list[Any] = [None] * len(records)

@@ -27,7 +27,7 @@ from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic
 from bus.transports import open_configured
-from bus.transports.base import Appended, Assignment, Features, Listener, NewRecord, Outcome, Record, Transport
+from bus.transports.base import Appended, AppendOutcome, Assignment, Features, Listener, NewRecord, Record, Transport
 from consumers.delivery.crashes.crash_guard import CrashGuard
 from consumers.delivery.crashes.open import open_roll
 from consumers.worker.host import make_worker
@@ -110,7 +110,7 @@ class _Log:
     async def _topics(self) -> Mapping[str, object]:
         return _EveryTopic()
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
         return [Appended(record.topic, 0, number, 0) for number, record in enumerate(records)]
 
     async def subscribe(self, group: str, topics: Sequence[str], listener: Listener, *, member: str) -> _Log:

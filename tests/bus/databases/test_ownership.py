@@ -14,11 +14,11 @@ from bus.clock import SystemClock
 from bus.errors import ConfigurationError
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, TopicSpec
-from consumers.delivery.inbox.base import Key
+from consumers.delivery.inbox.base import InboxKey
 from consumers.delivery.inbox.open import open_inbox
 
 Use = Callable[..., None]
-KEY = Key(namespace="agents", sender="s", message_type="a", group="g", idempotency_key="k")
+KEY = InboxKey(namespace="agents", sender="s", message_type="a", group="g", idempotency_key="k")
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 

@@ -105,9 +105,9 @@ class Everything(msgspec.Struct, omit_defaults=True):
 
 
 NUMBERS = (
-    st.floats(allow_nan=False, allow_infinity=False).map(canonical_numbers.text)
+    st.floats(allow_nan=False, allow_infinity=False).map(canonical_numbers.number_text)
     | st.sampled_from(EXTREMES)
-    | st.integers(-(10**21) + 1, 10**21 - 1).map(lambda whole: canonical_numbers.text(float(whole)))
+    | st.integers(-(10**21) + 1, 10**21 - 1).map(lambda whole: canonical_numbers.number_text(float(whole)))
     | st.integers(-9, 9).map(str)
 )
 TEXTS = st.sampled_from(

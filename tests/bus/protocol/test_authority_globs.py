@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bus.protocol.authority_globs import MAX_CROSSING, MAX_GLOB_CHARS, MAX_RUNS, first_outside, glob_fault
+from bus.protocol.authority_globs import MAX_CROSSING, MAX_GLOB_CHARS, MAX_RUNS, authority_glob_fault, first_outside
 
 # Globs are of a, b and /; c is a letter that none has. Where small ones differ they do so in a short text.
 TEXTS = ["".join(letters) for size in range(7) for letters in itertools.product("abc/", repeat=size)]
 PIECES = ["a", "b", "/", "*", "**", "***"]
-globs = st.lists(st.sampled_from(PIECES), max_size=5).map("".join).filter(lambda glob: glob_fault(glob) is None)
+globs = (
+    st.lists(st.sampled_from(PIECES), max_size=5).map("".join).filter(lambda glob: authority_glob_fault(glob) is None)
+)
 small = st.lists(st.sampled_from(PIECES), max_size=3).map("".join)
 
 
@@ -97,7 +99,7 @@ def test_inclusion(inner: list[str], outer: list[str], included: bool) -> None:
     ],
 )
 def test_the_form_of_a_glob(glob: str, fault: str | None) -> None:
-    found = glob_fault(glob)
+    found = authority_glob_fault(glob)
     assert found is None if fault is None else found is not None and fault in found
 
 
@@ -109,7 +111,7 @@ def test_the_costliest_globs_of_a_kilobyte_cost_little() -> None:
         glob = ""
         while len(glob) < length:
             longer = glob + rng.choice(["x", "y", "/", "*", "**", "*/"])
-            glob = longer if glob_fault(longer) is None else glob + rng.choice("xy/")
+            glob = longer if authority_glob_fault(longer) is None else glob + rng.choice("xy/")
         return glob
 
     slowest = 0.0

@@ -33,14 +33,14 @@ def test_anything_else_is_refused(written: object) -> None:
     ("seconds", "text"), [(0, "0s"), (0.25, "250ms"), (90, "90s"), (300, "5m"), (86_400, "1d"), (1.5, "1500ms")]
 )
 def test_the_shortest_text(seconds: float, text: str) -> None:
-    assert durations.text(seconds) == text
+    assert durations.duration_words(seconds) == text
 
 
 def test_fractions_of_a_millisecond_have_no_text() -> None:
     with pytest.raises(ValueError, match="whole number of milliseconds"):
-        durations.text(0.0001)
+        durations.duration_words(0.0001)
 
 
 @given(st.integers(0, 10**12))
 def test_a_text_is_read_back_as_the_same_duration(milliseconds: int) -> None:
-    assert durations.seconds(durations.text(milliseconds / 1000)) == milliseconds / 1000
+    assert durations.seconds(durations.duration_words(milliseconds / 1000)) == milliseconds / 1000

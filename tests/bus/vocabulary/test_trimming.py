@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bus.payloads.payload_types import payload_type
 from bus.vocabulary.tool import ToolResult
-from bus.vocabulary.trimming import masked, trimmed
+from bus.vocabulary.trimming import masked_data, trimmed
 
 values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=200),
@@ -66,7 +66,7 @@ def test_what_looks_like_a_secret_is_masked(output: Any) -> None:
 
 @given(values)
 def test_masking_keeps_the_shape(value: Any) -> None:
-    assert type(masked(value)) is type(value)
+    assert type(masked_data(value)) is type(value)
 
 
 def test_a_trimmed_result_is_a_payload_that_says_so() -> None:

@@ -23,7 +23,7 @@ from bus.errors import (
 )
 from bus.telemetry.terminal import preview, printable
 from consumers.cli import main
-from consumers.cli.exit_codes import exit_code, explain
+from consumers.cli.exit_codes import exit_code, explain_error
 from consumers.cli.io.printing import raw_json
 from producers.outcomes import PublishRejected
 
@@ -50,7 +50,7 @@ def test_every_error_has_its_exit_code(error: BusError, code: int) -> None:
 
 
 def test_a_message_and_a_hint_without_escapes() -> None:
-    lines = explain(PublishRejected("no \x1b[31m", TopicMissingError("x")))
+    lines = explain_error(PublishRejected("no \x1b[31m", TopicMissingError("x")))
     assert lines[0] == "error: no \\x1b[31m"
     assert lines[1].startswith("hint: `sealbus topics list`")
 

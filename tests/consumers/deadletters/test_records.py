@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.protocol.reasons import GATES, REASONS, gate_of
+from bus.protocol.reasons import GATE_NAMES, REASONS, gate_of
 from bus.transports.base import NewRecord, Record, check_topic_name
 from consumers.deadletters.letters import read_dead_letter
 from consumers.deadletters.records import CONTROL_HEADERS, Control, Failure, bury, read_control, reappend, stub
@@ -178,7 +178,7 @@ def test_a_moment_with_more_digits_than_any_time_never_comes() -> None:
 
 
 def test_every_reason_has_a_gate() -> None:
-    assert {gate_of(reason) for reason in REASONS} == {gate for gate, reasons in GATES.items() if reasons}
+    assert {gate_of(reason) for reason in REASONS} == {gate for gate, reasons in GATE_NAMES.items() if reasons}
 
 
 ILLEGAL = [

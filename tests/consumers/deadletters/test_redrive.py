@@ -16,16 +16,16 @@ from bus.clock import ManualClock
 from bus.errors import AppendUnknownError, NotPermittedError, Reject, TopicMissingError, UnreachableError
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from bus.transports.base import NewRecord, Outcome, Record, TopicSpec, Transport
-from bus.transports.read_all import scan
+from bus.transports.base import AppendOutcome, NewRecord, Record, TopicSpec, Transport
+from bus.transports.read_all import scan_topic
 from consumers.app.app import App
 from consumers.app.testing import AppBus
 from consumers.deadletters.journal import Journal, prepare_journal, unended_runs
-from consumers.deadletters.letter_state import follow, load_states, state_of
+from consumers.deadletters.letter_state import follow_states, load_states, state_of
 from consumers.deadletters.letters import list_dead_letters
 from consumers.deadletters.purge import Purge
 from consumers.deadletters.redrive import Redrive
-from consumers.deadletters.redrive_rules import RedriveOrders, Result
+from consumers.deadletters.redrive_rules import RedriveOrders, RedriveResult
 from consumers.deadletters.selection import Selection
 from consumers.delivery.context import Context
 from consumers.delivery.resilience.retry import Retry
@@ -66,7 +66,7 @@ class World:
         stop: asyncio.Event | None = None,
         rate: float | None = None,
         **orders: Any,
-    ) -> Result:
+    ) -> RedriveResult:
         transport = transport or self.bus.transport
         journal = Journal(transport, self.settings, self.bus.clock, verb="redrive", why="mended", by="me@here")
         run = Redrive(
@@ -93,7 +93,7 @@ class World:
     async def audit(self) -> list[dict[str, Any]]:
         return [
             msgspec.json.decode(record.value)
-            async for record in scan(self.bus.transport, "agents._audit")
+            async for record in scan_topic(self.bus.transport, "agents._audit")
             if record.value
         ]
 
@@ -149,7 +149,7 @@ class Topicless:
             raise NotPermittedError(f"{specs[0].name} may not be created")
         await self._transport.admin.create_topics(specs)
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
         taken = [record for record in records if record.topic != self._topic]
         done = iter(await self._transport.append(taken, timeout_s=timeout_s) if taken else ())
         return [
@@ -167,7 +167,7 @@ class Breaking:
         self._left = at
         self._how = how
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
         self._left -= 1
         if self._left > 0:
             return await self._transport.append(records, timeout_s=timeout_s)
@@ -457,7 +457,7 @@ class Meanwhile:
         self.admin, self.features, self.read = transport.admin, transport.features, transport.read
         self._act: Callable[[], Any] | None = act
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
         if len(records) > 1 and self._act is not None:
             act, self._act = self._act, None
             await act()
@@ -482,7 +482,7 @@ async def test_a_redrive_of_another_machine_is_at_work_whatever_that_machines_cl
         await there.note("started", host="there", pid=7)
         it.bus.clock.advance(50)
         letter = it.bus.dead[0]
-        await there.write({letter.place: follow(letter, None, there.step("redriven"))})
+        await there.write({letter.place: follow_states(letter, None, there.step("redriven"))})
         it.bus.clock.advance(50)
         assert (await it.redrive()).outcome == "withdrawn"
         it.bus.clock.advance(50)
@@ -546,7 +546,10 @@ async def test_a_letter_that_another_redrive_is_sending_is_left_to_it() -> None:
         first, _ = it.bus.dead
         another = Journal(it.bus.transport, it.settings, it.bus.clock, verb="redrive", why="", by="me@there")
         result = await it.redrive(
-            Slow(it.bus.transport, lambda: another.write({first.place: follow(first, None, another.step("sending"))}))
+            Slow(
+                it.bus.transport,
+                lambda: another.write({first.place: follow_states(first, None, another.step("sending"))}),
+            )
         )
         assert result.sent == 1
         assert await it.states() == {"open": 1, "redriven": 1}
@@ -557,7 +560,7 @@ async def test_control_headers_of_a_sender_still_count_for_nothing_elsewhere() -
         it.mended = True
         receipt = await it.bus.publish(Job(n=1), ttl_s=60)
         await it.bus.settle()
-        (record,) = [record async for record in scan(it.bus.transport, "agents.job.asked")]
+        (record,) = [record async for record in scan_topic(it.bus.transport, "agents.job.asked")]
         forged = (*record.headers, ("sb-extend-until", b"9999999999999"), ("sb-redrive-count", b"2"))
         await it.bus.advance(120)
         await it.bus.transport.append([NewRecord(receipt.topic, record.key, record.value, forged)], timeout_s=1)

@@ -19,7 +19,7 @@ from consumers.deadletters.letter_state import (
     IllegalStepError,
     LetterState,
     Step,
-    follow,
+    follow_states,
     known_state_of,
     read_state,
     state_of,
@@ -36,7 +36,7 @@ from consumers.deadletters.redrive_rules import (
     death_noted,
     death_of,
     death_told,
-    decide,
+    decide_redrive,
     send_back,
 )
 from consumers.deadletters.selection import Selection
@@ -104,7 +104,7 @@ def step(action: Any) -> Step:
 
 
 def judged(letter: DeadLetter, state: LetterState | None = None, *, sent_ms: int | None = None, **orders: Any) -> Any:
-    return decide(letter, state, RedriveOrders(**orders), sent_ms=sent_ms, now_ms=NOW_MS)
+    return decide_redrive(letter, state, RedriveOrders(**orders), sent_ms=sent_ms, now_ms=NOW_MS)
 
 
 @given(headers, counts)
@@ -169,7 +169,7 @@ def test_a_state_tells_the_death_of_its_letter_and_one_of_an_older_version_that_
     value: bytes | None, count: int
 ) -> None:
     letter = letter_of(value=value, count=count)
-    state = follow(letter, None, step("redriven"))
+    state = follow_states(letter, None, step("redriven"))
     assert death_noted(state) == death_of(letter)
     older = msgspec.structs.replace(state, content="")
     assert b"content" not in (older.record("agents", letter.place).value or b"")
@@ -198,17 +198,17 @@ def test_every_verdict_can_be_written_down(
     letter, state = letter_of(count=count), state and msgspec.structs.replace(state, count=count)
     match judged(letter, state, sent_ms=sent_ms, force=force):
         case Send():
-            sending = follow(letter, state, step("sending"))
+            sending = follow_states(letter, state, step("sending"))
             assert sending.sending == "r"
             assert sending.state == (state.state if state else "open"), (
                 "until it is known to have gone nothing has changed"
             )
-            assert follow(letter, sending, step("redriven")).state == "redriven"
-            assert not follow(letter, sending, step("unsent")).sending
+            assert follow_states(letter, sending, step("redriven")).state == "redriven"
+            assert not follow_states(letter, sending, step("unsent")).sending
         case Park():
-            assert follow(letter, state, step("parked")).state == "parked"
+            assert follow_states(letter, state, step("parked")).state == "parked"
         case Twin():
-            assert follow(letter, state, step("twin")).state == "redriven"
+            assert follow_states(letter, state, step("twin")).state == "redriven"
         case Leave():
             assert state is not None
 
@@ -216,8 +216,8 @@ def test_every_verdict_can_be_written_down(
 @pytest.mark.parametrize("digits", [15, 16, 18, 19])
 def test_what_is_done_to_a_letter_can_be_written_down_whatever_number_of_redrives_somebody_gave_it(digits: int) -> None:
     letter = letter_of(count=10**digits - 1)
-    written = follow(letter, None, step("purged")).record("agents", letter.place)
-    assert read_state(laid(written)) == (letter.place, follow(letter, None, step("purged")))
+    written = follow_states(letter, None, step("purged")).record("agents", letter.place)
+    assert read_state(laid(written)) == (letter.place, follow_states(letter, None, step("purged")))
 
 
 @given(st.none() | known, counts, st.sampled_from(ACTIONS))
@@ -226,7 +226,7 @@ def test_a_state_is_read_back_as_it_was_written_and_nothing_leads_out_of_purged(
 ) -> None:
     letter, state = letter_of(count=count), state and msgspec.structs.replace(state, count=count)
     try:
-        after = follow(letter, state, step(action))
+        after = follow_states(letter, state, step(action))
     except IllegalStepError:
         assert state is not None
         assert state.state in ("redriven", "purged")
@@ -247,7 +247,7 @@ def test_what_is_known_of_an_earlier_letter_at_the_same_place_says_nothing_of_th
     assert known_state_of(letter, state) is None
     assert state_of(letter, state) == state_of(letter, None)
     assert judged(letter, state) == judged(letter, None)
-    assert follow(letter, state, step(action)) == follow(letter, None, step(action))
+    assert follow_states(letter, state, step(action)) == follow_states(letter, None, step(action))
 
 
 @given(known, counts, values)
@@ -259,7 +259,7 @@ def test_what_an_older_version_knew_of_a_letter_still_holds_and_learns_its_conte
     assert known_state_of(letter, older) == older
     assert state.state == "open" or state_of(letter, older) == state.state
     if state.state != "purged":
-        after = follow(letter, older, step("purged"))
+        after = follow_states(letter, older, step("purged"))
         assert (after.state, after.content, after.steps) == ("purged", letter.content, (*state.steps, step("purged")))
 
 
@@ -272,7 +272,7 @@ def test_a_letter_is_parked_by_itself_when_it_died_after_its_last_redrive() -> N
         "parked",
     ]
     assert isinstance(judged(letter_of(count=MAX_REDRIVES)), Park)
-    parked = follow(letter_of(count=MAX_REDRIVES), None, step("parked"))
+    parked = follow_states(letter_of(count=MAX_REDRIVES), None, step("parked"))
     assert judged(letter_of(count=MAX_REDRIVES), parked) == Leave("parked")
     assert isinstance(judged(letter_of(count=MAX_REDRIVES), parked, force=True), Send)
 

@@ -119,9 +119,9 @@ async def test_a_delayed_message_names_its_delay_as_something_that_must_be_under
 
 async def _records(bus: AppBus):  # type: ignore[no-untyped-def]
     from bus.protocol import sealing
-    from bus.transports.read_all import scan
+    from bus.transports.read_all import scan_topic
 
-    async for record in scan(bus.transport, "agents.alarm.set"):
+    async for record in scan_topic(bus.transport, "agents.alarm.set"):
         yield sealing.parse(record.value)
 
 

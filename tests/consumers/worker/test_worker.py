@@ -36,7 +36,7 @@ from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports import open_transport
-from bus.transports.base import NewRecord, Outcome, Record, TopicSpec
+from bus.transports.base import AppendOutcome, NewRecord, Record, TopicSpec
 from bus.vocabulary.error import ErrorReported
 from consumers.app.app import App
 from consumers.app.testing import AppBus
@@ -819,7 +819,7 @@ async def test_a_reply_topic_that_cannot_be_written_stops_no_partition(handler: 
     async with app.test() as bus:
         append = bus.transport.append
 
-        async def refusing(records: Sequence[NewRecord], **options: Any) -> Sequence[Outcome]:
+        async def refusing(records: Sequence[NewRecord], **options: Any) -> Sequence[AppendOutcome]:
             return [error if record.topic == REPLY else (await append([record], **options))[0] for record in records]
 
         with mock.patch.object(bus.transport, "append", refusing):
@@ -882,7 +882,7 @@ async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there
     await worker.start(create_topics=False)
     dead, append, exists = dead_letter_topic(TOPIC), transport.append, False
 
-    async def without_letters(records: Sequence[NewRecord], **options: Any) -> Sequence[Outcome]:
+    async def without_letters(records: Sequence[NewRecord], **options: Any) -> Sequence[AppendOutcome]:
         if not exists and any(record.topic == dead for record in records):
             return [TopicMissingError(f"there is no topic {dead}") for _ in records]
         return await append(records, **options)

@@ -47,9 +47,10 @@ def has_inbox() -> bool:
 @cache
 def has_failpoints() -> frozenset[str]:
     """The names of the failpoints that some line of the product reaches."""
-    from bus.failpoints import NAMES
 
     sources = [
         path.read_text("utf-8") for package in ("consumers", "producers") for path in (ROOT / package).rglob("*.py")
     ]
-    return frozenset(name for name in NAMES if any(f'reach("{name}")' in source for source in sources))
+    from bus.failpoints import FAILPOINTS
+
+    return frozenset(name for name in FAILPOINTS if any(f'reach("{name}")' in source for source in sources))

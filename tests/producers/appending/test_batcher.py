@@ -11,7 +11,7 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.errors import AppendUnknownError, ClosedError, DeadlineError, RecordTooLargeError, UnreachableError
-from bus.transports.base import Appended, Features, NewRecord, OnOutcomes, Outcome
+from bus.transports.base import Appended, AppendOutcome, Features, NewRecord, OnOutcomes
 from producers.appending.batcher import Batcher
 
 
@@ -32,14 +32,14 @@ class FakeLog:
         self.held = False
         self.answers: list[asyncio.Future[None]] = []
         self.error: Exception | None = None
-        self.refused: dict[bytes, Outcome] = {}
+        self.refused: dict[bytes, AppendOutcome] = {}
         self.silent = b""
         """Records of this value are not answered while `held`; all others of their append are, if somebody wants to be
         told."""
 
     async def append(
         self, records: Sequence[NewRecord], *, timeout_s: float, on_outcomes: OnOutcomes | None = None
-    ) -> Sequence[Outcome]:
+    ) -> Sequence[AppendOutcome]:
         self.appends.append(list(records))
         self.timeouts.append(timeout_s)
         if self.held:
@@ -66,11 +66,11 @@ class Case:
         self.log = FakeLog(appends_in_flight)
         self.batcher = Batcher(self.log, self.clock, buffer_bytes=buffer_bytes)  # type: ignore[arg-type]
 
-    def append(self, *values: bytes, timeout_s: float = 10.0) -> asyncio.Task[Sequence[Outcome]]:
+    def append(self, *values: bytes, timeout_s: float = 10.0) -> asyncio.Task[Sequence[AppendOutcome]]:
         records = [NewRecord("t", b"k", value) for value in values]
         return asyncio.get_running_loop().create_task(self._append(records, timeout_s))
 
-    async def _append(self, records: list[NewRecord], timeout_s: float) -> Sequence[Outcome]:
+    async def _append(self, records: list[NewRecord], timeout_s: float) -> Sequence[AppendOutcome]:
         return await self.batcher.append(records, timeout_s=timeout_s)
 
     def values(self) -> list[list[bytes | None]]:
@@ -322,7 +322,7 @@ async def test_what_was_answered_takes_no_room_beside_what_is_not() -> None:
     await sick
 
 
-async def saturated(case: Case) -> asyncio.Task[Sequence[Outcome]]:
+async def saturated(case: Case) -> asyncio.Task[Sequence[AppendOutcome]]:
     """Something that waits behind two appends, between which something else was answered."""
     case.log.held, case.log.silent = True, b"sick"
     case.append(b"sick")

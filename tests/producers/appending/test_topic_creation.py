@@ -14,7 +14,7 @@ from bus.errors import ClosedError, DeadlineError, UnreachableError
 from bus.payloads.payload_types import payload
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
-from bus.transports.base import Appended, Features, NewRecord, Outcome, TopicSpec
+from bus.transports.base import Appended, AppendOutcome, Features, NewRecord, TopicSpec
 from producers.connection import Bus, make_publisher
 from producers.outcomes import PublishRejected, Receipt
 
@@ -64,7 +64,7 @@ class FakeLog:
         self.records: list[NewRecord] = []
         self.timeouts_s: list[float] = []
 
-    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[Outcome]:
+    async def append(self, records: Sequence[NewRecord], *, timeout_s: float, **_: object) -> Sequence[AppendOutcome]:
         self.records += records
         self.timeouts_s.append(timeout_s)
         return [Appended(record.topic, 0, 0, 0) for record in records]

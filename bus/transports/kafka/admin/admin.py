@@ -19,10 +19,10 @@ from aiokafka.errors import for_code
 from bus.errors import ConfigurationError, NameRefusedError, NotPermittedError, TopicMissingError, UnreachableError
 from bus.transports.base import Change, GroupInfo, PartitionRange, TopicSpec, check_topic_name, colliding_topic
 from bus.transports.kafka.admin.cluster_state import broker_settings, known_everywhere, standing, topic_settings
-from bus.transports.kafka.admin.topic_changes import align, create
+from bus.transports.kafka.admin.topic_changes import align, create_on_brokers
 from bus.transports.kafka.admin.topic_config import shape, spec_of
 from bus.transports.kafka.cluster.client import ClusterClient
-from bus.transports.kafka.cluster.group_offsets import commits, leave, set_commits
+from bus.transports.kafka.cluster.group_offsets import commits, leave_on_behalf, set_commits
 from bus.transports.kafka.errors import lacking
 from bus.transports.topic_settings import compared
 
@@ -108,7 +108,7 @@ class KafkaAdmin:
         self._ready()
         doing = f"ending members of group {group!r}"
         found = await self._link.administer(doing, partial(_describe, name=group))
-        await leave(
+        await leave_on_behalf(
             self._link,
             doing,
             group,
@@ -143,7 +143,7 @@ class KafkaAdmin:
             to_do = {change.setting: change.wanted for change in changes if not change.by_hand}
             if to_do:
                 (missing if changes[0].found is None else wanted)[name] = to_do
-        done = set(await create(self._link, missing))
+        done = set(await create_on_brokers(self._link, missing))
         done |= {name for name, to_do in wanted.items() if await align(self._link, name, to_do)}
         return done, len(done) < len(missing) + len(wanted)
 

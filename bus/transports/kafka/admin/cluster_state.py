@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrP
 from aiokafka.protocol.metadata import MetadataRequest
 
 from bus.transports.kafka.cluster.client import ClusterClient
-from bus.transports.kafka.errors import is_denial, lacking, refusal
+from bus.transports.kafka.errors import broker_refusal, is_denial, lacking
 from bus.transports.topic_settings import PARTITIONS, REPLICAS
 
 __all__ = ["Standing", "broker_settings", "known_everywhere", "standing", "topic_settings"]
@@ -82,7 +82,9 @@ async def topic_settings(
     for code, text, name, entries in _entries(answers):
         error = for_code(code)
         if code and error is not UnknownTopicOrPartitionError and not (lenient and is_denial(error())):
-            raise refusal(error(text), f"reading the settings of topic {name!r}", f"DescribeConfigs on topic {name!r}")
+            raise broker_refusal(
+                error(text), f"reading the settings of topic {name!r}", f"DescribeConfigs on topic {name!r}"
+            )
         if not code:
             found[name] = entries
     return found
@@ -98,7 +100,7 @@ async def broker_settings(link: ClusterClient) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for code, text, name, entries in _entries(answers):
         if code:
-            raise refusal(for_code(code)(text), doing, "DescribeConfigs on the cluster")
+            raise broker_refusal(for_code(code)(text), doing, "DescribeConfigs on the cluster")
         found[name] = entries
     return found
 

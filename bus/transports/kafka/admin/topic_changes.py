@@ -17,10 +17,10 @@ from aiokafka.errors import InvalidPartitionsError, TopicAlreadyExistsError, Unk
 from bus.errors import NotPermittedError, TopicMissingError
 from bus.transports.kafka.admin.incremental_alter_configs import SetTopicSettings
 from bus.transports.kafka.cluster.client import ClusterClient
-from bus.transports.kafka.errors import lacking, refusal
+from bus.transports.kafka.errors import broker_refusal, lacking
 from bus.transports.topic_settings import PARTITIONS, REPLICAS
 
-__all__ = ["align", "create"]
+__all__ = ["align", "create_on_brokers"]
 
 _MAX_RECORDS = 4000
 """The most controller log records one request may cause: the controller refuses more than 10,000 at once."""
@@ -28,7 +28,7 @@ _RECORDS_OF_A_TOPIC = 12
 """Controller log records of one topic besides its partitions: the topic and its settings."""
 
 
-async def create(link: ClusterClient, shapes: Mapping[str, Mapping[str, str]]) -> list[str]:
+async def create_on_brokers(link: ClusterClient, shapes: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Create topics with these settings; return the names this call created, without those another process created
     first.
     """
@@ -38,7 +38,9 @@ async def create(link: ClusterClient, shapes: Mapping[str, Mapping[str, str]]) -
         for name, code, *text in await link.administer("creating topics", partial(_create, topics=topics)):
             error = for_code(code)
             if code and error is not TopicAlreadyExistsError:
-                raise refusal(error(*filter(None, text)), f"creating topic {name!r}", f"Create on topic {name!r}")
+                raise broker_refusal(
+                    error(*filter(None, text)), f"creating topic {name!r}", f"Create on topic {name!r}"
+                )
             if not code:
                 created.append(name)
     return created
@@ -84,7 +86,7 @@ async def _set(link: ClusterClient, topic: str, settings: Mapping[str, str]) -> 
     code, text = await link.ask(doing, question)
     error = for_code(code)
     if code and error is not UnknownTopicOrPartitionError:
-        raise refusal(error(text), doing, f"AlterConfigs on topic {topic!r}")
+        raise broker_refusal(error(text), doing, f"AlterConfigs on topic {topic!r}")
     return not code
 
 

@@ -27,12 +27,12 @@ from bus.errors import BusError, ClosedError, DeadlineError, TopicMissingError, 
 from bus.transports.base import PartitionRange
 from bus.transports.kafka.cluster.diagnosis import probe
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
-from bus.transports.kafka.errors import translated
+from bus.transports.kafka.errors import kafka_error_of
 from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["ClusterClient"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _FRESH_S = 5.0
 _QUESTION_S = 15.0
@@ -59,14 +59,14 @@ class ClusterClient:
         """Whether a broker has answered at its advertised address."""
 
     async def ask(
-        self, doing: str, question: Callable[[AIOKafkaClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S
-    ) -> T:
+        self, doing: str, question: Callable[[AIOKafkaClient], Awaitable[_T]], *, timeout_s: float = _QUESTION_S
+    ) -> _T:
         """Return the answer to *question*; raise a bus error whose text begins with *doing*."""
         return await self._ask(doing, partial(self._connect, AIOKafkaClient, "bootstrap"), question, timeout_s)
 
     async def administer(
-        self, doing: str, question: Callable[[AIOKafkaAdminClient], Awaitable[T]], *, timeout_s: float = _QUESTION_S
-    ) -> T:
+        self, doing: str, question: Callable[[AIOKafkaAdminClient], Awaitable[_T]], *, timeout_s: float = _QUESTION_S
+    ) -> _T:
         """Like `ask`, with the client that changes topics and describes groups."""
         return await self._ask(doing, partial(self._connect, AIOKafkaAdminClient, "start"), question, timeout_s)
 
@@ -167,9 +167,9 @@ class ClusterClient:
         self,
         doing: str,
         connected: Callable[[], Awaitable[Any]],
-        question: Callable[[Any], Awaitable[T]],
+        question: Callable[[Any], Awaitable[_T]],
         timeout_s: float,
-    ) -> T:
+    ) -> _T:
         deadline_s = self.clock.monotonic_s() + timeout_s
         pauses_s = Backoff(0.1, 1.0).delays_s()
         while True:
@@ -181,7 +181,7 @@ class ClusterClient:
                 self._answered = True
             except (KafkaError, OSError, TimeoutError, AttributeError) as error:
                 # AttributeError: the library addresses a node that it has forgotten.
-                fault = translated(error, doing)
+                fault = kafka_error_of(error, doing)
                 if not (fault.retriable or isinstance(error, AttributeError)):
                     raise fault from error
                 advertised = self._advertised()
@@ -294,7 +294,7 @@ async def _describe(client: AIOKafkaClient, names: list[str] | None) -> dict[str
             continue
         if code:
             error = for_code(code)()
-            raise translated(error, f"topic {name[:249]!r}") from error
+            raise kafka_error_of(error, f"topic {name[:249]!r}") from error
         items = {item["partition"]: item for item in topic["partitions"]}
         each = [items.get(number, {"leader": -1, "isr": ()}) for number in range(len(items))]
         found[name] = TopicFacts(

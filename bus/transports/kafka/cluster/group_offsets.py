@@ -24,7 +24,7 @@ from aiokafka.protocol.group import LeaveGroupRequest
 from bus.errors import GroupBusyError
 from bus.transports.kafka.cluster.client import ClusterClient
 
-__all__ = ["commits", "leave", "set_commits"]
+__all__ = ["commits", "leave_on_behalf", "set_commits"]
 
 
 async def commits(
@@ -80,7 +80,7 @@ async def set_commits(link: ClusterClient, doing: str, group: str, offsets: Mapp
     await link.ask(doing, question)
 
 
-async def leave(link: ClusterClient, doing: str, group: str, member_ids: Sequence[str]) -> None:
+async def leave_on_behalf(link: ClusterClient, doing: str, group: str, member_ids: Sequence[str]) -> None:
     """Make *member_ids* leave *group* on their behalf; a member that has already left is no error.
 
     Raises the errors of `ClusterClient`.

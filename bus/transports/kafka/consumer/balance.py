@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 from aiokafka import TopicPartition
 
-__all__ = ["Bid", "Share", "share"]
+__all__ = ["Bid", "PartitionShare", "share"]
 
 
 class Bid(msgspec.Struct, frozen=True):
@@ -28,14 +28,14 @@ class Bid(msgspec.Struct, frozen=True):
     generation: int = -1
 
 
-class Share(msgspec.Struct, frozen=True):
+class PartitionShare(msgspec.Struct, frozen=True):
     """The partitions a member holds from now on, and those of them it must release."""
 
     owned: frozenset[TopicPartition]
     leaving: frozenset[TopicPartition]
 
 
-def share(partitions: Mapping[str, int], bids: Mapping[str, Bid]) -> dict[str, Share]:
+def share(partitions: Mapping[str, int], bids: Mapping[str, Bid]) -> dict[str, PartitionShare]:
     """Return each member's share. Held partitions stay with their holder or are to be released; free ones are assigned
     now.
 
@@ -52,7 +52,7 @@ def share(partitions: Mapping[str, int], bids: Mapping[str, Bid]) -> dict[str, S
         owned[holder].add(place)
         if holder != owner:
             leaving[holder].add(place)
-    return {member: Share(frozenset(owned[member]), frozenset(leaving[member])) for member in bids}
+    return {member: PartitionShare(frozenset(owned[member]), frozenset(leaving[member])) for member in bids}
 
 
 def _holders(everything: Collection[TopicPartition], bids: Mapping[str, Bid]) -> dict[TopicPartition, str]:

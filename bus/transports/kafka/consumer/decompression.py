@@ -13,9 +13,9 @@ from typing import Final
 
 import zstandard
 
-__all__ = ["MAX_BYTES", "TooLargeError", "usual", "whole"]
+__all__ = ["MAX_DECOMPRESSED_BYTES", "TooLargeError", "usual", "whole"]
 
-MAX_BYTES: Final = 16 * 1_048_576
+MAX_DECOMPRESSED_BYTES: Final = 16 * 1_048_576
 """The most bytes of one batch; many times the content of any sound batch, as producers limit theirs uncompressed."""
 _USUAL_BYTES: Final = 1_048_576
 _PIECE_BYTES: Final = 1_048_576
@@ -27,7 +27,7 @@ class TooLargeError(Exception):
     """The content exceeds MOST_BYTES; `beginning` is its first MOST_BYTES."""
 
     def __init__(self, beginning: bytes) -> None:
-        super().__init__(f"a batch holds more than {MAX_BYTES} bytes")
+        super().__init__(f"a batch holds more than {MAX_DECOMPRESSED_BYTES} bytes")
         self.beginning = beginning
 
 
@@ -75,7 +75,7 @@ def whole(section: memoryview, codec: int) -> bytes | memoryview | None:
 
 def _zstd(section: memoryview) -> bytes:
     pieces: list[bytes] = []
-    left = MAX_BYTES
+    left = MAX_DECOMPRESSED_BYTES
     with zstandard.ZstdDecompressor().stream_reader(section, read_across_frames=True) as reader:
         while piece := reader.read(min(_PIECE_BYTES, left + 1)):
             if len(piece) > left:
@@ -90,9 +90,9 @@ def _gzip(section: memoryview) -> bytes:
     rest: bytes | memoryview = section
     while rest:
         decompressor = zlib.decompressobj(_GZIP_WINDOW)
-        content += decompressor.decompress(rest, MAX_BYTES + 1 - len(content))
-        if len(content) > MAX_BYTES:
-            raise TooLargeError(bytes(content[:MAX_BYTES]))
+        content += decompressor.decompress(rest, MAX_DECOMPRESSED_BYTES + 1 - len(content))
+        if len(content) > MAX_DECOMPRESSED_BYTES:
+            raise TooLargeError(bytes(content[:MAX_DECOMPRESSED_BYTES]))
         if not decompressor.eof:
             raise ValueError("the content ends before its time")
         rest = decompressor.unused_data

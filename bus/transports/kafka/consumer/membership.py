@@ -25,8 +25,8 @@ from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.consumer.consumer import Consumer
 from bus.transports.kafka.consumer.cooperative_assignor import CooperativeAssignor, Declared, declared
 from bus.transports.kafka.consumer.held_partitions import HeldPartition, HeldPartitions
-from bus.transports.kafka.consumer.start_positions import Positions
-from bus.transports.kafka.errors import error_text, translated
+from bus.transports.kafka.consumer.start_positions import PositionLookup
+from bus.transports.kafka.errors import error_text, kafka_error_of
 
 __all__ = ["Membership"]
 
@@ -55,7 +55,7 @@ class Membership:
         member: str,
         link: ClusterClient,
         changed: Callable[[], None],
-        positions: Positions,
+        positions: PositionLookup,
     ) -> None:
         self.group = group
         self.holdings = HeldPartitions()
@@ -275,7 +275,7 @@ class Membership:
                 assigned=self._assigned,
             )
         except (KafkaError, OSError, TimeoutError) as error:
-            raise translated(error, f"joining group {self.group!r}") from error
+            raise kafka_error_of(error, f"joining group {self.group!r}") from error
 
     async def _watch(self) -> None:
         while not self._closed:

@@ -18,7 +18,7 @@ from bus.errors import ClosedError, TopicMissingError, UnreachableError
 from bus.transports.base import HEADER_BYTES, Record
 from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.consumer.consumer import kill
-from bus.transports.kafka.errors import translated
+from bus.transports.kafka.errors import kafka_error_of
 from bus.transports.kafka.options import KafkaOptions
 
 __all__ = ["Reading"]
@@ -116,7 +116,7 @@ class Reading:
         except BaseException as error:
             await _end(consumer)
             if isinstance(error, KafkaError | OSError | TimeoutError):
-                raise translated(error, f"reading {place.topic}") from error
+                raise kafka_error_of(error, f"reading {place.topic}") from error
             raise
         consumer.assign([place])
         return consumer
@@ -171,7 +171,7 @@ class Reading:
         except (KafkaError, ConsumerStoppedError) as error:
             if self._closed:
                 raise ClosedError("the transport is closed") from error
-            fault = translated(error, f"reading {place.topic}")
+            fault = kafka_error_of(error, f"reading {place.topic}")
             if not fault.retriable:
                 raise fault from error
             await self._clock.sleep(_PAUSE_S)

@@ -17,7 +17,7 @@ from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.cluster.group_offsets import commits
 from bus.transports.kafka.consumer.held_partitions import HeldPartition
 
-__all__ = ["Position", "Positions", "out_of_range", "positions"]
+__all__ = ["Position", "PositionLookup", "out_of_range", "start_positions"]
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -31,11 +31,11 @@ class Position(msgspec.Struct, frozen=True):
     fault: OffsetOutOfRangeError | None = None
 
 
-Positions: TypeAlias = Callable[[Sequence[HeldPartition]], Awaitable[Mapping[TopicPartition, Position]]]
+PositionLookup: TypeAlias = Callable[[Sequence[HeldPartition]], Awaitable[Mapping[TopicPartition, Position]]]
 """Looks up where the group continues in each partition, without those it may not read at the moment."""
 
 
-async def positions(
+async def start_positions(
     link: ClusterClient, group: str, places: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Position]:
     """Return where *group* continues in each of *places*; raises the errors of `ClusterClient`."""

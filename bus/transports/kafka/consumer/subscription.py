@@ -20,8 +20,8 @@ from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.consumer.consumer import Committing, Consumer
 from bus.transports.kafka.consumer.held_partitions import HeldPartition
 from bus.transports.kafka.consumer.membership import Membership
-from bus.transports.kafka.consumer.start_positions import Position, out_of_range, positions
-from bus.transports.kafka.errors import translated
+from bus.transports.kafka.consumer.start_positions import Position, out_of_range, start_positions
+from bus.transports.kafka.errors import kafka_error_of
 
 __all__ = ["KafkaSubscription"]
 
@@ -234,7 +234,9 @@ class KafkaSubscription:
 
     async def _fetch_failed(self, error: Exception) -> None:
         fault = (
-            translated(error, f"reading as group {self._group!r}") if isinstance(error, KafkaError | OSError) else error
+            kafka_error_of(error, f"reading as group {self._group!r}")
+            if isinstance(error, KafkaError | OSError)
+            else error
         )
         if isinstance(fault, BusError) and fault.retriable:
             _log.warning("kafka.fetch_failed", group=self._group, error=str(fault))
@@ -274,7 +276,7 @@ class KafkaSubscription:
         A group without a commit starts at the oldest kept record. Records deleted before its first commit do not count
         as missed.
         """
-        found = await positions(self._link, self._group, [owned.place for owned in gained])
+        found = await start_positions(self._link, self._group, [owned.place for owned in gained])
         for owned in gained:
             owned.committed = found[owned.place].committed
         begun, consumer = (
@@ -310,7 +312,7 @@ class KafkaSubscription:
             try:
                 outcome = await consumer.commit({item.place: offset for item, offset in ahead.items()}, is_current)
             except KafkaError as error:
-                fault = translated(error, f"committing for group {self._group!r}")
+                fault = kafka_error_of(error, f"committing for group {self._group!r}")
                 if isinstance(fault, FencedError):
                     return Committing.FENCED
                 raise fault from error

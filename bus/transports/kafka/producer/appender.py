@@ -17,7 +17,7 @@ from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, ClosedError, DeadlineError, TopicMissingError
 from bus.own_context import OwnContext
 from bus.telemetry.logs import get_logger
-from bus.transports.base import NewRecord, OnOutcomes, Outcome
+from bus.transports.base import AppendOutcome, NewRecord, OnOutcomes
 from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
 from bus.transports.kafka.errors import error_text
@@ -57,7 +57,7 @@ class Appender:
 
     async def append(
         self, records: Sequence[NewRecord], *, timeout_s: float, on_outcomes: OnOutcomes | None = None
-    ) -> Sequence[Outcome]:
+    ) -> Sequence[AppendOutcome]:
         """Append *records*; return one outcome per record.
 
         Before the cluster has ever answered, an unreachable cluster is reported at once instead of at the deadline.

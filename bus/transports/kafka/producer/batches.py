@@ -13,7 +13,7 @@ from itertools import chain
 from typing import cast
 
 from bus import native
-from bus.transports.base import Appended, NewRecord, OnOutcomes, Outcome
+from bus.transports.base import Appended, AppendOutcome, NewRecord, OnOutcomes
 
 __all__ = ["AppendBatch", "AppendCall", "Queue", "RecordRun", "record_sizes"]
 
@@ -32,7 +32,7 @@ class AppendCall:
     __slots__ = ("_on_outcomes", "_telling", "done", "given_up", "handed", "left", "outcomes")
 
     def __init__(self, count: int, done: asyncio.Future[None], on_outcomes: OnOutcomes | None = None) -> None:
-        self.outcomes: list[Outcome | None] = [None] * count
+        self.outcomes: list[AppendOutcome | None] = [None] * count
         self.left = count
         self.done = done
         self.handed: set[RecordRun] = set()
@@ -41,7 +41,7 @@ class AppendCall:
         self._on_outcomes = on_outcomes
         self._telling: asyncio.TimerHandle | None = None
 
-    def settle(self, index: int, outcome: Outcome) -> None:
+    def settle(self, index: int, outcome: AppendOutcome) -> None:
         """Set the outcome of record *index*, unless it already has one."""
         if self.outcomes[index] is None:
             self.outcomes[index] = outcome
@@ -80,11 +80,11 @@ class AppendCall:
         self._telling = None
         on_outcomes(self.outcomes)
 
-    def results(self) -> list[Outcome]:
+    def results(self) -> list[AppendOutcome]:
         """Return every outcome; valid once `done` is set."""
-        return cast("list[Outcome]", self.outcomes)
+        return cast("list[AppendOutcome]", self.outcomes)
 
-    def give_up(self, certain: Callable[[], Outcome], unknown: Callable[[], Outcome]) -> None:
+    def give_up(self, certain: Callable[[], AppendOutcome], unknown: Callable[[], AppendOutcome]) -> None:
         """Settle the open records at the deadline: *certain* if never handed to a producer, otherwise *unknown*."""
         self.given_up = True
         handed = {index for span in self.handed for index in span.indices}

@@ -12,7 +12,7 @@ import msgspec
 
 from bus import native
 from bus.errors import BusError, ConfigurationError, RecordTooLargeError, TopicMissingError, TransportError
-from bus.transports.base import NewRecord, Outcome
+from bus.transports.base import AppendOutcome, NewRecord
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
 from bus.transports.kafka.producer.batches import AppendCall, RecordRun, record_sizes
 from bus.transports.partitioner import murmur2_many, partition_of_hash
@@ -58,7 +58,7 @@ def distributed(
     return {where: RecordRun(call, *place) for where, place in places.items()}
 
 
-def likewise(fault: BusError | None) -> Outcome:
+def likewise(fault: BusError | None) -> AppendOutcome:
     """Return a new error of the same kind: an error raised twice would carry two tracebacks."""
     if isinstance(fault, TransportError | ConfigurationError):
         return type(fault)(*fault.args)

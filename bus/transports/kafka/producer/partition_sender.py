@@ -14,7 +14,7 @@ from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, TopicMissingError
 from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.cluster.topic_facts import BATCH_OVERHEAD
-from bus.transports.kafka.errors import error_text, is_certain, is_denial, is_refusal, translated
+from bus.transports.kafka.errors import error_text, is_certain_failure, is_denial, is_refusal, kafka_error_of
 from bus.transports.kafka.options import KafkaOptions
 from bus.transports.kafka.producer.batches import AppendBatch, Queue
 from bus.transports.kafka.producer.partition_choice import likewise
@@ -132,7 +132,7 @@ class PartitionSender:
             if error is None:
                 _acknowledge(sent)
             else:
-                await self._failed(sent.batch, error, certain=is_certain(error))
+                await self._failed(sent.batch, error, certain=is_certain_failure(error))
 
     async def _failed(self, batch: AppendBatch, error: BaseException, *, certain: bool) -> None:
         """Put *batch* back for another attempt, or settle it if it can never succeed."""
@@ -145,7 +145,7 @@ class PartitionSender:
         if not is_refusal(error) and not worn:
             self.queue.put_back(batch.spans)
         elif len(batch) == 1 or is_denial(error):
-            _refuse(batch, translated(error, f"appending to {self.topic}"))
+            _refuse(batch, kafka_error_of(error, f"appending to {self.topic}"))
         else:
             # One record is refused and the others with it: send one by one to find it.
             for span in batch.spans:

@@ -18,7 +18,7 @@ from consumers.delivery.inbox.base import Ask, Claim, End
 from consumers.delivery.inbox.claim_rules import FIRST, NOBODY
 from consumers.delivery.inbox.postgres import statements
 
-__all__ = ["BulkClaims", "BulkResults", "BulkStatements", "answer"]
+__all__ = ["BulkClaims", "BulkResults", "BulkStatements", "answer_one"]
 
 _LIMIT = 512
 
@@ -112,7 +112,7 @@ class BulkStatements:
         ended.on_answer(is_written)
 
 
-def answer(on_answer: Callable[[Sequence[Any]], object], item: Ask | End, found: Any) -> None:
+def answer_one(on_answer: Callable[[Sequence[Any]], object], item: Ask | End, found: Any) -> None:
     """Set the answer of *item*, and pass it to *on_answer*."""
     item.answer = found
     on_answer((item,))

@@ -16,7 +16,15 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from bus.clock import Clock
-from bus.databases.postgres import TIMEOUT_S, closing, failures, place, pool, refuse_shared_session, translating
+from bus.databases.postgres import (
+    POSTGRES_TIMEOUT_S,
+    closing,
+    failures,
+    place,
+    pool,
+    refuse_shared_session,
+    translating,
+)
 from bus.databases.stored_text import restored, storable
 from bus.errors import BusError, ConfigurationError, InboxError
 from bus.telemetry.logs import get_logger
@@ -28,16 +36,16 @@ from consumers.delivery.inbox.base import (
     Claim,
     Claimed,
     ClaimedElsewhere,
-    Dialect,
-    Key,
+    InboxKey,
     SomeAsk,
     SomeEnd,
+    SqlDialect,
     Transaction,
 )
 from consumers.delivery.inbox.claim_rules import Claimant
 from consumers.delivery.inbox.lease import Lease
 from consumers.delivery.inbox.postgres import statements
-from consumers.delivery.inbox.postgres.bulk import BulkClaims, BulkResults, BulkStatements, answer
+from consumers.delivery.inbox.postgres.bulk import BulkClaims, BulkResults, BulkStatements, answer_one
 from consumers.delivery.inbox.postgres.transaction import PostgresTransaction, Sessions
 from consumers.delivery.inbox.row_encoding import encode_outputs, key_digest, key_text
 
@@ -58,10 +66,10 @@ class PostgresInbox:
     """The inbox in the database behind *url*. *owner* names this process to people who look at the rows."""
 
     shared = True
-    dialect: Dialect = "postgres"
+    dialect: SqlDialect = "postgres"
 
     def __init__(
-        self, url: str, *, owner: str, clock: Clock, lease_s: float = 20.0, timeout_s: float = TIMEOUT_S
+        self, url: str, *, owner: str, clock: Clock, lease_s: float = 20.0, timeout_s: float = POSTGRES_TIMEOUT_S
     ) -> None:
         if not lease_s > 0:
             raise ConfigurationError(f"a lease of {lease_s} s is not more than 0")
@@ -84,7 +92,7 @@ class PostgresInbox:
     async def open(self) -> None:
         if self._pool is not None:
             raise InboxError("an inbox is opened once")
-        self._pool = pool(self._url, _NAME, _CONNECTIONS, self._timeout_s, reset=statements.leave)
+        self._pool = pool(self._url, _NAME, _CONNECTIONS, self._timeout_s, reset=statements.reset_nothing)
         self._sessions = Sessions(self._url, _NAME, self._timeout_s, self._is_at_work)
         try:
             with translating(self._where):
@@ -92,7 +100,7 @@ class PostgresInbox:
                 await self._sessions.open()
             async with self._connection(at_start=True) as connection:
                 await refuse_shared_session(connection, self._url, self._where, self._timeout_s)
-                self._place = await statements.migrate(connection)
+                self._place = await statements.migrate_inbox(connection)
                 self._lease = Lease(self._lease.length_s, self._clock.monotonic_s())
                 self._owner = self._together.owner = await connection.fetchval(
                     statements.ENROL, self._name, self._lease.length_s
@@ -105,7 +113,7 @@ class PostgresInbox:
 
     async def claim(
         self,
-        key: Key,
+        key: InboxKey,
         content_hash: str,
         *,
         keep_until_ms: int,
@@ -125,7 +133,7 @@ class PostgresInbox:
 
     def claim_soon(self, asks: Sequence[SomeAsk], on_answers: Callable[[Sequence[SomeAsk]], object]) -> None:
         for ask in asks:
-            (identity, text), answered = statements.named(ask.key), partial(answer, on_answers, ask)
+            (identity, text), answered = statements.named(ask.key), partial(answer_one, on_answers, ask)
             ask.identity = identity
             asker = Claimant(
                 self._owner,
@@ -145,7 +153,7 @@ class PostgresInbox:
 
     def finish_soon(self, ends: Sequence[SomeEnd], on_answers: Callable[[Sequence[SomeEnd]], object]) -> None:
         for end in ends:
-            answered = partial(answer, on_answers, end)
+            answered = partial(answer_one, on_answers, end)
             alone = partial(self._together.apart, answered, self.finish, end.key, end.token, ())
             self._together.finish(
                 BulkResults(end.identity or key_digest(key_text(end.key)), end.token, answered, alone)
@@ -154,14 +162,14 @@ class PostgresInbox:
     async def sync(self) -> None:
         """Do nothing: every commit is durable."""
 
-    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | AlreadyDead | None:
+    async def find_done(self, key: InboxKey, content_hash: str) -> AlreadyDone | AlreadyDead | None:
         async with self._connection() as connection:
             return claim_rules.found_done(
                 await statements.seen_row(connection, key_digest(key_text(key))), content_hash
             )
 
     async def finish(
-        self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
+        self, key: InboxKey, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
     ) -> bool:
         identity = key_digest(key_text(key))
         data = encode_outputs(outputs)
@@ -175,7 +183,7 @@ class PostgresInbox:
         self._forget(identity, token)
         return is_done
 
-    async def release(self, key: Key, token: int) -> None:
+    async def release(self, key: InboxKey, token: int) -> None:
         identity = key_digest(key_text(key))
         try:
             await asyncio.shield(self._begun(self._release(identity, token)))
@@ -183,14 +191,14 @@ class PostgresInbox:
             # A message that no longer runs here may be claimed again, also where the release could not be stored.
             self._forget(identity, token)
 
-    async def void(self, key: Key, token: int) -> None:
+    async def void(self, key: InboxKey, token: int) -> None:
         identity = key_digest(key_text(key))
         try:
             await asyncio.shield(self._begun(self._release(identity, token, statements.VOID)))
         finally:
             self._forget(identity, token)
 
-    async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
+    async def release_with(self, key: InboxKey, token: int, transaction: Transaction) -> bool:
         identity = key_digest(key_text(key))
         if not isinstance(transaction, PostgresTransaction):
             raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
@@ -199,14 +207,14 @@ class PostgresInbox:
         finally:
             self._forget(identity, token)
 
-    async def remembered(self, key: Key) -> Mapping[str, bytes]:
+    async def remembered(self, key: InboxKey) -> Mapping[str, bytes]:
         async with self._connection() as connection:
             if not await connection.fetchval(statements.STEPS_EXIST):
                 return {}
             rows = await connection.fetch(statements.STEPS, key_digest(key_text(key)))
             return {restored(row["name"]): bytes(row["data"]) for row in rows}
 
-    async def remember(self, key: Key, token: int, name: str, data: bytes) -> bool:
+    async def remember(self, key: InboxKey, token: int, name: str, data: bytes) -> bool:
         identity = key_digest(key_text(key))
         async with self._connection() as connection:
             if not await connection.fetchval(statements.STEPS_EXIST):
@@ -217,7 +225,7 @@ class PostgresInbox:
                 await connection.execute(statements.REMEMBER, identity, storable(name), data)
                 return True
 
-    async def forget(self, key: Key) -> None:
+    async def forget(self, key: InboxKey) -> None:
         async with self._connection() as connection:
             await connection.execute(statements.FORGET, key_digest(key_text(key)))
 
@@ -289,10 +297,12 @@ class PostgresInbox:
 
     async def _claimed_first(self, connection: Any, identity: bytes, text: str, asker: Claimant) -> Claim | None:
         """Claim where there is no row yet, which is nearly always so: one statement."""
-        decision = claim_rules.decide(None, asker._replace(running=identity in self._running), claim_rules.CLOSED)
+        decision = claim_rules.decide_claim(None, asker._replace(running=identity in self._running), claim_rules.CLOSED)
         if decision.row is None:
             return None
-        inserted = await connection.fetchval(statements.INSERT, identity, text, *statements.row_values(decision.row))
+        inserted = await connection.fetchval(
+            statements.INSERT_CLAIM, identity, text, *statements.row_values(decision.row)
+        )
         return decision.claim if inserted is not None else None
 
     async def _decide(self, connection: Any, identity: bytes, asker: Claimant) -> Claim | None:
@@ -304,7 +314,7 @@ class PostgresInbox:
             rest_s = claim_rules.CLOSED
             if row is not None and row.state == "claimed" and row.owner != asker.owner:
                 rest_s = self._lease.judged(await statements.rest_s(connection, row.owner), self._clock.monotonic_s())
-            decision = claim_rules.decide(row, asker, rest_s)
+            decision = claim_rules.decide_claim(row, asker, rest_s)
             if decision.row is not None:
                 await connection.execute(statements.UPDATE, identity, *statements.row_values(decision.row))
         return decision.claim

@@ -1,7 +1,7 @@
 """Statements: the inbox's SQL for PostgreSQL, its tables, and every statement about them.
 
 Owns the texts, creating the tables once though many workers start together, and rows from and to
-`consumers.delivery.inbox.claim_rules.Row`. Connections are in `inbox` and `transaction`.
+`consumers.delivery.inbox.claim_rules.ClaimRow`. Connections are in `inbox` and `transaction`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 from typing import Any, Final
 
 from bus.errors import ConfigurationError
-from consumers.delivery.inbox.base import Key
-from consumers.delivery.inbox.claim_rules import CLOSED, Row
+from consumers.delivery.inbox.base import InboxKey
+from consumers.delivery.inbox.claim_rules import CLOSED, ClaimRow
 from consumers.delivery.inbox.row_encoding import key_digest, key_text
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "FINISH",
     "FINISH_SILENT",
     "FORGET",
-    "INSERT",
+    "INSERT_CLAIM",
     "INSERT_FIRSTS",
     "IS_ACTIVE",
     "IS_FINISHED",
@@ -35,10 +35,10 @@ __all__ = [
     "STRIKE",
     "UPDATE",
     "VOID",
-    "leave",
+    "reset_nothing",
     "locked_row",
     "make_steps_table",
-    "migrate",
+    "migrate_inbox",
     "named",
     "placed",
     "rest_s",
@@ -46,7 +46,7 @@ __all__ = [
     "seen_row",
 ]
 
-SCHEMA_VERSION: Final = 2
+POSTGRES_INBOX_VERSION: Final = 2
 
 _MAX_REOPENED: Final = 2**31 - 1
 """The limit of the column's type; a forged record may claim more redrives."""
@@ -66,7 +66,7 @@ CREATE TABLE sealbus_inbox_owners (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, alive_until timestamptz NOT NULL);
 """
 
-INSERT: Final = """
+INSERT_CLAIM: Final = """
 INSERT INTO sealbus_inbox (
     id, key, content_hash, state, owner, token, keep_until_ms,
     starts, deaths, suspect, alone, reopened, outputs, message_id)
@@ -171,7 +171,7 @@ SELECT quote_ident(nspname) || '.sealbus_inbox' FROM pg_class JOIN pg_namespace 
 WHERE pg_class.oid = to_regclass('sealbus_inbox')"""
 
 
-async def migrate(connection: Any) -> str | None:
+async def migrate_inbox(connection: Any) -> str | None:
     """Create or migrate the tables; return the inbox's with its schema, see `placed`.
 
     Raises ConfigurationError where a newer sealbus has changed them.
@@ -183,14 +183,17 @@ async def migrate(connection: Any) -> str | None:
         version = await connection.fetchval("SELECT version FROM sealbus_schema WHERE part = 'inbox'")
         if version is None:
             await connection.execute(_TABLES)
-            await connection.execute("INSERT INTO sealbus_schema VALUES ('inbox', $1)", SCHEMA_VERSION)
-        elif version > SCHEMA_VERSION:
+            await connection.execute("INSERT INTO sealbus_schema VALUES ('inbox', $1)", POSTGRES_INBOX_VERSION)
+        elif version > POSTGRES_INBOX_VERSION:
             raise ConfigurationError(
-                f"the inbox has schema {version}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus"
+                f"the inbox has schema {version}, this sealbus knows {POSTGRES_INBOX_VERSION}: "
+                "install the newer sealbus"
             )
-        elif version < SCHEMA_VERSION:
+        elif version < POSTGRES_INBOX_VERSION:
             await connection.execute("ALTER TABLE sealbus_inbox ADD COLUMN message_id text NOT NULL DEFAULT ''")
-            await connection.execute("UPDATE sealbus_schema SET version = $1 WHERE part = 'inbox'", SCHEMA_VERSION)
+            await connection.execute(
+                "UPDATE sealbus_schema SET version = $1 WHERE part = 'inbox'", POSTGRES_INBOX_VERSION
+            )
         place: str | None = await connection.fetchval(_PLACE)
         return place
 
@@ -200,7 +203,7 @@ def placed(statement: str, place: str | None) -> str:
     return statement.replace("sealbus_inbox", place) if place is not None else statement
 
 
-def named(key: Key) -> tuple[bytes, str]:
+def named(key: InboxKey) -> tuple[bytes, str]:
     """Return the id of the row of *key*, and the text beside it for people.
 
     The text is ASCII: the database's encoding may lack other characters.
@@ -217,16 +220,16 @@ async def make_steps_table(connection: Any) -> None:
         await connection.execute(STEPS_TABLE)
 
 
-async def locked_row(connection: Any, identity: bytes) -> Row | None:
+async def locked_row(connection: Any, identity: bytes) -> ClaimRow | None:
     """Return the row, locked until the transaction ends, or None."""
     values = await connection.fetchrow(f"{_ROW} FOR UPDATE", identity)
-    return Row(*values) if values is not None else None
+    return ClaimRow(*values) if values is not None else None
 
 
-async def seen_row(connection: Any, identity: bytes) -> Row | None:
+async def seen_row(connection: Any, identity: bytes) -> ClaimRow | None:
     """Return the row as it is now, or None."""
     values = await connection.fetchrow(_ROW, identity)
-    return Row(*values) if values is not None else None
+    return ClaimRow(*values) if values is not None else None
 
 
 async def rest_s(connection: Any, owner: int) -> float | None:
@@ -239,7 +242,7 @@ async def rest_s(connection: Any, owner: int) -> float | None:
     return CLOSED if rest is None else rest
 
 
-def row_values(row: Row) -> tuple[object, ...]:
+def row_values(row: ClaimRow) -> tuple[object, ...]:
     """Return the values for INSERT and UPDATE, after their first ones."""
     return (
         row.content_hash,
@@ -257,5 +260,5 @@ def row_values(row: Row) -> tuple[object, ...]:
     )
 
 
-async def leave(_: Any) -> None:
+async def reset_nothing(_: Any) -> None:
     """Do nothing instead of resetting a connection: these statements leave nothing behind."""

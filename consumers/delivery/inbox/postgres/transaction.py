@@ -16,7 +16,16 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from bus.databases.postgres import cut, failures, is_late, is_of_store, place, pool, translated, translating
+from bus.databases.postgres import (
+    close_silently,
+    failures,
+    is_late,
+    is_postgres_error,
+    place,
+    pool,
+    postgres_error_of,
+    translating,
+)
 from bus.errors import InboxError
 
 __all__ = ["PostgresTransaction", "Sessions"]
@@ -83,7 +92,7 @@ class PostgresTransaction:
                 await self._transaction.rollback()
         except failures():
             # A connection that is cut undoes its transaction.
-            cut(self.connection)
+            close_silently(self.connection)
         finally:
             await self._end()
 
@@ -99,14 +108,14 @@ class PostgresTransaction:
             try:
                 return await self._patiently(run)
             except Exception as error:
-                if not is_of_store(error):
+                if not is_postgres_error(error):
                     raise
                 if is_late(error):
                     await self.rollback()
                 else:
-                    cut(self.connection)
+                    close_silently(self.connection)
                     await self._end()
-                raise translated(error, self._where) from error
+                raise postgres_error_of(error, self._where) from error
 
     async def _patiently(self, run: Callable[[], Awaitable[T]]) -> T:
         """Return what *run* returns, for as long as its server works on it. Raises TimeoutError."""

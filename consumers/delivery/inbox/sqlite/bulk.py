@@ -14,10 +14,10 @@ from consumers.delivery.inbox.claim_rules import FIRST
 from consumers.delivery.inbox.sqlite.group_commit import InboxJob
 from consumers.delivery.inbox.sqlite.table import Table
 
-__all__ = ["answer"]
+__all__ = ["answer_batch"]
 
 
-def answer(table: Table, jobs: Sequence[InboxJob], owner: int, running: Mapping[str, int]) -> None:
+def answer_batch(table: Table, jobs: Sequence[InboxJob], owner: int, running: Mapping[str, int]) -> None:
     """Answer those claims and results of *jobs* that can be answered together.
 
     *running*: the keys that this process runs now.

@@ -19,10 +19,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from bus.databases.sqlite_errors import is_of_store, translated
+from bus.databases.sqlite_errors import is_sqlite_error, sqlite_error_of
 from bus.errors import BusError, InboxError
 from consumers.delivery.inbox.base import Ask, End
-from consumers.delivery.inbox.claim_rules import Row
+from consumers.delivery.inbox.claim_rules import ClaimRow
 from consumers.delivery.inbox.sqlite.table import MEMORY, Table
 
 __all__ = ["JobBatch", "InboxJob", "WriterSession", "InboxWriter"]
@@ -35,10 +35,10 @@ class JobBatch:
 
     def __init__(self, table: Table, keys: Iterable[str]) -> None:
         self.table = table
-        self.rows: dict[str, Row] = table.rows(keys)
-        self.changed: dict[str, Row] = {}
+        self.rows: dict[str, ClaimRow] = table.rows(keys)
+        self.changed: dict[str, ClaimRow] = {}
 
-    def put(self, key: str, row: Row) -> None:
+    def put(self, key: str, row: ClaimRow) -> None:
         """Set *row* under *key*, also for the jobs that follow."""
         self.rows[key] = self.changed[key] = row
 
@@ -103,7 +103,7 @@ class InboxJob(msgspec.Struct, eq=False):
         )
 
 
-OnOutcomes: TypeAlias = Callable[[Sequence[InboxJob]], object]
+OnJobs: TypeAlias = Callable[[Sequence[InboxJob]], object]
 
 
 class InboxWriter:
@@ -120,8 +120,8 @@ class InboxWriter:
         *,
         opening: Callable[[Table], object],
         quick: Callable[[Table, Sequence[InboxJob]], Sequence[InboxJob]],
-        committed: OnOutcomes,
-        ended: OnOutcomes,
+        committed: OnJobs,
+        ended: OnJobs,
     ) -> None:
         self._table = table
         self._opening = opening
@@ -353,9 +353,9 @@ class InboxWriter:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
             self._table.was_full = True
         if isinstance(error, UnicodeDecodeError) or (
-            isinstance(error, sqlite3.Error) and (self._session is None or is_of_store(error))
+            isinstance(error, sqlite3.Error) and (self._session is None or is_sqlite_error(error))
         ):
-            return translated(error, self._table.path)
+            return sqlite_error_of(error, self._table.path)
         return error
 
 

@@ -23,11 +23,11 @@ from consumers.delivery.inbox.base import (
     Ask,
     Claim,
     Claimed,
-    Dialect,
     End,
-    Key,
+    InboxKey,
     SomeAsk,
     SomeEnd,
+    SqlDialect,
     Transaction,
 )
 from consumers.delivery.inbox.claim_rules import Claimant
@@ -55,7 +55,7 @@ class SqliteInbox:
     """
 
     shared = False
-    dialect: Dialect = "sqlite"
+    dialect: SqlDialect = "sqlite"
 
     def __init__(
         self, path: str, *, owner: str, clock: Clock, lease_s: float = 20.0, shared_files: bool = False
@@ -94,7 +94,7 @@ class SqliteInbox:
 
     async def claim(
         self,
-        key: Key,
+        key: InboxKey,
         content_hash: str,
         *,
         keep_until_ms: int,
@@ -114,12 +114,12 @@ class SqliteInbox:
                 self._give_back(text, future.result())
             raise
 
-    async def find_done(self, key: Key, content_hash: str) -> AlreadyDone | AlreadyDead | None:
+    async def find_done(self, key: InboxKey, content_hash: str) -> AlreadyDone | AlreadyDead | None:
         text = key_text(key)
         return await self._run(lambda batch: claim_rules.found_done(batch.rows.get(text), content_hash), text)
 
     async def finish(
-        self, key: Key, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
+        self, key: InboxKey, token: int, outputs: Sequence[NewRecord], transaction: Transaction | None = None
     ) -> bool:
         text, data = key_text(key), encode_outputs(outputs)
         if transaction is None:
@@ -151,7 +151,7 @@ class SqliteInbox:
             self._writer.submit(InboxJob(future, durable=True))
             await future
 
-    async def release(self, key: Key, token: int) -> None:
+    async def release(self, key: InboxKey, token: int) -> None:
         text = key_text(key)
         try:
             await self._run(partial(self._release, text, token), text)
@@ -159,14 +159,14 @@ class SqliteInbox:
             # A message that no longer runs here may be claimed again, also where the release could not be stored.
             self._forget(text, token)
 
-    async def void(self, key: Key, token: int) -> None:
+    async def void(self, key: InboxKey, token: int) -> None:
         text = key_text(key)
         try:
             await self._run(partial(self._forgotten, text, token), text)
         finally:
             self._forget(text, token)
 
-    async def release_with(self, key: Key, token: int, transaction: Transaction) -> bool:
+    async def release_with(self, key: InboxKey, token: int, transaction: Transaction) -> bool:
         text = key_text(key)
         if not isinstance(transaction, SqliteTransaction):
             raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
@@ -175,10 +175,10 @@ class SqliteInbox:
         finally:
             self._forget(text, token)
 
-    async def remembered(self, key: Key) -> Mapping[str, bytes]:
+    async def remembered(self, key: InboxKey) -> Mapping[str, bytes]:
         return await self._run(partial(steps.remembered, key_text(key)))
 
-    async def remember(self, key: Key, token: int, name: str, data: bytes) -> bool:
+    async def remember(self, key: InboxKey, token: int, name: str, data: bytes) -> bool:
         text = key_text(key)
         future: asyncio.Future[bool] = self._future()
         action = partial(steps.remember, text, self._owner, token, name, data)
@@ -186,7 +186,7 @@ class SqliteInbox:
         self._writer.submit(InboxJob(future, action, text, durable=True))
         return await future
 
-    async def forget(self, key: Key) -> None:
+    async def forget(self, key: InboxKey) -> None:
         await self._run(partial(steps.forget, key_text(key)))
 
     async def begin(self) -> SqliteTransaction:
@@ -211,7 +211,7 @@ class SqliteInbox:
         total = 0
         while count := await self._run(self._purge):
             total += count
-        await self._run(steps.purge)
+        await self._run(steps.purge_steps)
         return total
 
     async def close(self) -> None:
@@ -234,7 +234,7 @@ class SqliteInbox:
         return batch.table.enrol(self._name, self._lease.length_s, self._clock.now_ms(), now_s)
 
     def _answer_together(self, table: Table, jobs: Sequence[InboxJob]) -> Sequence[InboxJob]:
-        bulk.answer(table, jobs, self._owner, self._running)
+        bulk.answer_batch(table, jobs, self._owner, self._running)
         left: list[InboxJob] = []
         for job in jobs:
             if job.action is not None:
@@ -265,7 +265,7 @@ class SqliteInbox:
                 rest_s = self._lease.judged(batch.table.rest_s(row.owner, now_s), now_s)
         elif key in self._running:
             asker = asker._replace(running=True)
-        decision = claim_rules.decide(row, asker, rest_s)
+        decision = claim_rules.decide_claim(row, asker, rest_s)
         if decision.row is not None:
             batch.put(key, decision.row)
         ask.answer = decision.claim

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from consumers.delivery.inbox.sqlite.group_commit import JobBatch
 
-__all__ = ["forget", "purge", "remember", "remembered"]
+__all__ = ["forget", "purge_steps", "remember", "remembered"]
 
 _TABLE = """CREATE TABLE IF NOT EXISTS sealbus_steps (
     key TEXT NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (key, name)) WITHOUT ROWID"""
@@ -41,7 +41,7 @@ def forget(key: str, batch: JobBatch) -> None:
         batch.table.connection.execute("DELETE FROM sealbus_steps WHERE key = ?", (key,))
 
 
-def purge(batch: JobBatch) -> None:
+def purge_steps(batch: JobBatch) -> None:
     """Delete what is kept for rows that are gone."""
     if _exists(batch):
         batch.table.connection.execute("DELETE FROM sealbus_steps WHERE key NOT IN (SELECT key FROM sealbus_inbox)")

@@ -23,15 +23,15 @@ from typing import TypeVar
 from bus.databases.ownership import keep_private
 from bus.databases.sqlite_file import MEMORY, begin_writing, fixed, gives_room_back, identity_of, switch_to_wal
 from bus.errors import ConfigurationError, InboxError
-from consumers.delivery.inbox.claim_rules import CLOSED, Row
+from consumers.delivery.inbox.claim_rules import CLOSED, ClaimRow
 from consumers.delivery.inbox.sqlite.wal_sync import Syncing
 
 __all__ = ["MEMORY", "Table"]
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 2
-BUSY_TIMEOUT_S = 5.0
+SQLITE_INBOX_VERSION = 2
+INBOX_BUSY_TIMEOUT_S = 5.0
 
 _MAX_AT_ONCE = 256
 _STEP = 8
@@ -89,7 +89,7 @@ class Table:
                 self._syncing.take_over(self._connection)
         if self.was_full:
             self.was_full = not gives_room_back(self._connection, self.path)
-        begin_writing(self._connection, BUSY_TIMEOUT_S)
+        begin_writing(self._connection, INBOX_BUSY_TIMEOUT_S)
 
     def commit(self) -> None:
         """Commit: what was written survives this process from here on."""
@@ -126,9 +126,9 @@ class Table:
             self._connection = None
         self._syncing.let_go()
 
-    def rows(self, keys: Iterable[str]) -> dict[str, Row]:
+    def rows(self, keys: Iterable[str]) -> dict[str, ClaimRow]:
         """Return the rows under *keys*."""
-        found: dict[str, Row] = {}
+        found: dict[str, ClaimRow] = {}
         remaining = iter(keys)
         while chunk := tuple(islice(remaining, _MAX_AT_ONCE)):
             padded = _padded(chunk)
@@ -145,12 +145,12 @@ class Table:
                 alone,
                 *rest,
             ) in self.connection.execute(_select(len(padded)), padded):
-                found[key] = Row(
+                found[key] = ClaimRow(
                     content_hash, state, owner, token, until_ms, starts, deaths, bool(suspect), bool(alone), *rest
                 )
         return found
 
-    def write(self, rows: Mapping[str, Row]) -> None:
+    def write(self, rows: Mapping[str, ClaimRow]) -> None:
         """Replace the rows under the keys of *rows*."""
         remaining = iter(rows.items())
         while chunk := tuple(islice(remaining, _MAX_AT_ONCE)):
@@ -309,7 +309,7 @@ def _opened(path: str, *, shared_files: bool) -> sqlite3.Connection:
     keep_private(path, "inbox", shared=shared_files)
     connection = sqlite3.connect(
         path,
-        timeout=BUSY_TIMEOUT_S,
+        timeout=INBOX_BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=2 * _MAX_AT_ONCE + 64,
@@ -324,7 +324,7 @@ def _opened(path: str, *, shared_files: bool) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, path: str) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
-    switch_to_wal(connection, BUSY_TIMEOUT_S)
+    switch_to_wal(connection, INBOX_BUSY_TIMEOUT_S)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 16000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
@@ -335,14 +335,15 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
     if row is None:
         for statement in _TABLES:
             connection.execute(statement)
-        connection.execute("INSERT INTO sealbus_schema VALUES ('inbox', ?)", (SCHEMA_VERSION,))
-    elif row[0] > SCHEMA_VERSION:
+        connection.execute("INSERT INTO sealbus_schema VALUES ('inbox', ?)", (SQLITE_INBOX_VERSION,))
+    elif row[0] > SQLITE_INBOX_VERSION:
         raise ConfigurationError(
-            f"the inbox {path} has schema {row[0]}, this sealbus knows {SCHEMA_VERSION}: install the newer sealbus"
+            f"the inbox {path} has schema {row[0]}, this sealbus knows {SQLITE_INBOX_VERSION}: "
+            "install the newer sealbus"
         )
-    elif row[0] < SCHEMA_VERSION:
+    elif row[0] < SQLITE_INBOX_VERSION:
         connection.execute("ALTER TABLE sealbus_inbox ADD COLUMN message_id TEXT NOT NULL DEFAULT ''")
-        connection.execute("UPDATE sealbus_schema SET version = ? WHERE part = 'inbox'", (SCHEMA_VERSION,))
+        connection.execute("UPDATE sealbus_schema SET version = ? WHERE part = 'inbox'", (SQLITE_INBOX_VERSION,))
     connection.execute("COMMIT TRANSACTION")
     # From here on `begin_writing` waits.
     connection.execute("PRAGMA busy_timeout = 0")

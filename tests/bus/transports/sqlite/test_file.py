@@ -118,7 +118,7 @@ def test_the_database_of_another_program_is_refused_untouched(tmp_path, statemen
 async def test_a_newer_schema_is_refused(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db"):
         pass
-    by_hand(tmp_path / "x.db", f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
+    by_hand(tmp_path / "x.db", f"PRAGMA user_version = {schema.LOG_SCHEMA_VERSION + 1}")
     with pytest.raises(ConfigurationError, match="install the newer sealbus"):
         open_transport(f"sqlite:///{tmp_path}/x.db")
 

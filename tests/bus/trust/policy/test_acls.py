@@ -9,7 +9,7 @@ from policy_model import TYPES, answered, policy_of, request_of
 
 from bus.topics.names import group_of_agent, message_topic
 from bus.trust.policy.acls import acl_grants
-from bus.trust.policy.decision import decide
+from bus.trust.policy.decision import decide_request
 from bus.trust.policy.file import parse_policy
 
 WORKER = """
@@ -61,7 +61,7 @@ def test_what_is_allowed_has_its_grant() -> None:
             action = pick.choice(("publish", "handle"))
             group = None if action == "publish" else group_of_agent(actor)
             request = msgspec.structs.replace(request_of(pick), action=action, actor=actor, group=group)
-            if answered(decide(rules, request))[0] != "deny":
+            if answered(decide_request(rules, request))[0] != "deny":
                 allowed += 1
                 operation = "Write" if action == "publish" else "Read"
                 assert (actor, operation, message_topic("prod", request.message_type)) in granted

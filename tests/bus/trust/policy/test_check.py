@@ -9,7 +9,7 @@ import pytest
 from policy_model import answered, matching, policy_of, request_of
 
 from bus.trust.policy.check import FINDING_CODES, check_policy
-from bus.trust.policy.decision import decide
+from bus.trust.policy.decision import decide_request
 from bus.trust.policy.file import parse_policy
 from bus.trust.policy.rules import PolicyRules
 
@@ -121,7 +121,7 @@ def test_what_is_found_is_so_for_random_requests() -> None:
             for request in requests:
                 if code == "never":
                     assert rule not in matching(rules, request, request.actor)
-                answer, rest = answered(decide(rules, request)), answered(decide(without, request))
+                answer, rest = answered(decide_request(rules, request)), answered(decide_request(without, request))
                 # Of a need that is shadowed nothing is left; which of two rules that say the same decides may change.
                 assert answer[0] == rest[0], (code, rule, request)
     assert found["never"] > 5

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_model import AGENTS, answered, expected, policy_of, request_of
 
-from bus.trust.policy.decision import Allow, Deny, NeedsApproval, decide, explain_decision, instruction_level
+from bus.trust.policy.decision import Allow, Deny, NeedsApproval, decide_request, explain_decision, instruction_level
 from bus.trust.policy.facts import Request
 from bus.trust.policy.file import parse_policy
 from bus.trust.policy.rules import PolicyRules
@@ -54,7 +54,7 @@ def compare(seed: int, policies: int, requests: int) -> None:
         rules = policy_of(pick, pick.randint(1, 12))
         for _ in range(requests):
             request = request_of(pick)
-            decision = decide(rules, request)
+            decision = decide_request(rules, request)
             assert answered(decision) == expected(rules, request), (rules.rules, request)
             kinds.add(answered(decision)[0])
     assert kinds == {"allow", "deny", "human", "agent"}
@@ -77,7 +77,7 @@ def test_the_order_of_rules_means_nothing() -> None:
         other = PolicyRules(name="", sha256="", rows=rules.rows[::-1], rules=rules.rules[::-1])
         for _ in range(10):
             request = request_of(pick)
-            assert decide(rules, request) == decide(other, request)
+            assert decide_request(rules, request) == decide_request(other, request)
 
 
 HOSTILE = st.one_of(
@@ -94,15 +94,15 @@ HOSTILE = st.one_of(
 
 @given(st.dictionaries(st.sampled_from(Request.__struct_fields__), HOSTILE), st.integers(0, 50))
 def test_any_request_has_an_answer(values: dict[str, Any], seed: int) -> None:
-    decision = decide(policy_of(random.Random(seed)), changed(**values))
+    decision = decide_request(policy_of(random.Random(seed)), changed(**values))
     assert isinstance(decision, Allow | Deny | NeedsApproval)
 
 
 def test_what_fails_is_denied() -> None:
     rules = policy('[[rules]]\nid = "all"\neffect = "allow"\naction = "publish"')
-    assert decide(rules, ORDINARY) == Allow("all")
-    assert decide(rules, changed(level=[])) == Deny("error")
-    assert decide(None, ORDINARY) == Deny("error")  # type: ignore[arg-type]
+    assert decide_request(rules, ORDINARY) == Allow("all")
+    assert decide_request(rules, changed(level=[])) == Deny("error")
+    assert decide_request(None, ORDINARY) == Deny("error")  # type: ignore[arg-type]
 
 
 def test_nothing_that_matches_is_a_denial_that_says_how_the_nearest_rule_differs() -> None:
@@ -116,10 +116,10 @@ def test_nothing_that_matches_is_a_denial_that_says_how_the_nearest_rule_differs
         [rules.when]
         trust_at_least = "user_request"
     """)
-    assert decide(rules, ORDINARY) == Allow("plan")
-    assert decide(rules, changed(level="model_generated")) == Deny("no-match", ("level",))
-    assert decide(rules, changed(actor=None)) == Deny("no-match", ("actor",))
-    assert decide(rules, changed(action="handle")) == Deny("no-match", ("action",))
+    assert decide_request(rules, ORDINARY) == Allow("plan")
+    assert decide_request(rules, changed(level="model_generated")) == Deny("no-match", ("level",))
+    assert decide_request(rules, changed(actor=None)) == Deny("no-match", ("actor",))
+    assert decide_request(rules, changed(action="handle")) == Deny("no-match", ("action",))
 
 
 def test_an_unsigned_message_is_allowed_only_by_a_rule_that_says_so() -> None:
@@ -144,10 +144,10 @@ def test_an_unsigned_message_is_allowed_only_by_a_rule_that_says_so() -> None:
         when.signed = false
     """)
     unsigned = {"signed": False, "algorithm": None, "actor": None}
-    assert decide(rules, changed(**unsigned)) == Deny("no-match", ("signed",))
-    assert decide(rules, changed(**unsigned, message_type="status.update")) == Allow("unsigned")
-    assert decide(rules, changed(message_type="status.update")) == Deny("no-match", ("signed",))
-    assert isinstance(decide(rules, changed(**unsigned, message_type="note.taken")), Deny)
+    assert decide_request(rules, changed(**unsigned)) == Deny("no-match", ("signed",))
+    assert decide_request(rules, changed(**unsigned, message_type="status.update")) == Allow("unsigned")
+    assert decide_request(rules, changed(message_type="status.update")) == Deny("no-match", ("signed",))
+    assert isinstance(decide_request(rules, changed(**unsigned, message_type="note.taken")), Deny)
 
 
 def test_the_strictest_need_counts() -> None:
@@ -176,13 +176,15 @@ def test_the_strictest_need_counts() -> None:
         approvers = "*@work"
     """)
     asked = changed(action="handle", message_type="command.request", group="g")
-    decision = decide(rules, asked)
+    decision = decide_request(rules, asked)
     assert decision == NeedsApproval("human", "human", (("*@home", "bot@svc"), ("ann@*",)), 3, False)
     assert isinstance(decision, NeedsApproval)
     assert decision.admits("ann@home")
     assert not decision.admits("bob@home")
-    assert decide(rules, changed(action="handle", message_type="command.erase")) == Deny("no-approver")
-    assert decide(rules, changed(action="handle")) == NeedsApproval("any", "agent", (("*@home", "bot@svc"),), 3, True)
+    assert decide_request(rules, changed(action="handle", message_type="command.erase")) == Deny("no-approver")
+    assert decide_request(rules, changed(action="handle")) == NeedsApproval(
+        "any", "agent", (("*@home", "bot@svc"),), 3, True
+    )
 
 
 TABLE = """
@@ -213,20 +215,24 @@ def test_a_message_is_shown_only_where_the_clearance_reaches() -> None:
     rules = policy(TABLE)
     for action in ("handle", "read", "approve"):
         secret = changed(action=action, classification="restricted")
-        assert decide(rules, secret) == Deny("clearance", ("classification",))
-        assert decide(rules, msgspec.structs.replace(secret, actor="ann@home")) == Allow("all")
-        assert decide(rules, msgspec.structs.replace(secret, actor=None)) == Deny("clearance", ("classification",))
-    assert decide(rules, changed(classification="restricted")) == Allow("all")
+        assert decide_request(rules, secret) == Deny("clearance", ("classification",))
+        assert decide_request(rules, msgspec.structs.replace(secret, actor="ann@home")) == Allow("all")
+        assert decide_request(rules, msgspec.structs.replace(secret, actor=None)) == Deny(
+            "clearance", ("classification",)
+        )
+    assert decide_request(rules, changed(classification="restricted")) == Allow("all")
 
 
 def test_a_model_does_not_lift_to_what_instructs() -> None:
     rules = policy(TABLE)
     lift = changed(action="lift", level="untrusted_content", lift_to="trusted_tool_result")
-    assert decide(rules, lift) == Allow("lift")
-    assert decide(rules, msgspec.structs.replace(lift, lift_to="user_request")) == Deny("lift-limit", ("lift_to",))
+    assert decide_request(rules, lift) == Allow("lift")
+    assert decide_request(rules, msgspec.structs.replace(lift, lift_to="user_request")) == Deny(
+        "lift-limit", ("lift_to",)
+    )
     human = msgspec.structs.replace(lift, actor="ann@home", lift_to="user_request")
-    assert decide(rules, human) == Deny("lift-limit", ("lift_to",))
-    assert decide(rules, msgspec.structs.replace(human, level="model_generated")) == Allow("lift")
+    assert decide_request(rules, human) == Deny("lift-limit", ("lift_to",))
+    assert decide_request(rules, msgspec.structs.replace(human, level="model_generated")) == Allow("lift")
 
 
 def test_an_interpreter_publishes_what_everybody_behind_it_may_publish() -> None:
@@ -245,14 +251,16 @@ def test_an_interpreter_publishes_what_everybody_behind_it_may_publish() -> None
     """)
     engine = changed(actor="workflow@sealbus")
     refused = Deny("interpreter", ("via",))
-    assert decide(rules, engine) == refused
-    assert decide(rules, msgspec.structs.replace(engine, risk="low")) == Allow("plan")
-    assert decide(rules, msgspec.structs.replace(engine, via=("planner@svc",))) == Allow("plan")
-    assert decide(rules, msgspec.structs.replace(engine, via=("planner@svc", "other@svc"))) == refused
-    assert decide(rules, msgspec.structs.replace(engine, via=("planner@svc",), via_complete=False)) == refused
-    assert decide(rules, msgspec.structs.replace(engine, via=("gateway@sealbus",))) == refused
-    assert decide(rules, msgspec.structs.replace(engine, message_type="workflow.finished")) == Allow("own")
-    assert decide(rules, changed(message_type="workflow.finished", actor="other@svc")) == Deny("no-match", ("actor",))
+    assert decide_request(rules, engine) == refused
+    assert decide_request(rules, msgspec.structs.replace(engine, risk="low")) == Allow("plan")
+    assert decide_request(rules, msgspec.structs.replace(engine, via=("planner@svc",))) == Allow("plan")
+    assert decide_request(rules, msgspec.structs.replace(engine, via=("planner@svc", "other@svc"))) == refused
+    assert decide_request(rules, msgspec.structs.replace(engine, via=("planner@svc",), via_complete=False)) == refused
+    assert decide_request(rules, msgspec.structs.replace(engine, via=("gateway@sealbus",))) == refused
+    assert decide_request(rules, msgspec.structs.replace(engine, message_type="workflow.finished")) == Allow("own")
+    assert decide_request(rules, changed(message_type="workflow.finished", actor="other@svc")) == Deny(
+        "no-match", ("actor",)
+    )
 
 
 def test_a_rule_lowers_the_level_that_instructs() -> None:
@@ -290,7 +298,7 @@ def test_an_explanation_names_the_facts() -> None:
     assert verdicts["lift"].failed == ("action",)
     assert verdicts["lift"].unknown == ("lift_to",)
     assert (verdicts["no"].matches, verdicts["no"].unknown) == (True, ("group",))
-    assert decide(rules, ORDINARY) == Deny("no", ("group",))
+    assert decide_request(rules, ORDINARY) == Deny("no", ("group",))
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,8 +307,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_REMEMBERED", 10)
     rules = policy(TABLE)
     for number in range(50):
-        assert decide(rules, changed(actor=f"a{number}@svc")) == Allow("all")
-        assert decide(rules, changed(resource="x" * (300 + number))) == Allow("all")
+        assert decide_request(rules, changed(actor=f"a{number}@svc")) == Allow("all")
+        assert decide_request(rules, changed(resource="x" * (300 + number))) == Allow("all")
     assert len(module._deciders_of(rules)._known) <= 10
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from bus.errors import ContractError
 from consumers.agents.workflows.advance import (
     Answered,
-    Event,
     FailedNode,
     Finished,
     Sending,
     Started,
     TimeOver,
     Waiting,
+    WorkflowEvent,
     WorkflowState,
     advance,
     progress_of,
@@ -211,7 +211,7 @@ EVENTS = st.one_of(
 
 @settings(max_examples=300)
 @given(definitions(), st.lists(EVENTS, max_size=40))
-def test_no_order_of_events_breaks_a_run(definition: Definition, events: list[Event]) -> None:
+def test_no_order_of_events_breaks_a_run(definition: Definition, events: list[WorkflowEvent]) -> None:
     state, decisions = started(definition)
     for event in events:
         after, decisions = advance(definition, state, event)

@@ -14,7 +14,7 @@ import pytest
 from bus.errors import InboxError
 from bus.settings.loading import load
 from consumers.app.testing import AppBus
-from consumers.delivery.inbox.base import End, Inbox, Key
+from consumers.delivery.inbox.base import End, Inbox, InboxKey
 from sealbus import App, payload
 
 
@@ -48,7 +48,7 @@ class Slow:
                 else partial(_fail, end, self.failing, told)
             )
 
-    async def release(self, key: Key, token: int) -> None:
+    async def release(self, key: InboxKey, token: int) -> None:
         await self.inbox.release(key, token)
         self.released.append(key.idempotency_key)
 

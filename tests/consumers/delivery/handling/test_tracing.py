@@ -59,7 +59,7 @@ async def test_a_handler_s_span_is_in_the_trace_of_its_publish_and_linked_to_it(
     assert [link.context.span_id for link in handled.links] == [sent.context.span_id]
     assert sent.attributes is not None
     assert handled.attributes is not None
-    assert sent.attributes[tracing.MESSAGE_ID] == handled.attributes[tracing.MESSAGE_ID]
+    assert sent.attributes[tracing.MESSAGE_ID_ATTRIBUTE] == handled.attributes[tracing.MESSAGE_ID_ATTRIBUTE]
 
 
 @pytest.mark.medium
@@ -78,7 +78,13 @@ async def test_an_error_is_named_by_its_kind_alone(
 def test_the_names_are_those_of_the_conventions_registry() -> None:
     registry = {value for name, value in vars(messaging_attributes).items() if name.startswith("MESSAGING_")}
     registry.add(error_attributes.ERROR_TYPE)
-    ours = (tracing.SYSTEM, tracing.OPERATION_NAME, tracing.OPERATION_TYPE, tracing.DESTINATION, tracing.MESSAGE_ID)
+    ours = (
+        tracing.SYSTEM,
+        tracing.OPERATION_NAME,
+        tracing.OPERATION_TYPE,
+        tracing.DESTINATION,
+        tracing.MESSAGE_ID_ATTRIBUTE,
+    )
     assert {*ours, tracing.CONVERSATION, tracing.GROUP, tracing.ERROR_TYPE} <= registry
 
 

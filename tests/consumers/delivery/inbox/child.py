@@ -7,14 +7,14 @@ import asyncio
 import sys
 
 from bus.clock import SystemClock
-from consumers.delivery.inbox.base import AlreadyDone, Claimed, Inbox, Key
+from consumers.delivery.inbox.base import AlreadyDone, Claimed, Inbox, InboxKey
 from consumers.delivery.inbox.open import open_inbox
 
 LATER_MS = 4_102_444_800_000
 
 
-def key(name: str) -> Key:
-    return Key("agents", "planner@svc", "research.request", "researchers", name)
+def key(name: str) -> InboxKey:
+    return InboxKey("agents", "planner@svc", "research.request", "researchers", name)
 
 
 async def hold(inbox: Inbox, name: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bus.clock import ManualClock, SystemClock
 from bus.transports.base import NewRecord
-from consumers.delivery.inbox.base import Claim, Claimed, Inbox, Key, Suspect
+from consumers.delivery.inbox.base import Claim, Claimed, Inbox, InboxKey, Suspect
 from consumers.delivery.inbox.open import open_inbox
 
 __all__ = ["LATER_MS", "OUTPUTS", "Store", "claim", "claimed", "key"]
@@ -28,8 +28,8 @@ OUTPUTS = (
 )
 
 
-def key(name: str = "task-1") -> Key:
-    return Key("agents", "planner@svc", "research.request", "researchers", name)
+def key(name: str = "task-1") -> InboxKey:
+    return InboxKey("agents", "planner@svc", "research.request", "researchers", name)
 
 
 class Store:

@@ -18,8 +18,8 @@ from consumers.delivery.inbox.base import (
     Conflict,
     End,
     Inbox,
+    InboxKey,
     KeepsCrashing,
-    Key,
 )
 from consumers.delivery.inbox.open import open_inbox
 from tests.consumers.delivery.inbox.stores import LATER_MS, OUTPUTS, Store, claim, claimed, key
@@ -103,9 +103,9 @@ async def test_finishing_again_with_the_same_result_is_true_and_with_another_is_
 async def test_every_part_of_a_key_counts(store: Store) -> None:
     inbox = await store.open()
     fields = ("a", "b", "c", "d", "e")
-    keys = {Key(*fields[:at], "x", *fields[at + 1 :]) for at in range(5)} | {
-        Key("a,b", "", "c", "d", "e"),
-        Key("a", "b,", "c", "d", 'e"'),
+    keys = {InboxKey(*fields[:at], "x", *fields[at + 1 :]) for at in range(5)} | {
+        InboxKey("a,b", "", "c", "d", "e"),
+        InboxKey("a", "b,", "c", "d", 'e"'),
     }
     answers = [await inbox.claim(each, "h", keep_until_ms=9) for each in keys]
     assert answers == [Claimed(1)] * 7

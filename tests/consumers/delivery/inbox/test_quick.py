@@ -85,7 +85,7 @@ async def test_answers_and_rows_are_those_of_the_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     told = await story(tmp_path / "together.db", seed)
-    monkeypatch.setattr(quick, "answer", lambda *_: None)
+    monkeypatch.setattr(quick, "answer_batch", lambda *_: None)
     assert await story(tmp_path / "alone.db", seed) == told
     assert stored(tmp_path / "alone.db") == stored(tmp_path / "together.db")
 
@@ -94,7 +94,7 @@ async def test_a_first_claim_is_what_the_rules_make_of_no_row() -> None:
     table = Table(MEMORY)
     table.begin()
     assert table.claim(7, [("k", "h", 9, "m-1")]) is None
-    assert rules.decide(None, Claimant(7, "h", 9, reopen=2, alone=True, message_id="m-1"), rules.CLOSED) == (
+    assert rules.decide_claim(None, Claimant(7, "h", 9, reopen=2, alone=True, message_id="m-1"), rules.CLOSED) == (
         table.rows(["k"])["k"],
         rules.FIRST,
     )
@@ -150,7 +150,7 @@ def test_what_is_left_over_has_no_answer() -> None:
     table = Table(MEMORY)
     table.begin()
     asks = [Ask(key(name), "h", 9, identity=name) for name in ("a", "a", "b", "c", "d")]
-    quick.answer(
+    quick.answer_batch(
         table, [InboxJob(asks=asks[:2]), InboxJob(asks=asks[2:]), InboxJob(action=lambda _: None, key="d")], 1, {"c": 1}
     )
     assert [ask.answer for ask in asks] == [None, None, rules.FIRST, None, None]

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from bus.errors import ContractError
 from bus.trust.effective_labels import EffectiveLabels
-from consumers.delivery.inbox.remembered_steps import MAX_BYTES, RememberedSteps
+from consumers.delivery.inbox.remembered_steps import MAX_STEP_BYTES, RememberedSteps
 from producers.sealing.run_labels import RunLabels
 
 CALLS: list[str] = []
@@ -87,7 +87,7 @@ async def fail(text: str) -> None:
 
 async def large() -> str:
     CALLS.append("large")
-    return "x" * MAX_BYTES
+    return "x" * MAX_STEP_BYTES
 
 
 async def strange(what: str) -> Any:
@@ -324,7 +324,7 @@ async def test_a_result_over_the_limit_is_given_and_marked() -> None:
     rows = Rows()
     steps = run(rows)
     with capture_logs() as logs:
-        assert len(await step(steps, large)) == MAX_BYTES
+        assert len(await step(steps, large)) == MAX_STEP_BYTES
     assert "at most 262144 are kept" in logs[0]["detail"]
     assert all(len(data) < 1_000 for data in rows.data.values())
     # In the same run it is there.
@@ -442,7 +442,7 @@ async def test_a_checkpoint_of_a_class_without_a_form_is_refused() -> None:
         await run(Rows()).checkpoint([object()])
 
 
-@pytest.mark.parametrize("value", ["x" * MAX_BYTES, float("nan"), "\ud83d", 2**60])
+@pytest.mark.parametrize("value", ["x" * MAX_STEP_BYTES, float("nan"), "\ud83d", 2**60])
 async def test_a_checkpoint_that_cannot_be_kept_leaves_the_one_before(value: Any) -> None:
     rows = Rows()
     steps = run(rows)

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.transports.base import NewRecord
-from consumers.delivery.inbox.base import Key
+from consumers.delivery.inbox.base import InboxKey
 from consumers.delivery.inbox.row_encoding import decode_outputs, encode_outputs, key_digest, key_text
 
 TEXTS = st.sampled_from(["", "a", "a.b", '"', ",", '","', "\\", "ä", "\0"])
 BYTES = st.none() | st.binary(max_size=3)
 HEADERS = st.lists(st.tuples(TEXTS, st.binary(max_size=3)), max_size=3).map(tuple)
 RECORDS = st.builds(NewRecord, TEXTS, BYTES, BYTES, HEADERS, st.none() | st.integers(0, 2**31 - 1))
-KEYS = st.builds(Key, *[TEXTS] * 5)
+KEYS = st.builds(InboxKey, *[TEXTS] * 5)
 
 
 @pytest.mark.medium
@@ -35,12 +35,12 @@ def test_what_was_stored_under_version_1_stays_readable() -> None:
 
 
 def test_a_key_is_one_readable_text() -> None:
-    key = Key("agents", "planner@svc", "research.request", "researchers", 'task "ä"')
+    key = InboxKey("agents", "planner@svc", "research.request", "researchers", 'task "ä"')
     assert key_text(key) == '["agents","planner@svc","research.request","researchers","task \\"ä\\""]'
 
 
 @given(KEYS, KEYS)
-def test_two_keys_never_have_the_same_text(one: Key, other: Key) -> None:
+def test_two_keys_never_have_the_same_text(one: InboxKey, other: InboxKey) -> None:
     assert (key_text(one) == key_text(other)) == (one == other)
 
 

@@ -11,7 +11,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bus.transports.base import NewRecord
 from consumers.delivery.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere, Conflict, KeepsCrashing, Suspect
-from consumers.delivery.inbox.claim_rules import CLOSED, MAX_DEATHS, Claimant, Row, decide, finished, released
+from consumers.delivery.inbox.claim_rules import (
+    CLOSED,
+    MAX_DEATHS,
+    Claimant,
+    ClaimRow,
+    decide_claim,
+    finished,
+    released,
+)
 from consumers.delivery.inbox.row_encoding import encode_outputs
 
 LEASE_S = 10
@@ -32,7 +40,7 @@ class Inboxes(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, ClaimRow] = {}
         self.leases: dict[int, Owner] = {}
         self.gone: list[tuple[Owner, str, int]] = []
         self.now_s = 0
@@ -66,14 +74,14 @@ class Inboxes(RuleBasedStateMachine):
         rest_s = CLOSED
         if before is not None and before.owner in self.leases:
             rest_s = self.leases[before.owner].until_s - self.now_s
-        row, answer = decide(
+        row, answer = decide_claim(
             before, Claimant(owner.number, content, 0, running=key in owner.running, alone=not owner.running), rest_s
         )
         if row is not None:
             self.rows[key] = row
         self.check(owner, key, content, before, answer)
 
-    def check(self, owner: Owner, key: str, content: str, before: Row | None, answer: object) -> None:
+    def check(self, owner: Owner, key: str, content: str, before: ClaimRow | None, answer: object) -> None:
         if before is not None and before.content_hash != content:
             assert answer == Conflict(before.content_hash)
         elif key in self.done:

@@ -124,7 +124,7 @@ async def test_a_relative_path_stays_the_same_file_when_the_working_directory_ch
 async def test_a_lock_that_another_program_keeps_is_an_inbox_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumers.delivery.inbox.sqlite.table.BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("consumers.delivery.inbox.sqlite.table.INBOX_BUSY_TIMEOUT_S", 0.05)
     inbox = await opened(tmp_path / "inbox.db")
     other = sqlite3.connect(tmp_path / "inbox.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bus.errors import Reject, RetryLater
 from bus.protocol.envelope import RetryPolicy
-from consumers.delivery.resilience.retry import Die, Retry, Tier, WaitInLane, WaitInTier, choose_tier, decide
+from consumers.delivery.resilience.retry import Die, Retry, Tier, WaitInLane, WaitInTier, choose_tier, decide_retry
 
 TIERS = (Tier("5s", 5.0), Tier("30s", 30.0), Tier("5m", 300.0))
 POLICIES = st.builds(
@@ -42,7 +42,7 @@ def decided(error: BaseException | None = None, **changes: Any) -> Any:
         "remaining_s": 3_600.0,
         "randomness": 0.0,
     }
-    return decide(error or ValueError("x"), **facts | changes)
+    return decide_retry(error or ValueError("x"), **facts | changes)
 
 
 @given(ERRORS, POLICIES, st.integers(1, 120), st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
@@ -187,7 +187,7 @@ def test_a_policy_that_makes_no_sense_is_refused_by_name(wrong: dict[str, Any]) 
 
 
 def test_where_too_many_wait_in_lanes_a_short_wait_is_spent_in_a_tier() -> None:
-    made = decide(
+    made = decide_retry(
         RetryLater(after_s=1.5),
         attempt=1,
         policy=Retry(),

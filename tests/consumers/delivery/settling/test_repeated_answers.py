@@ -9,7 +9,7 @@ import msgspec
 from bus.protocol.sealing import parse
 from bus.topics.names import reply_topic
 from bus.transports.base import TopicSpec
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from sealbus import App, Draft, payload
 
 
@@ -37,7 +37,7 @@ async def test_a_repeat_is_answered_with_the_same_terms() -> None:
             await bus.publish(Ask(number=1), idempotency_key="one", reply_to=answers_to)
             await bus.settle()
         bus.raise_dead()
-        first, second = [parse(record.value) async for record in scan(bus.transport, answers_to)]
+        first, second = [parse(record.value) async for record in scan_topic(bus.transport, answers_to)]
     assert first.metadata.critical_fields == ("/routing/priority", "/data/dry_run")
     for name in ("critical_fields", "performative", "intent"):
         assert getattr(second.metadata, name) == getattr(first.metadata, name)

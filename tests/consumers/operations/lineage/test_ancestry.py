@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.payloads.payload_types import Registry, Risk
+from bus.payloads.payload_types import Registry, RiskClass
 from bus.protocol.sealing import Message
 from bus.transports.base import Record
 from consumers.operations.lineage.ancestry import Ancestry, Hop, judge_ancestry
@@ -30,7 +30,7 @@ from tests.consumers.operations.lineage.changes import (
 REGISTRY = Registry([Step, Note])
 
 
-def risk_of(name: str) -> Risk:
+def risk_of(name: str) -> RiskClass:
     kind = REGISTRY.get(name)
     # A changed byte may make another type of it.
     return "medium" if kind is None else kind.risk

@@ -14,7 +14,7 @@ from bus.protocol import sealing
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import mailbox_topic
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from bus.vocabulary.auction import (
     AuctionAward,
     AuctionBid,
@@ -111,7 +111,7 @@ def carrier(name: str) -> App:
 
 
 async def messages(bus: AppBus, topic: str) -> AsyncIterator[tuple[Message, int]]:
-    async for record in scan(bus.transport, topic):
+    async for record in scan_topic(bus.transport, topic):
         yield sealing.parse(record.value), record.timestamp_ms
 
 

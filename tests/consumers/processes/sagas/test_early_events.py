@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.settings.loading import load
-from bus.transports.read_all import scan
+from bus.transports.read_all import scan_topic
 from consumers.app.testing import AppBus
 from consumers.delivery.resilience.retry import Tier, next_tier
 from consumers.processes.sagas.context import SagaContext
@@ -62,7 +62,7 @@ async def appends(bus: AppBus) -> Counter[bytes]:
     found: Counter[bytes] = Counter()
     for topic in await bus.transport.admin.topics():
         if "._retry." in topic:
-            found.update([record.value async for record in scan(bus.transport, topic)])
+            found.update([record.value async for record in scan_topic(bus.transport, topic)])
     return found
 
 

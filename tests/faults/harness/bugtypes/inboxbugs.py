@@ -73,12 +73,12 @@ def memory_only() -> None:
 
 
 def lease_ignored() -> None:
-    decide = rules.decide
+    decide = rules.decide_claim
 
     def patched(row: Any, asker: Any, _: float | None) -> Any:
         return decide(row, asker._replace(running=False), -1.0)
 
-    rules.decide = patched  # type: ignore[assignment]
+    rules.decide_claim = patched  # type: ignore[assignment]
 
 
 def stale_token() -> None:

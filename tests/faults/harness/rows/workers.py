@@ -14,7 +14,7 @@ from harness.rows.row import MIX, TYPES, Row, always
 from harness.terms import Load
 from harness.timeline import Fault
 
-from bus.failpoints import NAMES
+from bus.failpoints import FAILPOINTS
 
 __all__ = ["ROWS"]
 
@@ -132,7 +132,7 @@ def _inbox() -> str:
 
 
 ROWS = [
-    *(_failpoint(name) for name in NAMES),
+    *(_failpoint(name) for name in FAILPOINTS),
     Row(
         name="7-kill",
         title="kill -9 of workers at random moments",

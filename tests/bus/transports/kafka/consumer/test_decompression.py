@@ -18,7 +18,7 @@ from bus import native
 from bus.transports.base import Record
 from bus.transports.kafka.consumer import decompression as decompressing
 from bus.transports.kafka.consumer import record_parsing as parsing
-from bus.transports.kafka.consumer.decompression import MAX_BYTES, TooLargeError, usual, whole
+from bus.transports.kafka.consumer.decompression import MAX_DECOMPRESSED_BYTES, TooLargeError, usual, whole
 from bus.transports.kafka.consumer.record_parsing import _FETCHED_BYTES
 
 HEAD_BYTES = 61
@@ -108,7 +108,7 @@ def test_what_nobody_compressed_is_told_or_empty(noise: bytes) -> None:
 
 @ways
 def test_no_more_is_decompressed_than_the_bound(compress: Compress, codec: int) -> None:
-    content = bytes(MAX_BYTES)
+    content = bytes(MAX_DECOMPRESSED_BYTES)
     assert whole(memoryview(compress(content)), codec) == content
     with pytest.raises(TooLargeError) as raised:
         whole(memoryview(compress(content + b"x")), codec)
@@ -135,7 +135,7 @@ def test_every_record_of_a_sound_batch_is_read(compress: Compress, codec: int) -
 @ways
 @pytest.mark.usefixtures("path")
 def test_one_record_stands_for_what_cannot_be_read_of_a_batch_that_is_too_large(compress: Compress, codec: int) -> None:
-    values = [b"first", b"second", bytes(MAX_BYTES), b"behind", b"last"]
+    values = [b"first", b"second", bytes(MAX_DECOMPRESSED_BYTES), b"behind", b"last"]
     with capture_logs() as logs:
         found = read(batch(values, compress, codec))
     assert found[:2] == [Record("t", 3, 100 + number, 1000, b"key", values[number], ()) for number in range(2)]
