@@ -14,7 +14,7 @@ from bus import gates
 from bus.protocol.reasons import REASON_TABLE
 from sealbus import App, payload
 
-ROOT = Path(gates.__file__).parent.parent
+ROOT = Path(gates.__file__).parents[2]
 PLACES = [*range(1, len(gates.GATES) + 1)]
 
 
@@ -114,7 +114,7 @@ def test_nobody_calls_a_gate_past_the_table() -> None:
     found = []
     for package in ("bus", "producers", "consumers"):
         for path in (ROOT / package).rglob("*.py"):
-            if path == Path(gates.__file__):
+            if path.parent == Path(gates.__file__).parent:
                 continue
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 called = node.func if isinstance(node, ast.Call) else None
