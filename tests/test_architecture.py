@@ -4,6 +4,7 @@ offenders."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ ROOMS = ("deadletters", "delivery", "processes", "worker", "app", "agents", "ope
 MODULES = sorted(path for package in LADDER for path in (ROOT / package).rglob("*.py"))
 TREES = {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
 ENVELOPE = ("bus.protocol", "bus.payloads", "bus.trust", "bus.vocabulary")
+MAX_NEEDED, MAX_COLLABORATORS = 8, 10
 DRAWERS = {"utils", "util", "common", "helpers", "misc", "manager"}
 
 
@@ -119,13 +121,68 @@ def test_the_kafka_adapter_can_be_taken_in_at_a_glance() -> None:
     )
 
 
-def test_no_class_name_is_given_twice() -> None:
+FACES = {"decode", "encode", "open_url", "options_of"}
+"""What each dialect and each transport has under the same name, so that its folder is enough to call it."""
+
+
+def test_a_public_name_is_given_once_in_the_product() -> None:
     places: dict[str, list[str]] = {}
     for path, tree in TREES.items():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+        for name in public_names(tree) - FACES:
+            places.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def public_names(tree: ast.Module) -> set[str]:
+    """What the top level of a module defines. A command of the command line has the name that people type."""
+    names = set()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if not any(is_command(each) for each in node.decorator_list):
+                names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return {name for name in names if not name.startswith("_")}
+
+
+def is_command(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Call) and getattr(decorator.func, "attr", "") in ("command", "group")
+
+
+def test_no_function_needs_more_than_eight_arguments() -> None:
+    found = []
+    for path, tree in TREES.items():
+        commands = {node for node in tree.body if any(map(is_command, getattr(node, "decorator_list", ())))}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node not in commands:
+                given = node.args
+                positional = [*given.posonlyargs, *given.args]
+                needed = len(positional) - len(given.defaults) + given.kw_defaults.count(None)
+                needed -= bool(positional) and positional[0].arg in ("self", "cls")
+                if needed > MAX_NEEDED:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert found == []
+
+
+def test_a_class_has_at_most_ten_collaborators() -> None:
+    """`Worker` drives all parts; the options of `App` are its user's."""
+    found = {}
+    for tree in TREES.values():
+        for node in tree.body:
+            for method in node.body if isinstance(node, ast.ClassDef) else ():
+                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                    found[node.name] = len(method.args.args) + len(method.args.kwonlyargs) - 1
+    assert {name for name, count in found.items() if count > MAX_COLLABORATORS} <= {"App", "Worker"}
+
+
+def test_the_map_has_a_row_for_every_folder_with_code_and_none_else() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    rows = text[text.index("## The map") : text.index("## Where is it decided")].splitlines()
+    named = {name for row in rows if row.startswith("| `") for name in re.findall(r"`([\w/]+)/`", row.split("|")[1])}
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in MODULES}
+    assert named == folders | {"tests"}
 
 
 def test_imports_are_absolute() -> None:

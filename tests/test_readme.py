@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from consumers.cli import main as shell
 
 ROOT = Path(__file__).parent.parent
 
@@ -51,3 +54,11 @@ def test_the_readme_fits_on_few_screens() -> None:
     lines = (ROOT / "README.md").read_text("utf-8").splitlines()
     assert len(lines) <= 200
     assert [line for line in lines if len(line) > 120] == []
+
+
+def test_the_readme_calls_nothing_missing_that_the_command_line_has() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    section = text[text.index("## What is not there yet") :].partition("\n## ")[0].lower()
+    verbs = set(shell.list_commands(click.Context(shell)))
+    assert section
+    assert {verb for verb in verbs if re.search(rf"\b{verb}\b", section)} == set()
