@@ -9,6 +9,7 @@ nothing else is allowed. Pure. Does not own which expressions are asked about (`
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 __all__ = ["find_pattern_fault"]
@@ -148,8 +149,14 @@ class _Places:
             )
         if len(self._next) >= _MAX_PLACES:
             raise _CostlyError("a pattern repeats too much for being looked at: let max_length say how long a text is")
-        taken = frozenset(each for each in _SAMPLES if re.fullmatch(token, each, re.DOTALL))
-        # Of characters beyond ASCII that are named, no two are told apart.
-        self._members.append(taken if token.isascii() and not re.search(r"\\[xuU]", token) else taken | _OTHERS)
+        self._members.append(_taken_by(token))
         self._next.append([])
         return [len(self._next) - 1], [len(self._next) - 1], False
+
+
+@lru_cache(maxsize=256)
+def _taken_by(token: str) -> frozenset[str]:
+    """The samples that a character or class takes; of those beyond ASCII that it names, no two are told apart."""
+    matches = re.compile(token, re.DOTALL).fullmatch
+    named = frozenset() if token.isascii() and not re.search(r"\\[xuU]", token) else _OTHERS
+    return named.union(filter(matches, _SAMPLES))
