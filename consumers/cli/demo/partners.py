@@ -1,13 +1,13 @@
 """The agents of the demo's second act: one that changes things, a buyer and two suppliers, and one that greets.
 
-Owns what each does; who is killed when is `second_act`'s. Run by `sealbus worker consumers.cli.demo.partners:changer`,
-...
+Owns what each does; who is killed when is `second_act`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
@@ -24,24 +24,12 @@ from consumers.processes.conversations.contract_net import ContractNet
 from consumers.processes.sagas.context import SagaContext
 from consumers.processes.sagas.rules import starts
 
-__all__ = [
-    "WantedChange",
-    "ChangeMade",
-    "Purchase",
-    "PurchaseResult",
-    "PurchaseWanted",
-    "buyer",
-    "changer",
-    "cheap",
-    "dear",
-    "engine",
-    "greeter",
-]
+__all__ = ["ChangeMade", "PurchaseResult", "PurchaseWanted", "WantedChange"]
 
-_AT_WORK_S = 60.0
+_AT_WORK_S: Final = 60.0
 """The winner of the auction is killed long before."""
-_GREETING_S = 2.0
-_ANSWER_WITHIN_S = 2
+_GREETING_S: Final = 2.0
+_ANSWER_WITHIN_S: Final = 2
 
 
 @payload("demo.change", version="1.0.0", performative="request")
@@ -78,12 +66,8 @@ class Purchase(ContractNet, version="1.0.0", name="demo-purchase"):
 
     @starts(PurchaseWanted)
     async def wanted(self, wanted: PurchaseWanted, context: SagaContext) -> None:
-        call = AuctionCall(
-            goal=wanted.what,
-            return_contract=ReturnContract(expected_message_type="auction.result"),
-            bid_by_s=2,
-            answer_within_s=_ANSWER_WITHIN_S,
-        )
+        contract = ReturnContract(expected_message_type="auction.result")
+        call = AuctionCall(goal=wanted.what, return_contract=contract, bid_by_s=2, answer_within_s=_ANSWER_WITHIN_S)
         self.call_for_bids(context, call)
 
     async def delivered(self, _: AuctionResult, context: SagaContext) -> None:
