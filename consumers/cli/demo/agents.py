@@ -131,8 +131,8 @@ def _scan(request: ResearchRequest) -> Scanned:
     if request.repository != OWN_SOURCES:
         root = Path(request.repository)
         return scan(root, root if root.is_dir() else root.parent, max_files=request.max_files_to_review)
-    roots = [Path(package.__file__ or "").parent for package in (bus, producers, consumers)]
-    found = [scan(root, root.parent) for root in roots]
+    roots = {package.__name__: Path(package.__file__ or "").parent for package in (bus, producers, consumers)}
+    found = [scan(root, root.parents[name.count(".")]) for name, root in roots.items()]
     return Scanned(
         findings=[finding for part in found for finding in part.findings],
         files=sum(part.files for part in found),
