@@ -26,8 +26,6 @@ from consumers.processes.sagas.rules import starts
 
 __all__ = ["ChangeMade", "PurchaseResult", "PurchaseWanted", "WantedChange"]
 
-_AT_WORK_S: Final = 60.0
-"""The winner of the auction is killed long before."""
 _GREETING_S: Final = 2.0
 _ANSWER_WITHIN_S: Final = 2
 
@@ -77,11 +75,29 @@ class Purchase(ContractNet, version="1.0.0", name="demo-purchase"):
         context.answer(PurchaseResult())
 
 
+def _supplier(name: str, price: str, *, work_s: float) -> App:
+    """Return an app that bids *price*, and delivers what it wins when it has worked for *work_s*."""
+    app = App(name, types=[StatusUpdate])
+
+    @app.on(AuctionCall)
+    async def bid(_: AuctionCall) -> AuctionBid:
+        return AuctionBid(cost=Money(amount=price, currency="EUR"), confidence=0.9, duration_s=1)
+
+    @app.on(AuctionAward)
+    async def deliver(award: AuctionAward, context: Context) -> AuctionResult:
+        task = context.message.metadata.task_id or context.message.message_id
+        await context.send_now(StatusUpdate(task_id=task, new_status="running", timestamp=datetime.now(UTC)))
+        await asyncio.sleep(work_s)
+        return AuctionResult(bid=award.bid, output={"what": award.goal})
+
+    return app
+
+
 changer = App("changer@demo")
 buyer = App("buyer@demo", types=[AuctionCall, AuctionAward, PurchaseResult])
 buyer.add(Purchase)
-cheap = App("cheap@demo", types=[StatusUpdate])
-dear = App("dear@demo")
+cheap = _supplier("cheap@demo", "4", work_s=60.0)  # it is killed long before
+dear = _supplier("dear@demo", "6", work_s=0.0)
 greeter = App("greeter@demo")
 engine = engine_app()
 
@@ -91,32 +107,6 @@ async def change(wanted: WantedChange, context: Context) -> ChangeMade:
     """Make a change that a person has agreed to."""
     agreed = "nobody" if context.approval is None else ", ".join(context.approval.decided_by)
     return ChangeMade(service=wanted.service, agreed_by=agreed)
-
-
-@cheap.on(AuctionCall)
-async def bid_low(_: AuctionCall) -> AuctionBid:
-    """Bid, and win."""
-    return AuctionBid(cost=Money(amount="4", currency="EUR"), confidence=0.9, duration_s=1)
-
-
-@dear.on(AuctionCall)
-async def bid_high(_: AuctionCall) -> AuctionBid:
-    """Bid, and lose."""
-    return AuctionBid(cost=Money(amount="6", currency="EUR"), confidence=0.9, duration_s=1)
-
-
-@cheap.on(AuctionAward)
-async def begin(_: AuctionAward, context: Context) -> None:
-    """Say that work has begun, and be at it until the demo kills the process."""
-    task = context.message.metadata.task_id or context.message.message_id
-    await context.send_now(StatusUpdate(task_id=task, new_status="running", timestamp=datetime.now(UTC)))
-    await asyncio.sleep(_AT_WORK_S)
-
-
-@dear.on(AuctionAward)
-async def deliver(award: AuctionAward) -> AuctionResult:
-    """Deliver what the winner did not."""
-    return AuctionResult(bid=award.bid, output={"what": award.goal})
 
 
 @greeter.on(ActRequest)
