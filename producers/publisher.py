@@ -43,7 +43,7 @@ class Publisher:
         self.batcher = Batcher(transport, clock, buffer_bytes=settings.publish.buffer_bytes)
         self.transport = transport
         self._preparation = TopicCreation(transport, settings, clock)
-        self._receipts = None if native.core is None else native.core.Receipts(Receipt, SealedRecord, Appended)
+        self._receipts = native.Receipts(Receipt, SealedRecord, Appended)
 
     async def publish(self, draft: Draft, *, timeout_s: float | None = None) -> Receipt:
         """Publish and wait for the outcome; raise PublishRejected or PublishUnknown."""
@@ -93,7 +93,7 @@ class Publisher:
     def results_of(self, sealed: Sequence[SealedRecord], outcomes: Sequence[AppendOutcome]) -> list[Result]:
         """Turn the log's *outcomes* of *sealed* into results, and count them."""
         outcomes = _merged(sealed, outcomes)
-        results: list[Result] | None = None if self._receipts is None else self._receipts.of(sealed, outcomes)
+        results: list[Result] | None = self._receipts.of(sealed, outcomes)
         if results is None:
             results = [
                 Receipt(each.message_id, outcome.topic, outcome.partition, outcome.offset, outcome.timestamp_ms)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.cli.demo.story import Check
+from consumers.cli.demo.watch import Check
 
 ROOT = Path(__file__).parent.parent
 
@@ -56,18 +56,3 @@ def test_the_demo_runs_on_a_log_that_is_named(tmp_path: Path) -> None:
 def test_an_expectation_that_does_not_hold_is_seen() -> None:
     assert Check("a record altered in the log", "hash_mismatch", "hash_mismatch").holds
     assert not Check("a record altered in the log", "hash_mismatch", "done").holds
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_payments_are_booked_once_while_workers_are_killed() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "consumers.cli.demo.payments", "--payments", "400"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=ROOT,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "booked more than once" in ended.stdout

@@ -1,16 +1,16 @@
-"""The compiled code for the hot path, if present.
+"""The hot path's functions: the compiled ones, if present, or else their twins in Python.
 
-Owns finding it: `core` is the compiled module or None. With None everything runs in Python, slower, with the same bytes
-and verdicts. The Rust source is beside this file. `make native` builds it in place; a wheel built with a Rust toolchain
-contains it. SEALBUS_NATIVE=off ignores it, SEALBUS_NATIVE=require raises ImportError without it.
+Owns the choice, once for the process. The Rust source is beside this file, its twins in `bus.native.twins`: callers
+take what is here and need not know which it is. `core` is the compiled module or None, for those few that do without a
+whole way where nothing is compiled. `make native` builds it in place; a wheel built with a Rust toolchain contains it.
+SEALBUS_NATIVE=off ignores it, SEALBUS_NATIVE=require raises ImportError without it.
 """
 
 from __future__ import annotations
 
 import os
 from types import ModuleType
-
-__all__ = ["core"]
+from typing import TYPE_CHECKING
 
 
 def _found(wish: str) -> ModuleType | None:
@@ -26,3 +26,7 @@ def _found(wish: str) -> ModuleType | None:
 
 
 core = _found(os.environ.get("SEALBUS_NATIVE", ""))
+if TYPE_CHECKING or core is not None:
+    from bus.native._core import *  # noqa: F403 - all of it
+else:
+    from bus.native.twins import *  # noqa: F403 - the same names

@@ -91,10 +91,10 @@ def compile_encoder(cls: type[Any], decode: Callable[[bytes], Any] | None, room:
 
     *decode* raises for other data.
     """
-    if native.core is None or not issubclass(cls, msgspec.Struct) or (found := encoding_plan(cls)) is None:
+    if not issubclass(cls, msgspec.Struct) or (found := encoding_plan(cls)) is None:
         return None
     plan, certain = found
-    return native.core.Encoder(plan, None if certain else decode, room)
+    return native.Encoder(plan, None if certain else decode, room)
 
 
 class _Planner:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from bus import native
 from bus.errors import ContractError, text_of
 from bus.payloads.class_forms import ClassForm
 from bus.payloads.encoder_plan import compile_encoder
@@ -42,7 +41,7 @@ class Encoder:
 
         Most constructors check nothing, so the exact way decodes what it wrote by the subject's own type.
         """
-        if self.compiled is not None and native.core is not None:
+        if self.compiled is not None:
             written: bytes | None = self.compiled.encode(subject)
             if written is not None:
                 return written

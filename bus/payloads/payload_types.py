@@ -288,7 +288,7 @@ class PayloadType:
 
         None says nothing: the exact way finds out.
         """
-        if native.core is None or not native.core.is_canonical_object(data, DATA_ROOM):
+        if not native.is_canonical_object(data, DATA_ROOM):
             return None
         return self.read(data)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import gc
-import hashlib
 import math
 import re
 from collections.abc import Iterator
@@ -59,13 +58,8 @@ _TO_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
 # Its (bytes, length) pairs sort as the bytes do, in half the time of str.encode.
 _utf16: Final = codecs.utf_16_be_encode
 
-
-def digest(data: bytes) -> str:
-    """Return `sha256:` and 64 lower-case hex digits."""
-    if native.core is not None:
-        written: str = native.core.digest(data)
-        return written
-    return "sha256:" + hashlib.sha256(data).hexdigest()
+digest: Final = native.digest
+"""Returns `sha256:` and 64 lower-case hex digits of bytes."""
 
 
 def escape_pointer_token(token: str) -> str:

@@ -7,15 +7,17 @@ fields are None and never written as null. Unknown fields of metadata and routin
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from bus import native
 from bus.protocol.canonical import MAX_DEPTH
 
 __all__ = [
     "DATA_DEPTH",
     "DATA_ROOM",
+    "LINKS",
     "PROTOCOL",
     "Addressee",
     "Agent",
@@ -206,6 +208,10 @@ class Link(_Closed, frozen=True, kw_only=True):
 
     signature: str | None = None
     statement: Statement
+
+
+LINKS: Final = native.Links(Link, Statement, Addressee)
+"""Proves that chains have form and hold; of what it does not prove, the exact rules decide."""
 
 
 class Verification(_Closed, frozen=True, kw_only=True):

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from bus.errors import ContractError
-from bus.protocol import native_links
 from bus.protocol.authority_globs import MAX_GLOBS, authority_glob_fault
 from bus.protocol.canonical import MAX_DEPTH, escape_pointer_token
 from bus.protocol.canonical_numbers import SAFE_INTEGER
 from bus.protocol.envelope import (
+    LINKS,
     Addressee,
     Agent,
     Authority,
@@ -267,7 +267,7 @@ def check_verification(verification: Verification, metadata: Metadata) -> None:
     if verification.proof_chain is not None:
         if not 1 <= len(verification.proof_chain) <= MAX_LINKS:
             raise ContractError("has no link or more than 16", "/verification/proof_chain")
-        if native_links.have_form(verification.proof_chain):
+        if LINKS.have_form(verification.proof_chain):
             return
         for index, link in enumerate(verification.proof_chain):
             _link(link, f"/verification/proof_chain/{index}")

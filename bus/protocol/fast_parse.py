@@ -103,16 +103,12 @@ class KnownLayouts(Generic[_T]):
         self._layouts: dict[Shared, EnvelopeLayout[_T]] = {}
         self._seen_once: set[Shared] = set()
         self._wanted: Shared | None = None
-        self._caster = (
-            None
-            if native.core is None
-            else native.core.Caster(FastParsed, Message, Verification, replace, is_canonical_object)
-        )
+        self._caster = native.Caster(FastParsed, Message, Verification, replace, is_canonical_object)
 
     @property
     def are_of_use(self) -> bool:
         """Whether messages can be cast at all: without compiled code they are not."""
-        return self._caster is not None
+        return native.core is not None
 
     def learn(self, message: Message, kind: PayloadCodec, known: _T) -> None:
         """Remember the layout of *message*, if the last cast missed it for the second time.
@@ -131,8 +127,6 @@ class KnownLayouts(Generic[_T]):
     def cast(self, value: bytes) -> FastParsed[_T] | None:
         """Return the message in *value* if it is plain, its layout is known and everything is right."""
         self._wanted = None
-        if self._caster is None:
-            return None
         found: str | FastParsed[_T] | None = self._caster.cast(value, self._layouts, DATA_ROOM)
         if isinstance(found, str):
             self._note_miss(found)

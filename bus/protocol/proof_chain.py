@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from bus.errors import ContractError
-from bus.protocol import canonical, native_links
-from bus.protocol.envelope import Link, Metadata, Statement, Verification
+from bus.protocol import canonical
+from bus.protocol.envelope import LINKS, Link, Metadata, Statement, Verification
 from bus.protocol.envelope_rules import MAX_LINKS
 from bus.protocol.signatures import Verifier, check_signature, parse_signature
 from bus.protocol.timestamps import parse_ms
@@ -47,8 +47,8 @@ def find_fault(
     With a *verifier*, every link must be signed, and each signature must be good for that statement's sender and type.
     """
     chain = verification.proof_chain or ()
-    if verifier is None and native_links.hold(
-        chain, statement, metadata.causation_id, backwards_ms=BACKWARDS_TOLERANCE_MS, age_ms=MAX_LINK_AGE_MS
+    if verifier is None and LINKS.hold(
+        chain, statement, metadata.causation_id, BACKWARDS_TOLERANCE_MS, MAX_LINK_AGE_MS
     ):
         return None
     newest = chain[-1].statement

@@ -224,7 +224,7 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
 
 def is_canonical_object(data: bytes) -> bool:
     """Tell whether *data* is the canonical form of an object that may be `data`."""
-    if native.core is not None and native.core.is_canonical_object(data, DATA_ROOM):
+    if native.is_canonical_object(data, DATA_ROOM):
         return True
     try:
         content = canonical.parse(data, depth=DATA_DEPTH)

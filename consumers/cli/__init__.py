@@ -40,7 +40,6 @@ _VERBS = {
     "doctor": Verb("consumers.cli.doctor", "doctor", "Look at a whole set-up, and say what to do about each fault."),
     "audit": Verb("consumers.cli.audit", "audit", "Record what passes over the bus, prove it, and answer questions."),
     "dlq": Verb("consumers.cli.dlq.command", "dlq", "Look at dead letters, send them back, put them away."),
-    "simulate": Verb("consumers.cli.simulate", "simulate_", "Run a day's load in an hour, and see what it needs."),
     "outbox": Verb("consumers.cli.outbox", "outbox", "Publish what applications have committed to their databases."),
     "types": Verb("consumers.cli.types", "types", "Show message types and their schemas."),
     "convert": Verb("consumers.cli.convert", "convert", "Convert messages between dialects, line by line."),

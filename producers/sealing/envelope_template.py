@@ -121,16 +121,14 @@ class EnvelopeTemplate:
         sign: Callable[[bytes], str] | None,
     ) -> Any:
         encoder = kind.encoder.compiled
-        if native.core is None or encoder is None:
+        if encoder is None:
             return None
         names = (self.message_type, self.topic, self.headers, self.further_headers)
         drafts = Draft, _shared_by_all(draft), draft is None
         # The exact way decides whether a longer payload is too heavy.
         max_bytes = min(max_message_bytes, kind.weight.light_bytes)
         lifetimes = self._ttl_ms, self._max_ttl_s
-        return native.core.Sealer(
-            encoder, self.frame, lifetimes, max_bytes, names, (SealedRecord, NewRecord), drafts, sign
-        )
+        return native.Sealer(encoder, self.frame, lifetimes, max_bytes, names, (SealedRecord, NewRecord), drafts, sign)
 
     def seal(
         self,
@@ -149,12 +147,9 @@ class EnvelopeTemplate:
         that need escaping.
         """
         ttl_ms = self._lifetime_ms(ttl_s)
-        if ttl_ms is None or native.core is None or not _are_texts(conversation_id, idempotency_key, key):
+        if ttl_ms is None or not _are_texts(conversation_id, idempotency_key, key):
             return None
-        sealed: tuple[str, bytes, bytes] | None = native.core.seal_plain(
-            self.frame, data, now_ms, ttl_ms, entropy, conversation_id, idempotency_key, key
-        )
-        return sealed
+        return native.seal_plain(self.frame, data, now_ms, ttl_ms, entropy, conversation_id, idempotency_key, key)
 
     def seal_caused(
         self,
@@ -169,15 +164,14 @@ class EnvelopeTemplate:
     ) -> tuple[str, bytes, bytes] | None:
         """Seal a message with this *heritage*, in the conversation of its cause."""
         ttl_ms = self._lifetime_ms(ttl_s)
-        if ttl_ms is None or native.core is None or not _are_texts(idempotency_key, key):
+        if ttl_ms is None or not _are_texts(idempotency_key, key):
             return None
         if not heritage.allows_hops(self._max_hops):
             return None
         max_hops = heritage.max_hops if self._max_hops is None else None
-        sealed: tuple[str, bytes, bytes] | None = native.core.seal_caused(
+        return native.seal_caused(
             self.caused, heritage.pieces, self._chained, max_hops, data, now_ms, ttl_ms, entropy, idempotency_key, key
         )
-        return sealed
 
     def _lifetime_ms(self, ttl_s: float | None) -> int | None:
         """Return the lifetime; None for one that must be refused."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from typing import Any, Literal
-from unittest import mock
 
 import msgspec
 import pytest
@@ -20,6 +19,7 @@ from producers.outcomes import PublishRejected
 from producers.sealing.options import Draft
 from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer, make_sealer
+from tests.twins_alone import twins_alone
 
 compiled = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 
@@ -163,12 +163,12 @@ def sealed_by(each: Sealer, item: Any) -> SealedRecord | str:
 @given(PAYLOADS | DRAFTS)
 def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
     quick = sealer()
-    with mock.patch.object(native, "core", None):
+    with twins_alone():
         plain = sealer()
     for first in (Rich(), Omitting(), Checked(1), Open(None), item, item):
         sealed_by(quick, first)
     quick._entropy = plain._entropy = bytes  # type: ignore[method-assign]
-    with mock.patch.object(native, "core", None):
+    with twins_alone():
         expected = sealed_by(plain, item)
     assert sealed_by(quick, item) == expected
 

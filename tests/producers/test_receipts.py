@@ -22,6 +22,7 @@ from producers.connection import make_publisher
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt
 from producers.publisher import Publisher
 from producers.sealing.sealed_record import SealedRecord
+from tests.twins_alone import twins_alone
 
 SETTINGS = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
 APPENDED = st.builds(
@@ -33,7 +34,7 @@ FAILED = st.sampled_from([TransportError, AppendUnknownError]).map(lambda kind: 
 @pytest.fixture(params=["compiled", "python"])
 def way(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "python":
-        with mock.patch.object(native, "core", None):
+        with twins_alone():
             yield
     elif native.core is None:
         pytest.skip("the compiled hot path is not built: make native")
@@ -64,7 +65,7 @@ def seen(results: Sequence[object]) -> list[object]:
 def test_both_ways_tell_the_same_of_every_message(publisher: Opened, outcomes: list[AppendOutcome]) -> None:
     messages = sealed(len(outcomes))
     with mock.patch.object(SealedRecord, "message", None):
-        with mock.patch.object(native, "core", None):
+        with twins_alone():
             expected = publisher().results_of(messages, outcomes)
         assert seen(publisher().results_of(messages, outcomes)) == seen(expected)
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from bus import native
 from bus.errors import RecordTooLargeError, TopicMissingError
 from bus.transports.base import Appended, AppendOutcome, NewRecord
-from bus.transports.partitioner import murmur2_many, partition_of_hash
+from bus.transports.partitioner import partition_of_hash
 from bus.transports.sqlite.write_transaction import LogFile
 
 MAX_RECORD_HEADERS = 128
@@ -56,7 +57,7 @@ def append(
     """
     outcomes: list[AppendOutcome] = []
     hashes = iter(
-        murmur2_many(
+        native.murmur2_many(
             [draft.record.key for draft in drafts if isinstance(draft, AppendDraft) and draft.record.key is not None]
         )
     )

@@ -1,18 +1,17 @@
 """The demo's three agents: a researcher reads code, a writer drafts a report, a reviewer judges it.
 
-Owns what each does with a message; processes, kills and tables are elsewhere. Each is an ordinary `App`, run by
-`sealbus worker consumers.cli.demo.agents:researcher` (or `:writer`, `:reviewer`).
+Owns what each does with a message. Each is an ordinary `App`, run by `sealbus worker MODULE:researcher` (or `:writer`,
+`:reviewer`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-
-import msgspec
+from typing import Final, get_args
 
 import bus
 import consumers
@@ -32,64 +31,60 @@ from bus.vocabulary.review import (
 from bus.vocabulary.task import StatusUpdate, TaskHandoff
 from bus.vocabulary.tool import ToolResult
 from consumers.app.app import App
-from consumers.cli.demo.scan import ScanResult, scan
+from consumers.cli.demo.scan import Scanned, scan
 from consumers.delivery.context import Context
 from consumers.delivery.resilience.retry import Retry
 
-__all__ = ["ATTEMPTS", "OWN_SOURCES", "THINKING_S", "researcher", "reviewer", "writer"]
+__all__ = ["OWN_SOURCES", "researcher", "reviewer", "writer"]
 
-OWN_SOURCES = "sealbus"
+OWN_SOURCES: Final = "sealbus"
 """The repository's name that stands for the installed packages of sealbus itself."""
-THINKING_S = 1.0
+_THINKING_S: Final = 1.0
 """How long the researcher ponders what it found: an agent with a model would take longer."""
-ATTEMPTS = 3
-MAX_FINDINGS = 1_000
-NOTES_VARIABLE = "SEALBUS_DEMO_NOTES"
-
-_SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low")
-_NO_FIX_PENALTY = 35
-_SEVERE_PENALTY = 2
-_MOST_SEVERE_PENALTY = 20
+_ATTEMPTS: Final = 3
+_MAX_FINDINGS: Final = 1_000
+_SEVERITIES: Final = tuple(reversed(get_args(Severity)))
+_NO_FIX_PENALTY: Final = 35
+_SEVERE_PENALTY: Final = 2
+_MAX_SEVERE_PENALTY: Final = 20
 
 researcher = App("researcher@demo", types=[StatusUpdate])
 writer = App("writer@demo")
 reviewer = App("reviewer@demo")
+_notes: dict[str, ResearchOutput] = {}
+"""What the writer was told, by conversation. One that must not forget it keeps it in a database."""
 
 
 @researcher.on(ResearchRequest, timeout_s=60)
 async def research(request: ResearchRequest, context: Context) -> ResearchOutput:
     """Read the repository's Python files and report what is there."""
     result = await asyncio.to_thread(_scan, request)
-    await context.send_now(_progress(context, result))
-    await asyncio.sleep(THINKING_S)
+    update = StatusUpdate(
+        task_id=context.message.message_id,
+        new_status="running",
+        timestamp=datetime.now(UTC),
+        progress_pct=50,
+        message=f"process {os.getpid()} read {result.files} files and found {len(result.findings)} things",
+    )
+    await context.send_now(update)
+    await asyncio.sleep(_THINKING_S)
     findings = sorted(result.findings, key=lambda found: _SEVERITIES.index(found.severity))
-    gaps = list(result.gaps)
-    if len(findings) > MAX_FINDINGS:
-        gaps.append(f"{len(findings) - MAX_FINDINGS} further findings of lower severity are left out")
+    if len(findings) > _MAX_FINDINGS:
+        result.gaps.append(f"{len(findings) - _MAX_FINDINGS} further findings of lower severity are left out")
     return ResearchOutput(
         pr_number=request.pr_number,
         repository=request.repository,
-        findings=tuple(
-            Finding(
-                file=found.file,
-                line_range=str(found.line),
-                issue=found.issue,
-                severity=found.severity,
-                suggestion=found.suggestion,
-            )
-            for found in findings[:MAX_FINDINGS]
-        ),
-        sources_analyzed=(f"{result.files_scanned} Python files, {result.lines} lines",),
-        gaps=tuple(gaps[:MAX_FINDINGS]),
-        keywords=tuple(dict.fromkeys(found.rule for found in findings)),
+        findings=tuple(findings[:_MAX_FINDINGS]),
+        sources_analyzed=(f"{result.files} Python files, {result.lines} lines",),
+        gaps=tuple(result.gaps[-_MAX_FINDINGS:]),
     )
 
 
 @writer.on(ResearchOutput)
 async def draft(output: ResearchOutput, context: Context) -> DraftOutput:
     """Draft a report: what was found and where. The first draft does not say how to fix it."""
-    _note(context.message.metadata.conversation_id, output)
-    return _draft(output, with_fixes=False)
+    _notes[context.message.metadata.conversation_id] = output
+    return _report(output, with_fixes=False)
 
 
 @writer.on(ReviewOutput)
@@ -97,17 +92,16 @@ async def revise(review: ReviewOutput, context: Context) -> DraftOutput | None:
     """Revise once if changes are requested; an approved report needs nothing more."""
     if review.verdict == "approved":
         return None
-    return _draft(_recall(context.message.metadata.conversation_id), with_fixes=True)
+    return _report(_notes[context.message.metadata.conversation_id], with_fixes=True)
 
 
-@writer.on(TaskHandoff, retry=Retry(attempts=ATTEMPTS, backoff="constant", base_s=0.3, cap_s=0.3))
+@writer.on(TaskHandoff, retry=Retry(attempts=_ATTEMPTS, backoff="constant", base_s=0.3, cap_s=0.3))
 async def chore(task: TaskHandoff, context: Context) -> ToolResult:
     """Do a chore with a tool that may be flaky (fails twice) or broken (fails always)."""
-    if task.task_spec.action == "use-broken-tool" or (
-        task.task_spec.action == "use-flaky-tool" and context.attempt < ATTEMPTS
-    ):
+    action = task.task_spec.action
+    if action == "use-broken-tool" or (action == "use-flaky-tool" and context.attempt < _ATTEMPTS):
         raise RetryLater("the tool did not answer")
-    return ToolResult(tool_call_id=task.task_id, tool_name=task.task_spec.action, output={"attempt": context.attempt})
+    return ToolResult(tool_call_id=task.task_id, tool_name=action, output={"attempt": context.attempt})
 
 
 @reviewer.on(DraftOutput)
@@ -123,7 +117,7 @@ async def review(report: DraftOutput) -> ReviewOutput:
         for section in report.sections
         if section.heading.startswith(("Critical", "High"))
     )
-    score = 100 - (_NO_FIX_PENALTY if issues else 0) - min(_MOST_SEVERE_PENALTY, _SEVERE_PENALTY * severe)
+    score = 100 - (_NO_FIX_PENALTY if issues else 0) - min(_MAX_SEVERE_PENALTY, _SEVERE_PENALTY * severe)
     return ReviewOutput(
         pr_number=report.pr_number,
         verdict="approved" if score >= APPROVAL_SCORE else "changes_requested",
@@ -133,81 +127,43 @@ async def review(report: DraftOutput) -> ReviewOutput:
     )
 
 
-def _scan(request: ResearchRequest) -> ScanResult:
+def _scan(request: ResearchRequest) -> Scanned:
     if request.repository != OWN_SOURCES:
-        return scan(Path(request.repository), max_files=request.max_files_to_review)
-    parts = [(package, scan(Path(package.__file__ or "").parent)) for package in (bus, producers, consumers)]
-    return ScanResult(
-        findings=tuple(
-            msgspec.structs.replace(found, file=f"{package.__name__.replace('.', '/')}/{found.file}")
-            for package, part in parts
-            for found in part.findings
-        ),
-        files_scanned=sum(part.files_scanned for _, part in parts),
-        lines=sum(part.lines for _, part in parts),
-        gaps=tuple(gap for _, part in parts for gap in part.gaps),
+        root = Path(request.repository)
+        return scan(root, root if root.is_dir() else root.parent, max_files=request.max_files_to_review)
+    roots = {package.__name__: Path(package.__file__ or "").parent for package in (bus, producers, consumers)}
+    found = [scan(root, root.parents[name.count(".")]) for name, root in roots.items()]
+    return Scanned(
+        findings=[finding for part in found for finding in part.findings],
+        files=sum(part.files for part in found),
+        lines=sum(part.lines for part in found),
+        gaps=[gap for part in found for gap in part.gaps],
     )
 
 
-def _progress(context: Context, result: ScanResult) -> StatusUpdate:
-    return StatusUpdate(
-        task_id=context.message.message_id,
-        new_status="running",
-        timestamp=datetime.now(UTC),
-        progress_pct=50,
-        message=f"process {os.getpid()} read {result.files_scanned} files and found {len(result.findings)} things",
+def _report(output: ResearchOutput, *, with_fixes: bool) -> DraftOutput:
+    sections = tuple(_sections(output.findings, with_fixes=with_fixes))
+    counts = ", ".join(
+        f"{len(section.findings_referenced)} {section.heading.split()[0].lower()}" for section in sections
     )
-
-
-def _draft(output: ResearchOutput, *, with_fixes: bool) -> DraftOutput:
-    sections = tuple(_sections(output, with_fixes=with_fixes))
+    gaps = f" {len(output.gaps)} gaps: {output.gaps[0]}." if output.gaps else ""
     return DraftOutput(
         pr_number=output.pr_number,
         title=f"Review of {Path(output.repository).name or output.repository}",
-        summary=_summary(output),
+        summary=f"{output.sources_analyzed[0]}: {counts or 'nothing'} found.{gaps}",
         sections=sections,
         word_count=sum(len(section.content.split()) for section in sections),
         requires_human_review=any(found.severity == "critical" for found in output.findings),
     )
 
 
-def _sections(output: ResearchOutput, *, with_fixes: bool) -> Iterable[Section]:
+def _sections(findings: tuple[Finding, ...], *, with_fixes: bool) -> Iterator[Section]:
     for severity in _SEVERITIES:
-        chosen = [(index, found) for index, found in enumerate(output.findings) if found.severity == severity]
+        chosen = tuple(index for index, found in enumerate(findings) if found.severity == severity)
+        lines = [
+            f"- {found.file}:{found.line_range} {found.issue}" + (f"\n  Fix: {found.suggestion}" if with_fixes else "")
+            for found in map(findings.__getitem__, chosen)
+        ]
         if chosen:
-            lines = [_line(found, with_fix=with_fixes) for _, found in chosen]
             heading = f"{severity.capitalize()} ({len(chosen)})"
-            yield Section(
-                heading=heading, content="\n".join(lines), findings_referenced=tuple(index for index, _ in chosen)
-            )
-
-
-def _line(found: Finding, *, with_fix: bool) -> str:
-    line = f"- {found.file}:{found.line_range} {found.issue}"
-    return f"{line}\n  Fix: {found.suggestion}" if with_fix else line
-
-
-def _summary(output: ResearchOutput) -> str:
-    counts = [
-        f"{count} {severity}"
-        for severity in _SEVERITIES
-        if (count := sum(found.severity == severity for found in output.findings))
-    ]
-    gaps = f" {len(output.gaps)} gaps: {output.gaps[0]}." if output.gaps else ""
-    return f"{output.sources_analyzed[0]}: {', '.join(counts) or 'nothing'} found.{gaps}"
-
-
-def _notebook(conversation_id: str) -> Path:
-    """Return the writer's own memory, which survives its death; writing a note twice changes nothing."""
-    return Path(os.environ.get(NOTES_VARIABLE, ".")) / f"notes-{conversation_id}.json"
-
-
-def _note(conversation_id: str, output: ResearchOutput) -> None:
-    note = _notebook(conversation_id)
-    draft_of_note = note.with_suffix(".tmp")
-    draft_of_note.write_bytes(msgspec.json.encode(output))
-    draft_of_note.replace(note)
-
-
-def _recall(conversation_id: str) -> ResearchOutput:
-    return msgspec.json.decode(_notebook(conversation_id).read_bytes(), type=ResearchOutput)
+            yield Section(heading=heading, content="\n".join(lines), findings_referenced=chosen)

@@ -22,8 +22,9 @@ from bus.settings.loading import load
 from bus.settings.schema import Settings
 from consumers.cli.demo.agents import OWN_SOURCES
 from consumers.cli.demo.second_act import tell_second
-from consumers.cli.demo.story import Story, StuckError, tell
+from consumers.cli.demo.story import tell
 from consumers.cli.demo.view import outcomes_of, report_text, show
+from consumers.cli.demo.watch import StuckError
 
 __all__ = ["demo"]
 
@@ -68,7 +69,8 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
     try:
         settings = _settings(_absolute(url) if url else _fresh_log(folder))
         story = asyncio.run(tell(settings, folder, repository, say))
-        _keep_report(story, folder if keep else None)
+        if keep:
+            (folder / "report.md").write_text(report_text(story.report), "utf-8")
         second = asyncio.run(tell_second(folder, say)) if find_spec("cryptography") else ()
         show(story, console)
         console.print()
@@ -88,7 +90,9 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
 def _settings(url: str) -> Settings:
     # On a shared cluster, which keeps what earlier runs left, each run has its own namespace.
     namespace = f"{_NAMESPACE}-{os.urandom(4).hex()}" if url.startswith("kafka:") else _NAMESPACE
-    return load(flags={"bus.url": url, "bus.namespace": namespace}, env=os.environ, file=None).settings
+    return load(
+        flags={"bus.url": url, "bus.namespace": namespace, "topics.create": True}, env=os.environ, file=None
+    ).settings
 
 
 def _absolute(url: str) -> str:
@@ -102,8 +106,3 @@ def _fresh_log(folder: Path) -> str:
     for name in ("log.db", "log.db-wal", "log.db-shm"):
         (folder / name).unlink(missing_ok=True)
     return f"sqlite:///{folder}/log.db"
-
-
-def _keep_report(story: Story, folder: Path | None) -> None:
-    if folder is not None and story.report is not None:
-        (folder / "report.md").write_text(report_text(story.report), "utf-8")

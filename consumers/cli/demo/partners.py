@@ -1,13 +1,13 @@
 """The agents of the demo's second act: one that changes things, a buyer and two suppliers, and one that greets.
 
-Owns what each does; who is killed when is `second_act`'s. Run by `sealbus worker consumers.cli.demo.partners:changer`,
-...
+Owns what each does; who is killed when is `second_act`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
@@ -24,24 +24,10 @@ from consumers.processes.conversations.contract_net import ContractNet
 from consumers.processes.sagas.context import SagaContext
 from consumers.processes.sagas.rules import starts
 
-__all__ = [
-    "WantedChange",
-    "ChangeMade",
-    "Purchase",
-    "PurchaseResult",
-    "PurchaseWanted",
-    "buyer",
-    "changer",
-    "cheap",
-    "dear",
-    "engine",
-    "greeter",
-]
+__all__ = ["ChangeMade", "PurchaseResult", "PurchaseWanted", "WantedChange"]
 
-_AT_WORK_S = 60.0
-"""The winner of the auction is killed long before."""
-_GREETING_S = 2.0
-_ANSWER_WITHIN_S = 2
+_GREETING_S: Final = 2.0
+_ANSWER_WITHIN_S: Final = 2
 
 
 @payload("demo.change", version="1.0.0", performative="request")
@@ -78,12 +64,8 @@ class Purchase(ContractNet, version="1.0.0", name="demo-purchase"):
 
     @starts(PurchaseWanted)
     async def wanted(self, wanted: PurchaseWanted, context: SagaContext) -> None:
-        call = AuctionCall(
-            goal=wanted.what,
-            return_contract=ReturnContract(expected_message_type="auction.result"),
-            bid_by_s=2,
-            answer_within_s=_ANSWER_WITHIN_S,
-        )
+        contract = ReturnContract(expected_message_type="auction.result")
+        call = AuctionCall(goal=wanted.what, return_contract=contract, bid_by_s=2, answer_within_s=_ANSWER_WITHIN_S)
         self.call_for_bids(context, call)
 
     async def delivered(self, _: AuctionResult, context: SagaContext) -> None:
@@ -93,11 +75,29 @@ class Purchase(ContractNet, version="1.0.0", name="demo-purchase"):
         context.answer(PurchaseResult())
 
 
+def _supplier(name: str, price: str, *, work_s: float) -> App:
+    """Return an app that bids *price*, and delivers what it wins when it has worked for *work_s*."""
+    app = App(name, types=[StatusUpdate])
+
+    @app.on(AuctionCall)
+    async def bid(_: AuctionCall) -> AuctionBid:
+        return AuctionBid(cost=Money(amount=price, currency="EUR"), confidence=0.9, duration_s=1)
+
+    @app.on(AuctionAward)
+    async def deliver(award: AuctionAward, context: Context) -> AuctionResult:
+        task = context.message.metadata.task_id or context.message.message_id
+        await context.send_now(StatusUpdate(task_id=task, new_status="running", timestamp=datetime.now(UTC)))
+        await asyncio.sleep(work_s)
+        return AuctionResult(bid=award.bid, output={"what": award.goal})
+
+    return app
+
+
 changer = App("changer@demo")
 buyer = App("buyer@demo", types=[AuctionCall, AuctionAward, PurchaseResult])
 buyer.add(Purchase)
-cheap = App("cheap@demo", types=[StatusUpdate])
-dear = App("dear@demo")
+cheap = _supplier("cheap@demo", "4", work_s=60.0)  # it is killed long before
+dear = _supplier("dear@demo", "6", work_s=0.0)
 greeter = App("greeter@demo")
 engine = engine_app()
 
@@ -107,32 +107,6 @@ async def change(wanted: WantedChange, context: Context) -> ChangeMade:
     """Make a change that a person has agreed to."""
     agreed = "nobody" if context.approval is None else ", ".join(context.approval.decided_by)
     return ChangeMade(service=wanted.service, agreed_by=agreed)
-
-
-@cheap.on(AuctionCall)
-async def bid_low(_: AuctionCall) -> AuctionBid:
-    """Bid, and win."""
-    return AuctionBid(cost=Money(amount="4", currency="EUR"), confidence=0.9, duration_s=1)
-
-
-@dear.on(AuctionCall)
-async def bid_high(_: AuctionCall) -> AuctionBid:
-    """Bid, and lose."""
-    return AuctionBid(cost=Money(amount="6", currency="EUR"), confidence=0.9, duration_s=1)
-
-
-@cheap.on(AuctionAward)
-async def begin(_: AuctionAward, context: Context) -> None:
-    """Say that work has begun, and be at it until the demo kills the process."""
-    task = context.message.metadata.task_id or context.message.message_id
-    await context.send_now(StatusUpdate(task_id=task, new_status="running", timestamp=datetime.now(UTC)))
-    await asyncio.sleep(_AT_WORK_S)
-
-
-@dear.on(AuctionAward)
-async def deliver(award: AuctionAward) -> AuctionResult:
-    """Deliver what the winner did not."""
-    return AuctionResult(bid=award.bid, output={"what": award.goal})
 
 
 @greeter.on(ActRequest)

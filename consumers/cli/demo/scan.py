@@ -1,154 +1,96 @@
-"""Static findings in Python source, for the demo's agents to talk about.
+"""Look for simple problems in Python source without running it: what the demo's researcher does.
 
-Owns which files are read, five rules, and their findings with exact lines. Foreign source is only parsed, never
-imported or run; a file that cannot be parsed is a gap with its reason.
+Owns the rules and which files are read. Any tree may be scanned: what cannot be read or parsed is a gap.
 """
 
 from __future__ import annotations
 
 import ast
 import os
-import stat
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-__all__ = ["ScanFinding", "ScanResult", "Severity", "scan"]
+from bus.vocabulary.forms import Severity
+from bus.vocabulary.review import Finding
 
-Severity: TypeAlias = Literal["low", "medium", "high", "critical"]
+__all__ = ["Scanned", "scan"]
 
 _MAX_BYTES: Final = 1_048_576
 _MAX_FUNCTION_LINES: Final = 60
 _SKIPPED_FOLDERS: Final = frozenset({"node_modules", "build", "dist", "__pycache__"})
 _MUTABLE: Final = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
-_RULES: Final[dict[str, tuple[Severity, str]]] = {
-    "bare-except": ("high", "name the exceptions that are expected"),
-    "mutable-default": ("high", "default to None and make the object inside"),
-    "long-function": ("medium", "split it by what its parts decide"),
-    "eval-or-exec": ("critical", "parse the input, or look the operation up in a table"),
-    "none-comparison": ("low", "use `is None` or `is not None`"),
-}
+_Hit: TypeAlias = tuple[Severity, int, str, str]
 
 
-class ScanFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding: *file* with forward slashes and relative to the scanned folder, *line* from 1."""
+class Scanned(msgspec.Struct):
+    """What was found, in how many files and lines, and what could not be looked at ("FILE: reason" each)."""
 
-    file: str
-    line: int
-    rule: str
-    issue: str
-    severity: Severity
-    suggestion: str
+    findings: list[Finding] = []
+    files: int = 0
+    lines: int = 0
+    gaps: list[str] = []
 
 
-class ScanResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings by file, line and rule, and what was read.
+def scan(root: Path, base: Path, *, max_files: int = 2_000) -> Scanned:
+    """Return what is in the Python files under *root*, a folder or one file, named from *base* on.
 
-    That is: the numbers of parsed files and lines, and the gaps ("FILE: reason" each).
+    Skips hidden folders, environments, build output and links. Raises nothing for what it finds on the disk.
     """
-
-    findings: tuple[ScanFinding, ...]
-    files_scanned: int
-    lines: int
-    gaps: tuple[str, ...]
-
-
-def scan(root: Path, *, max_files: int = 2000) -> ScanResult:
-    """Return the findings in the Python files under *root*, a folder or one file; deterministic for the same tree.
-
-    Skips hidden folders, environments, build output, symbolic links and special files. Files larger than 1 MiB, files
-    beyond the first *max_files*, and files that cannot be read or parsed are gaps. Raises nothing for what it finds on
-    the disk.
-    """
-    files, gaps = _python_files(root)
-    findings: list[ScanFinding] = []
-    lengths: list[int] = []
+    result = Scanned()
+    files = [root] if root.is_file() else sorted(path for path in root.rglob("*.py") if _is_wanted(path, root))
     for path in files[:max_files]:
-        name = _relative(path, root)
+        # Names need not be UTF-8, findings must be.
+        name = os.fsencode(path.relative_to(base).as_posix()).decode("utf-8", "replace")
         try:
             if path.stat().st_size > _MAX_BYTES:
                 raise ValueError("larger than 1 MiB")
             source = path.read_bytes()
-            findings += _findings(_parse(source), name)
-            lengths.append(len(source.splitlines()))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # invalid escapes and the like are the foreign code's business
+                hits = sorted(_hits(ast.parse(source)))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            gaps.append(f"{name}: {_reason(error)}")
+            result.gaps.append(f"{name}: cannot be parsed: {error}".encode(errors="replace").decode())
+            continue
+        result.files += 1
+        result.lines += len(source.splitlines())
+        result.findings += [
+            Finding(file=name, line_range=str(line), issue=issue, severity=severity, suggestion=suggestion)
+            for severity, line, issue, suggestion in hits
+        ]
     if len(files) > max_files:
-        gaps.append(f"{len(files) - max_files} more files: over the limit of {max_files}")
-    findings.sort(key=lambda found: (found.file, found.line, found.rule, found.issue))
-    return ScanResult(findings=tuple(findings), files_scanned=len(lengths), lines=sum(lengths), gaps=tuple(gaps))
+        result.gaps.append(f"{len(files) - max_files} more files: over the limit of {max_files}")
+    return result
 
 
-def _python_files(root: Path) -> tuple[list[Path], list[str]]:
-    """Return the files to scan, sorted, and gaps for what cannot be listed."""
-    if root.is_file():
-        return [root], []
-    if not root.is_dir():
-        return [], [f"{_printable(root.name)}: is no regular file or folder"]
-    found: list[Path] = []
-    refused: list[OSError] = []
-    for folder, folders, names in os.walk(root, onerror=refused.append, followlinks=False):
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS]
-        found += [path for name in names if name.endswith(".py") and _is_regular(path := Path(folder, name))]
-    gaps = [f"{_relative(Path(error.filename), root)}: {_reason(error)}" for error in refused]
-    return sorted(found, key=lambda path: path.relative_to(root).as_posix()), sorted(gaps)
+def _is_wanted(path: Path, root: Path) -> bool:
+    folders = path.relative_to(root).parts[:-1]
+    is_skipped = any(name.startswith(".") or name in _SKIPPED_FOLDERS for name in folders)
+    return not is_skipped and path.is_file() and not path.is_symlink()
 
 
-def _is_regular(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
-
-
-def _relative(path: Path, root: Path) -> str:
-    return _printable(root.name if path == root else path.relative_to(root).as_posix())
-
-
-def _printable(name: str) -> str:
-    """Make a file name printable: names need not be UTF-8, findings must be."""
-    return os.fsencode(name).decode("utf-8", "replace")
-
-
-def _parse(source: bytes) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes and the like are the foreign code's business
-        return ast.parse(source)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"cannot be read: {error.strerror}"
-    line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"cannot be parsed: {text or type(error).__name__}{line}".encode(errors="replace").decode()
-
-
-def _findings(tree: ast.Module, name: str) -> Iterator[ScanFinding]:
-    # No recursion, as in ast.walk: foreign code may be nested deeper than our stack allows.
+def _hits(tree: ast.Module) -> Iterator[_Hit]:
     for node in ast.walk(tree):
-        for rule, line, issue in _hits(node):
-            severity, suggestion = _RULES[rule]
-            yield ScanFinding(file=name, line=line, rule=rule, issue=issue, severity=severity, suggestion=suggestion)
-
-
-def _hits(node: ast.AST) -> Iterator[tuple[str, int, str]]:
-    """Yield rule, line and issue of each finding at *node* itself."""
-    match node:
-        case ast.ExceptHandler(type=None):
-            yield "bare-except", node.lineno, "bare except also catches KeyboardInterrupt and SystemExit"
-        case ast.arguments():
-            for default in [*node.defaults, *node.kw_defaults]:
-                if isinstance(default, _MUTABLE):
-                    yield "mutable-default", default.lineno, "a mutable default is shared by all calls"
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if length > _MAX_FUNCTION_LINES:
-                yield "long-function", node.lineno, f"{node.name} is {length} lines long"
-        case ast.Call(func=ast.Name(id="eval" | "exec" as called)):
-            yield "eval-or-exec", node.lineno, f"{called} runs whatever text it is given"
-        case ast.Compare(ops=[ast.Eq() | ast.NotEq()], comparators=[ast.Constant(value=None)]):
-            yield "none-comparison", node.lineno, "compared to None by value, which a class can answer as it likes"
+        match node:
+            case ast.ExceptHandler(type=None):
+                issue = "bare except also catches KeyboardInterrupt and SystemExit"
+                yield "high", node.lineno, issue, "name the exceptions that are expected"
+            case ast.arguments():
+                for default in [*node.defaults, *node.kw_defaults]:
+                    if isinstance(default, _MUTABLE):
+                        issue = "a mutable default is shared by all calls"
+                        yield "high", default.lineno, issue, "default to None and make the object inside"
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > _MAX_FUNCTION_LINES:
+                    issue = f"{node.name} is {length} lines long"
+                    yield "medium", node.lineno, issue, "split it by what its parts decide"
+            case ast.Call(func=ast.Name(id="eval" | "exec" as called)):
+                issue = f"{called} runs whatever text it is given"
+                yield "critical", node.lineno, issue, "parse the input, or look the operation up in a table"
+            case ast.Compare(ops=[ast.Eq() | ast.NotEq()], comparators=[ast.Constant(value=None)]):
+                issue = "compared to None by value, which a class can answer as it likes"
+                yield "low", node.lineno, issue, "use `is None` or `is not None`"

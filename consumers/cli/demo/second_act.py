@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from bus.clock import SystemClock
-from bus.errors import BusError, TopicMissingError
-from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import payload_type
-from bus.protocol import sealing
-from bus.protocol.sealing import Message
+from bus.errors import BusError
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from bus.topics.names import message_topic
-from bus.transports.read_all import scan_topic
 from bus.trust.keys.key_folder import KeyFolder
 from bus.vocabulary.act import ActRequest
 from bus.vocabulary.approval import ApprovalRequest
@@ -30,7 +24,7 @@ from bus.vocabulary.task import StatusUpdate, TaskResult
 from consumers.cli.demo import partners
 from consumers.cli.demo.crew import Crew
 from consumers.cli.demo.partners import ChangeMade, PurchaseResult, PurchaseWanted, WantedChange
-from consumers.cli.demo.story import Check, StuckError
+from consumers.cli.demo.watch import Check, StuckError, first, until
 from consumers.processes.approvals.deciding import decision_about, seal_decision
 from producers.connection import Bus, connect
 
@@ -40,7 +34,8 @@ _PLANNER: Final = "planner@demo"
 _PERSON: Final = "person@demo"
 _ROLES: Final = ("changer", "buyer", "cheap", "dear", "greeter", "engine")
 _DEADLINE_S: Final = 40.0
-_LOOK_S: Final = 0.05
+_REQUEST_S: Final = 600.0
+"""A request for what a person decides must live for a while."""
 _SIGNED_MS: Final = 60_000
 _POLICY: Final = f"""
 [[agents]]
@@ -77,69 +72,66 @@ _WORKFLOW: Final[dict[str, Any]] = {
 }
 
 
-async def tell_second(folder: Path, say: Callable[[str], None]) -> tuple[Check, ...]:
-    """Run the act on a log in *folder*; return what was expected and observed. Raises StuckError, BusError."""
+async def tell_second(folder: Path, say: Callable[[str], None]) -> list[Check]:
+    """Run the act on a log in *folder*; return what was expected and observed. Raises StuckError."""
     settings = _settings(folder)
     environment = {
         "SEALBUS_TRUST__KEYS": settings.trust.keys,
         "SEALBUS_TRUST__KEY_FILE": settings.trust.key_file,
         "SEALBUS_POLICY__FILE": settings.policy.file,
     }
-    crew = Crew(folder, settings.bus.url, settings.bus.namespace, module=partners.__name__, environment=environment)
+    crew = Crew(folder, settings, partners.__name__, environment)
     try:
         for role in _ROLES:
             crew.start(role)
         say("second act: six agents with keys and a policy, on a log of their own")
-        async with connect(settings=settings, agent=_PLANNER) as bus, asyncio.timeout(_DEADLINE_S):
-            await _until_there(bus)
-            async with asyncio.TaskGroup() as group:
-                acts = [group.create_task(act(bus, crew, settings, say)) for act in (_change, _purchase, _workflow)]
-        return tuple(check for act in acts for check in act.result())
-    except TimeoutError as error:
-        raise StuckError(f"waited {_DEADLINE_S:.0f} s for the second act in vain\n{crew.tail()}") from error
-    except ExceptionGroup as group_of_errors:
-        raise StuckError(f"{group_of_errors.exceptions[0]}\n{crew.tail()}") from group_of_errors
+        async with connect(settings=settings, agent=_PLANNER) as bus:
+            await until(crew, "six agents to join", lambda: _are_there(bus))
+            acts = [act(bus, crew, settings, say) for act in (_change, _purchase, _workflow)]
+            async with asyncio.timeout(_DEADLINE_S):
+                return [check for checks in await asyncio.gather(*acts) for check in checks]
+    except (BusError, TimeoutError) as error:
+        raise StuckError(f"{error or 'no answer in time'}\n{crew.tail()}") from error
     finally:
-        await crew.stop()
+        crew.stop()
 
 
-async def _change(bus: Bus, crew: Crew, settings: Settings, say: Callable[[str], None]) -> list[Check]:  # noqa: ARG001
-    asking = asyncio.ensure_future(
-        bus.request(WantedChange(service="shop"), ChangeMade, to="changer@demo", timeout_s=600)
-    )
-    request = await _before(asking, _first(bus, ApprovalRequest))
-    made_before = [message async for message in _messages(bus, ChangeMade)]
+async def _change(bus: Bus, crew: Crew, settings: Settings, say: Callable[[str], None]) -> list[Check]:
+    wanted = WantedChange(service="shop")
+    answer = asyncio.ensure_future(bus.request(wanted, ChangeMade, to="changer@demo", timeout_s=_REQUEST_S))
+    request = await until(crew, "a request for approval", lambda: first(bus, ApprovalRequest))
+    before = "made" if await first(bus, ChangeMade) else "not made"
     async with connect(settings=settings, agent=_PERSON) as person:
         decision = decision_about(request, "approve", by=_PERSON)
         await person.publisher.send(seal_decision(person.publisher.sealer, decision, request))
     say(f"{_PERSON} has read what would be changed, and signed that it may")
-    made = await asking
+    made = await answer
     return [
-        Check("a change that needs a person, before", "not made", "made" if made_before else "not made"),
+        Check("a change that needs a person, before", "not made", before),
         Check("the same change, after a signed decision", f"agreed by {_PERSON}", f"agreed by {made.agreed_by}"),
     ]
 
 
-async def _purchase(bus: Bus, crew: Crew, settings: Settings, say: Callable[[str], None]) -> list[Check]:  # noqa: ARG001
+async def _purchase(bus: Bus, crew: Crew, _: Settings, say: Callable[[str], None]) -> list[Check]:
     wanted = PurchaseWanted(what="tea")
-    asking = asyncio.ensure_future(bus.request(wanted, PurchaseResult, to="buyer@demo", timeout_s=600))
-    await _before(asking, _first(bus, StatusUpdate, by=partners.cheap.agent_id))
+    answer = asyncio.ensure_future(bus.request(wanted, PurchaseResult, to="buyer@demo", timeout_s=_REQUEST_S))
+    await until(crew, "the winner to begin", lambda: first(bus, StatusUpdate, by=partners.cheap.agent_id))
     crew.kill("cheap")
     say("killed the winner of an auction (-9) at work; its award is a lease, and the next bidder is asked")
-    bought = await asking
+    bought = await answer
     return [Check("an auction whose winner was killed", "delivered by dear@demo", f"delivered by {bought.supplier}")]
 
 
-async def _workflow(bus: Bus, crew: Crew, settings: Settings, say: Callable[[str], None]) -> list[Check]:  # noqa: ARG001
-    start = WorkflowStart(definition=_WORKFLOW)
-    asking = asyncio.ensure_future(
-        bus.request(start, TaskResult, to=partners.engine.agent_id, timeout_s=600, idempotency_key="demo-run")
+async def _workflow(bus: Bus, crew: Crew, _: Settings, say: Callable[[str], None]) -> list[Check]:
+    start, to = WorkflowStart(definition=_WORKFLOW), partners.engine.agent_id
+    answer = asyncio.ensure_future(
+        bus.request(start, TaskResult, to=to, timeout_s=_REQUEST_S, idempotency_key="demo-run")
     )
-    await _before(asking, _first(bus, ActRequest))
+    await until(crew, "the workflow to ask", lambda: first(bus, ActRequest))
     crew.kill("engine")
     crew.start("engine")
     say("killed the workflow's engine (-9) while it waited for an answer, and started another")
-    ended = await asking
+    ended = await answer
     return [Check("a workflow whose engine was killed", "completed", ended.status)]
 
 
@@ -166,37 +158,7 @@ def _settings(folder: Path) -> Settings:
     return load(flags=flags, env={}, file=None).settings
 
 
-async def _until_there(bus: Bus) -> None:
-    missing = {getattr(partners, role).agent_id for role in _ROLES}
-    missing -= {agent.agent_id for agent in await bus.directory.find()}
-    async for change in bus.directory.watch():
-        missing.discard(change.agent.agent_id)
-        if not missing:
-            return
-
-
-async def _before(asking: asyncio.Future[Any], seen: Coroutine[Any, Any, Message]) -> Message:
-    """Return what is *seen* while an answer is awaited; raise what the request raises, where that ends first."""
-    looking = asyncio.ensure_future(seen)
-    await asyncio.wait([asking, looking], return_when=asyncio.FIRST_COMPLETED)
-    if not looking.done():
-        looking.cancel()
-        raise BusError(f"answered before it was seen at work: {asking.result()}")
-    return looking.result()
-
-
-async def _first(bus: Bus, kind: type[Payload], *, by: str | None = None) -> Message:
-    """Return the first message of a type, of an agent where it is named, once there is one."""
-    while True:
-        async for message in _messages(bus, kind):
-            if by in (None, message.metadata.sender.id):
-                return message
-        await asyncio.sleep(_LOOK_S)
-
-
-async def _messages(bus: Bus, kind: type[Payload]) -> AsyncIterator[Message]:
-    try:
-        async for record in scan_topic(bus.transport, message_topic("demo", payload_type(kind).name)):
-            yield sealing.parse(record.value)
-    except TopicMissingError:
-        return
+async def _are_there(bus: Bus) -> bool:
+    return {getattr(partners, role).agent_id for role in _ROLES} <= {
+        agent.agent_id for agent in await bus.directory.find()
+    }

@@ -5,13 +5,16 @@ Foreign text (file names, findings) is escaped, as it may hold anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from bus.protocol.timestamps import format_ms
 from bus.vocabulary.review import DraftOutput, ReviewOutput
-from consumers.cli.demo.story import Check, Event, Story
+from consumers.cli.demo.story import Story
+from consumers.cli.demo.watch import Check, Event
 
 __all__ = ["outcomes_of", "report_text", "show"]
 
@@ -21,9 +24,8 @@ _SHOWN_LINES = 12
 def show(story: Story, console: Console) -> None:
     """Print *story*."""
     console.print(_timeline(story.timeline))
-    if story.report is not None:
-        console.print()
-        console.print(_report(story.report, story.review))
+    console.print()
+    console.print(_report(story.report, story.review))
     console.print()
     console.print(outcomes_of("Outcomes", story.checks))
 
@@ -38,21 +40,21 @@ def report_text(report: DraftOutput) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _timeline(events: tuple[Event, ...]) -> Table:
+def _timeline(events: Sequence[Event]) -> Table:
     table = Table(title="The conversation, as it lies in the log", title_justify="left", title_style="bold")
     for column in ("appended", "sender", "type", "topic/partition/offset", "seal"):
         table.add_column(column, overflow="fold")
     for event in events:
         record, metadata = event.record, event.message.metadata
         place = f"{record.topic}/{record.partition}/{record.offset}"
-        seal = "[green]verified[/]" if event.sealed else "[red]broken[/]"
+        seal = "[green]verified[/]" if event.is_sealed else "[red]broken[/]"
         table.add_row(
             format_ms(record.timestamp_ms)[11:23], escape(metadata.sender.id or ""), metadata.message_type, place, seal
         )
     return table
 
 
-def _report(report: DraftOutput, review: ReviewOutput | None) -> str:
+def _report(report: DraftOutput, review: ReviewOutput) -> str:
     lines = [
         line
         for section in report.sections
@@ -62,11 +64,11 @@ def _report(report: DraftOutput, review: ReviewOutput | None) -> str:
     shown = lines[:_SHOWN_LINES] + (
         [f"[dim]... {left_out} more lines; --keep DIR keeps the whole report[/]"] if left_out > 0 else []
     )
-    verdict = f"[bold]{review.verdict}[/], score {review.score}" if review else "not judged"
+    verdict = f"[bold]{review.verdict}[/], score {review.score}"
     return "\n".join([f"[bold]{escape(report.title)}[/] ({verdict})", escape(report.summary), *shown])
 
 
-def outcomes_of(title: str, checks: tuple[Check, ...]) -> Table:
+def outcomes_of(title: str, checks: Sequence[Check]) -> Table:
     """Return what was expected of *checks* and what was observed."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in ("what happened", "expected", "observed", ""):

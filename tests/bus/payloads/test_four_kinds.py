@@ -479,7 +479,7 @@ def test_the_mark_is_not_inherited(kind: Kind) -> None:
 
 def test_a_payload_without_compiled_code_is_the_same(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     written = encode_payload(kind.make(**WHOLE))
-    monkeypatch.setattr("bus.native.core", None)
+    monkeypatch.setattr(payload_type(kind.order).encoder, "compiled", None)
     assert encode_payload(kind.make(**WHOLE)) == written
 
 

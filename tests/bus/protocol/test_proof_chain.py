@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from bus import native
 from bus.errors import ContractError
-from bus.protocol import canonical, sealing
+from bus.native.twins import Links
+from bus.protocol import canonical, proof_chain, sealing
 from bus.protocol import envelope_rules as shape
-from bus.protocol import native_links as chains
-from bus.protocol.envelope import Agent, Link, Metadata, Routing, Statement
+from bus.protocol.envelope import LINKS, Agent, Link, Metadata, Routing, Statement
 from bus.protocol.proof_chain import MAX_LINK_AGE_MS, encode_statement, extend_chain, find_fault, links_after
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signature
@@ -80,7 +80,7 @@ def talk(length: int, *, signed: bool = False, step_ms: int = 1_000, carried_fro
 def fault(message: Message, verifier: Verifier | None = None) -> str | None:
     found = find_fault(message.statement, message.verification, message.metadata, verifier)
     if verifier is None:
-        with mock.patch.object(native, "core", None):
+        with mock.patch.object(proof_chain, "LINKS", Links()):
             assert find_fault(message.statement, message.verification, message.metadata) == found
     return found
 
@@ -308,8 +308,8 @@ def test_compiled_or_not_a_chain_has_its_form_and_holds_or_has_neither(
     verification = msgspec.structs.replace(message.verification, proof_chain=tuple(chain))
     message = msgspec.structs.replace(message, verification=verification)
     complaints = []
-    for core in (native.core, None):
-        with mock.patch.object(native, "core", core):
+    for links in (LINKS, Links()):
+        with mock.patch.object(shape, "LINKS", links):
             try:
                 shape.check_verification(verification, message.metadata)
             except ContractError as error:
@@ -317,7 +317,7 @@ def test_compiled_or_not_a_chain_has_its_form_and_holds_or_has_neither(
             else:
                 complaints.append("")
     assert complaints[0] == complaints[1]
-    if chains.have_form(tuple(chain)):
+    if LINKS.have_form(tuple(chain)):
         assert not complaints[0]
     if not complaints[0]:
         fault(message)
@@ -328,5 +328,5 @@ def test_compiled_or_not_a_chain_has_its_form_and_holds_or_has_neither(
 def test_ordinary_chains_are_proven_by_compiled_code(length: int) -> None:
     message = talk(length)[-1]
     chain = message.verification.proof_chain or ()
-    assert chains.have_form(chain)
-    assert chains.hold(chain, message.statement, message.metadata.causation_id, backwards_ms=0, age_ms=MAX_LINK_AGE_MS)
+    assert LINKS.have_form(chain)
+    assert LINKS.hold(chain, message.statement, message.metadata.causation_id, 0, MAX_LINK_AGE_MS)

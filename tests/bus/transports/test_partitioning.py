@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.transports.partitioner import murmur2, murmur2_many, partition_of
+from bus.native import murmur2_many
+from bus.native.twins import murmur2
+from bus.transports.partitioner import partition_of
 
 VECTORS = {
     b"21": -973932308,

@@ -149,10 +149,10 @@ def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] |
     append_ms = max_ms if attributes & _APPEND_TIME else None
 
     def compiled(content: bytes | memoryview | None) -> list[Record] | None:
-        if native.core is None or content is None:
+        if content is None:
             return None
         try:
-            found: list[Record] = native.core.read_records(
+            return native.read_records(
                 content,
                 len(content),
                 count,
@@ -166,7 +166,6 @@ def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] |
             )
         except (ValueError, OverflowError):
             return None
-        return found
 
     if native.core is not None and not plenty:
         first = usual(section, codec)

@@ -15,12 +15,10 @@ from typing import cast
 from bus import native
 from bus.transports.base import Appended, AppendOutcome, NewRecord, OnOutcomes
 
-__all__ = ["AppendBatch", "AppendCall", "Queue", "RecordRun", "record_sizes"]
+__all__ = ["AppendBatch", "AppendCall", "Queue", "RecordRun"]
 
 
 _TELL_S = 0.1
-_RECORD_OVERHEAD = 40
-_HEADER_OVERHEAD = 10
 
 
 class AppendCall:
@@ -49,18 +47,8 @@ class AppendCall:
 
     def acknowledge(self, indices: Sequence[int], topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
         """Settle the records *indices*, which were written together from *offset* on."""
-        if native.core is not None:
-            self._leave(
-                self.left
-                - native.core.acknowledge(self.outcomes, indices, Appended, topic, partition, offset, timestamp_ms)
-            )
-            return
-        mine, left = self.outcomes, self.left
-        for place, index in enumerate(indices):
-            if mine[index] is None:
-                mine[index] = Appended(topic, partition, offset + place, timestamp_ms)
-                left -= 1
-        self._leave(left)
+        filled = native.acknowledge(self.outcomes, indices, Appended, topic, partition, offset, timestamp_ms)
+        self._leave(self.left - filled)
 
     def _leave(self, left: int) -> None:
         self.left = left
@@ -204,20 +192,6 @@ class Queue:
             if span.solo:
                 break
         return AppendBatch(taken) if taken else None
-
-
-def record_sizes(records: Sequence[NewRecord]) -> list[int]:
-    """Return an upper bound of the bytes each of *records* takes in a batch."""
-    if native.core is not None:
-        sizes: list[int] = native.core.record_sizes(records)
-        return sizes
-    return [
-        len(record.key or b"")
-        + len(record.value or b"")
-        + sum(len(name.encode()) + len(value) + _HEADER_OVERHEAD for name, value in record.headers)
-        + _RECORD_OVERHEAD
-        for record in records
-    ]
 
 
 def _fitting(span: RecordRun, room: int, *, first: bool) -> tuple[int, int]:

@@ -14,8 +14,8 @@ from bus import native
 from bus.errors import BusError, ConfigurationError, RecordTooLargeError, TopicMissingError, TransportError
 from bus.transports.base import AppendOutcome, NewRecord
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
-from bus.transports.kafka.producer.batches import AppendCall, RecordRun, record_sizes
-from bus.transports.partitioner import murmur2_many, partition_of_hash
+from bus.transports.kafka.producer.batches import AppendCall, RecordRun
+from bus.transports.partitioner import partition_of_hash
 
 __all__ = ["distributed", "likewise", "too_large"]
 
@@ -29,17 +29,17 @@ def distributed(
     turn: int,
 ) -> dict[tuple[str, int], RecordRun]:
     """Group the records of *call* by topic and partition, in order; settle at once those that cannot be appended."""
-    if native.core is not None and len(topics) == 1:
+    if len(topics) == 1:
         ((name, facts),) = topics.items()
         if not isinstance(facts, BusError) and facts.partitions:
-            found = native.core.distribute(
+            found = native.distribute(
                 list(records), facts.partitions, max(0, min(max_record_bytes, facts.max_record_bytes))
             )
             if found is not None:
                 return {(name, number): RecordRun(call, *place) for number, place in found.items()}
-    hashes = iter(murmur2_many([record.key for record in records if record.key is not None]))
+    hashes = iter(native.murmur2_many([record.key for record in records if record.key is not None]))
     places: dict[tuple[str, int], tuple[list[NewRecord], list[int], list[int]]] = {}
-    for index, (record, size) in enumerate(zip(records, record_sizes(records), strict=True)):
+    for index, (record, size) in enumerate(zip(records, native.record_sizes(records), strict=True)):
         hashed = None if record.key is None else next(hashes)
         facts = topics[record.topic]
         fault = facts if isinstance(facts, BusError) else _refusal(record, size, facts, max_record_bytes)
@@ -70,7 +70,7 @@ def too_large(record: NewRecord, facts: TopicFacts | None, max_record_bytes: int
     if facts is None:
         return None
     fault = _refusal(
-        msgspec.structs.replace(record, partition=None), record_sizes([record])[0], facts, max_record_bytes
+        msgspec.structs.replace(record, partition=None), native.record_sizes([record])[0], facts, max_record_bytes
     )
     return fault if isinstance(fault, RecordTooLargeError) else None
 

@@ -40,10 +40,10 @@ class Writing:
 
     def written(self, records: list[NewRecord], *, timestamp_ms: int) -> Any:
         """Return a closed batch of *records*, all with this timestamp, for the library's `send_batch`."""
-        if native.core is not None and self._codec is not None:
-            section = native.core.write_records(records)
+        if self._codec is not None:
+            section = native.write_records(records)
             if self._codec and len(section) >= _WORTH_COMPRESSING:
-                return _Written(self._zstd.compress(section), len(records), timestamp_ms, self._codec)
+                return _Written(self._zstd.compress(memoryview(section)), len(records), timestamp_ms, self._codec)
             return _Written(bytes(section), len(records), timestamp_ms, 0)
         builder = self._producer.create_batch()
         for record in records:
@@ -75,10 +75,7 @@ class _Written:
 
     def _build(self) -> bytes:
         if self._bytes is None:
-            assert native.core is not None  # noqa: S101 - it wrote the section
-            self._bytes = native.core.write_batch(
-                self._section, self._count, self._codec, self._timestamp_ms, *self._state
-            )
+            self._bytes = native.write_batch(self._section, self._count, self._codec, self._timestamp_ms, *self._state)
             self._section = b""
         return self._bytes
 

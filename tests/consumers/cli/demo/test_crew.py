@@ -15,8 +15,10 @@ ROOT = Path(__file__).parents[4]
 _START = """
 import sys, time
 from pathlib import Path
+from bus.settings.loading import load
 from consumers.cli.demo.crew import Crew
-crew = Crew(Path(sys.argv[1]), f"sqlite:///{sys.argv[1]}/log.db", "demo")
+flags = {"bus.url": f"sqlite:///{sys.argv[1]}/log.db"}
+crew = Crew(Path(sys.argv[1]), load(flags=flags, env={}, file=None).settings, "consumers.cli.demo.agents")
 print(crew.start("writer"), flush=True)
 time.sleep(60)
 """

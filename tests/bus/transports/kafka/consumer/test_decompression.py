@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import zstandard
@@ -20,6 +20,7 @@ from bus.transports.kafka.consumer import decompression as decompressing
 from bus.transports.kafka.consumer import record_parsing as parsing
 from bus.transports.kafka.consumer.decompression import MAX_DECOMPRESSED_BYTES, TooLargeError, usual, whole
 from bus.transports.kafka.consumer.record_parsing import _FETCHED_BYTES
+from tests.twins_alone import twins_alone
 
 HEAD_BYTES = 61
 GZIP, ZSTD = 1, 4
@@ -70,12 +71,14 @@ def compiled() -> None:
 
 
 @pytest.fixture(params=["compiled", "library"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def path(request: pytest.FixtureRequest) -> Iterator[None]:
     """Both ways of reading records."""
     if request.param == "library":
-        monkeypatch.setattr(native, "core", None)
+        with twins_alone():
+            yield
     else:
         request.getfixturevalue("compiled")
+        yield
 
 
 @given(

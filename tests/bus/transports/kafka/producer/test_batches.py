@@ -6,7 +6,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable
-from unittest import mock
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from bus import native
 from bus.errors import AppendUnknownError, DeadlineError
 from bus.transports.base import Appended, NewRecord
-from bus.transports.kafka.producer.batches import AppendBatch, AppendCall, Queue, RecordRun, record_sizes
+from bus.transports.kafka.producer.batches import AppendBatch, AppendCall, Queue, RecordRun
+from tests.twins_alone import twins_alone
 
 SIZES = st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=8), max_size=8)
 
@@ -34,7 +35,7 @@ def queued(sizes: list[list[int]]) -> tuple[Queue, list[AppendCall], list[NewRec
     for group in sizes:
         made = [NewRecord("t", b"%d" % (len(records) + number), b"x" * size) for number, size in enumerate(group)]
         calls.append(call(len(made)))
-        queue.add(RecordRun(calls[-1], made, list(range(len(made))), record_sizes(made)))
+        queue.add(RecordRun(calls[-1], made, list(range(len(made))), native.record_sizes(made)))
         records += made
     return queue, calls, records
 
@@ -57,7 +58,7 @@ def test_batches_hold_every_record_once_and_in_order(sizes: list[list[int]], max
 def test_a_batch_fits_its_limit_or_holds_one_record(sizes: list[list[int]], max_bytes: int) -> None:
     queue, _, _ = queued(sizes)
     for batch in drained(queue, max_bytes):
-        assert len(batch) == 1 or sum(record_sizes(list(batch.records()))) <= max_bytes
+        assert len(batch) == 1 or sum(native.record_sizes(list(batch.records()))) <= max_bytes
 
 
 @given(SIZES, st.integers(1, 1000), st.integers(1, 1000))
@@ -91,11 +92,11 @@ def test_acknowledged_records_are_told_as_python_tells_them(
     extra: int, indices: list[int], settled: set[int], offset: int
 ) -> None:
     told = []
-    for core in (native.core, None):
+    for way in (nullcontext, twins_alone):
         made = call(10 + extra)
         for index in settled:
             made.settle(index, DeadlineError("late"))
-        with mock.patch.object(native, "core", core):
+        with way():
             made.acknowledge(indices, "t", 2, offset, 7)
         told.append(([repr(outcome) for outcome in made.outcomes], made.left))
     assert told[0] == told[1]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus import native
 from bus.transports.base import NewRecord
 from bus.transports.kafka.cluster.topic_facts import TopicFacts
 from bus.transports.kafka.producer.batches import AppendCall
 from bus.transports.kafka.producer.partition_choice import distributed
+from tests.twins_alone import twins_alone
 
 KEYS = st.binary(max_size=40)
 HEADERS = st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=2).map(tuple)
@@ -47,7 +47,7 @@ def places(records: list[NewRecord], partitions: int, largest: int | None) -> tu
 def test_records_are_distributed_as_python_distributes_them(
     records: list[NewRecord], partitions: int, largest: int | None
 ) -> None:
-    with mock.patch.object(native, "core", None):
+    with twins_alone():
         expected = places(records, max(1, partitions), largest)
     assert places(records, max(1, partitions), largest) == expected
 

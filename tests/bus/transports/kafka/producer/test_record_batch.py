@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest import mock
 
 import pytest
 from aiokafka import TopicPartition
@@ -16,8 +15,8 @@ from bus import native
 from bus.transports.base import NewRecord, Record
 from bus.transports.kafka.cluster.topic_facts import BATCH_OVERHEAD
 from bus.transports.kafka.consumer import record_parsing as parsing
-from bus.transports.kafka.producer import batches as batching
 from bus.transports.kafka.producer.record_batch import Writing
+from tests.twins_alone import twins_alone
 
 pytestmark = pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 
@@ -70,7 +69,7 @@ def read_by_library(batch: bytes) -> list[Record]:
 @pytest.mark.medium
 @given(RECORDS)
 def test_a_batch_is_byte_for_byte_the_librarys(records: list[NewRecord]) -> None:
-    with mock.patch.object(native, "core", None):
+    with twins_alone():
         theirs = batch_of(records)
     assert batch_of(records) == theirs
 
@@ -78,9 +77,9 @@ def test_a_batch_is_byte_for_byte_the_librarys(records: list[NewRecord]) -> None
 @pytest.mark.medium
 @given(RECORDS)
 def test_sizes_are_counted_alike_and_are_enough(records: list[NewRecord]) -> None:
-    with mock.patch.object(native, "core", None):
-        sizes = batching.record_sizes(records)
-    assert batching.record_sizes(records) == sizes
+    with twins_alone():
+        sizes = native.record_sizes(records)
+    assert native.record_sizes(records) == sizes
     assert sum(sizes) + BATCH_OVERHEAD >= len(batch_of(records))
 
 
