@@ -134,7 +134,7 @@ def _restored(body: bytes) -> bytes:
     What is sealed is the canonical form, so that hashes and signature say whether it is the same.
     """
     try:
-        tree = canonical.parse(body)
+        tree = canonical.parse_canonical(body)
     except ContractError:
         return body
     if canonical.is_canonical(body, tree):

@@ -45,7 +45,7 @@ def read_value(value: bytes) -> Any:
     if len(value) > MAX_MESSAGE_BYTES:
         raise DialectError("", f"{len(value)} bytes", f"at most {MAX_MESSAGE_BYTES} bytes", "oversized")
     try:
-        tree = canonical.parse(value)
+        tree = canonical.parse_canonical(value)
     except ContractError as error:
         raise DialectError("", error.text, f"strict JSON of at most {MAX_DEPTH} levels") from None
     if _LONG_RUN in value.translate(_ALL_ZEROS):

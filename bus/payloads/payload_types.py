@@ -116,8 +116,7 @@ class PayloadType:
         terms: EnvelopeTerms = NO_TERMS,
         rules: tuple[Rule, ...] = (),
         also: Also[Any] | None = None,
-        side_effect: SideEffect | None = None,
-        resource: str = "",
+        effect: tuple[SideEffect | None, str] = (None, ""),
     ) -> None:
         self.form = form
         self.cls = form.cls
@@ -131,10 +130,10 @@ class PayloadType:
         self.terms = terms
         self.rules = rules
         self.also = also
-        self.side_effect = side_effect
-        """What a message of the type asks its receiver to change; None: unknown."""
-        self.resource = resource
-        """The pointer into data to the name of what is touched; empty: there is none."""
+        self.side_effect, self.resource = effect
+        """What a message asks its receiver to change (None: unknown), and the pointer into data to the name of what is
+        touched (empty: there is none).
+        """
         self._quiet: dict[str, Any] = {}
         """Critical fields -> the default by which they say nothing."""
         self.deprecated: Mapping[str, Deprecation] = {}
@@ -522,8 +521,7 @@ def payload(
             terms=terms,
             rules=tuple(rules),
             also=also,
-            side_effect=side_effect,
-            resource=resource,
+            effect=(side_effect, resource),
         )
         kind.deprecated = leaving
         setattr(kind.cls, _MARK, kind)

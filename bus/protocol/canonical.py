@@ -29,7 +29,7 @@ __all__ = [
     "encode_parsed",
     "escape_pointer_token",
     "is_canonical",
-    "parse",
+    "parse_canonical",
     "pointer_tokens",
 ]
 
@@ -90,12 +90,12 @@ def encode(value: object, *, depth: int = 1) -> bytes:
 
 
 def encode_parsed(value: object) -> bytes:
-    """Return the canonical bytes of a value from `parse`, in which integers of any size stand for doubles."""
+    """Return the canonical bytes of a value from `parse_canonical`, in which integers of any size stand for doubles."""
     written = _write(value)
     return _respelled(written) if canonical_numbers.may_need_respelling(written) else written
 
 
-def parse(data: bytes, *, depth: int = 1) -> object:
+def parse_canonical(data: bytes, *, depth: int = 1) -> object:
     """Parse one JSON text (RFC 8259) strictly into dict, list, str, int (up to 64 bits), float, bool or None.
 
     *depth* is the depth of its outermost object or list. Raises `ContractError` for anything but UTF-8 without a byte

@@ -227,7 +227,7 @@ def is_canonical_object(data: bytes) -> bool:
     if native.is_canonical_object(data, DATA_ROOM):
         return True
     try:
-        content = canonical.parse(data, depth=DATA_DEPTH)
+        content = canonical.parse_canonical(data, depth=DATA_DEPTH)
     except ContractError:
         return False
     return content.__class__ is dict and canonical.is_canonical(data, content)
@@ -235,7 +235,7 @@ def is_canonical_object(data: bytes) -> bool:
 
 def _parse_any(value: bytes) -> Message:
     """Parse the exact way: every rule in its order, each failure with its pointer."""
-    tree = canonical.parse(value)
+    tree = canonical.parse_canonical(value)
     if not isinstance(tree, dict):
         raise ContractError("the envelope is no object")
     _check_protocol(tree)

@@ -174,7 +174,7 @@ def _parse_header(header: str) -> tuple[str, str] | None:
     if not protected:
         return None
     try:
-        fields = canonical.parse(protected)
+        fields = canonical.parse_canonical(protected)
     except ContractError:
         return None
     if not canonical.is_canonical(protected, fields) or not isinstance(fields, dict) or not _is_header(fields):

@@ -200,7 +200,7 @@ def record_of(
 
 def edited(message: Message, **verification: Any) -> NewRecord:
     """*message* with other members in `verification`; None takes one away."""
-    tree: Any = canonical.parse(message.value)
+    tree: Any = canonical.parse_canonical(message.value)
     tree["verification"] = {
         name: value for name, value in (tree["verification"] | verification).items() if value is not None
     }
@@ -548,7 +548,7 @@ def key_beyond_its_types(grammar: Grammar, plan: Plan) -> NewRecord:
 
 
 def _rewritten(message: Message, layer: str, **changes: Any) -> bytes:
-    tree: Any = canonical.parse(message.value)
+    tree: Any = canonical.parse_canonical(message.value)
     tree[layer] |= changes
     return canonical.encode(tree)
 
@@ -561,7 +561,7 @@ def other_data(_: Grammar, plan: Plan) -> NewRecord:
 
 @forgery("seal_mismatch")
 def other_data_with_their_hash(_: Grammar, plan: Plan) -> NewRecord:
-    tree: Any = canonical.parse(plan.seal().value)
+    tree: Any = canonical.parse_canonical(plan.seal().value)
     tree["data"] = {"text": "forged"}
     tree["verification"]["content_hash"] = canonical.digest(canonical.encode(tree["data"]))
     return record_of(plan.seal(), value=canonical.encode(tree))

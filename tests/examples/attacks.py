@@ -446,7 +446,7 @@ def judged(tried: Attack, reasons: list[str]) -> str:
 
 def resigned(message: Message, signature: str | None) -> NewRecord:
     """Return the record of *message* with another *signature*; None takes it away."""
-    tree = canonical.parse(message.value)
+    tree = canonical.parse_canonical(message.value)
     assert isinstance(tree, dict)
     verification = {name: value for name, value in tree["verification"].items() if name != "signature"}
     tree["verification"] = verification if signature is None else verification | {"signature": signature}

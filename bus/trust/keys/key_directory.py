@@ -211,7 +211,7 @@ def thumbprint(public: bytes) -> str:
 
 def _listed(name: str, text: bytes) -> list[object]:
     try:
-        tree = canonical.parse(text)
+        tree = canonical.parse_canonical(text)
     except ContractError as error:
         raise ConfigurationError(f"{name} is no JSON: {error.text}") from error
     # RFC 7517 section 4: of a member that stands twice, two readers might believe different ones.

@@ -136,7 +136,7 @@ def _from_pem(name: str, text: bytes) -> PrivateKey:
 
 def _from_jwk(name: str, text: bytes) -> PrivateKey:
     try:
-        jwk = canonical.parse(text)
+        jwk = canonical.parse_canonical(text)
     except ContractError as error:
         raise ConfigurationError(f"{name} is neither PEM nor a JWK") from error
     if isinstance(jwk, dict) and jwk.get("kty") == "OKP" and jwk.get("crv") == ED25519:

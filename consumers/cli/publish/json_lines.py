@@ -119,7 +119,7 @@ class Feed(LineFeed):
             raise ContractError(
                 "an idempotency key is for one message; this is another line", "/routing/idempotency_key"
             )
-        value = canonical.parse(content, depth=_DATA_DEPTH)
+        value = canonical.parse_canonical(content, depth=_DATA_DEPTH)
         if not isinstance(value, dict):
             raise ContractError("the payload is no object", "/data", "schema_violation")
         if content.count(b":") != len(value):

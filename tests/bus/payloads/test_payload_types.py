@@ -256,7 +256,7 @@ def test_what_is_written_is_proven_or_left_open_and_reads_back(subject: msgspec.
 
 def is_canonical_object(data: bytes) -> bool:
     try:
-        value = canonical.parse(data, depth=2)
+        value = canonical.parse_canonical(data, depth=2)
     except ContractError:
         return False
     return isinstance(value, dict) and canonical.is_canonical(data, value)

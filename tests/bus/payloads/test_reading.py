@@ -406,5 +406,5 @@ def test_full_objects_of_many_fields_are_read() -> None:
     full = msgspec.json.encode(wide(*range(250)))
     data = listed(full)
     assert len(payload_type(cls).decode(data).x) == (MIB - 100) // (len(full) + 1)  # type: ignore[attr-defined]
-    assert canonical.is_canonical(data, canonical.parse(data))
+    assert canonical.is_canonical(data, canonical.parse_canonical(data))
     assert not math.isnan(least_s(lambda: payload_type(cls).read(data)))

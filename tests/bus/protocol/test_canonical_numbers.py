@@ -99,7 +99,7 @@ def test_another_spelling_is_noticed() -> None:
 @pytest.mark.parametrize("token", [b"10000000000000001", b"12345678901234567890", b"0.0000010", b"9007199254740993"])
 def test_a_megabyte_of_long_numbers_is_looked_through_in_a_moment(token: bytes) -> None:
     data = b"[" + b",".join([token] * (1_048_570 // (len(token) + 1))) + b"]"
-    value = canonical.parse(data)
+    value = canonical.parse_canonical(data)
     taken_s = []
     for _ in range(3):
         started_s = time.process_time()

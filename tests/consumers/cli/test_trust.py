@@ -115,7 +115,7 @@ def test_without_keys_it_says_that_levels_are_advice(folder: Any) -> None:
 
 def changed(message: Message, **members: Any) -> NewRecord:
     """The record of *message* with other members of `verification`."""
-    tree: Any = canonical.parse(message.value)
+    tree: Any = canonical.parse_canonical(message.value)
     tree["verification"] |= members
     return msgspec.structs.replace(record_of(message, TOPIC), value=canonical.encode(tree))
 
