@@ -25,7 +25,7 @@ __all__ = [
     "is_late",
     "is_postgres_error",
     "is_of_value",
-    "place",
+    "database_of",
     "pool",
     "refuse_shared_session",
     "postgres_error_of",
@@ -57,7 +57,7 @@ def driver() -> ModuleType:
         raise ConfigurationError('postgresql:// needs asyncpg: pip install "sealbus[postgres]"') from error
 
 
-def place(url: str) -> str:
+def database_of(url: str) -> str:
     """Return *url* without credentials, for display. Raises ConfigurationError for an invalid URL."""
     try:
         parts = urlsplit(url)

@@ -88,9 +88,9 @@ def acknowledge(  # noqa: PLR0917 - as the compiled one
 ) -> int:
     """Fill in the *outcomes* at *indices* that are None, as records from *offset* on; return how many there were."""
     filled = 0
-    for place, index in enumerate(indices):
+    for location, index in enumerate(indices):
         if outcomes[index] is None:
-            outcomes[index] = kind(topic, partition, offset + place, timestamp_ms)
+            outcomes[index] = kind(topic, partition, offset + location, timestamp_ms)
             filled += 1
     return filled
 

@@ -18,7 +18,7 @@ _ONCE: Final = 50
 """Ways that may be tried on a text beside those for each of its characters."""
 _EACH: Final = 12
 """Ways that may be tried at each character of a text."""
-_MAX_PLACES: Final = 1_000
+_MAX_LOCATIONS: Final = 1_000
 _MAX_SETS: Final = 2_000
 _MAX_COUNTED: Final = 32
 """Up to so many repeats more than the least are told apart; more are taken for any number, which is never less work."""
@@ -66,19 +66,21 @@ class _Places:
 
     def check(self) -> None:
         """Raise _CostlyError if too many ways are tried at some character of some text."""
-        kinds = {frozenset(place for place, taken in enumerate(self._members) if each in taken) for each in _SAMPLES}
+        kinds = {
+            frozenset(location for location, taken in enumerate(self._members) if each in taken) for each in _SAMPLES
+        }
         most: dict[tuple[int, ...], int] = {(0,): 0}
         waiting = list(most)
         while waiting:
             here = waiting.pop()
-            tried = sorted(after for place in here for after in self._next[place])
+            tried = sorted(after for location in here for after in self._next[location])
             steps = most[here] + len(tried) - _EACH
             if steps > _ONCE - _EACH:
                 raise _CostlyError(
                     "some text fits a pattern's beginning in too many ways, all of which are tried: "
                     "let what is repeated, or left out, begin with another character than what follows it"
                 )
-            for there in {tuple(place for place in tried if place in kind) for kind in kinds}:
+            for there in {tuple(location for location in tried if location in kind) for kind in kinds}:
                 if there and steps > most.get(there, steps - 1):
                     most[there] = steps
                     waiting.append(there)
@@ -86,8 +88,8 @@ class _Places:
                 raise _CostlyError("a pattern has too many ways to be told apart: write a shorter one")
 
     def _then(self, left: _Part, right: _Part) -> _Part:
-        for place in left[1]:
-            self._next[place] += right[0]
+        for location in left[1]:
+            self._next[location] += right[0]
         return left[0] + right[0] * left[2], right[1] + left[1] * right[2], left[2] and right[2]
 
     def _alternatives(self) -> _Part:
@@ -147,7 +149,7 @@ class _Places:
                 "a pattern is made of characters, classes, groups, alternatives and repeats of these, "
                 "without references, flags or looking around"
             )
-        if len(self._next) >= _MAX_PLACES:
+        if len(self._next) >= _MAX_LOCATIONS:
             raise _CostlyError("a pattern repeats too much for being looked at: let max_length say how long a text is")
         self._members.append(_taken_by(token))
         self._next.append([])

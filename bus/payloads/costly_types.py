@@ -39,31 +39,31 @@ def find_costly(cls: type[Any]) -> str | None:
 
 
 def _faults(cls: type[Any]) -> Iterator[str]:
-    for place, kind in walk(inspect.type_info(cls)):
+    for location, kind in walk(inspect.type_info(cls)):
         if isinstance(kind, inspect.SetType | inspect.FrozenSetType):
-            yield from _check_hashed(f"{place}: members of a set", kind.item_type, _MEMBERS, "write list[...]")
+            yield from _check_hashed(f"{location}: members of a set", kind.item_type, _MEMBERS, "write list[...]")
         elif isinstance(kind, inspect.DictType):
             yield from _check_hashed(
-                f"{place}: keys of a dict",
+                f"{location}: keys of a dict",
                 kind.key_type,
                 _KEYS,
                 "write a list of pairs, list[tuple[key, value]], or keys as str",
             )
         elif isinstance(kind, inspect.StrType) and kind.pattern is not None:
-            yield from _check_pattern(place, kind)
+            yield from _check_pattern(location, kind)
         elif isinstance(kind, NAMED) and len(kind.fields) > _MAX_FIELDS:
             yield (
-                f"{place or cls.__qualname__}: a class of {len(kind.fields)} fields, at most {_MAX_FIELDS} are "
+                f"{location or cls.__qualname__}: a class of {len(kind.fields)} fields, at most {_MAX_FIELDS} are "
                 "allowed: write a dict, or several classes"
             )
         elif isinstance(kind, inspect.CustomType) and kind.cls is not object:
             yield (
-                f"{place}: {getattr(kind.cls, '__qualname__', kind.cls)} is none of the types that JSON is read as: "
+                f"{location}: {getattr(kind.cls, '__qualname__', kind.cls)} is none of the types that JSON is read as: "
                 "write a Struct or a dataclass; a Pydantic model may be a part of Pydantic models alone"
             )
         elif isinstance(kind, inspect.RawType) and nests_tags(cls):
             # Only what is read into dicts and lists first has its tags at hand.
-            yield f"{place}: msgspec.Raw in a type of tagged unions within tagged unions: write Any"
+            yield f"{location}: msgspec.Raw in a type of tagged unions within tagged unions: write Any"
 
 
 def _check_hashed(what: str, kind: Any, allowed: tuple[type, ...], instead: str) -> Iterator[str]:
@@ -86,9 +86,9 @@ def _members(kind: Any) -> list[Any]:
     )
 
 
-def _check_pattern(place: str, kind: Any) -> Iterator[str]:
+def _check_pattern(location: str, kind: Any) -> Iterator[str]:
     if kind.max_length is None or kind.max_length > _MAX_TEXT:
-        yield f"{place}: a pattern needs max_length of at most {_MAX_TEXT}, for it looks at all of a stranger's text"
+        yield f"{location}: a pattern needs max_length of at most {_MAX_TEXT}, for it looks at all of a stranger's text"
         return
     if (fault := find_pattern_fault(kind.pattern)) is not None:
-        yield f"{place}: {fault}; check more in __post_init__, or with a check of your own"
+        yield f"{location}: {fault}; check more in __post_init__, or with a check of your own"

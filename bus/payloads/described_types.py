@@ -24,13 +24,13 @@ def walk(root: Any) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     waiting: list[tuple[str, Any]] = [("", root)]
     while waiting:
-        place, kind = waiting.pop()
+        location, kind = waiting.pop()
         if id(kind) in seen:
             continue
         seen.add(id(kind))
-        yield place, kind
-        waiting += ((f"{place}.{field.name}" if place else field.name, field.type) for field in fields_of(kind))
-        waiting += ((place, below) for below in _below(kind))
+        yield location, kind
+        waiting += ((f"{location}.{field.name}" if location else field.name, field.type) for field in fields_of(kind))
+        waiting += ((location, below) for below in _below(kind))
 
 
 def fields_of(described: Any) -> tuple[Any, ...]:

@@ -120,10 +120,12 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
         if provided is not None and spoken is not None and provided != spoken:
             text = f"{provided!r} is not what {metadata.message_type} says: {spoken!r}"
             raise ContractError(text, "/metadata/performative", "schema_violation")
-        for pointer, place in self.same_as.items():
-            stated, sealed = value_at(payload, pointer), _sealed(metadata, routing, place)
+        for pointer, location in self.same_as.items():
+            stated, sealed = value_at(payload, pointer), _sealed(metadata, routing, location)
             if stated is not None and sealed is not None and stated != sealed:
-                raise ContractError(f"differs from {place} of the same message", f"/data{pointer}", "schema_violation")
+                raise ContractError(
+                    f"differs from {location} of the same message", f"/data{pointer}", "schema_violation"
+                )
 
 
 NO_TERMS: Final = EnvelopeTerms()

@@ -87,12 +87,12 @@ def _repaired(kind: PayloadType, example: dict[str, Any], pick: int) -> dict[str
 
 def _agree(kind: PayloadType, example: dict[str, Any]) -> None:
     """Let *example* say what the envelope of its publisher says."""
-    for pointer, place in kind.terms.same_as.items():
+    for pointer, location in kind.terms.same_as.items():
         *path, last = pointer.split("/")[1:]
         part: Any = example
         for step in path:
             part = part.get(step, {})
-        if last in part and place == "/metadata/sender/id":
+        if last in part and location == "/metadata/sender/id":
             part[last] = EXAMPLE_SENDER
 
 

@@ -143,8 +143,8 @@ def is_plain(value: Any) -> bool:
 
 def _faults(described: Any) -> Iterator[str]:
     """Yield what cannot be kept of a type, each with what to write instead."""
-    for place, kind in walk(described):
-        where = f"{place}: " if place else ""
+    for location, kind in walk(described):
+        where = f"{location}: " if location else ""
         if isinstance(kind, inspect.CustomType):
             if is_model(kind.cls):
                 _part_of(kind.cls)

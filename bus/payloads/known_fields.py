@@ -67,5 +67,5 @@ def _below(kind: inspect.Type, token: str) -> list[inspect.Type]:
     if isinstance(kind, inspect.ListType | inspect.VarTupleType | inspect.SetType | inspect.FrozenSetType):
         return [kind.item_type] if _INDEX.match(token) else []
     if isinstance(kind, inspect.TupleType):
-        return [item for place, item in enumerate(kind.item_types) if token == str(place)]
+        return [item for location, item in enumerate(kind.item_types) if token == str(location)]
     return []

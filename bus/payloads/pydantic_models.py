@@ -151,12 +151,12 @@ def _translated(error: pydantic.ValidationError, data: bytes) -> ContractError:
 def _pointer(loc: tuple[int | str, ...], content: Any, *, is_missing: bool) -> str:
     """Return *loc* as a JSON pointer into *content*. Pydantic also names members of unions, which data do not have."""
     pointer = ""
-    for place, step in enumerate(loc):
+    for location, step in enumerate(loc):
         if isinstance(content, dict) and str(step) in content:
             content = content[str(step)]
         elif isinstance(content, list) and isinstance(step, int) and 0 <= step < len(content):
             content = content[step]
-        elif not (is_missing and place == len(loc) - 1):
+        elif not (is_missing and location == len(loc) - 1):
             continue
         pointer += f"/{escape_pointer_token(str(step))}"
     return pointer
@@ -197,5 +197,5 @@ def _check_open(value: Any, pointer: str) -> None:
                 raise ContractError(f"a key is {type(key).__name__}, no text", pointer)
             _check_open(below, f"{pointer}/{escape_pointer_token(str(key))}")
     elif isinstance(value, list | tuple):
-        for place, below in enumerate(value):
-            _check_open(below, f"{pointer}/{place}")
+        for location, below in enumerate(value):
+            _check_open(below, f"{pointer}/{location}")

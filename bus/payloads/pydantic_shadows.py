@@ -170,72 +170,72 @@ class _Shadows:
         return name
 
     def _annotation(self, cls: type[Any], member: _Member) -> Any:
-        place = f"{cls.__qualname__}.{member.name}"
+        location = f"{cls.__qualname__}.{member.name}"
         serializer = _serializer_of(cls, member.name)
         if serializer is not None:
-            described = self._written(serializer, place)
+            described = self._written(serializer, location)
         else:
-            described = self._described(member.annotation, member.metadata, place, _discriminator(member.info))
+            described = self._described(member.annotation, member.metadata, location, _discriminator(member.info))
         words = member.info.description if member.info is not None else None
         if words:
             described = Annotated[described, Meta(description=words)]
         return described | UnsetType if member.may_miss else described
 
-    def _written(self, returns: Any, place: str) -> Any:
+    def _written(self, returns: Any, location: str) -> Any:
         """Return what a serializer of the user's writes: what it *returns*, as far as its annotation says it."""
         known = returns is not None and "Undefined" not in type(returns).__name__
-        return self._described(returns, (), place) if known else Any
+        return self._described(returns, (), location) if known else Any
 
-    def _described(self, kind: Any, metadata: Iterable[Any], place: str, discriminator: Any = None) -> Any:
+    def _described(self, kind: Any, metadata: Iterable[Any], location: str, discriminator: Any = None) -> Any:
         """Return *kind* as msgspec takes it, with the limits in *metadata*."""
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if origin is Annotated:
             inner, *more = arguments
-            return self._described(inner, [*more, *metadata], place, discriminator)
+            return self._described(inner, [*more, *metadata], location, discriminator)
         flat = list(_flattened(metadata))
         discriminator = discriminator or next(filter(None, map(_discriminator, flat)), None)
         for each in flat:
             if isinstance(each, PlainSerializer | WrapSerializer):
-                return self._written(each.return_type, place)
+                return self._written(each.return_type, location)
             if isinstance(each, EncodedBytes) and each.encoder is Base64Encoder:
                 return bytes
             if each is _AS_TEXT or isinstance(each, _AS_TEXT | EncodedBytes):
                 return str
         if origin in (Union, UnionType):
-            return self._union(arguments, flat, place, discriminator)
+            return self._union(arguments, flat, location, discriminator)
         if (alias := getattr(kind, "__value__", None)) is not None and not isinstance(kind, type):
-            return self._alias(kind, alias, flat, place, discriminator)
-        return _limited(self._unlimited(kind, origin, arguments, place), _limits(flat))
+            return self._alias(kind, alias, flat, location, discriminator)
+        return _limited(self._unlimited(kind, origin, arguments, location), _limits(flat))
 
-    def _alias(self, kind: Any, value: Any, metadata: list[Any], place: str, discriminator: Any) -> Any:
+    def _alias(self, kind: Any, value: Any, metadata: list[Any], location: str, discriminator: Any) -> Any:
         if kind in _SPECIAL:
             return _SPECIAL[kind]
         if kind in self._open:
             return Any
         self._open.append(kind)
         try:
-            return self._described(value, metadata, place, discriminator)
+            return self._described(value, metadata, location, discriminator)
         finally:
             self._open.pop()
 
-    def _unlimited(self, kind: Any, origin: Any, arguments: tuple[Any, ...], place: str) -> Any:
+    def _unlimited(self, kind: Any, origin: Any, arguments: tuple[Any, ...], location: str) -> Any:
         if _is_among(kind, _PLAIN) or origin is Literal:
             return kind
         if _is_among(kind, _SPECIAL):
             return _SPECIAL[kind]
         if isinstance(kind, TypeVar):
-            return self._described(kind.__bound__ or Any, (), place)
+            return self._described(kind.__bound__ or Any, (), location)
         if (real := getattr(kind, "__supertype__", None)) is not None:
-            return self._described(real, (), place)
-        container = self._container(origin or kind, arguments, place)
+            return self._described(real, (), location)
+        container = self._container(origin or kind, arguments, location)
         if container is not None:
             return container
         if isinstance(kind, type):
-            return self._named(kind, place)
-        return _by_schema(kind, place)
+            return self._named(kind, location)
+        return _by_schema(kind, location)
 
-    def _container(self, origin: Any, arguments: tuple[Any, ...], place: str) -> Any:
-        parts = [part if part is ... else self._described(part, (), place) for part in arguments]
+    def _container(self, origin: Any, arguments: tuple[Any, ...], location: str) -> Any:
+        parts = [part if part is ... else self._described(part, (), location) for part in arguments]
         if origin is tuple:
             return tuple[tuple(parts)] if parts else list[Any]  # type: ignore[misc]
         if origin in _LISTS:
@@ -248,49 +248,49 @@ class _Shadows:
             return dict[tuple(parts) if parts else (str, Any)]  # type: ignore[misc]
         return None
 
-    def _named(self, cls: Any, place: str) -> Any:
+    def _named(self, cls: Any, location: str) -> Any:
         if issubclass(cls, pydantic.RootModel):
-            return self._described(cls.model_fields["root"].annotation, cls.model_fields["root"].metadata, place)
+            return self._described(cls.model_fields["root"].annotation, cls.model_fields["root"].metadata, location)
         if issubclass(cls, pydantic.BaseModel) or dataclasses.is_dataclass(cls) or is_typed_dict(cls):
             return self.of_class(cls)
         if issubclass(cls, enum.Enum):
             return cls
         if issubclass(cls, _SECRETS):
             raise TypeError(
-                f"{place}: a secret is written as asterisks, and cannot be read back: write str, or better the name "
+                f"{location}: a secret is written as asterisks, and cannot be read back: write str, or better the name "
                 "under which receivers find the secret"
             )
         if cls is bytes:
             raise TypeError(
-                f"{place}: bytes of a Pydantic model are written as UTF-8, which not all bytes are: write Base64Bytes, "
-                "as everybody else reads them"
+                f"{location}: bytes of a Pydantic model are written as UTF-8, which not all bytes are: "
+                "write Base64Bytes, as everybody else reads them"
             )
-        return _by_schema(cls, place)
+        return _by_schema(cls, location)
 
-    def _union(self, members: Iterable[Any], metadata: list[Any], place: str, discriminator: Any) -> Any:
+    def _union(self, members: Iterable[Any], metadata: list[Any], location: str, discriminator: Any) -> Any:
         kinds = list(_members_of_union(members, discriminator))
         if callable(discriminator):
-            raise TypeError(f"{place}: {_TELL_APART}")
+            raise TypeError(f"{location}: {_TELL_APART}")
         if isinstance(discriminator, str):
             classes = [kind for kind in kinds if kind is not NoneType]
-            shadows = [shadow for cls in classes for shadow in self._tagged(cls, discriminator, place)]
+            shadows = [shadow for cls in classes for shadow in self._tagged(cls, discriminator, location)]
             return Union[(*shadows, *([None] if NoneType in kinds else ()))]
-        found = [self._described(kind, (), place) for kind in kinds]
+        found = [self._described(kind, (), location) for kind in kinds]
         texts = [kind for kind in found if _is_text(kind)]
         if len(texts) > 1 and not all(typing.get_origin(kind) is Literal for kind in texts):
             # Pydantic tells them apart by their text; msgspec does not, and in JSON all are text.
             found = [str, *(kind for kind in found if kind not in texts)]
         if sum(map(_is_object, found)) > 1:
-            raise TypeError(f"{place}: {_TELL_APART}")
+            raise TypeError(f"{location}: {_TELL_APART}")
         if sum(map(_is_array, found)) > 1:
-            raise TypeError(f"{place}: a union of several lists: write one list of a union")
+            raise TypeError(f"{location}: a union of several lists: write one list of a union")
         limits = _limits(metadata)
         return Union[tuple(_limited(kind, limits) for kind in found)]  # noqa: UP007 - made of a list
 
-    def _tagged(self, cls: Any, tag_field: str, place: str) -> list[type[msgspec.Struct]]:
+    def _tagged(self, cls: Any, tag_field: str, location: str) -> list[type[msgspec.Struct]]:
         member = next((each for each in _members_of(cls) if each.name == tag_field), None)
         if member is None or typing.get_origin(member.annotation) is not Literal:
-            raise TypeError(f"{place}: {cls.__qualname__}.{tag_field} is no Literal: {_TELL_APART}")
+            raise TypeError(f"{location}: {cls.__qualname__}.{tag_field} is no Literal: {_TELL_APART}")
         tags = [tag.value if isinstance(tag, enum.Enum) else tag for tag in typing.get_args(member.annotation)]
         return [self.of_class(cls, tag_field, tag) for tag in tags]
 
@@ -510,13 +510,15 @@ def _is_array(kind: Any) -> bool:
     return typing.get_origin(base) in (list, set, tuple)
 
 
-def _by_schema(kind: Any, place: str) -> Any:
+def _by_schema(kind: Any, location: str) -> Any:
     """Return the JSON type that pydantic says *kind* is written as."""
     try:
         schema = pydantic.TypeAdapter(kind).json_schema(mode="serialization")
     except (pydantic.PydanticUserError, pydantic.errors.PydanticInvalidForJsonSchema) as error:
         first_line = str(error).partition("\n")[0]
-        raise TypeError(f"{place}: {getattr(kind, '__qualname__', kind)} has no form in JSON: {first_line}") from None
+        raise TypeError(
+            f"{location}: {getattr(kind, '__qualname__', kind)} has no form in JSON: {first_line}"
+        ) from None
     return _JSON.get(schema.get("type", ""), Any) if isinstance(schema.get("type"), str) else Any
 
 

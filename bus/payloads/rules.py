@@ -184,7 +184,9 @@ def when(condition: Condition, then: Condition) -> Condition:
 def exactly_one(*parts: Condition | str) -> Condition:
     """One of *parts*, conditions or names of fields, holds and no other does."""
     conditions = tuple(Has(part) if isinstance(part, str) else part for part in parts)
-    pairs = [Not(All((first, second))) for place, first in enumerate(conditions) for second in conditions[place + 1 :]]
+    pairs = [
+        Not(All((first, second))) for location, first in enumerate(conditions) for second in conditions[location + 1 :]
+    ]
     return All((Either(conditions), *pairs))
 
 

@@ -95,5 +95,5 @@ def _annotations(cls: Any) -> dict[str, Any]:
 
 def _as_class(cls: Any) -> type[Any]:
     content = {name: getattr(cls, name) for name in _OWN} | {"__annotations__": _annotations(cls)}
-    place = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    return type(cls.__name__, (_PayloadDict,), {**content, **place})
+    location = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    return type(cls.__name__, (_PayloadDict,), {**content, **location})

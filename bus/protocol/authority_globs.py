@@ -84,21 +84,21 @@ class _Union:
     def __init__(self, globs: Iterable[str]) -> None:
         self._literals: dict[str, int] = {}
         self._stars = self._crossing = self._ends = self._endless = start = 0
-        place = 1
+        location = 1
         for glob in globs:
-            start |= place
+            start |= location
             tokens = _tokens(glob)
             for token in tokens:
                 if token in (_SEGMENT, _CROSSING):
-                    self._stars |= place
-                    self._crossing |= place if token == _CROSSING else 0
+                    self._stars |= location
+                    self._crossing |= location if token == _CROSSING else 0
                 else:
-                    self._literals[token] = self._literals.get(token, 0) | place
-                place <<= 1
+                    self._literals[token] = self._literals.get(token, 0) | location
+                location <<= 1
             if tokens and tokens[-1] == _CROSSING:
-                self._endless |= place >> 1
-            self._ends |= place
-            place <<= 1
+                self._endless |= location >> 1
+            self._ends |= location
+            location <<= 1
         self._start = self._closed(start)
 
     def includes(self, glob: str) -> bool:
@@ -108,40 +108,40 @@ class _Union:
         waiting = [(0, self._start)]
         visited: dict[int, list[int]] = {}
         while waiting:
-            at, places = waiting.pop()
-            while at < len(tokens) and tokens[at] != _CROSSING and places and not places & self._endless:
+            at, locations = waiting.pop()
+            while at < len(tokens) and tokens[at] != _CROSSING and locations and not locations & self._endless:
                 letter = tokens[at]
-                places = self._step(places, _FRESH if letter == _SEGMENT else letter)
+                locations = self._step(locations, _FRESH if letter == _SEGMENT else letter)
                 at += 1
-            if places & self._endless:
+            if locations & self._endless:
                 continue
-            if not places:
+            if not locations:
                 return False
             if at == len(tokens):
-                if not places & self._ends:
+                if not locations & self._ends:
                     return False
                 continue
-            places = self._step(places, _FRESH)
-            while places and not places & self._endless and _is_new(visited.setdefault(at, []), places):
-                waiting.append((at + 1, places))
-                places = self._step(self._step(places, _SLASH), _FRESH)
-            if not places:
+            locations = self._step(locations, _FRESH)
+            while locations and not locations & self._endless and _is_new(visited.setdefault(at, []), locations):
+                waiting.append((at + 1, locations))
+                locations = self._step(self._step(locations, _SLASH), _FRESH)
+            if not locations:
                 return False
         return True
 
-    def _step(self, places: int, letter: str) -> int:
-        moved = (places & self._literals.get(letter, 0)) << 1
-        return self._closed(moved | (places & (self._crossing if letter == _SLASH else self._stars)))
+    def _step(self, locations: int, letter: str) -> int:
+        moved = (locations & self._literals.get(letter, 0)) << 1
+        return self._closed(moved | (locations & (self._crossing if letter == _SLASH else self._stars)))
 
-    def _closed(self, places: int) -> int:
+    def _closed(self, locations: int) -> int:
         # Two runs of stars never stand beside each other: one step passes them.
-        return places | ((places & self._stars) << 1)
+        return locations | ((locations & self._stars) << 1)
 
 
-def _is_new(visited: list[int], places: int) -> bool:
-    """Note *places*; tell whether they are harder than all *visited*: what one of these includes, more places do."""
-    if any(not one & ~places for one in visited):
+def _is_new(visited: list[int], locations: int) -> bool:
+    """Note *locations*; tell whether they are harder than all *visited*: what one of these includes, more places do."""
+    if any(not one & ~locations for one in visited):
         return False
-    visited[:] = [one for one in visited if places & ~one]
-    visited.append(places)
+    visited[:] = [one for one in visited if locations & ~one]
+    visited.append(locations)
     return True

@@ -142,29 +142,29 @@ class _Comparison:
         fresh = [name for name in after if name not in before]
         for name in gone:
             successor = self._successor(name, before[name], {other: after[other] for other in fresh})
-            place = f"{pointer}/{name}"
+            location = f"{pointer}/{name}"
             if successor is not None:
                 fresh.remove(successor)
-                yield SchemaChange(place, "field renamed", "major", f"{name} is gone: most likely {successor} now")
+                yield SchemaChange(location, "field renamed", "major", f"{name} is gone: most likely {successor} now")
             else:
-                yield SchemaChange(place, "field deleted", "major", _deleted(name, before[name]))
+                yield SchemaChange(location, "field deleted", "major", _deleted(name, before[name]))
         for name in fresh:
-            place = f"{pointer}/{name}"
+            location = f"{pointer}/{name}"
             if name in needed:
-                yield SchemaChange(place, "required field added", "major", f"old messages have no {name}")
+                yield SchemaChange(location, "required field added", "major", f"old messages have no {name}")
             else:
                 advice = self._advice(name, after[name]) if not pointer else ""
-                yield SchemaChange(place, "optional field added", "minor", "old readers ignore it", advice)
+                yield SchemaChange(location, "optional field added", "minor", "old readers ignore it", advice)
         for name in before:
             if name not in after:
                 continue
-            place = f"{pointer}/{name}"
+            location = f"{pointer}/{name}"
             if (name in needed) != (name in needed_before):
                 was, is_ = ("optional", "required") if name in needed else ("required", "optional")
-                yield SchemaChange(place, f"{was} field made {is_}", "major", f"{name} was {was}, is {is_}")
+                yield SchemaChange(location, f"{was} field made {is_}", "major", f"{name} was {was}, is {is_}")
             if [before[name].get(mark) for mark in _MARKS] != [after[name].get(mark) for mark in _MARKS]:
-                yield SchemaChange(place, "field deprecated", "minor", _deprecation(after[name]))
-            yield from self._value(before[name], after[name], place)
+                yield SchemaChange(location, "field deprecated", "minor", _deprecation(after[name]))
+            yield from self._value(before[name], after[name], location)
 
     def _advice(self, name: str, schema: Any) -> str:
         """Return the question that a new flag or limit of a type of high risk raises."""

@@ -213,10 +213,10 @@ def _read_secret(key: str, path: str) -> str:
         raise ConfigurationError(f"{key}: {path} cannot be read: {error}") from error
 
 
-def _unknown(name: str, known: Collection[str], place: str) -> ConfigurationError:
+def _unknown(name: str, known: Collection[str], location: str) -> ConfigurationError:
     own = name.removeprefix(f"{_PREFIX}KAFKA__").removeprefix("kafka.").lower()
     if own in FIXED and own != name:
         value, reason = FIXED[own]
-        return ConfigurationError(f"{name} in {place} cannot be set: it is always {value}, because {reason}")
+        return ConfigurationError(f"{name} in {location} cannot be set: it is always {value}, because {reason}")
     nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0)
-    return ConfigurationError(f"unknown setting {name} in {place}; the nearest known one is {nearest[0]}")
+    return ConfigurationError(f"unknown setting {name} in {location}; the nearest known one is {nearest[0]}")

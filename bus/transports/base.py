@@ -264,15 +264,17 @@ class Admin(Protocol):
     async def ranges(self, topic: str) -> Mapping[int, PartitionRange]:
         """Return the offsets of *topic* by partition. Raises TopicMissingError."""
 
-    async def offsets_at(self, places: Collection[tuple[str, int]], timestamp_ms: int) -> Mapping[tuple[str, int], int]:
-        """Return for each of *places* the offset of its first record that was appended at *timestamp_ms* or later.
+    async def offsets_at(
+        self, locations: Collection[tuple[str, int]], timestamp_ms: int
+    ) -> Mapping[tuple[str, int], int]:
+        """Return for each of *locations* the offset of its first record that was appended at *timestamp_ms* or later.
 
         Where there is none it is the end, for 0 the start. Append times that are out of order, after a clock was set
         back, make it inexact. Raises TopicMissingError.
         """
 
-    async def held_up(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
-        """Return how many records of *places* lie behind a transaction that another program has open.
+    async def held_up(self, locations: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """Return how many records of *locations* lie behind a transaction that another program has open.
 
         Nobody reads them before it ends, and `ranges` ends before them. Partitions without one are left out.
         """

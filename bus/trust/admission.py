@@ -399,16 +399,16 @@ class Admission:
         if (link.message_type, successor.message_type) == ("approval.request", _DECISION):
             # Who may decide is asked where the decision is counted.
             return
-        rules, place = judged.rules, "/verification/proof_chain"
+        rules, location = judged.rules, "/verification/proof_chain"
         goes_on = f"{successor.sender} goes on after {link.message_type}"
         if link.recipient is not None and link.recipient.role not in rules.agent(successor.sender).roles:
             role = link.recipient.role
             raise _refused(
-                f"{goes_on}, which was for the role {role}, and the policy does not give it that role", place
+                f"{goes_on}, which was for the role {role}, and the policy does not give it that role", location
             )
         request = self._request_of_link("handle", successor.sender, link, judged.labels)
         if not isinstance(decide_request(rules, request), Allow | NeedsApproval):
-            raise _refused(f"{goes_on}, which the policy does not let it handle", place)
+            raise _refused(f"{goes_on}, which the policy does not let it handle", location)
 
     def _check_interpreter(self, judged: _Judged) -> None:
         """Check that every sender in the chain may publish what an interpreter publishes for them (security S22)."""

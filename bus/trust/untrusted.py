@@ -139,7 +139,7 @@ class Untrusted(Generic[_Text]):
     def __contains__(self, part: object) -> NoReturn:
         _refuse("in")
 
-    def __getitem__(self, place: object) -> NoReturn:
+    def __getitem__(self, location: object) -> NoReturn:
         _refuse("a slice")
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:

@@ -234,8 +234,8 @@ class TestExecutionResult(Value, frozen=True, kw_only=True):
             "/risk_level",
             All(
                 tuple(
-                    when(Is("risk_level", (level,)), Every("items", Is("severity", _SEVERITIES[: place + 1])))
-                    for place, level in enumerate(_SEVERITIES)
+                    when(Is("risk_level", (level,)), Every("items", Is("severity", _SEVERITIES[: location + 1])))
+                    for location, level in enumerate(_SEVERITIES)
                 )
             ),
         ),

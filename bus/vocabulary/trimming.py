@@ -104,8 +104,8 @@ def _cut_object(members: dict[str, Any], room: int) -> dict[str, Any]:
         left -= heads[key] + _BRACKETS
     left += _BRACKETS * len(names)
     shares: dict[str, int] = {}
-    for place, key in enumerate(sorted(names, key=lambda name: _size(members[name]))):
-        share = left // (len(names) - place)
+    for location, key in enumerate(sorted(names, key=lambda name: _size(members[name]))):
+        share = left // (len(names) - location)
         shares[key] = min(_size(members[key]), share)
         left -= shares[key]
     retained = {

@@ -154,8 +154,8 @@ def verify(session: CommandSession, *, against_log: bool) -> int:
             checkpoints = await _checkpoints(session, settings)
             heads = await store.heads()
             reports = [
-                await verify_chain(store.rows(*place), head, checkpoints.get(f"{place[0]}/{place[1]}", {}))
-                for place, head in sorted(heads.items())
+                await verify_chain(store.rows(*location), head, checkpoints.get(f"{location[0]}/{location[1]}", {}))
+                for location, head in sorted(heads.items())
             ]
             if against_log:
                 reports = await _compared(session, settings, store, reports, heads)
@@ -295,10 +295,10 @@ def erase(
 
 
 def _shown(settings: Settings) -> str:
-    from bus.databases.postgres import place
+    from bus.databases.postgres import database_of
 
     url = audit_url(settings)
-    return url if url.startswith(_SQLITE) else place(url)
+    return url if url.startswith(_SQLITE) else database_of(url)
 
 
 def _publisher(transport: Transport, settings: Settings) -> Publisher | None:
@@ -341,11 +341,11 @@ async def _compared(
     async with session.open(settings) as transport:
         topics = await transport.admin.topics()
         for report in reports:
-            place = (report.topic, report.partition)
+            location = (report.topic, report.partition)
             faults: list[ChainFault] = []
             if report.topic in topics:
-                records = read_partition(transport, *place)
-                faults = await compare_with_log(store.rows(*place), records, heads[place])
+                records = read_partition(transport, *location)
+                faults = await compare_with_log(store.rows(*location), records, heads[location])
             found.append(msgspec.structs.replace(report, faults=(*report.faults, *faults)))
     return found
 
@@ -404,8 +404,8 @@ def _print_reports(reports: list[ChainReport], *, has_checkpoints: bool) -> None
     print_table(("TOPIC", "PARTITION", "ROWS", "ERASED", "LOST", "PROVEN TO", "CHAIN"), rows)
     for report in reports:
         for fault in report.faults:
-            place = f"{printable(fault.topic)}/{fault.partition}/{fault.offset}"
-            click.echo(f"{place}: {fault.kind.replace('_', ' ')}: {printable(fault.text)}")
+            location = f"{printable(fault.topic)}/{fault.partition}/{fault.offset}"
+            click.echo(f"{location}: {fault.kind.replace('_', ' ')}: {printable(fault.text)}")
     if not has_checkpoints:
         click.echo(
             "no signed checkpoint is in the log: the chain rests on the database alone "

@@ -94,11 +94,11 @@ def show(session: CommandSession, *, message_id: str, whole_log: bool) -> int:
             _print_audited(session, message_id, found)
             return 0
         message = next((copy.message for copy in own if copy.message is not None), None)
-        places = [copy.place for copy in own]
+        locations = [copy.place for copy in own]
         if session.as_json:
             envelope = None if message is None else msgspec.json.decode(message.value)
             groups = [msgspec.to_builtins(each) for each in found.groups]
-            print_json({"message_id": message_id, "places": places, "groups": groups, "envelope": envelope})
+            print_json({"message_id": message_id, "places": locations, "groups": groups, "envelope": envelope})
             return 0
         for copy in own:
             click.echo(printable(f"{copy.place}{'' if copy.fault is None else f'  does not hold: {copy.fault.text}'}"))

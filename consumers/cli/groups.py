@@ -63,7 +63,7 @@ class _Lost(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option(
     "--park",
-    "place",
+    "location",
     metavar="PLACE",
     help="Have GROUP bury the message at TOPIC/PARTITION/OFFSET instead of running it.",
 )
@@ -76,7 +76,7 @@ def groups(
     group: str | None,
     *,
     skip_lost: bool,
-    place: str | None,
+    location: str | None,
     why: str,
     dry_run: bool,
     yes: bool,
@@ -101,20 +101,20 @@ def groups(
       sealbus groups researcher-svc-1c2d3e4f --park agents.research.request/2/4711 --why "hangs the parser, ticket 12"
     """
     settings = session.settings()
-    if skip_lost or place is not None:
-        group = _named(group, skip_lost=skip_lost, place=place, why=why)
-        change = _skip if place is None else partial(park, place=place)
+    if skip_lost or location is not None:
+        group = _named(group, skip_lost=skip_lost, location=location, why=why)
+        change = _skip if location is None else partial(park, location=location)
         return change(session, settings, group, why=why, dry_run=dry_run, yes=yes)
     return _list(session, settings, group)
 
 
-def _named(group: str | None, *, skip_lost: bool, place: str | None, why: str) -> str:
+def _named(group: str | None, *, skip_lost: bool, location: str | None, why: str) -> str:
     """Return the group to change; raise UsageError for options that do not fit together."""
-    if skip_lost and place is not None:
+    if skip_lost and location is not None:
         raise click.UsageError("one at a time: --skip-lost or --park")
     if group is None:
         raise click.UsageError(f"{'--skip-lost' if skip_lost else '--park'} needs a GROUP")
-    if place is not None and not why:
+    if location is not None and not why:
         raise click.UsageError("--park needs --why TEXT, for the journal")
     return group
 
@@ -185,13 +185,13 @@ def _skip(session: CommandSession, settings: Settings, group: str, *, why: str, 
 
 
 def _lost(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> Iterator[_Lost]:
-    for place, committed in sorted(info.committed.items()):
-        retained = ranges.get(place)
+    for location, committed in sorted(info.committed.items()):
+        retained = ranges.get(location)
         if retained is not None and not retained.start <= committed <= retained.end:
             yield _Lost(
                 group=info.name,
-                topic=place[0],
-                partition=place[1],
+                topic=location[0],
+                partition=location[1],
                 committed=committed,
                 start=retained.start,
                 end=retained.end,
@@ -233,17 +233,17 @@ def _choose(infos: Sequence[GroupInfo], group: str | None) -> list[GroupInfo]:
 
 
 def _rows(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> Iterator[_Row]:
-    owners = {place: member for member, places in info.members.items() for place in places}
+    owners = {location: member for member, locations in info.members.items() for location in locations}
     topics = topics_of(info)
     # Include partitions without a commit: their records are not settled either.
-    for place in sorted(place for place in ranges if place[0] in topics):
-        retained, committed = ranges[place], info.committed.get(place)
+    for location in sorted(location for location in ranges if location[0] in topics):
+        retained, committed = ranges[location], info.committed.get(location)
         lag = retained.end - max(retained.start, retained.start if committed is None else committed)
         yield _Row(
             group=info.name,
-            topic=place[0],
-            partition=place[1],
-            owner=owners.get(place),
+            topic=location[0],
+            partition=location[1],
+            owner=owners.get(location),
             committed=committed,
             start=retained.start,
             end=retained.end,

@@ -247,8 +247,8 @@ def check(session: CommandSession, folder: Path | None) -> int:
     directory = _directory(settings, folder)
     faults = list(_faults(directory, now_ms))
     early = {key.kid: has_other for key, has_other in _not_yet_valid(directory, now_ms)}
-    place = folder if folder is not None else Path(settings.trust.key_file or "keys")
-    for file in sorted(place.glob("*.pem")) if place.is_dir() else ():
+    location = folder if folder is not None else Path(settings.trust.key_file or "keys")
+    for file in sorted(location.glob("*.pem")) if location.is_dir() else ():
         try:
             check_secret_file(file)
             key = read_private_key(file)

@@ -142,8 +142,8 @@ def _traffic(session: CommandSession, url: str) -> list[LintFinding]:
                 and name.kind == "message"
                 and name.namespace == settings.bus.namespace
             ]
-            async for _topic, message, place in recorded_messages(transport, topics):
-                seen.look(message, place)
+            async for _topic, message, location in recorded_messages(transport, topics):
+                seen.look(message, location)
         return 0
 
     execute(body)

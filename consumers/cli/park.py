@@ -18,7 +18,7 @@ from bus.telemetry.terminal import printable
 from bus.topics.names import TopicName, message_topic, read_topic
 from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import Record, Transport
-from consumers.cli.dlq.places import parse_place
+from consumers.cli.dlq.places import parse_location
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession
@@ -32,13 +32,13 @@ _MAX_RECORD_BYTES = 64 * 1_048_576
 
 
 def park(
-    session: CommandSession, settings: Settings, group: str, place: str, *, why: str, dry_run: bool, yes: bool
+    session: CommandSession, settings: Settings, group: str, location: str, *, why: str, dry_run: bool, yes: bool
 ) -> int:
-    """Order the message at *place* to be dead-lettered instead of handled.
+    """Order the message at *location* to be dead-lettered instead of handled.
 
     Raises UsageError for text that is no place, BusError if there is nothing to park.
     """
-    name, partition, offset = parse_place((place,))
+    name, partition, offset = parse_location((location,))
     found: list[ParkOrder] = []
 
     async def look(_: object) -> int:
@@ -54,7 +54,7 @@ def park(
             await prepare_journal(transport, settings)
             journal = Journal(transport, settings, SystemClock(), verb="groups", why=why)
             await journal.order(found[0])
-            await journal.note("parked", group=group, why=why, place=place, message_id=found[0].message_id)
+            await journal.note("parked", group=group, why=why, place=location, message_id=found[0].message_id)
         click.echo(
             f"its workers bury it when they come to it; those that run know within {PARK_FOLLOWED_S:g} s", err=True
         )
@@ -73,14 +73,14 @@ def park(
 
 
 async def _order(
-    transport: Transport, settings: Settings, group: str, place: tuple[str, int, int], why: str
+    transport: Transport, settings: Settings, group: str, location: tuple[str, int, int], why: str
 ) -> ParkOrder:
-    topic, partition, offset = place
+    topic, partition, offset = location
     named = read_topic(topic)
     if named is None or named.namespace != settings.bus.namespace or named.kind not in ("message", "retry", "redrive"):
         raise BusError(f"{topic} is no topic of messages in namespace {settings.bus.namespace}")
     await _check_group(transport, group, named)
-    record = await _read(transport, *place)
+    record = await _read(transport, *location)
     committed = (await NamespaceGroups(transport.admin, named.namespace).committed(group)).get((topic, partition))
     if committed is not None and offset < committed:
         error = BusError(f"{group} has settled what lies at {topic}/{partition}/{offset}: it has committed {committed}")

@@ -108,7 +108,7 @@ class Journal:
 
     async def write(self, states: Mapping[str, LetterState]) -> None:
         """Make the *states* of letters, by place, durable. Raises BusError where that fails."""
-        await self._append([state.record(self._namespace, place) for place, state in states.items()])
+        await self._append([state.record(self._namespace, location) for location, state in states.items()])
 
     async def order(self, order: ParkOrder) -> None:
         """Make an *order* to workers durable. Raises BusError where that fails."""

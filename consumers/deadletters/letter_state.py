@@ -92,10 +92,10 @@ class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         """The run that was about to send it back and has not noted the result; else empty."""
         return self.steps[-1].run if self.steps and self.steps[-1].action == "sending" else ""
 
-    def record(self, namespace: str, place: str) -> NewRecord:
-        """Return the record of this state, for the letter at *place*."""
+    def record(self, namespace: str, location: str) -> NewRecord:
+        """Return the record of this state, for the letter at *location*."""
         return NewRecord(
-            own_topic(namespace, "_deadletters"), place.encode(), canonical.encode(msgspec.to_builtins(self))
+            own_topic(namespace, "_deadletters"), location.encode(), canonical.encode(msgspec.to_builtins(self))
         )
 
 
@@ -168,8 +168,8 @@ def read_state(record: Record) -> tuple[str, LetterState | None] | None:
     The state is None where it is withdrawn.
     """
     try:
-        place = (record.key or b"").decode()
-        return place, _decode(record.value) if record.value else None
+        location = (record.key or b"").decode()
+        return location, _decode(record.value) if record.value else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -192,10 +192,10 @@ class States:
         async for record in scan_topic(self._transport, self._topic, self._offsets):
             self._offsets[record.partition] = record.offset + 1
             match read_state(record):
-                case (place, None):
-                    self.known.pop(place, None)
-                case (place, LetterState() as state):
-                    self.known[place] = state
+                case (location, None):
+                    self.known.pop(location, None)
+                case (location, LetterState() as state):
+                    self.known[location] = state
                     if state.steps:
                         self.wrote_ms[state.steps[-1].run] = record.timestamp_ms
 

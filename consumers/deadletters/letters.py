@@ -63,8 +63,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         field = f" at {self.pointer}" if self.pointer else ""
         text, _, trace = self.error.partition("\n")
         frame = _LAST_FRAME.search(trace)
-        place = f" ({frame[1]}:{frame[2]})" if frame else ""
-        summary = f"{self.reason} after {self.attempts} attempts: {text}{field}{place}"
+        location = f" ({frame[1]}:{frame[2]})" if frame else ""
+        summary = f"{self.reason} after {self.attempts} attempts: {text}{field}{location}"
         return printable(f"<DeadLetter {self.message_type or self.topic}{sender}: {summary}>")[:_MAX_SHOWN]
 
     @property

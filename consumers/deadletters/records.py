@@ -91,15 +91,15 @@ def read_control(record: Record) -> Control:
     """
     headers = dict(record.headers)
     origin = headers.get("sb-origin-topic", b"").decode("utf-8", "replace")
-    place = record.topic, record.partition, record.offset
+    location = record.topic, record.partition, record.offset
     if is_origin(origin, record.topic):
-        place = (
+        location = (
             origin,
             _number(headers, "sb-origin-partition", record.partition),
             _number(headers, "sb-origin-offset", record.offset),
         )
     return Control(
-        *place,
+        *location,
         attempt=_number(headers, "sb-attempt", 0),
         not_before_ms=_moment_ms(headers, "sb-not-before"),
         first_failed_at_ms=_number(headers, "sb-first-failed-at", 0),

@@ -236,17 +236,17 @@ class Redrive:
 
     async def _take_over(self, journal: Journal, result: RedriveResult, earlier: Iterable[str]) -> None:
         """Find out what runs that were cut off have sent, and note it."""
-        unresolved = {place: state for place, state in self._states.items() if state.sending}
+        unresolved = {location: state for location, state in self._states.items() if state.sending}
         arrived = {group: await self._read_arrived(group) for group in {state.group for state in unresolved.values()}}
         news = {}
-        for place, state in unresolved.items():
+        for location, state in unresolved.items():
             came = death_noted(state) in arrived[state.group]
-            news[place] = resolve(state, journal.step("redriven" if came else "unsent"), arrived=came)
+            news[location] = resolve(state, journal.step("redriven" if came else "unsent"), arrived=came)
             result.found += came
         await journal.write(news)
         self._states.update(news)
         self._sent_ms |= _sent(news.values())
-        by_run = Counter((state.sending, news[place].state == "redriven") for place, state in unresolved.items())
+        by_run = Counter((state.sending, news[location].state == "redriven") for location, state in unresolved.items())
         for run in earlier:
             await journal.note(
                 "abandoned", run=run, found_by=journal.run, sent=by_run[run, True], unsent=by_run[run, False]
@@ -331,25 +331,29 @@ class Redrive:
                     result.twins += 1
         await self._note_states(journal, states)
         outcomes = await self._transport.append(list(records.values()), timeout_s=_APPEND_S) if records else []
-        by_place = dict(zip(records, outcomes, strict=True))
+        by_location = dict(zip(records, outcomes, strict=True))
         await self._note_states(
             journal,
-            {place: after for place in records if (after := self._after(letters[place], by_place[place])) is not None},
+            {
+                location: after
+                for location in records
+                if (after := self._after(letters[location], by_location[location])) is not None
+            },
         )
         result.sent += sum(isinstance(outcome, Appended) for outcome in outcomes)
         result.refused += sum(isinstance(outcome, RecordTooLargeError) for outcome in outcomes)
         if watch is not None:
             watch.sent(
                 [
-                    (death_of(letters[place]), outcome)
-                    for place, outcome in by_place.items()
+                    (death_of(letters[location]), outcome)
+                    for location, outcome in by_location.items()
                     if isinstance(outcome, Appended)
                 ]
             )
-        for place, outcome in by_place.items():
+        for location, outcome in by_location.items():
             if isinstance(outcome, TopicMissingError):
                 # It existed when its topic was checked.
-                self._destinations.lose(letters[place].group, outcome)
+                self._destinations.lose(letters[location].group, outcome)
                 result.left += 1
             elif isinstance(outcome, BusError) and not isinstance(outcome, RecordTooLargeError):
                 raise outcome

@@ -52,10 +52,12 @@ class Watch:
 
     def sent(self, sent: Iterable[tuple[RedrivenDeath, Appended]]) -> None:
         """Note that these deaths were undone by records at these places."""
-        for death, place in sent:
+        for death, location in sent:
             self._expected.add(msgspec.structs.replace(death, count=death.count + 1))
             ends = self._behind.setdefault(death.group, {})
-            ends[place.topic, place.partition] = max(ends.get((place.topic, place.partition), 0), place.offset + 1)
+            ends[location.topic, location.partition] = max(
+                ends.get((location.topic, location.partition), 0), location.offset + 1
+            )
 
     async def wait_settled(self, stop: asyncio.Event) -> bool:
         """Wait until the groups have settled all that was sent.
@@ -86,9 +88,9 @@ class Watch:
 
     async def failures(self) -> int:
         """Return how many of the sent messages have died again so far."""
-        for place, end in (await dead_letter_ends(self._transport, self._namespace)).items():
-            topic, partition = place
-            offset = self._positions.get(place, 0)
+        for location, end in (await dead_letter_ends(self._transport, self._namespace)).items():
+            topic, partition = location
+            offset = self._positions.get(location, 0)
             while offset < end:
                 records = await self._transport.read(
                     topic, partition, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES
@@ -100,7 +102,7 @@ class Watch:
                     if death in self._expected:
                         self._seen.add(death)
                 offset = records[-1].offset + 1
-            self._positions[place] = max(offset, self._positions.get(place, 0))
+            self._positions[location] = max(offset, self._positions.get(location, 0))
         return len(self._seen)
 
     async def _left(self) -> int:
@@ -108,8 +110,8 @@ class Watch:
         left = 0
         for group in list(self._behind):
             committed = await self._groups.committed(group)
-            ends = {place: end for place, end in self._behind[group].items() if committed.get(place, 0) < end}
-            left += sum(end - committed.get(place, 0) for place, end in ends.items())
+            ends = {location: end for location, end in self._behind[group].items() if committed.get(location, 0) < end}
+            left += sum(end - committed.get(location, 0) for location, end in ends.items())
             if ends:
                 self._behind[group] = ends
             else:

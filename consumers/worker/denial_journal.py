@@ -54,21 +54,21 @@ class DenialRate:
 
     def take(self, denial: Denial, now_ms: int) -> bool:
         """Count *denial*; return whether it is told by itself."""
-        place = denial.sender[:_MAX_TEXT], denial.rule
-        tally = self._tallies.get(place)
+        location = denial.sender[:_MAX_TEXT], denial.rule
+        tally = self._tallies.get(location)
         if tally is None:
             if len(self._tallies) >= _MAX_RATES:
                 # More senders than anybody has: one tally for all of them.
-                place = "(others)", "(others)"
-            tally = self._tallies.setdefault(place, _MinuteOfDenials(now_ms))
+                location = "(others)", "(others)"
+            tally = self._tallies.setdefault(location, _MinuteOfDenials(now_ms))
         tally.count += 1
         tally.last = denial
         return tally.count <= _SINGLE
 
     def due(self, now_ms: int) -> list[tuple[Denial, int]]:
         """Return, of each minute that is over, the last denial that was not told, with how many there were."""
-        over = [place for place, tally in self._tallies.items() if now_ms - tally.began_ms >= _MINUTE_MS]
-        ended = [self._tallies.pop(place) for place in over]
+        over = [location for location, tally in self._tallies.items() if now_ms - tally.began_ms >= _MINUTE_MS]
+        ended = [self._tallies.pop(location) for location in over]
         return [(t.last, t.count - _SINGLE) for t in ended if t.last is not None and t.count > _SINGLE]
 
 

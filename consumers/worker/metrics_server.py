@@ -66,9 +66,9 @@ class MetricsServer:
         try:
             self._server = _Server(host, port, self._registry, self._health)
         except OSError as error:
-            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            location = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             why = (
-                f"metrics cannot be served on {place}: {error.strerror or error}; "
+                f"metrics cannot be served on {location}: {error.strerror or error}; "
                 "choose another --metrics-port or --metrics-host"
             )
             raise ConfigurationError(why) from error

@@ -68,36 +68,36 @@ class ByteBudget:
             self._waiting.popleft().answer(False)
 
     async def _wait(self, size: int, timeout_s: float) -> bool:
-        place = _Place(size)
-        self._waiting.append(place)
-        timer = self._clock.call_later(timeout_s, lambda: place.answer(False))
+        location = _Place(size)
+        self._waiting.append(location)
+        timer = self._clock.call_later(timeout_s, lambda: location.answer(False))
         try:
-            granted = await place.granted
+            granted = await location.granted
         except asyncio.CancelledError:
-            if not place.granted.cancelled() and place.granted.result():
+            if not location.granted.cancelled() and location.granted.result():
                 self.release(size)
             else:
-                self._leave(place)
+                self._leave(location)
             raise
         finally:
             timer.cancel()
         if not granted:
-            self._leave(place)
+            self._leave(location)
         elif self._closed:
             self.release(size)
         return granted and not self._closed
 
-    def _leave(self, place: _Place) -> None:
-        if place in self._waiting:
-            self._waiting.remove(place)
+    def _leave(self, location: _Place) -> None:
+        if location in self._waiting:
+            self._waiting.remove(location)
             self._grant()
 
     def _grant(self) -> None:
         while self._waiting and self._fits(self._waiting[0].size):
-            place = self._waiting.popleft()
-            if not place.granted.done():
-                self._taken += place.size
-                place.answer(True)
+            location = self._waiting.popleft()
+            if not location.granted.done():
+                self._taken += location.size
+                location.answer(True)
 
     def _fits(self, size: int) -> bool:
         return not self._taken or self._taken + size <= self.max_bytes

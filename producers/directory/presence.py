@@ -240,11 +240,11 @@ class Presence:
     def forget(self, now_s: float) -> None:
         """Drop the instances that have been silent for ten times `healthy_s`."""
         while self._silent:
-            agent_id, session = place = next(iter(self._silent))
+            agent_id, session = location = next(iter(self._silent))
             seen_s = self._agents[agent_id].instances[session].seen_s
             if now_s - seen_s <= FORGET_AFTER * self._healthy_s:
                 return
-            self._drop(*place)
+            self._drop(*location)
 
     def regranted(self) -> None:
         """Note that the policy has changed."""
@@ -366,7 +366,7 @@ class Presence:
         known = None if agent is None else agent.instances.get(session)
         if known is not None:
             return known
-        if not self._has_place(agent_id, agent, at_s):
+        if not self._has_room(agent_id, agent, at_s):
             self.dropped += 1
             return None
         # It may have been the last instance of this very agent that has made room.
@@ -378,7 +378,7 @@ class Presence:
         self._silent[agent_id, session] = None
         return instance
 
-    def _has_place(self, agent_id: str, agent: _Agent | None, at_s: float) -> bool:
+    def _has_room(self, agent_id: str, agent: _Agent | None, at_s: float) -> bool:
         """Make a place by dropping who is silent; return whether there is one."""
         limits = self._limits
         if agent is not None and len(agent.instances) >= limits.instances:
@@ -389,10 +389,10 @@ class Presence:
         while len(self._silent) >= 4 * limits.agents or (
             agent_id not in self._agents and len(self._agents) >= limits.agents
         ):
-            place = next(iter(self._silent))
-            if not self._is_silent(*place, at_s):
+            location = next(iter(self._silent))
+            if not self._is_silent(*location, at_s):
                 return False
-            self._drop(*place)
+            self._drop(*location)
         return True
 
     def _is_silent(self, agent_id: str, session: str, now_s: float) -> bool:

@@ -292,11 +292,11 @@ class Directory:
         return newest
 
     async def _advance(
-        self, place: tuple[str, int], offset: int, end: int, *, newest_ms: int, since_s: float | None
+        self, location: tuple[str, int], offset: int, end: int, *, newest_ms: int, since_s: float | None
     ) -> None:
         begun_s = self._clock.monotonic_s()
         while offset < end:
-            records = await self._transport.read(*place, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES)
+            records = await self._transport.read(*location, offset, max_records=_PAGE_RECORDS, max_bytes=_PAGE_BYTES)
             if not records:
                 offset = end
             for record in records:
@@ -306,7 +306,7 @@ class Directory:
                 self._take(record, at_s if since_s is None else max(at_s, since_s), newest_ms)
                 offset = record.offset + 1
                 begun_s = await self._breathe(begun_s)
-            self._offsets[place] = offset
+            self._offsets[location] = offset
 
     async def _breathe(self, begun_s: float) -> float:
         """Let others run where a piece is over; return when the present one has begun."""

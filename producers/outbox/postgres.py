@@ -16,9 +16,9 @@ from typing import Any, Final
 from bus.databases.postgres import (
     POSTGRES_TIMEOUT_S,
     close_silently,
+    database_of,
     driver,
     failures,
-    place,
     refuse_shared_session,
     translating,
 )
@@ -70,7 +70,7 @@ class PostgresRows:
 
     def __init__(self, url: str, *, timeout_s: float = POSTGRES_TIMEOUT_S) -> None:
         self._url = url
-        self._where = place(url)
+        self._where = database_of(url)
         self._timeout_s = timeout_s
         self._connection: Any = None
         self._leads = False

@@ -212,8 +212,8 @@ class SubmittedTask(Generic[_Reply]):
     async def _starts(self, topic: str) -> dict[int, int]:
         """Return by partition the first offset that can be about the task. Raises TopicMissingError."""
         admin = self._transport.admin
-        places = [(topic, partition) for partition in await admin.ranges(topic)]
-        found = await admin.offsets_at(places, self.key.since_ms)
+        locations = [(topic, partition) for partition in await admin.ranges(topic)]
+        found = await admin.offsets_at(locations, self.key.since_ms)
         return {partition: offset for (_, partition), offset in found.items()}
 
     def _read(self, record: Record, known: dict[str, PayloadType], *, is_reply: bool) -> TaskEvent | None:

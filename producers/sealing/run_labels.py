@@ -71,23 +71,23 @@ class RunLabels:
     @asynccontextmanager
     async def waiting(self) -> AsyncGenerator[None]:
         """Wait for an answer in the body of the `async with`: the run is not at work meanwhile."""
-        place = self.place
-        if place is None or self.over:
+        location = self.place
+        if location is None or self.over:
             yield
             return
-        place.begin_wait()
+        location.begin_wait()
         try:
             yield
         except asyncio.CancelledError:
             if not self.over:
-                place.abandon_wait()
+                location.abandon_wait()
             raise
         except BaseException:
             if not self.over:
-                await place.end_wait()
+                await location.end_wait()
             raise
         if not self.over:
-            await place.end_wait()
+            await location.end_wait()
 
     def log_ids(self) -> Mapping[str, object]:
         """Return what log lines say of the message that the run handles."""

@@ -51,11 +51,13 @@ class SqliteAdmin:
         self._ready()
         return await self._reader.run(partial(_ranges, topic=topic))
 
-    async def offsets_at(self, places: Collection[tuple[str, int]], timestamp_ms: int) -> Mapping[tuple[str, int], int]:
+    async def offsets_at(
+        self, locations: Collection[tuple[str, int]], timestamp_ms: int
+    ) -> Mapping[tuple[str, int], int]:
         self._ready()
-        return await self._reader.run(partial(_offsets_at, places=places, timestamp_ms=timestamp_ms))
+        return await self._reader.run(partial(_offsets_at, locations=locations, timestamp_ms=timestamp_ms))
 
-    async def held_up(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:  # noqa: ARG002
+    async def held_up(self, locations: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:  # noqa: ARG002
         return {}
 
     async def groups(self) -> Sequence[GroupInfo]:
@@ -140,7 +142,7 @@ def _ranges(connection: sqlite3.Connection, topic: str) -> dict[int, PartitionRa
 
 
 def _offsets_at(
-    connection: sqlite3.Connection, places: Collection[tuple[str, int]], timestamp_ms: int
+    connection: sqlite3.Connection, locations: Collection[tuple[str, int]], timestamp_ms: int
 ) -> dict[tuple[str, int], int]:
     """Search each partition by halves: there is no index by time, and offsets are in the order of time."""
     retained = {
@@ -151,10 +153,10 @@ def _offsets_at(
         )
     }
     found = {}
-    for place in places:
-        if place not in retained:
-            raise TopicMissingError(f"there is no partition {place[1]} of a topic {place[0][:249]!r}")
-        part, low, high = retained[place]
+    for location in locations:
+        if location not in retained:
+            raise TopicMissingError(f"there is no partition {location[1]} of a topic {location[0][:249]!r}")
+        part, low, high = retained[location]
         while timestamp_ms > 0 and low < high:
             middle = (low + high) // 2
             # Offsets may have gaps: the next record above stands for them.
@@ -163,7 +165,7 @@ def _offsets_at(
                 high = middle
             else:
                 low = row[0] + 1
-        found[place] = low
+        found[location] = low
     return found
 
 

@@ -210,7 +210,7 @@ def _leases(log: LogFile, group: str) -> dict[int, _Lease]:
 
 def _taken(log: LogFile, own: int, member: Member, parts: Sequence[int]) -> list[TakenLease]:
     topics = [log.topics[name] for name in member.topics if name in log.topics] if parts else ()
-    places = {part: (topic.spec.name, index) for topic in topics for index, part in enumerate(topic.parts)}
+    locations = {part: (topic.spec.name, index) for topic in topics for index, part in enumerate(topic.parts)}
     # A new lease commits its start at once: otherwise the group would not notice what retention deletes before its
     # first commit.
     statement = """INSERT INTO leases (grp, part, owner, epoch, committed)
@@ -227,6 +227,6 @@ def _taken(log: LogFile, own: int, member: Member, parts: Sequence[int]) -> list
             error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
             raise error
         epoch, committed = row
-        topic, partition = places[part]
+        topic, partition = locations[part]
         taken.append(TakenLease(part, Assignment(topic, partition, epoch), committed))
     return taken

@@ -48,13 +48,13 @@ def open_log(path: str, *, read_only: bool = False, shared_files: bool = False) 
 
     One that this user cannot write, such as a copy, is opened for reading; a write to it fails.
     """
-    _check_place(path)
+    _check_folder(path)
     keep_private(path, "log", shared=shared_files)
     is_copy = path != MEMORY and Path(path).exists() and not os.access(path, os.W_OK)
-    place = _reading(path) if is_copy else path
+    location = _reading(path) if is_copy else path
     try:
         connection = sqlite3.connect(
-            place, uri=is_copy, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            location, uri=is_copy, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
     except sqlite3.Error as error:
         raise log_error_of(error, path) from error
@@ -76,7 +76,7 @@ def _reading(path: str) -> str:
     return f"{Path(path).absolute().as_uri()}?mode=ro{'&immutable=1' if is_still else ''}"
 
 
-def _check_place(path: str) -> None:
+def _check_folder(path: str) -> None:
     if "\0" in path:
         raise ConfigurationError(f"cannot open the log {path!r}: a path has no NUL; correct the URL")
     parent = Path(path).parent

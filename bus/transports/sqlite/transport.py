@@ -85,7 +85,7 @@ class SqliteTransport:
         self._heart = Heartbeat(clock, self._writer, heartbeat_s)
         self._sweeper = Sweeper(clock, self._writer, self._reader, retention_interval_s)
         self.admin = SqliteAdmin(clock, self._writer, self._reader, self._ready)
-        self._places: dict[tuple[str, int], PartitionRows] = {}
+        self._locations: dict[tuple[str, int], PartitionRows] = {}
         self._subscriptions: list[SqliteSubscription] = []
         self._turns = itertools.count()
         self._closed: asyncio.Task[None] | None = None
@@ -147,8 +147,8 @@ class SqliteTransport:
         self, topic: str, partition: int, offset: int, *, max_records: int, max_bytes: int, wait_s: float = 0.0
     ) -> Sequence[Record]:
         self._ready()
-        place = await self._place(topic, partition)
-        want = Want(topic, partition, place.part, offset)
+        location = await self._location(topic, partition)
+        want = Want(topic, partition, location.part, offset)
         query = partial(fetch, wants=(want,), max_records=max_records, max_bytes=max_bytes, strict=False)
         if wait_s <= 0:
             return [record for chunk in await self._reader.run(query) for record in chunk.records]
@@ -157,7 +157,7 @@ class SqliteTransport:
         self._ready()
         deadline_s = self._clock.monotonic_s() + wait_s
         signal = Signal()
-        self._heart.hub.add(signal, (place.topic_id,))
+        self._heart.hub.add(signal, (location.topic_id,))
         self._heart.start()
         try:
             while True:
@@ -201,9 +201,9 @@ class SqliteTransport:
         if self.features.between_processes:
             await self._heart.hub.open()
 
-    async def _place(self, topic: str, partition: int) -> PartitionRows:
-        if (known := self._places.get((topic, partition))) is None:
-            known = self._places[topic, partition] = await self._reader.run(
+    async def _location(self, topic: str, partition: int) -> PartitionRows:
+        if (known := self._locations.get((topic, partition))) is None:
+            known = self._locations[topic, partition] = await self._reader.run(
                 partial(locate, topic=topic, partition=partition)
             )
         return known

@@ -173,8 +173,8 @@ class KeyDirectory:
 
     def _verifies(self, key: TrustedKey, signature: Signature, payload: bytes) -> bool:
         # No kid holds a zero, so the two are told apart: what one key has signed is not taken for another's.
-        place, digest = key.kid.encode() + b"\0" + signature.raw, hashlib.sha256(payload).digest()
-        if self._verified.get(place) == digest or self._verified_before.get(place) == digest:
+        location, digest = key.kid.encode() + b"\0" + signature.raw, hashlib.sha256(payload).digest()
+        if self._verified.get(location) == digest or self._verified_before.get(location) == digest:
             return True
         checker = self._checkers.get(key.kid)
         if checker is None:
@@ -183,7 +183,7 @@ class KeyDirectory:
             return False
         if len(self._verified) >= _MAX_REMEMBERED // 2:
             self._verified_before, self._verified = self._verified, {}
-        self._verified[place] = digest
+        self._verified[location] = digest
         return True
 
 

@@ -156,21 +156,21 @@ def run_cases(rules: PolicyRules, cases: Sequence[PolicyCase]) -> list[CaseResul
     return results
 
 
-def _checked(values: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _checked(values: Mapping[str, Any], location: str) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for key, value in values.items():
         if key not in _CASE_KEYS:
             known = ", ".join(_CASE_KEYS)
             raise ConfigurationError(
-                f"{place}: there is no key {key[:80]!r}{nearest(key, _CASE_KEYS)}; there are {known}"
+                f"{location}: there is no key {key[:80]!r}{nearest(key, _CASE_KEYS)}; there are {known}"
             )
         expected = _fault(key, value)
         if expected is not None:
-            raise ConfigurationError(f"{place}: {key}: found {str(value)[:80]!r}, expected {expected}")
+            raise ConfigurationError(f"{location}: {key}: found {str(value)[:80]!r}, expected {expected}")
         facts[key] = value
     for key in ("action", "type", "expect"):
         if key not in facts:
-            raise ConfigurationError(f"{place}: {key}: found nothing, expected a value")
+            raise ConfigurationError(f"{location}: {key}: found nothing, expected a value")
     if "at" in facts:
         facts["at"] = (facts["at"].astimezone(UTC) - _EPOCH) // _MILLISECOND
     return facts

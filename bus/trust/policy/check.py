@@ -40,7 +40,7 @@ FINDING_CODES: Final = (
 
 
 class PolicyFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding about the rule, the row of the table, or the type called *place*."""
+    """One finding about the rule, the row of the table, or the type called *location*."""
 
     code: str
     place: str

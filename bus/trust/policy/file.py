@@ -121,13 +121,13 @@ def parse_policy(text: bytes | str, *, name: str) -> PolicyRules:
 class _Table:
     """One table of the file: takes values out of it by key, and says where a wrong one stands."""
 
-    def __init__(self, values: Mapping[str, Any], place: str, known: Collection[str]) -> None:
+    def __init__(self, values: Mapping[str, Any], location: str, known: Collection[str]) -> None:
         self.values = values
-        self.place = place
+        self.place = location
         for key in values:
             if key not in known:
                 raise ConfigurationError(
-                    f"{place}: there is no key {key[:80]!r}{nearest(key, known)}; there are {', '.join(known)}"
+                    f"{location}: there is no key {key[:80]!r}{nearest(key, known)}; there are {', '.join(known)}"
                 )
 
     def refuse(self, key: str, expected: str) -> NoReturn:
@@ -243,10 +243,10 @@ def _each(top: _Table, key: str, limit: int, read: Callable[[Any, str], Any]) ->
     found: list[Any] = []
     ids: set[str] = set()
     for number, values in enumerate(listed, 1):
-        place = f"{top.place}: {key[:-1]} {_shown(values.get('id'), number)}"
-        one = read(values, place)
+        location = f"{top.place}: {key[:-1]} {_shown(values.get('id'), number)}"
+        one = read(values, location)
         if one.id in ids:
-            raise ConfigurationError(f"{place}: this id stands twice: join the two, or rename one")
+            raise ConfigurationError(f"{location}: this id stands twice: join the two, or rename one")
         ids.add(one.id)
         found.append(one)
     return found
@@ -256,8 +256,8 @@ def _shown(value: object, number: int) -> str:
     return repr(value[:80]) if isinstance(value, str) else f"number {number}"
 
 
-def _read_row(values: Mapping[str, Any], place: str) -> AgentFacts:
-    table = _Table(values, place, _ROW_KEYS)
+def _read_row(values: Mapping[str, Any], location: str) -> AgentFacts:
+    table = _Table(values, location, _ROW_KEYS)
     agent_id = table.text_id("id")
     if agent_id is None:
         table.refuse("id", "the id of an agent, such as planner@svc, or a glob")
@@ -266,7 +266,7 @@ def _read_row(values: Mapping[str, Any], place: str) -> AgentFacts:
     interpreter = table.flag("interpreter")
     _check_kind(table, agent_id, kind, interpreter)
     if table.has("trust_ceiling") and table.has("trust_at_most"):
-        raise ConfigurationError(f"{place}: trust_at_most is another name of trust_ceiling: write one of them")
+        raise ConfigurationError(f"{location}: trust_at_most is another name of trust_ceiling: write one of them")
     ceiling = table.word("trust_ceiling", LEVELS) or table.word("trust_at_most", LEVELS) or INSTRUCTING
     model = table.flag("model")
     facts = {
@@ -319,15 +319,15 @@ def _read_authority(table: _Table) -> Authority | None:
     )
 
 
-def _read_rule(values: Mapping[str, Any], place: str) -> PolicyRule:
-    table = _Table(values, place, _RULE_KEYS)
+def _read_rule(values: Mapping[str, Any], location: str) -> PolicyRule:
+    table = _Table(values, location, _RULE_KEYS)
     inner = table.values.get("when", {})
     if not isinstance(inner, dict):
         table.refuse("when", "a table: write [rules.when] below the rule")
     misplaced = [key for key in inner if key in _RULE_KEYS]
     if misplaced:
-        raise ConfigurationError(f"{place}: when: {misplaced[0]} stands in the rule itself, above [rules.when]")
-    when = _Table(inner, f"{place}: when", _WHEN_KEYS)
+        raise ConfigurationError(f"{location}: when: {misplaced[0]} stands in the rule itself, above [rules.when]")
+    when = _Table(inner, f"{location}: when", _WHEN_KEYS)
     rule_id, effect, actions = _read_head(table)
     rule = {
         "id": rule_id,

@@ -76,30 +76,32 @@ class _GlobAutomaton:
         """Return where *positions* lead by *letter*."""
         tokens, reached = self._tokens, []
         inside = letter not in _SEPARATORS
-        for place in positions:
-            token = tokens[place]
+        for location in positions:
+            token = tokens[location]
             if token == _ALL or (token == _SEGMENT and inside):
-                reached.append(place)
+                reached.append(location)
             elif token == letter:
-                reached.append(place + 1)
+                reached.append(location + 1)
         return self._closed(reached)
 
     def accepted(self, positions: GlobPositions) -> frozenset[int]:
         """Return the indices of the globs that match a text which leads to *positions*."""
-        return frozenset(self._owners[place] for place in positions if self._tokens[place] == _END)
+        return frozenset(self._owners[location] for location in positions if self._tokens[location] == _END)
 
     def owners(self, positions: GlobPositions) -> frozenset[int]:
         """Return the indices of the globs that a text may still match."""
-        return frozenset(self._owners[place] for place in positions)
+        return frozenset(self._owners[location] for location in positions)
 
     def next_characters(self, positions: GlobPositions) -> frozenset[str]:
         """Return the letters that *positions* tell apart, besides separators from others."""
-        return frozenset(token for place in positions if (token := self._tokens[place]) not in (_SEGMENT, _ALL, _END))
+        return frozenset(
+            token for location in positions if (token := self._tokens[location]) not in (_SEGMENT, _ALL, _END)
+        )
 
-    def _closed(self, places: Iterable[int]) -> GlobPositions:
-        tokens, found = self._tokens, set(places)
-        for place in tuple(found):
-            at = place
+    def _closed(self, locations: Iterable[int]) -> GlobPositions:
+        tokens, found = self._tokens, set(locations)
+        for location in tuple(found):
+            at = location
             while tokens[at] in (_SEGMENT, _ALL):
                 at += 1
                 found.add(at)

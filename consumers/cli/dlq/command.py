@@ -17,7 +17,7 @@ from bus.telemetry.terminal import printable
 from consumers.cli.dlq.filters import with_selection
 from consumers.cli.dlq.letter_view import as_json, as_text, row
 from consumers.cli.dlq.near_misses import near_misses
-from consumers.cli.dlq.places import find_letter, parse_place
+from consumers.cli.dlq.places import find_letter, parse_location
 from consumers.cli.dlq.purge import purge
 from consumers.cli.dlq.redrive import redrive
 from consumers.cli.exit_codes import FAILED
@@ -148,11 +148,11 @@ def causes(session: CommandSession, *, selection: Selection) -> int:
 
 
 @dlq.command()
-@click.argument("place", nargs=-1, required=True, metavar="TOPIC PARTITION OFFSET")
+@click.argument("location", nargs=-1, required=True, metavar="TOPIC PARTITION OFFSET")
 @click.option("--raw", is_flag=True, help="Write the bytes of the dead message and nothing else.")
 @app_option
 @with_session
-def show(session: CommandSession, place: tuple[str, ...], raw: bool, target: str | None) -> int:
+def show(session: CommandSession, location: tuple[str, ...], raw: bool, target: str | None) -> int:
     """Show one dead letter: which gate refused it and why, what was expected and found, what became of it, and what it
     holds.
 
@@ -165,7 +165,7 @@ def show(session: CommandSession, place: tuple[str, ...], raw: bool, target: str
       sealbus dlq show research.request 0 3 --app agents:app
       sealbus dlq show research.request/0/3 --raw > message.json
     """
-    name, partition, offset = parse_place(place)
+    name, partition, offset = parse_location(location)
     app = app_of(target)
     settings = session.settings(app)
 
@@ -192,10 +192,10 @@ def show(session: CommandSession, place: tuple[str, ...], raw: bool, target: str
 
 
 @dlq.command()
-@click.argument("place", nargs=-1, required=True, metavar="TOPIC PARTITION OFFSET")
+@click.argument("location", nargs=-1, required=True, metavar="TOPIC PARTITION OFFSET")
 @app_option
 @with_session
-def adapt(session: CommandSession, place: tuple[str, ...], target: str | None) -> int:
+def adapt(session: CommandSession, location: tuple[str, ...], target: str | None) -> int:
     """Write an upcaster that would let a dead message pass, for you to review: names alike, values that convert.
 
     For letters whose data the type of today refuses (schema_violation, unsupported_version). Give the type the version
@@ -209,7 +209,7 @@ def adapt(session: CommandSession, place: tuple[str, ...], target: str | None) -
     \b
     Exit codes: 0 written, 1 with questions that it leaves open (they raise), 2 there is nothing to adapt.
     """
-    name, partition, offset = parse_place(place)
+    name, partition, offset = parse_location(location)
     app = app_of(target)
     settings = session.settings(app)
 
@@ -244,9 +244,9 @@ def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tupl
     own = known_state_of(letter, states.get(letter.place))
     steps = [(letter.place, step) for step in own.steps] if own is not None else []
     steps += [
-        (place, step)
-        for place, state in states.items()
-        if place != letter.place and letter.origin and (state.origin, state.group) == (letter.origin, letter.group)
+        (location, step)
+        for location, state in states.items()
+        if location != letter.place and letter.origin and (state.origin, state.group) == (letter.origin, letter.group)
         if state.content in ("", letter.content)
         for step in state.steps
     ]

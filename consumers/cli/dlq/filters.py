@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from bus.protocol.reasons import REASONS
-from consumers.cli.dlq.places import parse_place
+from consumers.cli.dlq.places import parse_location
 from consumers.cli.io.known_names import complete_dead_types, complete_groups
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, PAST, OneOf
 from consumers.deadletters.selection import Selection
@@ -62,17 +62,19 @@ _OPTIONS: Final = (
 def with_selection(function: Callable[..., _R]) -> Callable[..., _R]:
     """Give a command the filter options; it receives them as a Selection named *selection*.
 
-    Arguments named `places` become part of it.
+    Arguments named `locations` become part of it.
     """
 
     @functools.wraps(function)
     def command(
-        *args: Any, reasons: tuple[str, ...], states: tuple[str, ...], places: tuple[str, ...] = (), **options: Any
+        *args: Any, reasons: tuple[str, ...], states: tuple[str, ...], locations: tuple[str, ...] = (), **options: Any
     ) -> _R:
         chosen = {name: options.pop(name) for name in _PLAIN}
-        for place in places:
-            parse_place((place,))
-        selection = Selection(reasons=frozenset(reasons), states=frozenset(states), places=frozenset(places), **chosen)
+        for location in locations:
+            parse_location((location,))
+        selection = Selection(
+            reasons=frozenset(reasons), states=frozenset(states), places=frozenset(locations), **chosen
+        )
         return function(*args, selection=selection, **options)
 
     wrapped: Callable[..., _R] = command

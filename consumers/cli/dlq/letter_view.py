@@ -53,7 +53,7 @@ def as_json(
     value = raw_json(letter.record.value or b"")
     return {
         **row(letter, known),
-        "history": [{"place": place, **msgspec.to_builtins(step)} for place, step in history],
+        "history": [{"place": location, **msgspec.to_builtins(step)} for location, step in history],
         "finding": finding,
         "expected": finding.expected,
         "found": finding.found,
@@ -104,17 +104,17 @@ def as_text(
     if finding.reason and (finding.reason, finding.pointer) != (letter.reason, letter.pointer):
         yield f"{'today:':<14}{printable(f'{finding.reason} (gate {finding.gate}) {finding.pointer}')}"
     yield from (f"{'advice:':<14}{printable(line)}" for line in [*_advice(letter, registry), finding.nearest] if line)
-    yield from _block("history", "\n".join(_step_text(letter, place, step) for place, step in history))
+    yield from _block("history", "\n".join(_step_text(letter, location, step) for location, step in history))
     yield from _block(
         "headers", "\n".join(f"{printable(name)}: {printable(preview(value))}" for name, value in letter.headers)
     )
     yield from _block(*_content(letter))
 
 
-def _step_text(letter: DeadLetter, place: str, step: Step) -> str:
+def _step_text(letter: DeadLetter, location: str, step: Step) -> str:
     parts = [step.at, step.action, f"by {step.by}", f"run {step.run}"]
     parts += [f"until {step.extend_until}"] if step.extend_until else []
-    parts += [f"(an earlier letter of the message, {place})"] if place != letter.place else []
+    parts += [f"(an earlier letter of the message, {location})"] if location != letter.place else []
     parts += [f"because {step.why}"] if step.why else []
     return printable("  ".join(parts))
 

@@ -18,7 +18,7 @@ from consumers.cli.tail.command import resolve_topic
 from consumers.deadletters.letters import dead_letter_ends
 from consumers.deadletters.selection import Selection
 
-__all__ = ["find_letter", "parse_place", "pinned"]
+__all__ = ["find_letter", "parse_location", "pinned"]
 
 _MAX_RECORD_BYTES = 64 * 1_048_576
 _MAX_DIGITS = 18
@@ -30,27 +30,27 @@ async def pinned(transport: Transport, settings: Settings, selection: Selection)
     The user is asked about these letters only, and the answer may take long. Places become full topic names. Raises
     BusError for a place without a dead letter, UsageError for text that is no place.
     """
-    places = [parse_place((place,)) for place in sorted(selection.places)]
-    topics = {name: await _topic_of(transport, settings, name) for name in sorted({name for name, *_ in places})}
+    locations = [parse_location((location,)) for location in sorted(selection.places)]
+    topics = {name: await _topic_of(transport, settings, name) for name in sorted({name for name, *_ in locations})}
     ranges = {topic: await transport.admin.ranges(topic) for topic in topics.values()}
-    for name, partition, offset in places:
+    for name, partition, offset in locations:
         topic = topics[name]
         retained = ranges[topic].get(partition)
         if not _is_of_letters(topic) or retained is None or not retained.start <= offset < retained.end:
             raise _nothing_at(topic, partition, offset)
-    found = frozenset(f"{topics[name]}/{partition}/{offset}" for name, partition, offset in places)
+    found = frozenset(f"{topics[name]}/{partition}/{offset}" for name, partition, offset in locations)
     ends = await dead_letter_ends(transport, settings.bus.namespace, selection.message_type)
     return msgspec.structs.replace(selection, places=found, ends=ends)
 
 
-def parse_place(place: Sequence[str]) -> tuple[str, int, int]:
+def parse_location(location: Sequence[str]) -> tuple[str, int, int]:
     """Parse topic or message type, partition and offset, in one text or three; raise UsageError."""
-    parts = place[0].rsplit("/", 2) if len(place) == 1 else list(place)
+    parts = location[0].rsplit("/", 2) if len(location) == 1 else list(location)
     # Check the digits before int(): Python refuses to parse numbers of thousands of digits.
     are_numbers = all(part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS for part in parts[1:])
     if len(parts) != 3 or not are_numbers:  # noqa: PLR2004
         raise click.UsageError(
-            f"{' '.join(place)!r} is not TOPIC PARTITION OFFSET; "
+            f"{' '.join(location)!r} is not TOPIC PARTITION OFFSET; "
             "`sealbus dlq list` shows them as TOPIC/PARTITION/OFFSET"
         )
     return parts[0], int(parts[1]), int(parts[2])

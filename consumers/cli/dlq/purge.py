@@ -27,7 +27,7 @@ __all__ = ["purge"]
 
 
 @click.command()
-@click.argument("places", nargs=-1, metavar="[PLACE]...")
+@click.argument("locations", nargs=-1, metavar="[PLACE]...")
 @with_selection
 @click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
 @click.option("--dry-run", is_flag=True, help="Show what would be purged, by reason and type, and change nothing.")

@@ -52,7 +52,7 @@ _WORDS: Final = {
 
 
 @click.command()
-@click.argument("places", nargs=-1, metavar="[PLACE]...")
+@click.argument("locations", nargs=-1, metavar="[PLACE]...")
 @with_selection
 @click.option("--rate", type=RATE, help="Send at most so many, such as 20/s.")
 @click.option(

@@ -242,7 +242,7 @@ async def _publish(bus: Bus, feed: LineFeed, timeout_s: float | None, message_ty
             progress.show(feed.consumed, tally.total)
     seconds = max(time.monotonic() - started_s, 1e-6)
     click.echo(
-        f"published {tally.accepted} {_place(bus, message_type)} in {seconds:.1f} s "
+        f"published {tally.accepted} {_location(bus, message_type)} in {seconds:.1f} s "
         f"({tally.accepted / seconds:.0f}/s); "
         f"{tally.rejected} rejected, {tally.unknown} unknown",
         err=True,
@@ -256,7 +256,7 @@ async def _publish(bus: Bus, feed: LineFeed, timeout_s: float | None, message_ty
     return tally.exit_code
 
 
-def _place(bus: Bus, message_type: str) -> str:
+def _location(bus: Bus, message_type: str) -> str:
     return message_type if " " in message_type else f"to {message_topic(bus.namespace, message_type)}"
 
 

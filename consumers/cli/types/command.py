@@ -270,10 +270,10 @@ def _print_findings(session: CommandSession, findings: tuple[TypeReview, ...]) -
     for finding in listed:
         versions = f"{finding.published or '-'} -> {finding.version}"
         changes = finding.changes or (None,)
-        for place, change in enumerate(changes):
-            head = (finding.type, versions) if place == 0 else ("", "")
+        for location, change in enumerate(changes):
+            head = (finding.type, versions) if location == 0 else ("", "")
             what = ("-", "-", "-") if change is None else (change.kind, change.pointer or "/", change.bump)
-            rows.append((*head, *what, finding.verdict if place == 0 else ""))
+            rows.append((*head, *what, finding.verdict if location == 0 else ""))
     if rows:
         print_table(("TYPE", "VERSIONS", "CHANGE", "FIELD", "ASKS FOR", "VERDICT"), rows)
     for finding in listed:
@@ -337,7 +337,7 @@ def _terms(kind: PayloadType) -> list[str]:
         lines.append(f"what it touches is named at /data{kind.resource}")
     if terms.critical:
         lines.append("must be known by its receivers where they are set: " + ", ".join(terms.critical))
-    lines += [f"{pointer} agrees with {place} where both are there" for pointer, place in terms.same_as.items()]
+    lines += [f"{pointer} agrees with {location} where both are there" for pointer, location in terms.same_as.items()]
     return lines
 
 

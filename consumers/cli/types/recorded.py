@@ -54,13 +54,13 @@ def check_recorded(
         nonlocal total
         topics = {message_topic(settings.bus.namespace, kind.name): kind for kind in kinds}
         async with session.open(settings) as transport:
-            async for topic, message, place in recorded_messages(transport, topics):
+            async for topic, message, location in recorded_messages(transport, topics):
                 total += 1
                 kind = topics[topic]
                 refusal = _refusal(kind, message, subscriptions.get(kind.name))
                 if refusal is not None:
                     refusals[refusal] += 1
-                    firsts.setdefault(refusal, place)
+                    firsts.setdefault(refusal, location)
         return 0
 
     execute(body)

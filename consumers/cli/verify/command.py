@@ -153,10 +153,10 @@ def _as_json(value: _TextOrBytes, verdict: FileVerdict) -> dict[str, object]:
 
 
 def _sentence(value: _TextOrBytes, verdict: FileVerdict, *, many: bool) -> str:
-    place = f"{printable(value.file)}:{value.line}: " if value.line is not None else f"{printable(value.file)}: "
+    location = f"{printable(value.file)}:{value.line}: " if value.line is not None else f"{printable(value.file)}: "
     if verdict.message is None:
-        return f"{place if many else ''}{verdict.sentence()}"
+        return f"{location if many else ''}{verdict.sentence()}"
     metadata = verdict.message.metadata
     about = f"{metadata.message_id}  {metadata.message_type} from {printable(metadata.sender.id or '')}"
     sentence = f"ok  {about}" if verdict.verdict == OK else f"{verdict.sentence()}  ({about})"
-    return f"{place if many else ''}{sentence}"
+    return f"{location if many else ''}{sentence}"

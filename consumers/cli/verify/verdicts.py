@@ -63,8 +63,8 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
             return "sealed ok"
         if self.verdict == SKIPPED:
             return "skipped: addressed to another"
-        place = f" at {printable(self.pointer)}" if self.pointer else ""
-        return f"{self.reason} ({self.gate}){place}: {printable(self.detail)}"
+        location = f" at {printable(self.pointer)}" if self.pointer else ""
+        return f"{self.reason} ({self.gate}){location}: {printable(self.detail)}"
 
 
 def judge_line(record: Record, checks: FileChecks) -> FileVerdict:

@@ -19,7 +19,7 @@ from bus.telemetry.logs import get_logger
 from bus.transports.base import Record
 from consumers.deadletters.park_orders import PARKED, Parked, ParkOrder, RecordKey
 from consumers.deadletters.records import Control, Failure, read_control
-from consumers.delivery.crashes.crash_rules import CrashCount, Death, Mark, RecordPlace, after, is_given_up
+from consumers.delivery.crashes.crash_rules import CrashCount, Death, Mark, RecordLocation, after, is_given_up
 from consumers.delivery.crashes.running_messages import HANDLER, INBOX, RunningMessages
 from consumers.delivery.state.delivery import Delivery, Refused
 from consumers.delivery.state.partition import Partition
@@ -64,11 +64,11 @@ class CrashGuard:
         self._roll = roll
         self._clock = clock
         self._slots: RunningMessages | None = None
-        self.tolls: Mapping[RecordPlace, CrashCount] = {}
+        self.tolls: Mapping[RecordLocation, CrashCount] = {}
         """Crash counts of messages; empty as long as no process dies."""
         self.orders: Mapping[RecordKey, ParkOrder] = {}
         """What operators have set aside."""
-        self._forgiven: dict[RecordPlace, CrashCount] = {}
+        self._forgiven: dict[RecordLocation, CrashCount] = {}
         self._slow: deque[_Slow] = deque(maxlen=_MAX_SLOW)
         self._rarely = Interval(clock)
 
@@ -182,7 +182,7 @@ class CrashGuard:
             return
         now_ms = self._clock.now_ms()
 
-        def strike(tolls: dict[RecordPlace, CrashCount]) -> Mapping[RecordPlace, CrashCount]:
+        def strike(tolls: dict[RecordLocation, CrashCount]) -> Mapping[RecordLocation, CrashCount]:
             for mark in slow:
                 tolls = after(tolls, Death(0, now_ms, (mark,)))
             return tolls
@@ -237,7 +237,7 @@ class CrashGuard:
         message = delivery.message
         return toll if toll is not None and message is not None and toll.name == message.message_id else None
 
-    def _ended(self, key: RecordPlace) -> None:
+    def _ended(self, key: RecordLocation) -> None:
         toll = self.tolls.get(key)
         if toll is not None:
             if not self._forgiven:
@@ -278,12 +278,12 @@ _MAX_TOLD: Final = 16
 _HOW: Final = {"handler": "", "inbox": "", "judged": " (being judged)"}
 
 
-def _key_of(control: Control) -> RecordPlace:
-    return RecordPlace(control.origin_topic, control.origin_partition, control.origin_offset)
+def _key_of(control: Control) -> RecordLocation:
+    return RecordLocation(control.origin_topic, control.origin_partition, control.origin_offset)
 
 
 def _refused(record: Record, partition: Partition, control: Control, error: ContractError) -> Delivery:
     """Return the delivery of a record that is not judged any more."""
-    place = record.partition, record.offset, record.topic
+    location = record.partition, record.offset, record.topic
     size = len(record.value or b"") + len(record.key or b"")
-    return Refused(record=record, partition=partition, control=control, key=place, size=size, error=error)
+    return Refused(record=record, partition=partition, control=control, key=location, size=size, error=error)

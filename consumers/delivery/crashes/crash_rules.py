@@ -18,7 +18,7 @@ import msgspec
 
 from consumers.delivery.inbox.claim_rules import DEATHS_TO_SUSPICION, MAX_DEATHS
 
-__all__ = ["Death", "RecordPlace", "Mark", "CrashCount", "after", "is_given_up", "unexpired"]
+__all__ = ["Death", "RecordLocation", "Mark", "CrashCount", "after", "is_given_up", "unexpired"]
 
 _KEPT_MS = 30 * 86_400_000
 _MAX_KEPT = 10_000
@@ -26,7 +26,7 @@ _MAX_KEPT = 10_000
 MarkKind: TypeAlias = Literal["handler", "inbox", "judged"]
 
 
-class RecordPlace(NamedTuple):
+class RecordLocation(NamedTuple):
     """What deaths are counted for: the place where a message was first read.
 
     While it is *judged*, the place of its record.
@@ -57,9 +57,9 @@ class Mark(msgspec.Struct, frozen=True):
     kind: MarkKind
 
     @property
-    def key(self) -> RecordPlace:
+    def key(self) -> RecordLocation:
         """What its deaths are counted for."""
-        return RecordPlace(self.topic, self.partition, self.offset, self.kind == "judged")
+        return RecordLocation(self.topic, self.partition, self.offset, self.kind == "judged")
 
 
 class Death(msgspec.Struct, frozen=True):
@@ -90,9 +90,9 @@ class CrashCount(msgspec.Struct, frozen=True):
     """When the last death was counted."""
 
     @property
-    def key(self) -> RecordPlace:
+    def key(self) -> RecordLocation:
         """What it is counted for."""
-        return RecordPlace(self.topic, self.partition, self.offset, self.judged)
+        return RecordLocation(self.topic, self.partition, self.offset, self.judged)
 
     @property
     def suspect(self) -> bool:
@@ -100,7 +100,7 @@ class CrashCount(msgspec.Struct, frozen=True):
         return self.starts >= DEATHS_TO_SUSPICION or self.deaths > 0
 
 
-def after(tolls: Mapping[RecordPlace, CrashCount], death: Death) -> dict[RecordPlace, CrashCount]:
+def after(tolls: Mapping[RecordLocation, CrashCount], death: Death) -> dict[RecordLocation, CrashCount]:
     """Return the counts once *death* is counted."""
     judged = any(mark.kind == "judged" for mark in death.running)
     counted = dict(tolls)
@@ -116,7 +116,7 @@ def is_given_up(toll: CrashCount, redrives: int) -> bool:
     return toll.deaths >= MAX_DEATHS and redrives <= toll.redrives
 
 
-def unexpired(tolls: Mapping[RecordPlace, CrashCount], now_ms: int) -> dict[RecordPlace, CrashCount]:
+def unexpired(tolls: Mapping[RecordLocation, CrashCount], now_ms: int) -> dict[RecordLocation, CrashCount]:
     """Return the counts worth keeping: not too old, and not too many."""
     young = [toll for toll in tolls.values() if toll.at_ms > now_ms - _KEPT_MS]
     return {toll.key: toll for toll in sorted(young, key=_age)[-_MAX_KEPT:]}
@@ -134,5 +134,5 @@ def _counted(toll: CrashCount, alone: bool, at_ms: int) -> CrashCount:
     return msgspec.structs.replace(toll, starts=toll.starts + 1, deaths=toll.deaths + alone, at_ms=at_ms)
 
 
-def _age(toll: CrashCount) -> tuple[int, RecordPlace]:
+def _age(toll: CrashCount) -> tuple[int, RecordLocation]:
     return toll.at_ms, toll.key

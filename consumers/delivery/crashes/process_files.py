@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from consumers.delivery.crashes.crash_rules import CrashCount, Death, RecordPlace, after, unexpired
+from consumers.delivery.crashes.crash_rules import CrashCount, Death, RecordLocation, after, unexpired
 from consumers.delivery.crashes.running_messages import RunningMessages, read
 
 __all__ = ["ProcessFiles", "machine"]
@@ -96,7 +96,7 @@ class ProcessFiles:
                 self._save(tolls, [*written.deaths, *deaths], now_ms)
         return deaths
 
-    def tolls(self) -> dict[RecordPlace, CrashCount]:
+    def tolls(self) -> dict[RecordLocation, CrashCount]:
         """Return the crash counts of messages."""
         return _by_key(self._load())
 
@@ -109,8 +109,8 @@ class ProcessFiles:
         return [death for death in self._load().deaths if death.at_ms >= since_ms]
 
     def change(
-        self, change: Callable[[dict[RecordPlace, CrashCount]], Mapping[RecordPlace, CrashCount]], now_ms: int
-    ) -> dict[RecordPlace, CrashCount]:
+        self, change: Callable[[dict[RecordLocation, CrashCount]], Mapping[RecordLocation, CrashCount]], now_ms: int
+    ) -> dict[RecordLocation, CrashCount]:
         """Replace the crash counts by what *change* makes of them, under the lock; return them."""
         with self._turn():
             written = self._load()
@@ -124,8 +124,8 @@ class ProcessFiles:
             return _WrittenFile()
 
     def _save(
-        self, tolls: Mapping[RecordPlace, CrashCount], deaths: list[Death], now_ms: int
-    ) -> dict[RecordPlace, CrashCount]:
+        self, tolls: Mapping[RecordLocation, CrashCount], deaths: list[Death], now_ms: int
+    ) -> dict[RecordLocation, CrashCount]:
         left = unexpired(tolls, now_ms)
         beside = self.path / f"{_TOLLS}.new"
         beside.write_bytes(msgspec.json.encode(_WrittenFile([*left.values()], deaths[-_MAX_DEATHS_KEPT:])))
@@ -204,5 +204,5 @@ def machine() -> str:
     return hashlib.sha256(machine_name.encode()).hexdigest()[:8]
 
 
-def _by_key(written: _WrittenFile) -> dict[RecordPlace, CrashCount]:
+def _by_key(written: _WrittenFile) -> dict[RecordLocation, CrashCount]:
     return {toll.key: toll for toll in written.tolls}

@@ -74,8 +74,10 @@ def _failed(lifespan: Lifespan, error: Exception) -> LifespanError:
     code = getattr(inspect.unwrap(lifespan), "__code__", None)
     # The line in the lifespan itself, not deep in a library.
     frame = next((frame for frame in reversed(frames) if code and frame.filename == code.co_filename), frames[-1])
-    place = f"{frame.filename}:{frame.lineno}"
-    return LifespanError(f"the lifespan {name_of(lifespan)} failed: {type(error).__name__}: {text_of(error)} ({place})")
+    location = f"{frame.filename}:{frame.lineno}"
+    return LifespanError(
+        f"the lifespan {name_of(lifespan)} failed: {type(error).__name__}: {text_of(error)} ({location})"
+    )
 
 
 def _composed(subscription: Subscription, resources: Resources) -> Subscription:

@@ -19,7 +19,7 @@ from bus.telemetry.metrics import Metrics
 from bus.transports.base import Record
 from consumers.delivery.crashes.crash_guard import Judge
 from consumers.delivery.receiving.awaited import descends_from, is_awaited
-from consumers.delivery.receiving.verification import RecordVerifier, place_of
+from consumers.delivery.receiving.verification import RecordVerifier, location_of
 from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.resilience.retry_clock import RetryClock
 from consumers.delivery.state.assignments import Partitions
@@ -101,7 +101,8 @@ class Receiver:
         # Looked up before the first await: records fetched for one assignment must not count for the next one of that
         # partition.
         found = {
-            place: self._partitions.at(*place) for place in {(record.topic, record.partition) for record in records}
+            location: self._partitions.at(*location)
+            for location in {(record.topic, record.partition) for record in records}
         }
         for (topic, number), partition in found.items():
             if partition is not None and partition.tier is not None:
@@ -159,8 +160,8 @@ class Receiver:
 
     def _tell_slow(self, record: Record, partition: Partition, taken_s: float) -> None:
         self._slow.labels(self._verification.label(partition), self._group).inc()
-        place = f"{record.topic}/{record.partition}/{record.offset}"
-        _log.warning("record.slow", place=place, bytes=len(record.value or b""), took_s=round(taken_s, 3))
+        location = f"{record.topic}/{record.partition}/{record.offset}"
+        _log.warning("record.slow", place=location, bytes=len(record.value or b""), took_s=round(taken_s, 3))
 
     def _wait_s(self, record: Record, partition: Partition, tier: Tier, now_s: float) -> float:
         """Return the seconds until *record*, the head of a tier, is due.
@@ -199,7 +200,7 @@ class Receiver:
             before = self._lanes.head_of(delivery.key)
             if before is not None and descends_from(delivery, before):
                 # It is part of the run that has its key, and would wait for it for ever.
-                delivery.key = place_of(record)
+                delivery.key = location_of(record)
         self._lanes.add(
             delivery.key,
             delivery,

@@ -37,7 +37,7 @@ from consumers.delivery.resilience.retry_clock import RetryClock
 from consumers.delivery.state.delivery import Accepted, Delivery, Refused
 from consumers.delivery.state.partition import Partition
 
-__all__ = ["RecordVerifier", "place_of"]
+__all__ = ["RecordVerifier", "location_of"]
 
 NUDGE: Final = "wait.due"
 MAILBOX: Final = "_mail"
@@ -218,7 +218,7 @@ class RecordVerifier:
             partition=partition,
             control=control,
             # All that comes by mail in one conversation lies in one lane.
-            key=place_of(record)
+            key=location_of(record)
             if subscription.order == "none"
             else (MAILBOX if mail else message.message_type, record.key),
             size=size_of(record) + _decoded_bytes(kind, message.value),
@@ -363,7 +363,7 @@ def _refused(
         record=record,
         partition=partition,
         control=control,
-        key=place_of(record),
+        key=location_of(record),
         size=size_of(record),
         # Another worker of the group may know the type.
         requeue=partition.tier if error.reason == "unknown_type" else None,
@@ -384,7 +384,7 @@ def _comes_by_mail(control: Control) -> bool:
     return name is not None and name.kind == "mail"
 
 
-def place_of(record: Record) -> tuple[int, int, str]:
+def location_of(record: Record) -> tuple[int, int, str]:
     """Return the key of a lane of its own: a record without order waits for no other."""
     return record.partition, record.offset, record.topic
 

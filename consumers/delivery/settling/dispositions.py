@@ -69,7 +69,7 @@ from producers.publisher import Publisher
 __all__ = ["Dispositions", "blamed", "refused", "wait_in_tiers", "wait_outside"]
 
 _SAME_TRACE_S: Final = 60.0
-_MAX_PLACES: Final = 1_000
+_MAX_LOCATIONS: Final = 1_000
 _TRACES, _TRACES_EVERY_S = 20, 10.0
 
 _ASKED_AGAIN_S = 30.0
@@ -402,13 +402,13 @@ class Dispositions:
         last = error.__traceback__
         while last is not None and last.tb_next is not None:
             last = last.tb_next
-        place = (type(error), None if last is None else (last.tb_frame.f_code, last.tb_lineno))
+        location = (type(error), None if last is None else (last.tb_frame.f_code, last.tb_lineno))
         now_s = self._clock.monotonic_s()
-        if now_s - self._traced_s.get(place, -math.inf) < _SAME_TRACE_S:
+        if now_s - self._traced_s.get(location, -math.inf) < _SAME_TRACE_S:
             return False
-        if len(self._traced_s) >= _MAX_PLACES:
+        if len(self._traced_s) >= _MAX_LOCATIONS:
             self._traced_s.clear()
-        self._traced_s[place] = now_s
+        self._traced_s[location] = now_s
         return True
 
     def _log_failure(self, delivery: Accepted, error: Exception, attempt: int, decision: RetryDecision) -> None:

@@ -87,11 +87,11 @@ class DurableAppender:
         dropped and counted. A broker may not know a topic that was created a moment ago: such answers are returned, to
         be sent again, the last time with *at_last*. Raises GaveUpError, RecordTooLargeError.
         """
-        waiting, undecided = [record for record in records if not self._has_no_place(record)], []
+        waiting, undecided = [record for record in records if not self._has_no_topic(record)], []
         with _Patience(partition, self._clock, self._hold, self._show_missing) as patience:
             while True:
                 waiting, error, placeless = await self._try(waiting) if waiting else ([], None, ())
-                undecided += self._without_a_place(placeless, at_last=at_last)
+                undecided += self._without_topic(placeless, at_last=at_last)
                 if not waiting:
                     return undecided
                 # A copy: the traceback of the outcome itself would hold this frame, and the frame the outcome and the
@@ -179,7 +179,7 @@ class DurableAppender:
         (self.missing.add if is_missing else self.missing.discard)(topic)
         self._metrics.missing_topics.labels(self._group, topic).set(int(is_missing))
 
-    def _has_no_place(self, record: NewRecord) -> bool:
+    def _has_no_topic(self, record: NewRecord) -> bool:
         """Return whether the reply topic of *record* was missing a moment ago; the record is dropped then."""
         until_s = self._gone.get(record.topic)
         if until_s is None or self._clock.monotonic_s() >= until_s:
@@ -187,7 +187,7 @@ class DurableAppender:
         self._drop(record)
         return True
 
-    def _without_a_place(self, placeless: Sequence[tuple[NewRecord, BusError]], *, at_last: bool) -> list[NewRecord]:
+    def _without_topic(self, placeless: Sequence[tuple[NewRecord, BusError]], *, at_last: bool) -> list[NewRecord]:
         """Return the answers that may still find their topic; drop and count the others."""
         # The embedded log has no brokers that may know less than others: its answer is final.
         if not at_last and not self._publisher.transport.features.own_clock:

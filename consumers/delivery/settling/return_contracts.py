@@ -124,8 +124,8 @@ def _carries(contract: ReturnContract, answer: Message, registry: Registry) -> b
     try:
         check_rules(kind.rules, kind.decode(text), text)
     except ContractError as error:
-        place = error.pointer.removeprefix("/data")
-        raise _breach(contract, f"{answer.message_type} has another output: {place} {error.text}") from error
+        location = error.pointer.removeprefix("/data")
+        raise _breach(contract, f"{answer.message_type} has another output: {location} {error.text}") from error
     return True
 
 

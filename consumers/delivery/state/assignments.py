@@ -55,7 +55,7 @@ class Partitions:
         self._tiers = {tier.name: tier for tier in tiers}
         self._clock = clock
         self._owned: dict[Assignment, Partition] = {}
-        self._places: dict[tuple[str, int], Partition] = {}
+        self._locations: dict[tuple[str, int], Partition] = {}
         self._resting: set[str] = set()
         self._waiting: set[str] = set()
         self.crowding: set[str] = set()
@@ -81,7 +81,7 @@ class Partitions:
 
     def at(self, topic: str, number: int) -> Partition | None:
         """Return the held partition *number* of *topic*."""
-        return self._places.get((topic, number))
+        return self._locations.get((topic, number))
 
     def add(self, assignments: Iterable[Assignment]) -> None:
         """Hold *assignments* from now on."""
@@ -98,7 +98,7 @@ class Partitions:
                 in_doubt=self._in_doubt,
             )
             self._owned[assignment] = partition
-            self._places[assignment.topic, assignment.partition] = partition
+            self._locations[assignment.topic, assignment.partition] = partition
         self.let_rest(self._resting)
         self.let_others(self.crowding)
         self.let_wait(self._waiting)
@@ -111,9 +111,9 @@ class Partitions:
                 if self._observer is not None:
                     self._observer.gone(partition)
                 partition.closed = True
-                place = (assignment.topic, assignment.partition)
-                if self._places.get(place) is partition:
-                    del self._places[place]
+                location = (assignment.topic, assignment.partition)
+                if self._locations.get(location) is partition:
+                    del self._locations[location]
 
     def hold(self, partition: Partition, paused: bool) -> None:
         """Count one more reason not to fetch from *partition*, or one less; pause or resume it."""
@@ -205,7 +205,7 @@ class Partitions:
 
 def names_of(assignments: Iterable[Assignment]) -> list[str]:
     """Return `topic/0,1,3` per topic, for a log line."""
-    places: dict[str, list[int]] = {}
+    locations: dict[str, list[int]] = {}
     for assignment in assignments:
-        places.setdefault(assignment.topic, []).append(assignment.partition)
-    return [f"{topic}/{','.join(map(str, sorted(numbers)))}" for topic, numbers in sorted(places.items())]
+        locations.setdefault(assignment.topic, []).append(assignment.partition)
+    return [f"{topic}/{','.join(map(str, sorted(numbers)))}" for topic, numbers in sorted(locations.items())]

@@ -209,7 +209,7 @@ class _Postgres:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._where = postgres.place(url)
+        self._where = postgres.database_of(url)
         self._pool: Any = None
 
     async def open(self) -> None:

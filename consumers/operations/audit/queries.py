@@ -146,8 +146,8 @@ def answer_question(name: str, rows: Sequence[AuditRecord], registry: Registry) 
 def described(found: AuditRecord) -> dict[str, Any]:
     """Return a row for people and programs."""
     row, content = found.row, found.content
-    place = f"{row.topic}/{row.partition}/{row.offset}"
-    described_row: dict[str, Any] = {"at": format_ms(row.appended_ms) if row.appended_ms else "", "place": place}
+    location = f"{row.topic}/{row.partition}/{row.offset}"
+    described_row: dict[str, Any] = {"at": format_ms(row.appended_ms) if row.appended_ms else "", "place": location}
     described_row |= {"type": row.message_type, "kind": row.kind, "verdict": row.verdict, "reason": row.reason}
     if content is not None:
         described_row |= {"message_id": content.message_id, "from": content.sender, "to": content.recipient}

@@ -162,13 +162,13 @@ class AuditStore:
             if not await self._move(statements, head, moved, now_ms):
                 return None
             await statements.many(
-                f"INSERT INTO sealbus_audit_rows VALUES ({_places(12)})",  # noqa: S608 - numbers
+                f"INSERT INTO sealbus_audit_rows VALUES ({_locations(12)})",  # noqa: S608 - numbers
                 [msgspec.structs.astuple(entry.row) for entry in entries],
             )
             await statements.many(
-                f"INSERT INTO sealbus_audit_content VALUES ({_places(14)})",  # noqa: S608 - numbers
+                f"INSERT INTO sealbus_audit_content VALUES ({_locations(14)})",  # noqa: S608 - numbers
                 [
-                    (*_place(entry.row), entry.key, *msgspec.structs.astuple(entry.content))
+                    (*_location(entry.row), entry.key, *msgspec.structs.astuple(entry.content))
                     for entry in entries
                     if entry.content is not None
                 ],
@@ -216,7 +216,7 @@ class AuditStore:
             )
             await statements.many(
                 "INSERT INTO sealbus_audit_erasures VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
-                [(*place, now_ms, who, why) for place in found],
+                [(*location, now_ms, who, why) for location in found],
             )
             await statements.many(
                 "DELETE FROM sealbus_audit_content WHERE topic = $1 AND part = $2 AND off = $3", found
@@ -300,11 +300,11 @@ def _within(column: str) -> str:
     return f"substr({column}, 1, length(CAST($1 AS text))) = $1"
 
 
-def _place(row: AuditRow) -> tuple[str, int, int]:
+def _location(row: AuditRow) -> tuple[str, int, int]:
     return row.topic, row.partition, row.offset
 
 
-def _places(count: int) -> str:
+def _locations(count: int) -> str:
     return ", ".join(f"${number}" for number in range(1, count + 1))
 
 
@@ -320,8 +320,8 @@ def _conditions(what: Erasure) -> tuple[list[str], list[Any]]:
     if what.classifications:
         first = len(arguments) + 1
         arguments += what.classifications
-        places = ", ".join(f"${number}" for number in range(first, len(arguments) + 1))
-        conditions.append(f"c.classification IN ({places})")
+        locations = ", ".join(f"${number}" for number in range(first, len(arguments) + 1))
+        conditions.append(f"c.classification IN ({locations})")
     if what.containing:
         # As JSON writes it: the facts are JSON.
         arguments.append(msgspec.json.encode(what.containing)[1:-1].decode())

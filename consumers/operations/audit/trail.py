@@ -190,49 +190,49 @@ class AuditTrail:
         """
         heads, now_ms = await self._store.heads(), await self._store.now_ms()
         ranges = await self._ranges()
-        behind = {place: max(0, retained.end - _next(heads, place)) for place, retained in ranges.items()}
+        behind = {location: max(0, retained.end - _next(heads, location)) for location, retained in ranges.items()}
         self.behind = sum(behind.values())
         count, in_a_row = 0, 0
         # What failed before comes last: it may take its time.
-        for place in sorted(ranges, key=lambda place: (place in self._failing, place)):
-            head = heads.get(place, AuditHead(topic=place[0], partition=place[1]))
+        for location in sorted(ranges, key=lambda location: (location in self._failing, location)):
+            head = heads.get(location, AuditHead(topic=location[0], partition=location[1]))
             if head.holder not in ("", self._settings.holder) and head.lease_ms > now_ms:
-                self._failing.pop(place, None)
+                self._failing.pop(location, None)
                 continue
-            if not self._is_to_be_tried(place):
+            if not self._is_to_be_tried(location):
                 continue
             try:
-                read = await self._advance(head, ranges[place])
+                read = await self._advance(head, ranges[location])
             except ClosedError:
                 raise
             except BusError as error:
-                self._fails(place, error)
+                self._fails(location, error)
                 in_a_row += isinstance(error, InboxError)
                 if in_a_row >= _MAX_IN_A_ROW:
                     raise
                 continue
-            self._failing.pop(place, None)
+            self._failing.pop(location, None)
             in_a_row = 0
             count += read
-            behind[place] -= min(read, behind[place])
+            behind[location] -= min(read, behind[location])
             self.behind = sum(behind.values())
             if read:
                 on_progress(self.rows, self.behind)
         self._metrics.knows(behind, self._failing.keys())
         return count
 
-    def _is_to_be_tried(self, place: tuple[str, int]) -> bool:
-        fault = self._failing.get(place)
+    def _is_to_be_tried(self, location: tuple[str, int]) -> bool:
+        fault = self._failing.get(location)
         return fault is None or self._clock.monotonic_s() >= fault.again_s
 
-    def _fails(self, place: tuple[str, int], error: BusError) -> None:
-        known = self._failing.get(place)
+    def _fails(self, location: tuple[str, int], error: BusError) -> None:
+        known = self._failing.get(location)
         pause_s = _AGAIN_S if known is None else min(_MAX_PAUSE_S, known.pause_s * 2)
-        self._failing[place] = _Standstill(error, pause_s, self._clock.monotonic_s() + pause_s)
+        self._failing[location] = _Standstill(error, pause_s, self._clock.monotonic_s() + pause_s)
         _log.warning(
             "audit.partition_waits",
-            topic=place[0],
-            partition=place[1],
+            topic=location[0],
+            partition=location[1],
             again_in_s=pause_s,
             error=str(error)[:_MAX_TEXT],
         )
@@ -416,8 +416,8 @@ def _row_of(record: Record, name: TopicName) -> AuditRow:
     )
 
 
-def _next(heads: Mapping[tuple[str, int], AuditHead], place: tuple[str, int]) -> int:
-    return heads[place].next_offset if place in heads else 0
+def _next(heads: Mapping[tuple[str, int], AuditHead], location: tuple[str, int]) -> int:
+    return heads[location].next_offset if location in heads else 0
 
 
 def _type_of(message: Message | None, name: TopicName) -> str:

@@ -66,11 +66,11 @@ def graph_of(timeline: Timeline) -> CauseGraph:
         )
         for event in timeline.events
     )
-    places = {node.number: node for node in nodes}
+    locations = {node.number: node for node in nodes}
     edges = tuple(
-        GraphEdge(_path(places[event.cause], places[event.number]))
+        GraphEdge(_path(locations[event.cause], locations[event.number]))
         for event in timeline.events
-        if event.cause in places and event.cause != event.number
+        if event.cause in locations and event.cause != event.number
     )
     deepest = max((node.x for node in nodes), default=0)
     return CauseGraph(width=deepest + _WIDTH + 16, height=16 + len(nodes) * _ROW, nodes=nodes, edges=edges)

@@ -202,11 +202,11 @@ async def letters(request: _Request) -> Response[str]:
 @get("/letters/show")
 async def letter(request: _Request) -> Response[str]:
     """Show one letter: why it died, which field, what became of it, what it holds."""
-    place = _parameter(request, "place")
+    location = _parameter(request, "place")
     console = _console(request)
-    record = await _record_at(console, place)
+    record = await _record_at(console, location)
     if record is None:
-        return _problem(request, f"there is no dead letter at {place}", "retention may have taken it")
+        return _problem(request, f"there is no dead letter at {location}", "retention may have taken it")
     found = read_dead_letter(record)
     states = await console.letter_states()
     finding = examine(
@@ -234,8 +234,8 @@ async def letter(request: _Request) -> Response[str]:
     )
 
 
-async def _record_at(console: Console, place: str) -> Record | None:
-    topic, *rest = place.rsplit("/", 2)
+async def _record_at(console: Console, location: str) -> Record | None:
+    topic, *rest = location.rsplit("/", 2)
     name = read_topic(topic)
     if name is None or name.kind != "dlq" or len(rest) != 2 or not all(_is_number(part) for part in rest):  # noqa: PLR2004
         return None
@@ -285,9 +285,9 @@ def _text(value: Any) -> str:
 async def redrive_page(request: _Request) -> Response[str]:
     """Show what would be sent back, and ask why."""
     cause = _parameter(request, "cause")
-    place = _parameter(request, "place")
+    location = _parameter(request, "place")
     console = _console(request)
-    found = await console.letters(_meant(cause, place))
+    found = await console.letters(_meant(cause, location))
     if not found:
         return _problem(request, "no open dead letter is meant", "they may have been sent back already", code=410)
     groups = {each.cause.group for each in found}
@@ -298,14 +298,17 @@ async def redrive_page(request: _Request) -> Response[str]:
         letters=len(found),
         cause=found[0].cause,
         cause_name=cause,
-        place=place,
+        place=location,
         groups=[(group, workers.get(group, 0)) for group in sorted(groups)],
     )
 
 
-def _meant(cause: str, place: str) -> Any:
+def _meant(cause: str, location: str) -> Any:
     return lambda each: (
-        each.state == "open" and cause in ("", each.cause_name) and place in ("", each.place) and bool(cause or place)
+        each.state == "open"
+        and cause in ("", each.cause_name)
+        and location in ("", each.place)
+        and bool(cause or location)
     )
 
 
@@ -315,13 +318,15 @@ async def start_redrive(request: _Request) -> Response[Any]:
     fields, refused = await _form(request, "redrive")
     if refused is not None:
         return refused
-    cause, place, why = fields.get("cause", ""), fields.get("place", ""), fields.get("why", "").strip()[:_MAX_ROWS]
+    cause, location, why = fields.get("cause", ""), fields.get("place", ""), fields.get("why", "").strip()[:_MAX_ROWS]
     is_dry = fields.get("act") == "count"
-    if not cause and not place:
+    if not cause and not location:
         return _problem(request, "no letters are named", code=400)
     if not why and not is_dry:
         return _problem(request, "a redrive needs a reason", "say what was mended", code=400)
-    selection = Selection(cause=cause or None, places=frozenset([place] if place else []), states=frozenset({"open"}))
+    selection = Selection(
+        cause=cause or None, places=frozenset([location] if location else []), states=frozenset({"open"})
+    )
     session = _session(request)
     who = session.name if session is not None else ""
     run = _console(request).start_redrive(selection, who=who, why=why, is_dry=is_dry)

@@ -201,10 +201,10 @@ def judge_ancestry(
         return None
     first = _first_number(nodes)
     judged: list[Hop] = []
-    for place, node in enumerate(nodes):
-        before = nodes[place - 1] if place else None
+    for location, node in enumerate(nodes):
+        before = nodes[location - 1] if location else None
         holds = bool(judged) and judged[-1].state == "holds"
-        hop = _judge(node, None if first is None else first + place, before if holds else None, lineage.retained)
+        hop = _judge(node, None if first is None else first + location, before if holds else None, lineage.retained)
         is_verified = verifier is not None and bool(hop.kid) and hop.state == "holds"
         judged.append(msgspec.structs.replace(hop, is_verified=is_verified))
     return Ancestry(hops=tuple(judged), unknown=first)
@@ -325,10 +325,10 @@ def _told_above(one: _Examined, here: _Node) -> tuple[str, _Evidence] | None:
     past = one.past
     if one.copy.message_id == here.message_id or one in here.originals or one in here.copies:
         return past[0] if past else ("", _NOTHING)
-    for place, (name, evidence) in enumerate(past):
+    for location, (name, evidence) in enumerate(past):
         if name == here.message_id:
-            if place + 1 < len(past):
-                return past[place + 1]
+            if location + 1 < len(past):
+                return past[location + 1]
             is_first = evidence.statement is not None and evidence.statement.parents is None
             return ("", _NOTHING) if is_first else None
     return None
@@ -336,12 +336,12 @@ def _told_above(one: _Examined, here: _Node) -> tuple[str, _Evidence] | None:
 
 def _first_number(nodes: Sequence[_Node]) -> int | None:
     """Return the number of the first of *nodes*: counted back from the last one that somebody tells of."""
-    for place in range(len(nodes) - 1, -1, -1):
-        trusted = nodes[place].trusted
+    for location in range(len(nodes) - 1, -1, -1):
+        trusted = nodes[location].trusted
         if trusted is not None and trusted.copy.message is not None:
-            return max(0, trusted.copy.message.metadata.hops - place)
-        for evidence in nodes[place].evidence:
-            return max(0, evidence.hops - place)
+            return max(0, trusted.copy.message.metadata.hops - location)
+        for evidence in nodes[location].evidence:
+            return max(0, evidence.hops - location)
     claimed = nodes[-1].stored
     # Nothing else is left to go by.
     message = None if claimed is None else claimed.copy.message

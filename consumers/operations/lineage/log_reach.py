@@ -57,11 +57,13 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogReach:
-    """What has been read of the partitions *places*; at most *limit* records are, but by `whole`."""
+    """What has been read of the partitions *locations*; at most *limit* records are, but by `whole`."""
 
-    def __init__(self, transport: Transport, places: Iterable[PartitionKey], *, limit: int = MAX_RECORDS_READ) -> None:
+    def __init__(
+        self, transport: Transport, locations: Iterable[PartitionKey], *, limit: int = MAX_RECORDS_READ
+    ) -> None:
         self._transport = transport
-        self._places = sorted(places)
+        self._locations = sorted(locations)
         self._ends: dict[PartitionKey, tuple[int, int]] = {}
         self._left = limit
         self._left_bytes = _MAX_BYTES
@@ -80,8 +82,8 @@ class LogReach:
     async def open(self) -> None:
         """Ask where the partitions begin and end. Raises BusError."""
         admin = self._transport.admin
-        starts, ends = await admin.offsets_at(self._places, 0), await admin.offsets_at(self._places, FAR_MS)
-        self._ends = {place: (starts[place], ends[place]) for place in self._places}
+        starts, ends = await admin.offsets_at(self._locations, 0), await admin.offsets_at(self._locations, FAR_MS)
+        self._ends = {location: (starts[location], ends[location]) for location in self._locations}
 
     @property
     def is_small(self) -> bool:
@@ -90,34 +92,34 @@ class LogReach:
 
     async def whole(self) -> AsyncIterator[Record]:
         """Yield every record that was not read yet."""
-        pieces = self._fresh({place: span for place, span in self._ends.items() if span[0] < span[1]})
+        pieces = self._fresh({location: span for location, span in self._ends.items() if span[0] < span[1]})
         self._since_ms, self._until_ms = 0, FAR_MS
         async for record in self._read(pieces, bounded=False):
             yield record
 
     async def rings(
-        self, moment_ms: int, *, forwards: bool = False, places: Collection[PartitionKey] | None = None
+        self, moment_ms: int, *, forwards: bool = False, locations: Collection[PartitionKey] | None = None
     ) -> AsyncIterator[AsyncIterator[Record]]:
         """Yield ring after ring around a moment, each as the records in it that were not read yet.
 
-        *forwards*: only of what was appended since. It ends where all of *places*, or the budget, is used up.
+        *forwards*: only of what was appended since. It ends where all of *locations*, or the budget, is used up.
         """
-        if self.is_small and places is None:
+        if self.is_small and locations is None:
             yield self.whole()
             return
         for before_ms, after_ms in _RINGS_MS:
-            yield self.around(moment_ms, 0 if forwards else before_ms, after_ms, places)
+            yield self.around(moment_ms, 0 if forwards else before_ms, after_ms, locations)
             if self.is_cut:
                 return
 
     async def around(
-        self, moment_ms: int, before_ms: int, after_ms: int, places: Collection[PartitionKey] | None = None
+        self, moment_ms: int, before_ms: int, after_ms: int, locations: Collection[PartitionKey] | None = None
     ) -> AsyncIterator[Record]:
         """Yield the records that were appended around a moment, and not read yet.
 
         Where they are more than the budget it looks less far, and is cut.
         """
-        among = self._places if places is None else sorted(set(places) & self._ends.keys())
+        among = self._locations if locations is None else sorted(set(locations) & self._ends.keys())
         while True:
             since_ms = 0 if before_ms >= FAR_MS else max(0, moment_ms - before_ms)
             until_ms = FAR_MS if after_ms >= FAR_MS else moment_ms + after_ms
@@ -131,7 +133,7 @@ class LogReach:
             if before_ms + after_ms < _NARROWEST_MS:
                 pieces = _shared(pieces, self._left)
                 break
-        if places is None:
+        if locations is None:
             self._since_ms = since_ms if self._since_ms < 0 else min(self._since_ms, since_ms)
             self._until_ms = max(self._until_ms, until_ms)
         async for record in self._read(pieces, bounded=True):
@@ -139,8 +141,10 @@ class LogReach:
 
     async def after(self, offsets: Mapping[PartitionKey, int]) -> AsyncIterator[Record]:
         """Yield the records from *offsets* on, of a partition that is not in it all; within the budget."""
-        spans = {place: (max(start, offsets.get(place, start)), end) for place, (start, end) in self._ends.items()}
-        pieces = self._fresh({place: span for place, span in spans.items() if span[0] < span[1]})
+        spans = {
+            location: (max(start, offsets.get(location, start)), end) for location, (start, end) in self._ends.items()
+        }
+        pieces = self._fresh({location: span for location, span in spans.items() if span[0] < span[1]})
         if sum(end - start for _, start, end in pieces) > self._left:
             self.is_cut = True
             pieces = _shared(pieces, self._left)
@@ -149,45 +153,45 @@ class LogReach:
 
     async def again(self) -> AsyncIterator[Record]:
         """Yield every record that was read before, once more."""
-        pieces = [(place, start, end) for place, spans in sorted(self._pieces.items()) for start, end in spans]
+        pieces = [(location, start, end) for location, spans in sorted(self._pieces.items()) for start, end in spans]
         async for record in self._read(pieces, bounded=False, is_known=True):
             yield record
 
     async def _spans(
-        self, places: Sequence[PartitionKey], since_ms: int, until_ms: int
+        self, locations: Sequence[PartitionKey], since_ms: int, until_ms: int
     ) -> dict[PartitionKey, tuple[int, int]]:
         admin = self._transport.admin
-        starts = {} if since_ms <= 0 else await admin.offsets_at(places, since_ms)
-        ends = {} if until_ms >= FAR_MS else await admin.offsets_at(places, until_ms)
+        starts = {} if since_ms <= 0 else await admin.offsets_at(locations, since_ms)
+        ends = {} if until_ms >= FAR_MS else await admin.offsets_at(locations, until_ms)
         spans = {}
-        for place in places:
-            first, last = self._ends[place]
-            start, end = max(first, starts.get(place, first)), min(last, ends.get(place, last))
+        for location in locations:
+            first, last = self._ends[location]
+            start, end = max(first, starts.get(location, first)), min(last, ends.get(location, last))
             if start < end:
-                spans[place] = (start, end)
+                spans[location] = (start, end)
         return spans
 
     def _fresh(self, spans: Mapping[PartitionKey, tuple[int, int]]) -> list[Piece]:
         """Return what of *spans* was not read yet."""
         pieces = []
-        for place, (start, end) in sorted(spans.items()):
+        for location, (start, end) in sorted(spans.items()):
             at = start
-            for known_start, known_end in self._pieces.get(place, ()):
+            for known_start, known_end in self._pieces.get(location, ()):
                 if known_end <= at or known_start >= end:
                     continue
                 if at < known_start:
-                    pieces.append((place, at, known_start))
+                    pieces.append((location, at, known_start))
                 at = known_end
             if at < end:
-                pieces.append((place, at, end))
+                pieces.append((location, at, end))
         return pieces
 
     async def _read(self, pieces: Sequence[Piece], *, bounded: bool, is_known: bool = False) -> AsyncIterator[Record]:
-        for place, start, end in pieces:
+        for location, start, end in pieces:
             offset = start
             while offset < end and not (bounded and self._left_bytes <= 0):
                 wanted = min(_PAGE_RECORDS, end - offset)
-                records = await self._transport.read(*place, offset, max_records=wanted, max_bytes=_PAGE_BYTES)
+                records = await self._transport.read(*location, offset, max_records=wanted, max_bytes=_PAGE_BYTES)
                 for record in records:
                     if record.offset >= end:
                         break
@@ -199,20 +203,20 @@ class LogReach:
             if offset < end:
                 self.is_cut = True
             if not is_known:
-                self._note(place, start, min(offset, end))
+                self._note(location, start, min(offset, end))
 
-    def _note(self, place: PartitionKey, start: int, end: int) -> None:
+    def _note(self, location: PartitionKey, start: int, end: int) -> None:
         self._left -= end - start
         spans: list[tuple[int, int]] = []
-        for known in sorted([*self._pieces.get(place, ()), (start, end)]):
+        for known in sorted([*self._pieces.get(location, ()), (start, end)]):
             if spans and known[0] <= spans[-1][1]:
                 spans[-1] = (spans[-1][0], max(spans[-1][1], known[1]))
             else:
                 spans.append(known)
-        self._pieces[place] = spans
+        self._pieces[location] = spans
 
 
 def _shared(pieces: Sequence[Piece], limit: int) -> list[Piece]:
     """Return the first records of each piece, *limit* of them in all."""
     share = max(1, limit // max(1, len(pieces)))
-    return [(place, start, min(end, start + share)) for place, start, end in pieces][: max(0, limit)]
+    return [(location, start, min(end, start + share)) for location, start, end in pieces][: max(0, limit)]

@@ -282,7 +282,7 @@ async def find_message(
     if with_caused:
         # It comes soon after, in topics of any type.
         await taken.take(reach.around(first.timestamp_ms, 0, _CAUSED_MS), on_progress, reach)
-    copies = [place for place in await _places(transport, topics) if _may_copy(place[0], topics, first)]
+    copies = [location for location in await _locations(transport, topics) if _may_copy(location[0], topics, first)]
     later = LogReach(transport, copies, limit=limit)
     await later.open()
     async for ring in later.rings(first.timestamp_ms, forwards=True):
@@ -357,9 +357,9 @@ class _Taken:
             return
         copy = _copy_of(record, self._topics[record.topic])
         names = (copy.conversation_id,) if self._is_conversation else (copy.message_id, copy.causation_id)
-        place = (record.topic, record.partition, record.offset)
-        if self._identity in names and place not in self._seen:
-            self._seen.add(place)
+        location = (record.topic, record.partition, record.offset)
+        if self._identity in names and location not in self._seen:
+            self._seen.add(location)
             self.copies.append(_parsed(copy))
 
     async def take(self, records: AsyncIterator[Record], on_progress: Callable[[int], object], reach: LogReach) -> None:
@@ -410,12 +410,12 @@ def _of_index(news: LogReach) -> Looked:
 
 
 async def _reach(transport: Transport, topics: Mapping[str, str], limit: int) -> LogReach:
-    reach = LogReach(transport, await _places(transport, topics), limit=limit)
+    reach = LogReach(transport, await _locations(transport, topics), limit=limit)
     await reach.open()
     return reach
 
 
-async def _places(transport: Transport, topics: Mapping[str, str]) -> list[PartitionKey]:
+async def _locations(transport: Transport, topics: Mapping[str, str]) -> list[PartitionKey]:
     known = await transport.admin.topics()
     return [(topic, number) for topic in topics if topic in known for number in range(known[topic].partitions)]
 
@@ -431,10 +431,10 @@ async def _drained(records: AsyncIterator[Record], on_progress: Callable[[int], 
 
 
 async def _at(
-    transport: Transport, places: Sequence[tuple[str, int, int]], topics: Mapping[str, str]
+    transport: Transport, locations: Sequence[tuple[str, int, int]], topics: Mapping[str, str]
 ) -> AsyncIterator[Record]:
-    """Yield the records at *places* that the log still has."""
-    for topic, partition, offset in places:
+    """Yield the records at *locations* that the log still has."""
+    for topic, partition, offset in locations:
         if topic not in topics:
             continue
         try:

@@ -71,8 +71,8 @@ def _rejection(name: str, subscription: Subscription) -> Iterator[LintFinding]:
     source = _source(subscription.handler)
     if says_no or source is None or any(word in source[0] for word in _REFUSES):
         return
-    place = f"{source[1]}:{source[2]}"
-    yield finding("no-rejection-path", place, f"the handler of {name} never says no", file=source[1], line=source[2])
+    location = f"{source[1]}:{source[2]}"
+    yield finding("no-rejection-path", location, f"the handler of {name} never says no", file=source[1], line=source[2])
 
 
 def _source(handler: Any) -> tuple[str, str, int] | None:
@@ -98,9 +98,9 @@ def _written_in_file(handler: Any, seen: set[str]) -> Iterator[LintFinding]:
         if isinstance(node, ast.Call):
             yield from _recipients(node, _short(path))
         elif isinstance(node, ast.Attribute) and node.attr == "raw" and isinstance(node.ctx, ast.Load):
-            place = f"{_short(path)}:{node.lineno}"
+            location = f"{_short(path)}:{node.lineno}"
             what = f"{ast.unparse(node):.80}"
-            yield finding("raw-untrusted-text", place, what, file=_short(path), line=node.lineno)
+            yield finding("raw-untrusted-text", location, what, file=_short(path), line=node.lineno)
 
 
 def _recipients(node: ast.Call, path: str) -> Iterator[LintFinding]:
@@ -109,8 +109,8 @@ def _recipients(node: ast.Call, path: str) -> Iterator[LintFinding]:
         return
     for keyword in node.keywords:
         if keyword.arg == "to" and (text := _written(keyword.value)) is not None:
-            place = f"{path}:{node.lineno}"
-            yield finding("hard-coded-recipient", place, f"to={text!r:.80}", file=path, line=node.lineno)
+            location = f"{path}:{node.lineno}"
+            yield finding("hard-coded-recipient", location, f"to={text!r:.80}", file=path, line=node.lineno)
 
 
 def _called(node: ast.Call) -> str:

@@ -72,10 +72,10 @@ def checklist(declaration: Declaration, findings: Iterable[LintFinding]) -> tupl
 
 
 def _none(question: str, found: dict[str, list[str]], checks: tuple[str, ...], otherwise: str) -> ChecklistAnswer:
-    places = [place for check in checks for place in found.get(check, ())]
+    locations = [location for check in checks for location in found.get(check, ())]
     return (
-        ChecklistAnswer(question, "no", ", ".join(places[:3]))
-        if places
+        ChecklistAnswer(question, "no", ", ".join(locations[:3]))
+        if locations
         else ChecklistAnswer(question, "yes", otherwise)
     )
 

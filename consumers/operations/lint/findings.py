@@ -151,9 +151,9 @@ _ALL = (
 CHECKS: Final = {check.name: check for check in _ALL}
 
 
-def finding(name: str, place: str, what: str, *, file: str | None = None, line: int | None = None) -> LintFinding:
-    """Return a finding of check *name* at *place*."""
+def finding(name: str, location: str, what: str, *, file: str | None = None, line: int | None = None) -> LintFinding:
+    """Return a finding of check *name* at *location*."""
     check = CHECKS[name]
     return LintFinding(
-        check=name, level=check.level, place=place, what=what, why=check.why, cure=check.cure, file=file, line=line
+        check=name, level=check.level, place=location, what=what, why=check.why, cure=check.cure, file=file, line=line
     )

@@ -24,11 +24,11 @@ def sarif_of(findings: Iterable[LintFinding]) -> dict[str, Any]:
         }
         for check in CHECKS.values()
     ]
-    places = {name: index for index, name in enumerate(CHECKS)}
+    locations = {name: index for index, name in enumerate(CHECKS)}
     results = [
         {
             "ruleId": found.check,
-            "ruleIndex": places[found.check],
+            "ruleIndex": locations[found.check],
             "level": found.level,
             "message": {"text": f"{found.place}: {found.what}. {found.why}. {found.cure}"},
             "locations": [_location(found)],

@@ -28,7 +28,7 @@ _API: Final = frozenset(
     {"headers", "status_code", "choices", "usage", "request_id", "x-request-id", "cookies", "config"}
 )
 _STATUS: Final = ("status", "state", "new_status")
-_MAX_PLACES: Final = 5
+_MAX_LOCATIONS: Final = 5
 
 
 class TrafficLint:
@@ -42,8 +42,8 @@ class TrafficLint:
         self._recipients: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._types: Counter[str] = Counter()
 
-    def look(self, message: Message, place: str) -> None:
-        """Look at *message*, which lies at *place*."""
+    def look(self, message: Message, location: str) -> None:
+        """Look at *message*, which lies at *location*."""
         self.messages += 1
         name = message.message_type
         self._types[name] += 1
@@ -55,17 +55,17 @@ class TrafficLint:
             return
         if isinstance(data, dict):
             for check, what in self._about(name, data):
-                self._note(check, name, what, place)
+                self._note(check, name, what, location)
 
     def findings(self) -> Iterator[LintFinding]:
         """Yield one finding for each thing and type, with its first places and how often it was seen."""
-        for key, places in self._found.items():
+        for key, locations in self._found.items():
             check, name, what = key
             more = f"; {self._counts[key]} messages" if self._counts[key] > 1 else ""
-            yield finding(check, places[0], f"{name}: {what}{more}")
+            yield finding(check, locations[0], f"{name}: {what}{more}")
         for (name, field), values in self._states.items():
             if len(values) > _MANY_STATES and self._types[name] >= _MANY_MESSAGES:
-                shown = ", ".join(sorted(values)[:_MAX_PLACES])
+                shown = ", ".join(sorted(values)[:_MAX_LOCATIONS])
                 yield finding("free-form-status", f"{name}/{field}", f"{len(values)} different values: {shown}, ...")
         for name, recipients in self._recipients.items():
             total = self._types[name]
@@ -76,11 +76,11 @@ class TrafficLint:
             name = next(iter(self._types))
             yield finding("generic-type", name, f"all {self.messages} messages are of one type")
 
-    def _note(self, check: str, name: str, what: str, place: str) -> None:
+    def _note(self, check: str, name: str, what: str, location: str) -> None:
         key = check, name, what
         self._counts[key] += 1
-        if len(self._found[key]) < _MAX_PLACES:
-            self._found[key].append(place)
+        if len(self._found[key]) < _MAX_LOCATIONS:
+            self._found[key].append(location)
 
     def _about(self, name: str, data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for field in _STATUS:

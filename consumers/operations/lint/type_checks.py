@@ -63,23 +63,23 @@ def _is_anything(kind: Any) -> bool:
 
 
 def _status(kind: PayloadType) -> Iterator[LintFinding]:
-    for place, field, _ in _all_fields(kind):
+    for location, field, _ in _all_fields(kind):
         if _STATUS.search(field.encode_name) and _is_free_text(field.type):
-            yield finding("free-form-status", f"{kind.name}/{place}", f"{field.encode_name} is any text")
+            yield finding("free-form-status", f"{kind.name}/{location}", f"{field.encode_name} is any text")
 
 
 def _errors(kind: PayloadType) -> Iterator[LintFinding]:
-    for place, field, _ in _all_fields(kind):
+    for location, field, _ in _all_fields(kind):
         if field.encode_name in ("error", "failure", "exception") and _is_free_text(field.type):
-            yield finding("error-without-code", f"{kind.name}/{place}", f"{field.encode_name} is a text alone")
+            yield finding("error-without-code", f"{kind.name}/{location}", f"{field.encode_name} is a text alone")
     for path, described in walk(inspect.type_info(kind.described)):
         names = {field.encode_name for field in fields_of(described)}
         called = getattr(getattr(described, "cls", None), "__name__", "")
         is_error = called.endswith(("Error", "Failure", "ErrorInfo")) or (not path and ".error" in f".{kind.name}")
         has_code = any(name in ("code", "error", "content") or name.endswith("_code") for name in names)
         if is_error and names and not has_code:
-            place = f"{kind.name}/{path.replace('.', '/')}".rstrip("/")
-            yield finding("error-without-code", place, f"{called or kind.name} has no code")
+            location = f"{kind.name}/{path.replace('.', '/')}".rstrip("/")
+            yield finding("error-without-code", location, f"{called or kind.name} has no code")
 
 
 def _output(kind: PayloadType) -> Iterator[LintFinding]:
@@ -111,9 +111,9 @@ def _approval(kind: PayloadType) -> Iterator[LintFinding]:
 
 
 def _hashes(kind: PayloadType) -> Iterator[LintFinding]:
-    for place, field, _ in _all_fields(kind):
+    for location, field, _ in _all_fields(kind):
         if _HASH.search(field.encode_name) and isinstance(_bare(field.type), inspect.StrType):
-            yield finding("hash-never-checked", f"{kind.name}/{place}", f"{field.encode_name} is a field of data")
+            yield finding("hash-never-checked", f"{kind.name}/{location}", f"{field.encode_name} is a field of data")
 
 
 def _width(kind: PayloadType) -> Iterator[LintFinding]:

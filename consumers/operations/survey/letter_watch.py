@@ -83,7 +83,9 @@ class LetterWatch:
         """Return the open letters now. Raises BusError."""
         await self.read_on()
         # A letter that retention has taken cannot be sent back.
-        return self._counted([retained for place, retained in self._letters.items() if self._is_open(place, retained)])
+        return self._counted(
+            [retained for location, retained in self._letters.items() if self._is_open(location, retained)]
+        )
 
     async def _read_on(self, topic: str) -> None:
         offsets = self._offsets.setdefault(topic, {})
@@ -93,8 +95,8 @@ class LetterWatch:
                 # The topic was deleted and made anew.
                 offsets.clear()
                 self._letters = {
-                    place: retained
-                    for place, retained in self._letters.items()
+                    location: retained
+                    for location, retained in self._letters.items()
                     if retained.letter.record.topic != topic
                 }
             async for record in scan_topic(self._transport, topic, offsets):
@@ -109,10 +111,10 @@ class LetterWatch:
     def letters(self, wanted: Callable[[ListedLetter], bool]) -> list[ListedLetter]:
         """Return the letters that are *wanted*, the newest first, as of what was read last."""
         found = []
-        for place, retained in self._letters.items():
-            state = state_of(retained.letter, self._states.known.get(place))
+        for location, retained in self._letters.items():
+            state = state_of(retained.letter, self._states.known.get(location))
             listed = ListedLetter(
-                place=place,
+                place=location,
                 failed_ms=retained.failed_ms,
                 state=state,
                 cause=retained.cause,
@@ -129,8 +131,8 @@ class LetterWatch:
             known = self._names[cause] = (cause, cause.name)
         return known
 
-    def _is_open(self, place: str, retained: _KnownLetter) -> bool:
-        return state_of(retained.letter, self._states.known.get(place)) == "open"
+    def _is_open(self, location: str, retained: _KnownLetter) -> bool:
+        return state_of(retained.letter, self._states.known.get(location)) == "open"
 
     @staticmethod
     def _counted(found: list[_KnownLetter]) -> OpenLetters:

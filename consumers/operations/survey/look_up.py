@@ -190,9 +190,9 @@ async def _audited(
         return _Audited(error=f"the audit did not answer in {_AUDIT_S:g} s")
     except BusError as error:
         return _Audited(error=str(error))
-    places = sorted({(each.row.topic, each.row.partition, each.row.offset) for each in wider})
-    indexed = {place: head.next_offset for place, head in heads.items()}
-    return _Audited(rows=rows, known=KnownPlaces(records=places, indexed=indexed))
+    locations = sorted({(each.row.topic, each.row.partition, each.row.offset) for each in wider})
+    indexed = {location: head.next_offset for location, head in heads.items()}
+    return _Audited(rows=rows, known=KnownPlaces(records=locations, indexed=indexed))
 
 
 def looked_in_words(looked: Looked, identity: str) -> str:

@@ -122,8 +122,8 @@ class Surveyor:
         now_s = self._clock.monotonic_s()
         # As long as it stands at the same offset it is the same transaction.
         self._stalled_since_s = {
-            (*place, ranges[place].end): self._stalled_since_s.get((*place, ranges[place].end), now_s)
-            for place in counts
+            (*location, ranges[location].end): self._stalled_since_s.get((*location, ranges[location].end), now_s)
+            for location in counts
         }
         return tuple(
             HeldUp(topic=topic, partition=partition, records=counts[topic, partition], for_s=now_s - since_s)
@@ -136,7 +136,7 @@ class Surveyor:
         states = [
             state_of_group(info, ranges, self._still_s(info))
             for info in infos
-            if any(place[0] in topics_of(info) for place in ranges)
+            if any(location[0] in topics_of(info) for location in ranges)
         ]
         return tuple(sorted(states, key=lambda state: (-state.stands, state.members > 0, -state.lag, state.name)))
 
@@ -174,7 +174,7 @@ class Surveyor:
 
 def topics_of(info: GroupInfo) -> set[str]:
     """Return the topics that a group reads, or has read."""
-    return {topic for places in (info.committed, info.uncommitted, *info.members.values()) for topic, _ in places}
+    return {topic for locations in (info.committed, info.uncommitted, *info.members.values()) for topic, _ in locations}
 
 
 async def group_ranges(
@@ -201,13 +201,13 @@ def state_of_group(
     lags: dict[str, int] = {}
     stands = 0
     topics = topics_of(info)
-    for place, retained in ranges.items():
-        if place[0] not in topics:
+    for location, retained in ranges.items():
+        if location[0] not in topics:
             continue
-        committed = info.committed.get(place)
+        committed = info.committed.get(location)
         stands += committed is not None and not retained.start <= committed <= retained.end
         lag = max(0, retained.end - max(retained.start, retained.start if committed is None else committed))
-        lags[place[0]] = lags.get(place[0], 0) + lag
+        lags[location[0]] = lags.get(location[0], 0) + lag
     total = sum(lags.values())
     worst = max(lags, key=lambda topic: lags[topic]) if total else ""
     return GroupState(

@@ -409,8 +409,8 @@ def _collect(cls: type[Any], found: _Found, member: Callable[..., Any], mark: _M
         names = found.due if what == "due" else found.failed
         _once(cls, names, _wait_name(cls, options["name"]), method, f"@{what}")
     elif what in ("answers", "progress"):
-        place = (_wait_name(cls, options["name"]), kind.name)
-        _once(cls, found.answers, place, AnswerRule(kind=kind, method=method, ends=what == "answers"), f"@{what}")
+        location = (_wait_name(cls, options["name"]), kind.name)
+        _once(cls, found.answers, location, AnswerRule(kind=kind, method=method, ends=what == "answers"), f"@{what}")
     else:
         _check_event(cls, method, what, options)
         rules = found.starters if what == "starts" else found.events
@@ -462,10 +462,10 @@ def _wait_name(cls: type[Any], name: object) -> str:
     return name
 
 
-def _once(cls: type[Any], rules: dict[Any, Any], place: Any, rule: Any, what: str) -> None:
-    if place in rules:
-        raise ConfigurationError(f"{cls.__name__} has two methods for {what} {place}")
-    rules[place] = rule
+def _once(cls: type[Any], rules: dict[Any, Any], location: Any, rule: Any, what: str) -> None:
+    if location in rules:
+        raise ConfigurationError(f"{cls.__name__} has two methods for {what} {location}")
+    rules[location] = rule
 
 
 def _functions(cls: type[Any]) -> list[Any]:

@@ -266,9 +266,9 @@ class StepRunner:
         """Return what *delivery* means to its process of *rules*; None where it is passed over. Raises _Early."""
         name = delivery.message.message_type
         starter, spontaneous = rules.starters.get(name), rules.events.get(name)
-        place = starter or spontaneous
-        assert place is not None  # noqa: S101 - its type is one of the saga's
-        key = delivery.message.message_id if place.key is None else _key_at(delivery.message, place.key)
+        location = starter or spontaneous
+        assert location is not None  # noqa: S101 - its type is one of the saga's
+        key = delivery.message.message_id if location.key is None else _key_at(delivery.message, location.key)
         owner = "" if rules.shares_keys else self._principal_of(delivery.message)
         process: Process | Dead | None = await self.store.find(self.store.ids.process(rules.name, owner, key))
         if process is None and starter is not None:
@@ -280,9 +280,9 @@ class StepRunner:
         if isinstance(process, Dead):
             return process
         if process.status == "finished":
-            return refusal("conversation_closed", f"{rules.name} {key!r:.80} is finished", place.key)
+            return refusal("conversation_closed", f"{rules.name} {key!r:.80} is finished", location.key)
         if spontaneous is None:
-            return refusal("invalid_transition", f"{rules.name} {key!r:.80} is open already", place.key)
+            return refusal("invalid_transition", f"{rules.name} {key!r:.80} is open already", location.key)
         opened = self._unpacked(rules, process)
         self._check_party(spontaneous, process, opened[0], delivery.message)
         phase = str(getattr(opened[1], "phase", ""))

@@ -72,13 +72,17 @@ class KafkaAdmin:
         self._ready()
         return await self._link.ranges(topic)
 
-    async def offsets_at(self, places: Collection[tuple[str, int]], timestamp_ms: int) -> Mapping[tuple[str, int], int]:
+    async def offsets_at(
+        self, locations: Collection[tuple[str, int]], timestamp_ms: int
+    ) -> Mapping[tuple[str, int], int]:
         self._ready()
-        return _placed(await self._link.offsets_at([TopicPartition(*place) for place in sorted(places)], timestamp_ms))
+        return _placed(
+            await self._link.offsets_at([TopicPartition(*location) for location in sorted(locations)], timestamp_ms)
+        )
 
-    async def held_up(self, places: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+    async def held_up(self, locations: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         self._ready()
-        return _placed(await self._link.held_up([TopicPartition(*place) for place in sorted(places)]))
+        return _placed(await self._link.held_up([TopicPartition(*location) for location in sorted(locations)]))
 
     async def groups(self) -> Sequence[GroupInfo]:
         self._ready()
@@ -99,7 +103,7 @@ class KafkaAdmin:
         doing = f"setting the offsets of group {group!r}"
         try:
             await set_commits(
-                self._link, doing, group, {TopicPartition(*place): offset for place, offset in offsets.items()}
+                self._link, doing, group, {TopicPartition(*location): offset for location, offset in offsets.items()}
             )
         except NotPermittedError as error:
             raise lacking(doing, f"Read on group {group!r} and its topics") from error
@@ -198,7 +202,7 @@ async def _describe(admin: AIOKafkaAdminClient, name: str) -> list[Any]:
 
 
 def _placed(offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:
-    return {(place.topic, place.partition): offset for place, offset in offsets.items()}
+    return {(location.topic, location.partition): offset for location, offset in offsets.items()}
 
 
 def _owned(assignment: bytes) -> tuple[tuple[str, int], ...]:

@@ -114,7 +114,7 @@ class ClusterClient:
         """Return the offsets of every partition of *topic*. Raises TopicMissingError, UnreachableError."""
         facts = (await self.topics([topic]))[topic]
         partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
-        return {place.partition: span for place, span in (await self.spans(partitions)).items()}
+        return {location.partition: span for location, span in (await self.spans(partitions)).items()}
 
     async def spans(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionRange]:
         """Return the start and end offset of each partition, as its leader knows them."""
@@ -123,7 +123,7 @@ class ClusterClient:
             leaders = await _leaders(client, partitions)
             starts = await _offsets(client, leaders, _EARLIEST)
             ends = await _offsets(client, leaders, _LATEST)
-            return {place: PartitionRange(starts[place], ends[place]) for place in partitions}
+            return {location: PartitionRange(starts[location], ends[location]) for location in partitions}
 
         return await self.ask("reading offsets", question)
 
@@ -133,7 +133,7 @@ class ClusterClient:
         async def question(client: AIOKafkaClient) -> dict[TopicPartition, int]:
             leaders = await _leaders(client, partitions)
             found = await _offsets(client, leaders, timestamp_ms if timestamp_ms > 0 else _EARLIEST)
-            later = {place: leaders[place] for place, offset in found.items() if offset < 0}
+            later = {location: leaders[location] for location, offset in found.items() if offset < 0}
             return found | (await _offsets(client, later, _LATEST))
 
         return await self.ask("reading offsets", question) if partitions else {}
@@ -146,7 +146,11 @@ class ClusterClient:
             # In this order: what is appended between the two answers lies behind no transaction.
             last = await _offsets(client, leaders, _LATEST, _READ_UNCOMMITTED)
             stable = await _offsets(client, leaders, _LATEST)
-            return {place: last[place] - stable[place] for place in partitions if last[place] > stable[place]}
+            return {
+                location: last[location] - stable[location]
+                for location in partitions
+                if last[location] > stable[location]
+            }
 
         return await self.ask("reading offsets", question) if partitions else {}
 
@@ -307,18 +311,20 @@ async def _describe(client: AIOKafkaClient, names: list[str] | None) -> dict[str
 
 
 async def _leaders(client: AIOKafkaClient, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    facts = await _describe(client, sorted({place.topic for place in partitions}))
+    facts = await _describe(client, sorted({location.topic for location in partitions}))
     leaders = {
-        place: facts[place.topic].leaders[place.partition]
-        for place in partitions
-        if place.partition < facts[place.topic].partitions
+        location: facts[location.topic].leaders[location.partition]
+        for location in partitions
+        if location.partition < facts[location.topic].partitions
     }
-    for place in partitions:
-        if place not in leaders:
-            raise TopicMissingError(f"topic {place.topic!r} has no partition {place.partition}")
-        if leaders[place] < 0:
-            raise NotLeaderForPartitionError(f"partition {place.partition} of {place.topic} has no leader just now")
-        if client.cluster.broker_metadata(leaders[place]) is None:
+    for location in partitions:
+        if location not in leaders:
+            raise TopicMissingError(f"topic {location.topic!r} has no partition {location.partition}")
+        if leaders[location] < 0:
+            raise NotLeaderForPartitionError(
+                f"partition {location.partition} of {location.topic} has no leader just now"
+            )
+        if client.cluster.broker_metadata(leaders[location]) is None:
             await client.force_metadata_update()
     return leaders
 
@@ -329,9 +335,9 @@ async def _offsets(
     found: dict[TopicPartition, int] = {}
     for node in sorted(set(leaders.values())):
         queries: dict[str, list[tuple[int, int]]] = {}
-        for place, leader in leaders.items():
+        for location, leader in leaders.items():
             if leader == node:
-                queries.setdefault(place.topic, []).append((place.partition, which))
+                queries.setdefault(location.topic, []).append((location.partition, which))
         answer = await client.send(node, OffsetRequest(-1, isolation, list(queries.items())))
         for topic, items in answer.topics:
             for partition, code, *rest in items:

@@ -28,9 +28,9 @@ __all__ = ["commits", "leave_on_behalf", "set_commits"]
 
 
 async def commits(
-    link: ClusterClient, doing: str, group: str, places: Sequence[TopicPartition] | None = None
+    link: ClusterClient, doing: str, group: str, locations: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
-    """Return the committed offsets of *group* for *places* (None: for all), without places that have none.
+    """Return the committed offsets of *group* for *locations* (None: for all), without places that have none.
 
     Raises the errors of `ClusterClient`.
     """
@@ -38,7 +38,7 @@ async def commits(
     async def question(client: AIOKafkaClient) -> dict[TopicPartition, int]:
         coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
         answer = await client.send(
-            coordinator, OffsetFetchRequest(group, None if places is None else _by_topic(places))
+            coordinator, OffsetFetchRequest(group, None if locations is None else _by_topic(locations))
         )
         found: dict[TopicPartition, int] = {}
         _check(answer.error_code, group)
@@ -46,9 +46,9 @@ async def commits(
             for partition, offset, _, code in partitions:
                 _check(code, group)
                 found[TopicPartition(topic, partition)] = offset
-        if not found.keys() >= {*(places or ())}:
+        if not found.keys() >= {*(locations or ())}:
             raise GroupCoordinatorNotAvailableError(f"of some partitions of group {group!r} nothing was told")
-        return {place: offset for place, offset in found.items() if offset >= 0}
+        return {location: offset for location, offset in found.items() if offset >= 0}
 
     return await link.ask(doing, question)
 
@@ -59,8 +59,8 @@ async def set_commits(link: ClusterClient, doing: str, group: str, offsets: Mapp
     Raises GroupBusyError if it has members, and the errors of `ClusterClient`.
     """
     topics: dict[str, list[tuple[int, int, str]]] = {}
-    for place, offset in offsets.items():
-        topics.setdefault(place.topic, []).append((place.partition, offset, ""))
+    for location, offset in offsets.items():
+        topics.setdefault(location.topic, []).append((location.partition, offset, ""))
     request = OffsetCommitRequest(
         group,
         OffsetCommitRequest.DEFAULT_GENERATION_ID,
@@ -97,10 +97,10 @@ async def leave_on_behalf(link: ClusterClient, doing: str, group: str, member_id
         await link.ask(doing, question)
 
 
-def _by_topic(places: Sequence[TopicPartition]) -> list[tuple[str, list[int]]]:
+def _by_topic(locations: Sequence[TopicPartition]) -> list[tuple[str, list[int]]]:
     partitions: dict[str, list[int]] = {}
-    for place in places:
-        partitions.setdefault(place.topic, []).append(place.partition)
+    for location in locations:
+        partitions.setdefault(location.topic, []).append(location.partition)
     return list(partitions.items())
 
 

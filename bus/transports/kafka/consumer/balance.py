@@ -47,11 +47,11 @@ def share(partitions: Mapping[str, int], bids: Mapping[str, Bid]) -> dict[str, P
     wanted = _Balance(everything, bids, holders).owners
     owned: dict[str, set[TopicPartition]] = {member: set() for member in bids}
     leaving: dict[str, set[TopicPartition]] = {member: set() for member in bids}
-    for place, owner in wanted.items():
-        holder = holders.get(place, owner)
-        owned[holder].add(place)
+    for location, owner in wanted.items():
+        holder = holders.get(location, owner)
+        owned[holder].add(location)
         if holder != owner:
-            leaving[holder].add(place)
+            leaving[holder].add(location)
     return {member: PartitionShare(frozenset(owned[member]), frozenset(leaving[member])) for member in bids}
 
 
@@ -61,9 +61,9 @@ def _holders(everything: Collection[TopicPartition], bids: Mapping[str, Bid]) ->
     holders: dict[TopicPartition, str] = {}
     for member in sorted(bids, key=lambda name: (bids[name].generation, name)):
         bid = bids[member]
-        for place in bid.owned:
-            if place in exists and place.topic in bid.topics:
-                holders[place] = member
+        for location in bid.owned:
+            if location in exists and location.topic in bid.topics:
+                holders[location] = member
     return holders
 
 
@@ -79,34 +79,34 @@ class _Balance:
         self._readers = {topic: sorted(name for name in bids if topic in bids[name].topics) for topic in _topics(bids)}
         self._owned: dict[tuple[str, str], list[TopicPartition]] = {}
         homeless = []
-        for place in everything:
-            if place in holders:
-                self._give(place, holders[place])
-            elif self._readers.get(place.topic):
-                homeless.append(place)
-        for place in homeless:
+        for location in everything:
+            if location in holders:
+                self._give(location, holders[location])
+            elif self._readers.get(location.topic):
+                homeless.append(location)
+        for location in homeless:
             self._give(
-                place,
+                location,
                 min(
-                    self._readers[place.topic],
-                    key=lambda name: (self._in_topic[place.topic, name], self._in_sum[name], name),
+                    self._readers[location.topic],
+                    key=lambda name: (self._in_topic[location.topic, name], self._in_sum[name], name),
                 ),
             )
         for topic in sorted(self._readers):
             self._even_out(topic)
         self._even_out_sums()
 
-    def _give(self, place: TopicPartition, member: str) -> None:
-        self.owners[place] = member
+    def _give(self, location: TopicPartition, member: str) -> None:
+        self.owners[location] = member
         self._in_sum[member] += 1
-        self._in_topic[place.topic, member] += 1
-        self._owned.setdefault((place.topic, member), []).append(place)
+        self._in_topic[location.topic, member] += 1
+        self._owned.setdefault((location.topic, member), []).append(location)
 
     def _move(self, topic: str, giver: str, taker: str) -> None:
-        place = self._owned[topic, giver].pop()
+        location = self._owned[topic, giver].pop()
         self._in_sum[giver] -= 1
         self._in_topic[topic, giver] -= 1
-        self._give(place, taker)
+        self._give(location, taker)
 
     def _even_out(self, topic: str) -> None:
         readers = self._readers[topic]

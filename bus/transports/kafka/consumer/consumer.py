@@ -172,34 +172,34 @@ class Consumer:
             attempt.over = True
         return Committing.TAKEN
 
-    def pause(self, places: Iterable[TopicPartition]) -> None:
-        """Fetch nothing from *places*."""
-        self._consumer.pause(*self._assigned(places))
+    def pause(self, locations: Iterable[TopicPartition]) -> None:
+        """Fetch nothing from *locations*."""
+        self._consumer.pause(*self._assigned(locations))
 
-    def resume(self, places: Iterable[TopicPartition]) -> None:
-        """Fetch from *places* again."""
-        self._consumer.resume(*self._assigned(places))
+    def resume(self, locations: Iterable[TopicPartition]) -> None:
+        """Fetch from *locations* again."""
+        self._consumer.resume(*self._assigned(locations))
 
-    def seek(self, place: TopicPartition, offset: int) -> None:
-        """Fetch *place* from *offset* on."""
-        if self._assigned((place,)):
-            self._consumer.seek(place, offset)
+    def seek(self, location: TopicPartition, offset: int) -> None:
+        """Fetch *location* from *offset* on."""
+        if self._assigned((location,)):
+            self._consumer.seek(location, offset)
 
-    def position(self, place: TopicPartition) -> int | None:
+    def position(self, location: TopicPartition) -> int | None:
         """Return the fetch position, behind everything `fetch` has returned; None if unknown."""
         # The public method waits until the position is known.
         assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001
-        state = assignment.state_value(place) if assignment is not None else None
+        state = assignment.state_value(location) if assignment is not None else None
         return int(state.position) if state is not None and state.has_valid_position else None
 
-    def restore(self, places: Mapping[TopicPartition, tuple[int, bool] | None]) -> None:
+    def restore(self, locations: Mapping[TopicPartition, tuple[int, bool] | None]) -> None:
         """Restore positions after a rebalance, in which the library forgets them.
 
         Per partition: the offset and whether to fetch at once. None means unknown; such a partition stays paused.
         """
-        for place, known in places.items():
-            self.seek(place, known[0] if known else 0)
-        self.pause(place for place, known in places.items() if not (known and known[1]))
+        for location, known in locations.items():
+            self.seek(location, known[0] if known else 0)
+        self.pause(location for location, known in locations.items() if not (known and known[1]))
 
     async def kill(self) -> None:
         """Leave the group if possible, and stop within seconds, even if no broker answers.
@@ -210,9 +210,9 @@ class Consumer:
             self._ending = asyncio.get_running_loop().create_task(kill(self._consumer))
         await asyncio.shield(self._ending)
 
-    def _assigned(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def _assigned(self, locations: Iterable[TopicPartition]) -> list[TopicPartition]:
         owned = self._consumer.assignment()
-        return [place for place in places if place in owned]
+        return [location for location in locations if location in owned]
 
     def _refreshed(self, cluster: Any) -> None:
         self.refreshed_s = time.monotonic()
@@ -239,12 +239,12 @@ class Consumer:
 
     def _say_what_is_held_up(self) -> None:
         if late := self._unfinished.late(self._held_up(), self.refreshed_s):
-            places = [f"{place.topic}/{place.partition}" for place in late]
+            locations = [f"{location.topic}/{location.partition}" for location in late]
             detail = (
                 "another program has left a transaction open: "
                 "nothing behind it is read until it ends, or the broker ends it"
             )
-            _log.error("kafka.transaction_open", group=self._group, partitions=places, detail=detail)
+            _log.error("kafka.transaction_open", group=self._group, partitions=locations, detail=detail)
 
     def _held_up(self) -> dict[TopicPartition, int]:
         """Return the last stable offset of each partition that holds records behind it.
@@ -252,11 +252,15 @@ class Consumer:
         Only partitions fetched from within the last seconds count.
         """
         assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001 - there is no public way
-        states = {place: assignment.state_value(place) for place in assignment.tps} if assignment is not None else {}
+        states = (
+            {location: assignment.state_value(location) for location in assignment.tps}
+            if assignment is not None
+            else {}
+        )
         fresh_ms = (time.time() - _FRESH_S) * 1000
         return {
-            place: state.lso
-            for place, state in states.items()
+            location: state.lso
+            for location, state in states.items()
             if (state.timestamp or 0) > fresh_ms and state.lso < state.highwater
         }
 
@@ -331,9 +335,9 @@ class Unfinished:
         """
         before = self._since
         self._since = {
-            place: known if (known := before.get(place, (-1, now_s)))[0] == at else (at, now_s)
-            for place, at in held_up.items()
+            location: known if (known := before.get(location, (-1, now_s)))[0] == at else (at, now_s)
+            for location, at in held_up.items()
         }
-        late = {place for place, (_, since_s) in self._since.items() if now_s - since_s >= _LATE_S}
+        late = {location for location, (_, since_s) in self._since.items() if now_s - since_s >= _LATE_S}
         news, self._logged_late = sorted(late - self._logged_late), late
         return news

@@ -23,16 +23,16 @@ class Declared(msgspec.Struct, frozen=True, array_like=True):
     """Partitions by topic, and the generation in which their holder last heard from the group."""
 
     generation: int = -1
-    places: dict[str, list[int]] = {}
+    locations: dict[str, list[int]] = {}
 
 
 _decoder = msgspec.msgpack.Decoder(Declared)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def declared(generation: int, places: Iterable[TopicPartition]) -> Declared:
-    """Return *places* in their encoded form."""
-    return Declared(generation, _by_topic(places))
+def declared(generation: int, locations: Iterable[TopicPartition]) -> Declared:
+    """Return *locations* in their encoded form."""
+    return Declared(generation, _by_topic(locations))
 
 
 class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # the library has no types
@@ -64,12 +64,12 @@ class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # t
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         """Take over this member's share as the leader computed it."""
-        self._leaving(_places(_read(assignment.user_data)))
+        self._leaving(_locations(_read(assignment.user_data)))
 
 
 def _bid_of(metadata: ConsumerProtocolMemberMetadata) -> Bid:
     owned = _read(metadata.user_data)
-    return Bid(frozenset(metadata.subscription), frozenset(_places(owned)), owned.generation)
+    return Bid(frozenset(metadata.subscription), frozenset(_locations(owned)), owned.generation)
 
 
 def _read(data: bytes | None) -> Declared:
@@ -80,12 +80,12 @@ def _read(data: bytes | None) -> Declared:
         return Declared()
 
 
-def _places(owned: Declared) -> set[TopicPartition]:
-    return {TopicPartition(topic, number) for topic, numbers in owned.places.items() for number in numbers}
+def _locations(owned: Declared) -> set[TopicPartition]:
+    return {TopicPartition(topic, number) for topic, numbers in owned.locations.items() for number in numbers}
 
 
-def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def _by_topic(locations: Iterable[TopicPartition]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for place in sorted(places):
-        found.setdefault(place.topic, []).append(place.partition)
+    for location in sorted(locations):
+        found.setdefault(location.topic, []).append(location.partition)
     return found

@@ -29,15 +29,15 @@ class HeldPartition:
         "committed",
         "gap",
         "leaving",
+        "location",
         "paused",
-        "place",
         "position",
         "version",
     )
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
-        self.place = TopicPartition(assignment.topic, assignment.partition)
+        self.location = TopicPartition(assignment.topic, assignment.partition)
         self.position: int | None = None
         self.committed = -1
         self.paused = False
@@ -87,7 +87,7 @@ class HeldPartitions:
 
     def __init__(self) -> None:
         self._by_assignment: dict[Assignment, HeldPartition] = {}
-        self._by_place: dict[TopicPartition, HeldPartition] = {}
+        self._by_location: dict[TopicPartition, HeldPartition] = {}
         self._turn = 0
 
     def __bool__(self) -> bool:
@@ -106,28 +106,28 @@ class HeldPartitions:
         added = [HeldPartition(assignment) for assignment in assignments]
         for owned in added:
             self._by_assignment[owned.assignment] = owned
-            self._by_place[owned.place] = owned
+            self._by_location[owned.location] = owned
         return added
 
     def drop(self, gone: Iterable[HeldPartition]) -> None:
         """Remove the partitions *gone*."""
         for owned in gone:
             self._by_assignment.pop(owned.assignment, None)
-            if self._by_place.get(owned.place) is owned:
-                del self._by_place[owned.place]
+            if self._by_location.get(owned.location) is owned:
+                del self._by_location[owned.location]
 
     def clear(self) -> None:
         """Remove all partitions."""
         self._by_assignment.clear()
-        self._by_place.clear()
+        self._by_location.clear()
 
     def get(self, assignment: Assignment) -> HeldPartition | None:
         """Return the partition held under exactly this assignment."""
         return self._by_assignment.get(assignment)
 
-    def at(self, place: TopicPartition) -> HeldPartition | None:
-        """Return the partition held for *place*."""
-        return self._by_place.get(place)
+    def at(self, location: TopicPartition) -> HeldPartition | None:
+        """Return the partition held for *location*."""
+        return self._by_location.get(location)
 
     def held_among(self, assignments: Iterable[Assignment]) -> list[HeldPartition]:
         """Return those of *assignments* that are held."""
@@ -135,7 +135,7 @@ class HeldPartitions:
 
     def versions(self) -> dict[TopicPartition, tuple[HeldPartition, int]]:
         """Return the partitions, with their versions, that a fetch starting now is for."""
-        return {owned.place: (owned, owned.version) for owned in self._by_assignment.values()}
+        return {owned.location: (owned, owned.version) for owned in self._by_assignment.values()}
 
     def carried(self) -> dict[TopicPartition, tuple[int, bool] | None]:
         """Return where fetching continues in each partition after a rebalance, and whether at once.
@@ -145,7 +145,7 @@ class HeldPartitions:
         for owned in self._by_assignment.values():
             owned.version += 1
         return {
-            owned.place: (owned.next_offset, owned.readable) if owned.next_offset is not None else None
+            owned.location: (owned.next_offset, owned.readable) if owned.next_offset is not None else None
             for owned in self._by_assignment.values()
         }
 

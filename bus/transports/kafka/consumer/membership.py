@@ -138,15 +138,15 @@ class Membership:
             self.faults.append(error)
         self._changed()
 
-    def place(self, owned: HeldPartition, offset: int) -> None:
+    def location(self, owned: HeldPartition, offset: int) -> None:
         """Continue reading *owned* at *offset*."""
         owned.position = offset
         owned.version += 1
         owned.drop()
         if self.consumer is not None:
-            self.consumer.seek(owned.place, offset)
+            self.consumer.seek(owned.location, offset)
             if not owned.paused:
-                self.consumer.resume((owned.place,))
+                self.consumer.resume((owned.location,))
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run *work* as a background task; its failure is raised in the next poll."""
@@ -169,35 +169,37 @@ class Membership:
         """
         if not self.knows(self.consumer):
             self._lose()
-        return declared(self.generation, (owned.place for owned in self.holdings.all()))
+        return declared(self.generation, (owned.location for owned in self.holdings.all()))
 
-    def _give_up(self, places: set[TopicPartition]) -> None:
-        self._unwanted = places
+    def _give_up(self, locations: set[TopicPartition]) -> None:
+        self._unwanted = locations
 
     async def _revoked(self, _: Iterable[TopicPartition]) -> None:
         # No partition is given up here. But a commit that arrives before the new generation would cost the membership.
         self._steady.clear()
 
-    async def _assigned(self, places: Iterable[TopicPartition]) -> None:
+    async def _assigned(self, locations: Iterable[TopicPartition]) -> None:
         consumer = self.consumer
         if self._closed or consumer is None:
             return
         if not self.knows(consumer):
             self._lose()
         self._known_as, self.generation = consumer.member_id, consumer.generation
-        provided, unwanted = set(places), self._unwanted
-        self._lose([owned for owned in self.holdings.all() if owned.place not in provided])
-        new = sorted(place for place in provided if self.holdings.at(place) is None)
+        provided, unwanted = set(locations), self._unwanted
+        self._lose([owned for owned in self.holdings.all() if owned.location not in provided])
+        new = sorted(location for location in provided if self.holdings.at(location) is None)
         # The library has forgotten all positions. A new partition is not fetched until the group's commit is known.
         consumer.restore(dict.fromkeys(new) | self.holdings.carried())
         gained = self.holdings.add(
-            Assignment(place.topic, place.partition, consumer.generation) for place in new if place not in unwanted
+            Assignment(location.topic, location.partition, consumer.generation)
+            for location in new
+            if location not in unwanted
         )
         self._steady.set()
         if gained:
             self._tell(self._listener.assigned, [owned.assignment for owned in gained])
             self.spawn(self._position(gained))
-        if leaving := [owned for owned in self.holdings.all() if owned.place in unwanted and not owned.leaving]:
+        if leaving := [owned for owned in self.holdings.all() if owned.location in unwanted and not owned.leaving]:
             self.spawn(self._let_go(leaving))
         if unwanted & set(new):
             # Released while this round was in progress.
@@ -209,7 +211,7 @@ class Membership:
         for owned in leaving:
             owned.leaving = True
         if self.consumer is not None:
-            self.consumer.pause(owned.place for owned in leaving)
+            self.consumer.pause(owned.location for owned in leaving)
         assignments = [owned.assignment for owned in leaving]
         try:
             async with asyncio.timeout(self._options.rebalance_timeout_s):
@@ -242,11 +244,11 @@ class Membership:
                 if (
                     owned.position is None
                     and self.holdings.get(owned.assignment) is owned
-                    and (at := found.get(owned.place)) is not None
+                    and (at := found.get(owned.location)) is not None
                 ):
                     if at.fault is not None:
                         self.fail(at.fault)
-                    self.place(owned, at.offset)
+                    self.location(owned, at.offset)
             self._changed()
 
     def _lose(self, lost: Sequence[HeldPartition] | None = None) -> None:

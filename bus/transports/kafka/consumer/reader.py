@@ -67,17 +67,17 @@ class Reading:
         facts = await self._link.topic(topic)
         if partition >= facts.partitions:
             raise TopicMissingError(f"topic {topic!r} has no partition {partition}")
-        place = TopicPartition(topic, partition)
-        reader = self._readers.pop(place, None) or _Reader()
+        location = TopicPartition(topic, partition)
+        reader = self._readers.pop(location, None) or _Reader()
         # Re-insert: the most recently used reader is last.
-        self._readers[place] = reader
+        self._readers[location] = reader
         reader.users += 1
         try:
             async with reader.lock:
                 if reader.expected != offset or reader.consumer is None:
-                    await self._go(reader, place, offset)
+                    await self._go(reader, location, offset)
                 try:
-                    await self._fill(reader, place, wait_s)
+                    await self._fill(reader, location, wait_s)
                 except BaseException:
                     reader.expected = -1
                     raise
@@ -93,20 +93,20 @@ class Reading:
         readers, self._readers = self._readers, {}
         await asyncio.gather(*(_close(reader) for reader in readers.values()))
 
-    async def _go(self, reader: _Reader, place: TopicPartition, offset: int) -> None:
+    async def _go(self, reader: _Reader, location: TopicPartition, offset: int) -> None:
         if reader.fetching is not None:
             # The fetch in progress returns records from the old position.
             await asyncio.wait((reader.fetching,))
         reader.expected = -1
         reader.buffer.clear()
         if reader.consumer is None:
-            reader.consumer = await self._start(place)
-        span = (await self._link.spans([place]))[place]
+            reader.consumer = await self._start(location)
+        span = (await self._link.spans([location]))[location]
         self._check_open()
         reader.expected = max(offset, span.start)
-        reader.consumer.seek(place, min(reader.expected, span.end))
+        reader.consumer.seek(location, min(reader.expected, span.end))
 
-    async def _start(self, place: TopicPartition) -> AIOKafkaConsumer:
+    async def _start(self, location: TopicPartition) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(**self._options.reader())
         try:
             async with asyncio.timeout(_START_S):
@@ -116,12 +116,12 @@ class Reading:
         except BaseException as error:
             await _end(consumer)
             if isinstance(error, KafkaError | OSError | TimeoutError):
-                raise kafka_error_of(error, f"reading {place.topic}") from error
+                raise kafka_error_of(error, f"reading {location.topic}") from error
             raise
-        consumer.assign([place])
+        consumer.assign([location])
         return consumer
 
-    async def _fill(self, reader: _Reader, place: TopicPartition, wait_s: float) -> None:
+    async def _fill(self, reader: _Reader, location: TopicPartition, wait_s: float) -> None:
         """Fetch until the buffer holds a record, or the end is reached and *wait_s* is over."""
         consumer = reader.consumer
         assert consumer is not None  # noqa: S101 - _go came first
@@ -133,23 +133,23 @@ class Reading:
             now_s = self._clock.monotonic_s()
             if now_s >= deadline_s:
                 if end is None:
-                    end = (await self._link.spans([place]))[place].end
-                if reader.expected >= end or await _position(consumer, place) >= end:
+                    end = (await self._link.spans([location]))[location].end
+                if reader.expected >= end or await _position(consumer, location) >= end:
                     return
                 if now_s >= answer_s:
                     # Records exist but none arrives: this client may have lost its brokers. The next read starts with a
                     # new one.
                     await _close(reader)
                     raise UnreachableError(
-                        f"{place.topic} partition {place.partition} was not answered in {_ANSWER_S:g} s"
+                        f"{location.topic} partition {location.partition} was not answered in {_ANSWER_S:g} s"
                     )
-            await self._fetch(reader, place, consumer, min(_FETCH_S, max(0.05, deadline_s - now_s)))
+            await self._fetch(reader, location, consumer, min(_FETCH_S, max(0.05, deadline_s - now_s)))
 
     async def _fetch(
-        self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float
+        self, reader: _Reader, location: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float
     ) -> None:
         # The fetch continues as its own task: a cancelled fetch loses the records it has taken from the library.
-        reader.fetching = work = asyncio.ensure_future(self._store(reader, place, consumer, timeout_s))
+        reader.fetching = work = asyncio.ensure_future(self._store(reader, location, consumer, timeout_s))
         try:
             await asyncio.wait((work,))
             work.result()
@@ -158,25 +158,25 @@ class Reading:
             raise
 
     async def _store(
-        self, reader: _Reader, place: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float
+        self, reader: _Reader, location: TopicPartition, consumer: AIOKafkaConsumer, timeout_s: float
     ) -> None:
         try:
-            batch = await consumer.getmany(place, timeout_ms=round(timeout_s * 1000))
+            batch = await consumer.getmany(location, timeout_ms=round(timeout_s * 1000))
         except OffsetOutOfRangeError:
             # Retention deleted the records before they were read: a reader without a group has no claim on them.
-            span = (await self._link.spans([place]))[place]
+            span = (await self._link.spans([location]))[location]
             reader.expected = max(reader.expected, span.start)
-            consumer.seek(place, min(reader.expected, span.end))
+            consumer.seek(location, min(reader.expected, span.end))
             return
         except (KafkaError, ConsumerStoppedError) as error:
             if self._closed:
                 raise ClosedError("the transport is closed") from error
-            fault = kafka_error_of(error, f"reading {place.topic}")
+            fault = kafka_error_of(error, f"reading {location.topic}")
             if not fault.retriable:
                 raise fault from error
             await self._clock.sleep(_PAUSE_S)
             return
-        reader.buffer.extend(record for record in batch.get(place, ()) if record.offset >= reader.expected)
+        reader.buffer.extend(record for record in batch.get(location, ()) if record.offset >= reader.expected)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -185,7 +185,7 @@ class Reading:
     async def _trim(self) -> None:
         while len(self._readers) > _KEPT:
             # Choose again after each close: meanwhile other readers are used, or closed by other callers.
-            idle = next((place for place, reader in self._readers.items() if not reader.users), None)
+            idle = next((location for location, reader in self._readers.items() if not reader.users), None)
             if idle is None:
                 return
             await _close(self._readers.pop(idle))
@@ -204,12 +204,12 @@ def _taken(reader: _Reader, max_records: int, max_bytes: int) -> list[Record]:
     return taken
 
 
-async def _position(consumer: AIOKafkaConsumer, place: TopicPartition) -> int:
+async def _position(consumer: AIOKafkaConsumer, location: TopicPartition) -> int:
     """Return the library's position.
 
     It can lie behind entries at the end that are no records (transaction markers, compacted records).
     """
-    return int(await consumer.position(place))
+    return int(await consumer.position(location))
 
 
 async def _close(reader: _Reader) -> None:

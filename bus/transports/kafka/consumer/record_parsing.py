@@ -63,12 +63,12 @@ class _Tolerated(NamedTuple):
 
 
 class _Batch:
-    """The library's batch, parsed by the library as far as it can. With *place*, its records are the bus's."""
+    """The library's batch, parsed by the library as far as it can. With *location*, its records are the bus's."""
 
-    def __init__(self, raw: memoryview, place: TopicPartition | None) -> None:
+    def __init__(self, raw: memoryview, location: TopicPartition | None) -> None:
         self._raw = raw
         self._batch = DefaultRecordBatch(raw)
-        found, self.content_bytes = (None, 0) if place is None else _bounded(raw, place)
+        found, self.content_bytes = (None, 0) if location is None else _bounded(raw, location)
         self._records = self._read() if found is None else iter(found)
 
     def __getattr__(self, name: str) -> Any:
@@ -91,9 +91,9 @@ class _Batch:
 
 
 class _Records(_MemoryRecordsPy):  # type: ignore[misc]  # the library has no types
-    """The fetched data, batch by batch; with a *place*, as records of the bus."""
+    """The fetched data, batch by batch; with a *location*, as records of the bus."""
 
-    place: TopicPartition | None = None
+    location: TopicPartition | None = None
     _content_bytes = 0
 
     def has_next(self) -> bool:
@@ -105,7 +105,7 @@ class _Records(_MemoryRecordsPy):  # type: ignore[misc]  # the library has no ty
         if raw is None or len(raw) < self.MIN_SLICE or raw[self.MAGIC_OFFSET] < _MAGIC:
             return super().next_batch()
         self._cache_next()
-        batch = _Batch(raw, self.place)
+        batch = _Batch(raw, self.location)
         self._content_bytes += batch.content_bytes
         return batch
 
@@ -114,12 +114,12 @@ class _PartitionRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # the 
     """The records of one partition: the bus's for a consumer marked with `as_bus_records`, otherwise the library's."""
 
     def __init__(
-        self, place: TopicPartition, records: Any, aborted: Any, offset: int, key_deserializer: Any, *rest: Any
+        self, location: TopicPartition, records: Any, aborted: Any, offset: int, key_deserializer: Any, *rest: Any
     ) -> None:
         self._ours = key_deserializer is as_bus_records
         if self._ours and isinstance(records, _Records):
-            records.place = place
-        super().__init__(place, records, aborted, offset, key_deserializer, *rest)
+            records.location = location
+        super().__init__(location, records, aborted, offset, key_deserializer, *rest)
 
     def _consumer_record(self, tp: TopicPartition, record: Any) -> Any:
         if not self._ours:
@@ -133,13 +133,15 @@ def install() -> None:
     fetcher.PartitionRecords = _PartitionRecords
 
 
-def _as_record(place: TopicPartition, record: Any) -> Record:
+def _as_record(location: TopicPartition, record: Any) -> Record:
     """Convert a record of the library into one of the bus; a header without a value becomes an empty one."""
     headers = tuple((name, content or b"") for name, content in record.headers)
-    return Record(place.topic, place.partition, record.offset, record.timestamp, record.key, record.value, headers)
+    return Record(
+        location.topic, location.partition, record.offset, record.timestamp, record.key, record.value, headers
+    )
 
 
-def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] | None, int]:
+def _bounded(raw: memoryview, location: TopicPartition) -> tuple[Iterable[Record] | None, int]:
     """Return the records of a batch, parsed within the size limit, and the bytes it holds.
 
     The records are None if the library must parse the batch.
@@ -157,8 +159,8 @@ def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] |
                 len(content),
                 count,
                 Record,
-                place.topic,
-                place.partition,
+                location.topic,
+                location.partition,
                 base_offset,
                 base_ms,
                 append_ms,
@@ -174,16 +176,16 @@ def _bounded(raw: memoryview, place: TopicPartition) -> tuple[Iterable[Record] |
     try:
         content = whole(section, codec)
     except TooLargeError as error:
-        return _cut(raw, error.beginning, place), len(error.beginning)
+        return _cut(raw, error.beginning, location), len(error.beginning)
     except ValueError:
         # The library finds the fault too, and reports it in its own way.
         return None, 0
     if content is None or (native.core is None and not plenty):
         return None, len(content or section)
-    return (None if plenty else compiled(content)) or _cut(raw, content, place), len(content)
+    return (None if plenty else compiled(content)) or _cut(raw, content, location), len(content)
 
 
-def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) -> Iterator[Record]:
+def _cut(raw: memoryview, beginning: bytes | memoryview, location: TopicPartition) -> Iterator[Record]:
     """Yield the records in the *beginning* of a batch's content.
 
     One record without content, at the batch's last offset, stands for the missing ones.
@@ -191,16 +193,16 @@ def _cut(raw: memoryview, beginning: bytes | memoryview, place: TopicPartition) 
     batch = _DefaultRecordBatchPy(raw)
     try:
         for record in _parsed(batch, beginning, 0):
-            yield _as_record(place, record)
+            yield _as_record(location, record)
     except CorruptRecordException as error:
         _log.error(
             "kafka.batch_unreadable",
-            topic=place.topic,
-            partition=place.partition,
+            topic=location.topic,
+            partition=location.partition,
             offset=batch.base_offset,
             error=str(error),
         )
-        yield Record(place.topic, place.partition, batch.next_offset - 1, batch.max_timestamp, None, b"", ())
+        yield Record(location.topic, location.partition, batch.next_offset - 1, batch.max_timestamp, None, b"", ())
 
 
 def _tolerated(raw: memoryview, skip: int) -> Iterator[_Tolerated]:

@@ -36,24 +36,24 @@ PositionLookup: TypeAlias = Callable[[Sequence[HeldPartition]], Awaitable[Mappin
 
 
 async def start_positions(
-    link: ClusterClient, group: str, places: Sequence[TopicPartition]
+    link: ClusterClient, group: str, locations: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Position]:
-    """Return where *group* continues in each of *places*; raises the errors of `ClusterClient`."""
-    committed_at = await commits(link, f"reading the commits of group {group!r}", group, places)
-    spans = await link.spans(places)
+    """Return where *group* continues in each of *locations*; raises the errors of `ClusterClient`."""
+    committed_at = await commits(link, f"reading the commits of group {group!r}", group, locations)
+    spans = await link.spans(locations)
     found = {}
-    for place in places:
-        committed, span = committed_at.get(place, -1), spans[place]
+    for location in locations:
+        committed, span = committed_at.get(location, -1), spans[location]
         offset = span.start if committed < 0 else committed
-        fault = None if span.start <= offset <= span.end else out_of_range(place, offset, span)
-        found[place] = Position(offset, committed, fault)
+        fault = None if span.start <= offset <= span.end else out_of_range(location, offset, span)
+        found[location] = Position(offset, committed, fault)
     return found
 
 
-def out_of_range(place: TopicPartition, offset: int, span: PartitionRange) -> OffsetOutOfRangeError:
+def out_of_range(location: TopicPartition, offset: int, span: PartitionRange) -> OffsetOutOfRangeError:
     """Return the error for a committed *offset* outside the kept ones."""
     return OffsetOutOfRangeError(
-        f"{place.topic} partition {place.partition}: offset {offset} is outside the kept offsets {span.start} to "
+        f"{location.topic} partition {location.partition}: offset {offset} is outside the kept offsets {span.start} to "
         f"{span.end}; "
         "what lay between may be lost"
     )

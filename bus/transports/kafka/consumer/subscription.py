@@ -127,26 +127,26 @@ class KafkaSubscription:
         for owned in chosen:
             owned.paused = True
         if self._life.consumer is not None:
-            self._life.consumer.pause(owned.place for owned in chosen)
+            self._life.consumer.pause(owned.location for owned in chosen)
         # A paused partition is not fetched, and its buffered records do not stop fetching for others. If all of them
         # were kept, each partition in turn could leave its prefetch and one more fetch in memory.
         if self._holdings.paused_share > 1:
             for owned in chosen:
                 if owned.buffer and owned.position is not None:
-                    self._life.place(owned, owned.position)
+                    self._life.location(owned, owned.position)
 
     def resume(self, assignments: Iterable[Assignment]) -> None:
         chosen = self._holdings.held_among(assignments)
         for owned in chosen:
             owned.paused = False
         if self._life.consumer is not None:
-            self._life.consumer.resume(owned.place for owned in chosen if owned.position is not None)
+            self._life.consumer.resume(owned.location for owned in chosen if owned.position is not None)
         self._wake.set()
 
     def seek(self, assignment: Assignment, offset: int) -> None:
         owned = self._holdings.get(assignment)
         if owned is not None:
-            self._life.place(owned, offset)
+            self._life.location(owned, offset)
             self._wake.set()
 
     def assignments(self) -> Sequence[Assignment]:
@@ -188,8 +188,8 @@ class KafkaSubscription:
         finally:
             if self._fetching_from is consumer:
                 self._fetching = None
-        for place, records in batch.items():
-            self._store(place, records, wanted.get(place), consumer)
+        for location, records in batch.items():
+            self._store(location, records, wanted.get(location), consumer)
         self._pass_over(wanted, consumer)
         if batch:
             self._wake.set()
@@ -198,30 +198,30 @@ class KafkaSubscription:
 
     def _store(
         self,
-        place: TopicPartition,
+        location: TopicPartition,
         records: Sequence[Record],
         wanted: tuple[HeldPartition, int] | None,
         consumer: Consumer,
     ) -> None:
-        owned = self._holdings.at(place)
+        owned = self._holdings.at(location)
         if owned is None or owned.position is None or consumer is not self._life.consumer:
             return
         if wanted == (owned, owned.version):
             owned.keep(records)
         else:
             # Assigned or sought during the fetch: the records may not be the ones wanted now.
-            consumer.seek(place, owned.next_offset or 0)
+            consumer.seek(location, owned.next_offset or 0)
 
     def _pass_over(self, wanted: Mapping[TopicPartition, tuple[HeldPartition, int]], consumer: Consumer) -> None:
         """Advance past offsets without records, and commit that if everything before them is settled.
 
         Otherwise they would never be committed, as no handler settles them.
         """
-        for place, (owned, version) in wanted.items():
+        for location, (owned, version) in wanted.items():
             if (
                 owned.version == version
                 and consumer is self._life.consumer
-                and (position := consumer.position(place)) is not None
+                and (position := consumer.position(location)) is not None
             ):
                 owned.pass_over(position)
         passed = {owned: owned.gap.stop for owned in self._holdings.all() if owned.committed in owned.gap}
@@ -244,18 +244,20 @@ class KafkaSubscription:
             self._life.fail(fault)
         await self._clock.sleep(_PAUSE_S)
 
-    async def _out_of_range(self, places: Mapping[TopicPartition, int]) -> None:
-        for place, offset in places.items():
-            owned = self._holdings.at(place)
+    async def _out_of_range(self, locations: Mapping[TopicPartition, int]) -> None:
+        for location, offset in locations.items():
+            owned = self._holdings.at(location)
             if owned is None or (owned.position is not None and owned.position > offset):
                 continue
             try:
-                span = (await self._link.spans([place]))[place]
+                span = (await self._link.spans([location]))[location]
             except BusError as error:
-                _log.warning("kafka.range_unknown", topic=place.topic, partition=place.partition, error=str(error))
+                _log.warning(
+                    "kafka.range_unknown", topic=location.topic, partition=location.partition, error=str(error)
+                )
                 continue
             if not span.start <= offset <= span.end:
-                self._life.fail(out_of_range(place, offset, span))
+                self._life.fail(out_of_range(location, offset, span))
 
     async def _woken(self, timeout_s: float) -> bool:
         if timeout_s <= 0:
@@ -276,11 +278,11 @@ class KafkaSubscription:
         A group without a commit starts at the oldest kept record. Records deleted before its first commit do not count
         as missed.
         """
-        found = await start_positions(self._link, self._group, [owned.place for owned in gained])
+        found = await start_positions(self._link, self._group, [owned.location for owned in gained])
         for owned in gained:
-            owned.committed = found[owned.place].committed
+            owned.committed = found[owned.location].committed
         begun, consumer = (
-            {owned: found[owned.place].offset for owned in gained if owned.committed < 0},
+            {owned: found[owned.location].offset for owned in gained if owned.committed < 0},
             self._life.consumer,
         )
         if not begun:
@@ -310,7 +312,7 @@ class KafkaSubscription:
             if not (ahead := {item: offset for item, offset in moved.items() if offset > item.committed}):
                 return Committing.TAKEN
             try:
-                outcome = await consumer.commit({item.place: offset for item, offset in ahead.items()}, is_current)
+                outcome = await consumer.commit({item.location: offset for item, offset in ahead.items()}, is_current)
             except KafkaError as error:
                 fault = kafka_error_of(error, f"committing for group {self._group!r}")
                 if isinstance(fault, FencedError):

@@ -36,9 +36,9 @@ def distributed(
                 list(records), facts.partitions, max(0, min(max_record_bytes, facts.max_record_bytes))
             )
             if found is not None:
-                return {(name, number): RecordRun(call, *place) for number, place in found.items()}
+                return {(name, number): RecordRun(call, *location) for number, location in found.items()}
     hashes = iter(native.murmur2_many([record.key for record in records if record.key is not None]))
-    places: dict[tuple[str, int], tuple[list[NewRecord], list[int], list[int]]] = {}
+    locations: dict[tuple[str, int], tuple[list[NewRecord], list[int], list[int]]] = {}
     for index, (record, size) in enumerate(zip(records, native.record_sizes(records), strict=True)):
         hashed = None if record.key is None else next(hashes)
         facts = topics[record.topic]
@@ -49,13 +49,13 @@ def distributed(
         number = record.partition
         if number is None:
             number = turn % facts.partitions if hashed is None else partition_of_hash(hashed, facts.partitions)
-        place = places.get((record.topic, number))
-        if place is None:
-            place = places[record.topic, number] = ([], [], [])
-        place[0].append(record)
-        place[1].append(index)
-        place[2].append(size)
-    return {where: RecordRun(call, *place) for where, place in places.items()}
+        location = locations.get((record.topic, number))
+        if location is None:
+            location = locations[record.topic, number] = ([], [], [])
+        location[0].append(record)
+        location[1].append(index)
+        location[2].append(size)
+    return {where: RecordRun(call, *location) for where, location in locations.items()}
 
 
 def likewise(fault: BusError | None) -> AppendOutcome:

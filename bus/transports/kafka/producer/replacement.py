@@ -112,7 +112,7 @@ class ProducerSupervisor:
             await asyncio.sleep(_WATCH_S)
             late = producer.late(_STALL_S)
             found = await self._hindrances(late)
-            self._tell({place: why for place, why in found.items() if hindered.get(place) != why})
+            self._tell({location: why for location, why in found.items() if hindered.get(location) != why})
             hindered = found
             # A new producer could not write either to a partition that the cluster refuses. Replacing it would only
             # write the batches of other partitions to the log twice.
@@ -123,16 +123,16 @@ class ProducerSupervisor:
             elif time.monotonic() - healthy_since_s >= _HEALTHY_S:
                 self.replace(producer, TimeoutError("no progress, although its partitions could be written"), grace_s=0)
 
-    async def _hindrances(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], str]:
-        """Return which of *places* cannot be written, with the reason if known.
+    async def _hindrances(self, locations: set[tuple[str, int]]) -> dict[tuple[str, int], str]:
+        """Return which of *locations* cannot be written, with the reason if known.
 
         Asks through the ClusterClient, which does return to the bootstrap list.
         """
         try:
-            facts = await self._link.topics({topic for topic, _ in places}, limits=True) if places else {}
+            facts = await self._link.topics({topic for topic, _ in locations}, limits=True) if locations else {}
         except BusError:
-            return dict.fromkeys(places, "")
-        return {(topic, number): why for topic, number in places if (why := facts[topic].hindrance(number))}
+            return dict.fromkeys(locations, "")
+        return {(topic, number): why for topic, number in locations if (why := facts[topic].hindrance(number))}
 
     def _tell(self, hindered: Mapping[tuple[str, int], str]) -> None:
         for topic, why in sorted({(topic, why) for (topic, _), why in hindered.items() if why}):

@@ -84,7 +84,7 @@ class BulkStatements:
     async def _claim(self, batch: Sequence[BulkClaims]) -> set[bytes]:
         # An INSERT waits for another one of the same row: with all in one order, no two wait for each other.
         batch = sorted(batch, key=lambda request: request.identity)
-        columns = [[request[place] for request in batch] for place in range(5)]
+        columns = [[request[location] for request in batch] for location in range(5)]
         async with self._connected() as connection:
             return {identity for (identity,) in await connection.fetch(statements.INSERT_FIRSTS, self.owner, *columns)}
 
@@ -99,7 +99,7 @@ class BulkStatements:
             request.on_answer(is_written)
 
     async def _finish(self, batch: Sequence[BulkResults]) -> set[bytes]:
-        columns = [[ended[place] for ended in batch] for place in range(2)]
+        columns = [[ended[location] for ended in batch] for location in range(2)]
         async with self._connected() as connection:
             return {identity for (identity,) in await connection.fetch(statements.FINISH_SILENT, self.owner, *columns)}
 

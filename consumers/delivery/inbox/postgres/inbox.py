@@ -19,8 +19,8 @@ from bus.clock import Clock
 from bus.databases.postgres import (
     POSTGRES_TIMEOUT_S,
     closing,
+    database_of,
     failures,
-    place,
     pool,
     refuse_shared_session,
     translating,
@@ -74,7 +74,7 @@ class PostgresInbox:
         if not lease_s > 0:
             raise ConfigurationError(f"a lease of {lease_s} s is not more than 0")
         self._url = url
-        self._where = place(url)
+        self._where = database_of(url)
         self._name = owner
         self._clock = clock
         self._timeout_s = timeout_s
@@ -86,7 +86,7 @@ class PostgresInbox:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pool: Any = None
         self._sessions: Sessions | None = None
-        self._place: str | None = None
+        self._location: str | None = None
         self._renewal: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -100,7 +100,7 @@ class PostgresInbox:
                 await self._sessions.open()
             async with self._connection(at_start=True) as connection:
                 await refuse_shared_session(connection, self._url, self._where, self._timeout_s)
-                self._place = await statements.migrate_inbox(connection)
+                self._location = await statements.migrate_inbox(connection)
                 self._lease = Lease(self._lease.length_s, self._clock.monotonic_s())
                 self._owner = self._together.owner = await connection.fetchval(
                     statements.ENROL, self._name, self._lease.length_s
@@ -331,11 +331,12 @@ class PostgresInbox:
     ) -> bool:
         try:
             values = (identity, self._owner, token, data)
-            if await transaction.fetchrow(statements.placed(statements.FINISH, self._place), *values) is not None:
+            if await transaction.fetchrow(statements.placed(statements.FINISH, self._location), *values) is not None:
                 await transaction.commit()
                 return True
             return (
-                await transaction.fetchrow(statements.placed(statements.IS_FINISHED, self._place), *values) is not None
+                await transaction.fetchrow(statements.placed(statements.IS_FINISHED, self._location), *values)
+                is not None
             )
         finally:
             await transaction.rollback()
@@ -346,7 +347,7 @@ class PostgresInbox:
 
     async def _release_together(self, identity: bytes, token: int, transaction: PostgresTransaction) -> bool:
         try:
-            statement = f"{statements.placed(statements.RELEASE, self._place)} RETURNING token"
+            statement = f"{statements.placed(statements.RELEASE, self._location)} RETURNING token"
             if await transaction.fetchrow(statement, identity, self._owner, token) is None:
                 return False
             await transaction.commit()

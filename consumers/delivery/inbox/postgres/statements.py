@@ -166,7 +166,7 @@ _REST_S: Final = (
 )
 
 
-_PLACE: Final = """
+_LOCATION: Final = """
 SELECT quote_ident(nspname) || '.sealbus_inbox' FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE pg_class.oid = to_regclass('sealbus_inbox')"""
 
@@ -194,13 +194,13 @@ async def migrate_inbox(connection: Any) -> str | None:
             await connection.execute(
                 "UPDATE sealbus_schema SET version = $1 WHERE part = 'inbox'", POSTGRES_INBOX_VERSION
             )
-        place: str | None = await connection.fetchval(_PLACE)
-        return place
+        location: str | None = await connection.fetchval(_LOCATION)
+        return location
 
 
-def placed(statement: str, place: str | None) -> str:
-    """Name the table at *place* in *statement*: a handler may set another search path in the transaction."""
-    return statement.replace("sealbus_inbox", place) if place is not None else statement
+def placed(statement: str, location: str | None) -> str:
+    """Name the table at *location* in *statement*: a handler may set another search path in the transaction."""
+    return statement.replace("sealbus_inbox", location) if location is not None else statement
 
 
 def named(key: InboxKey) -> tuple[bytes, str]:

@@ -18,10 +18,10 @@ from typing import Any, Final, TypeVar
 
 from bus.databases.postgres import (
     close_silently,
+    database_of,
     failures,
     is_late,
     is_postgres_error,
-    place,
     pool,
     postgres_error_of,
     translating,
@@ -151,7 +151,7 @@ class Sessions:
     """Transactions in the database behind *url*; *is_at_work* tells whether a process of the server works."""
 
     def __init__(self, url: str, name: str, timeout_s: float, is_at_work: Callable[[int], Awaitable[bool]]) -> None:
-        self._where = place(url)
+        self._where = database_of(url)
         self._timeout_s = timeout_s
         self._is_at_work = is_at_work
         self._transactions: set[PostgresTransaction] = set()

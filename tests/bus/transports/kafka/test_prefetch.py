@@ -86,7 +86,7 @@ async def test_what_lies_here_of_a_partition_that_may_not_be_read_does_not_keep_
         subscription.pause([WAITING])
     else:
         held.leaving = True
-        subscription._life.consumer.pause([held.place])
+        subscription._life.consumer.pause([held.location])
     assert len(held.buffer) == FETCH
     assert [record.topic for record in await polled(subscription, 1)] == ["other"]
     subscription._closed = True

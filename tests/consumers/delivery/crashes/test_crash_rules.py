@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from consumers.delivery.crashes.crash_rules import CrashCount, Death, Mark, RecordPlace, after, is_given_up, unexpired
+from consumers.delivery.crashes.crash_rules import (
+    CrashCount,
+    Death,
+    Mark,
+    RecordLocation,
+    after,
+    is_given_up,
+    unexpired,
+)
 
 NOW_MS = 1_767_225_600_000
 
@@ -15,8 +23,8 @@ def mark(
     return Mark("agents.a", 0, offset, name or f"id-{offset}", redrives, kind)
 
 
-def tolled(*deaths: tuple[Mark, ...]) -> dict[RecordPlace, CrashCount]:
-    tolls: dict[RecordPlace, CrashCount] = {}
+def tolled(*deaths: tuple[Mark, ...]) -> dict[RecordLocation, CrashCount]:
+    tolls: dict[RecordLocation, CrashCount] = {}
     for running in deaths:
         tolls = after(tolls, Death(1, NOW_MS, running))
     return tolls
