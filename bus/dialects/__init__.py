@@ -27,8 +27,8 @@ _MODULES: Final = {
     "000": "seed000",
     "001": "seed001",
     "002": "seed002",
-    "003": "seed003",
-    "004": "seed004",
+    "003": "speech_acts",
+    "004": "frameworks",
     "cloudevents": "cloudevents",
 }
 DIALECTS: Final = tuple(_MODULES)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bus.dialects import Foreign
-from bus.dialects.seed003 import decode, encode
+from bus.dialects.speech_acts import decode, encode
 from bus.errors import DialectError
 from bus.protocol import canonical
 from bus.protocol.envelope import Agent

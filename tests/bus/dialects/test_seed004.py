@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bus.dialects import Defaults, Foreign
-from bus.dialects.seed004 import decode, encode
+from bus.dialects.frameworks import decode, encode
 from bus.errors import DialectError
 from bus.protocol.envelope import Agent, RetryPolicy
 from bus.protocol.sealing import Message

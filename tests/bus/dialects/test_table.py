@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bus import dialects
-from bus.dialects import DIALECTS, dialect, seed000_payloads, seed001, seed001_forms, seed002_payloads, seed004_payloads
+from bus.dialects import DIALECTS, dialect, seed000_payloads, seed001, seed001_forms, seed002_payloads
 from bus.dialects.forms import Form
+from bus.dialects.frameworks.codec import KINDS_OF_FRAMEWORKS
 from bus.dialects.seed000_layers import PRIORITY
 from bus.protocol.envelope import Performative
 from bus.vocabulary import BUILT_IN
@@ -112,8 +113,8 @@ def test_the_performatives_of_003_are_the_eleven() -> None:
 def test_the_kinds_of_004_are_those_of_the_page() -> None:
     envelope, payloads = tables("6")
     kinds = next(row[2] for row in envelope if row[0] == "/message_type")
-    assert set(kinds.split(", ")) == set(seed004_payloads.TYPES)
-    assert {row[0]: row[1] for row in payloads} == seed004_payloads.TYPES
+    assert set(kinds.split(", ")) == set(KINDS_OF_FRAMEWORKS)
+    assert {row[0]: row[1] for row in payloads} == KINDS_OF_FRAMEWORKS
 
 
 def test_levels_priorities_and_words_are_those_of_the_page() -> None:

@@ -1,0 +1,300 @@
+"""A format as tables: one row for each member, walked both ways. Pure.
+
+Owns the kinds of rows. `MemberTable.read` takes the members of a foreign object, in the order of its rows, into a dict
+by the names that they have here; `MemberTable.write` writes them again from such a dict. *said* is what the message
+around says, by the names of the envelope. What stands for an absent member, what is not written, and a form may each be
+a function of *said*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from bus.dialects.faults import MISSING
+from bus.dialects.forms import LIST, OBJECT, VALUE, Form
+from bus.dialects.keeping import ANYTHING, ANYTHING_OR_NULL, Source, Target
+from bus.protocol.envelope import Agent
+
+Said: TypeAlias = dict[str, Any]
+MemberForm: TypeAlias = Form[Any] | Callable[[Said], Form[Any]]
+
+
+class MemberRow:
+    """One member, or what has none. *name*: there. *field*: here."""
+
+    name = ""
+    field = ""
+    place = ""
+    """Its pointer, if it stands in another object of the message."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        """Take the member into *data*."""
+        raise NotImplementedError
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        """Write the member from *data*."""
+
+    def places(self, base: str, here: str) -> dict[str, str]:
+        """Return the places of its fields that stand elsewhere than under their own names below *base*."""
+        place = self.place or f"{base}/{self.name}"
+        return {} if place == f"{base}/{self.field}" else {f"{here}/{self.field}": place}
+
+
+class Optional(MemberRow):
+    """A member that may be missing.
+
+    *absent* stands for it then, and *omit* are the values that are not written. *noted*: its absence is, and means
+    anything. *derive* makes up a field that is missing. *at*: the pointer of the object it stands in, if another.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        form: MemberForm = VALUE,
+        field: str = "",
+        *,
+        absent: Any = None,
+        omit: Any = (),
+        noted: bool = False,
+        derive: Callable[[Said, Mapping[str, Any]], Any] | None = None,
+        at: str = "",
+    ) -> None:
+        self.name, self.form, self.field = name, form, field or name
+        self.absent, self.omit, self.noted, self.derive, self.at = absent, omit, noted, derive, at
+        self.place = f"{at}/{name}" if at else ""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        source = said[self.at] if self.at else source
+        if self.noted and not source.has(self.name):
+            source.notes.absent(source.place(self.name))
+        absent, omit = _given(self.absent, said), _given(self.omit, said)
+        found = source.optional(self.name, _given(self.form, said), absent=absent, omit=omit)
+        if found is None and self.derive is not None and (derived := self.derive(said, data)) is not None:
+            source.notes.derive(data, self.field, derived)
+        elif found is not None:
+            data[self.field] = found
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        target = said[self.at] if self.at else target
+        value = data.get(self.field)
+        if self.derive is not None and said["opened"].is_derived(f"/{self.field}", self.derive(said, data)):
+            value = None
+        absent = ANYTHING_OR_NULL if self.noted else _given(self.absent, said)
+        target.put(self.name, _given(self.form, said), value, absent=absent, omit=_given(self.omit, said))
+
+
+class Required(MemberRow):
+    """A member that must be there. *default*: what of the defaults stands for it; *origin*: it may not be sayable."""
+
+    def __init__(
+        self, name: str, form: MemberForm = VALUE, field: str = "", *, default: str = "", origin: str = ""
+    ) -> None:
+        self.name, self.form, self.field = name, form, field or name
+        self.default, self.origin = default, origin
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        default = getattr(said["defaults"], self.default) if self.default else None
+        data[self.field] = source.required(self.name, _given(self.form, said), default)
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        absent = ANYTHING if self.default else MISSING
+        if self.origin:
+            target.put_sayable(self.name, _given(self.form, said), data.get(self.field), self.origin, absent=absent)
+        else:
+            target.put(self.name, _given(self.form, said), data.get(self.field), absent=absent)
+
+
+class AgentId(Required):
+    """The id of an agent; an agent of the defaults may stand for it."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        default = getattr(said["defaults"], self.default)
+        is_absent = not source.has(self.name) and default is not None and default.id is not None
+        identity = source.required(self.name, _given(self.form, said), default.id if is_absent else None)
+        data[self.field] = default if is_absent else Agent(id=identity)
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        super().write(target, {self.field: _given(data[f"{self.field}_id"], said)}, said)
+
+
+class Kept(MemberRow):
+    """A member without a place here. *otherwise* is written where none was kept."""
+
+    def __init__(self, name: str, form: MemberForm, field: str = "", *, otherwise: Any = MISSING) -> None:
+        self.name, self.form, self.field, self.otherwise = name, form, field, otherwise
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        found = source.keep(self.name, _given(self.form, said))
+        if self.field and found is not None:
+            data[self.field] = found
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:  # noqa: ARG002
+        target.put_kept(self.name, _given(self.form, said), _given(self.otherwise, said))
+
+    def places(self, base: str, here: str) -> dict[str, str]:  # noqa: ARG002
+        return {}
+
+
+class Derived(MemberRow):
+    """A field without a member, made up of the rest. *noted*: as derived; *place*: what it was made of."""
+
+    def __init__(
+        self, field: str, make: Callable[[Said, Mapping[str, Any]], Any], *, noted: bool = True, place: str = ""
+    ) -> None:
+        self.field, self.make, self.noted, self.place = field, make, noted, place
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        value = self.make(said, data)
+        if self.noted:
+            source.notes.derive(data, self.field, value)
+        elif value is not None:
+            data[self.field] = value
+
+    def places(self, base: str, here: str) -> dict[str, str]:
+        return super().places(base, here) if self.place else {}
+
+
+class Rest(MemberRow):
+    """All other members: the *field* they are in, or none for what is kept or refused."""
+
+    def __init__(self, field: str = "", *, refused: bool = False) -> None:
+        self.field, self.refused = field, refused
+
+    def read(self, source: Source, data: Said, said: Said) -> None:  # noqa: ARG002
+        if self.refused:
+            source.refuse_rest()
+        elif not self.field:
+            source.keep_rest()
+        elif members := source.rest():
+            data[self.field] = members
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:  # noqa: ARG002
+        for name, value in data.get(self.field, {}).items() if self.field else ():
+            target.put_plain(name, value)
+
+    def places(self, base: str, here: str) -> dict[str, str]:
+        return {f"{here}/{self.field}": base} if self.field else {}
+
+
+KEPT: Final = Rest()
+REFUSED: Final = Rest(refused=True)
+
+
+class MemberTable:
+    """The rows of an object."""
+
+    def __init__(self, *rows: MemberRow) -> None:
+        self.rows = rows
+        self.names = {row.name for row in rows if row.name}
+        self.fields = {row.field for row in rows if row.field}
+        self.rest = next((row.field for row in rows if isinstance(row, Rest)), "")
+        self.is_open = KEPT in rows
+
+    def read(self, source: Source, data: Said, said: Said) -> Said:
+        """Take all members into *data*, and return it."""
+        for row in self.rows:
+            row.read(source, data, said)
+        return data
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        """Write all members."""
+        for row in self.rows:
+            row.write(target, data, said)
+
+    def places(self, base: str) -> dict[str, str]:
+        """Return the pointers into data -> the foreign pointers, of what has another name or place below *base*."""
+        return {"": base, **self.below(base, "")}
+
+    def below(self, base: str, here: str) -> dict[str, str]:
+        """Return the same of the fields that are in the object *here*."""
+        return {pointer: place for row in self.rows for pointer, place in row.places(base, here).items()}
+
+    def says_all(self, data: Mapping[str, Any]) -> bool:
+        """Tell whether the members say all of *data*, and a reader would take none for another."""
+        if not data.keys() <= self.fields or (self.rest and data.get(self.rest, {}).keys() & self.names):
+            return False
+        return all(row.says_all(data[row.field]) for row in self.rows if isinstance(row, Items) and row.field in data)
+
+
+class Inside(MemberRow):
+    """An object within: of the same fields, or of those of the *field* that it is.
+
+    *optional*: it may be missing; *default*: what of the defaults stands for it as a whole. *always*: its table is
+    walked if it is missing, too, and who reads it keeps its rest.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: MemberTable,
+        field: str = "",
+        *,
+        optional: bool = False,
+        default: str = "",
+        always: bool = False,
+    ) -> None:
+        self.name, self.table, self.field = name, table, field
+        self.optional, self.default, self.always = optional or always, default, always
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        if self.default and not source.has(self.name):
+            default = getattr(said["defaults"], self.default)
+            if default is not None:
+                source.default_inside(self.name)
+                data[self.default] = default
+                return
+        part = source.optional_inside(self.name) if self.optional else source.inside(self.name)
+        if part is None and self.always:
+            part = Source({}, source.place(self.name), source.notes, nulls=source.nulls)
+        if part is not None:
+            said[part.pointer] = part
+            inner = self.table.read(part, {} if self.field else data, said)
+            if self.field:
+                data[self.field] = inner
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        inner = data.get(self.field) if self.field else data
+        if inner is None:
+            target.put(self.name, OBJECT, None)
+            return
+        part = target.inside(self.name, may_lack=bool(self.default), is_open=self.always or self.table.is_open)
+        said[part.pointer] = part
+        self.table.write(part, inner, said)
+
+    def places(self, base: str, here: str) -> dict[str, str]:
+        return self.table.below(f"{base}/{self.name}", f"{here}/{self.field}" if self.field else here)
+
+
+class Items(MemberRow):
+    """A list of objects. *plain*: what is no field of theirs is written as it is."""
+
+    def __init__(self, name: str, table: MemberTable, field: str = "", *, optional: bool = False) -> None:
+        self.name, self.table, self.field, self.optional = name, table, field or name, optional
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        if self.optional and source.peek(self.name) in (MISSING, None):
+            source.optional(self.name, LIST)
+        else:
+            data[self.field] = [self.table.read(item, {}, said) for item in source.items(self.name)]
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        given = data.get(self.field)
+        if given is None:
+            target.put(self.name, LIST, None)
+            return
+        for part, item in zip(target.items(self.name, len(given), is_open=self.table.is_open), given, strict=True):
+            self.table.write(part, item, said)
+            for name in item.keys() - self.table.fields if self.table.is_open else ():
+                part.put_plain(name, item[name])
+
+    def says_all(self, items: list[dict[str, Any]]) -> bool:
+        """Tell whether the members say all of each of the *items*."""
+        return not any((item.keys() - self.table.fields) & self.table.names for item in items)
+
+    def places(self, base: str, here: str) -> dict[str, str]:
+        return self.table.below(f"{base}/{self.name}/*", f"{here}/{self.field}/*")
+
+
+def _given(value: Any, said: Said) -> Any:
+    return value(said) if callable(value) else value
