@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bus.dialects import Foreign
-from bus.dialects.seed002 import decode, encode
+from bus.dialects.plain_ids import decode, encode
 from bus.errors import DialectError
 from bus.protocol import canonical
 from bus.protocol.envelope import Agent

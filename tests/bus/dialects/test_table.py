@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from bus import dialects
-from bus.dialects import DIALECTS, dialect, seed000_payloads, seed001, seed001_forms, seed002_payloads
+from bus.dialects import DIALECTS, dialect, seed000_payloads, seed001, seed001_forms
 from bus.dialects.forms import Form
 from bus.dialects.frameworks.codec import KINDS_OF_FRAMEWORKS
+from bus.dialects.plain_ids.payloads import KINDS_OF_PLAIN_IDS
 from bus.dialects.seed000_layers import PRIORITY
 from bus.protocol.envelope import Performative
 from bus.vocabulary import BUILT_IN
@@ -100,7 +101,7 @@ def test_the_special_payloads_of_001_are_those_of_the_page() -> None:
 
 def test_the_kinds_of_002_are_those_of_the_page() -> None:
     table = next(rows for rows in tables("4") if rows[0][0] == "request")
-    assert {row[0]: row[1] for row in table} == {name: kind.type for name, kind in seed002_payloads.KINDS.items()}
+    assert {row[0]: row[1] for row in table} == KINDS_OF_PLAIN_IDS
 
 
 def test_the_performatives_of_003_are_the_eleven() -> None:
