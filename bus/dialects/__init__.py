@@ -25,7 +25,7 @@ __all__ = ["DIALECTS", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dial
 
 _MODULES: Final = {
     "000": "seed000",
-    "001": "seed001",
+    "001": "evidence",
     "002": "plain_ids",
     "003": "speech_acts",
     "004": "frameworks",

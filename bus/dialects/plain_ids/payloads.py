@@ -75,7 +75,7 @@ _SEEN: Final = Form(_SEEN_MS.expected, lambda value: format_ms(_SEEN_MS.read(val
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-class _Endpoint(MemberRow):
+class _EndpointRow(MemberRow):
     """Where an agent is: that of an agent on a bus, `sealbus://<namespace>/<agent id>`, is none here.
 
     No namespace is known where it is read: it is kept.
@@ -121,7 +121,7 @@ _AGENT: Final = MemberTable(
     Required("name", TEXT),
     Required("capabilities", LIST),
     Required("status", _HEALTH),
-    _Endpoint(),
+    _EndpointRow(),
     Optional("last_heartbeat", _SEEN),
     REFUSED,
 )

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from bus.dialects import Defaults, Foreign
+from bus.dialects.evidence import decode, encode
 from bus.dialects.keeping import ABSENT, MARK
-from bus.dialects.seed001 import decode, encode
 from bus.errors import ContractError, DialectError
 from bus.payloads.payload_types import payload_type
 from bus.protocol import canonical

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from bus import dialects
-from bus.dialects import DIALECTS, dialect, seed000_payloads, seed001, seed001_forms
+from bus.dialects import DIALECTS, dialect, seed000_payloads
+from bus.dialects.evidence import codec, spellings
+from bus.dialects.evidence.payloads import SPECIAL_TYPES
 from bus.dialects.forms import Form
 from bus.dialects.frameworks.codec import KINDS_OF_FRAMEWORKS
 from bus.dialects.plain_ids.payloads import KINDS_OF_PLAIN_IDS
@@ -78,22 +80,15 @@ def test_the_kinds_of_000_are_those_of_the_page() -> None:
 
 def test_the_envelope_of_001_is_that_of_the_page() -> None:
     on_page = {word for row in tables("3")[0] for word in re.findall(r"[a-z_]+", row[0])}
-    members = seed001._ENVELOPE - {"type", "from", "to", "x_sealbus"}
+    members = codec.MEMBERS_OF_EVIDENCE - {"type", "from", "to", "x_sealbus"}
     assert members <= on_page
     assert "`agent-msg.v1`" in SECTIONS["3"]
-    assert seed001._VERSION == "agent-msg.v1"
+    assert codec._VERSION == "agent-msg.v1"
 
 
 def test_the_special_payloads_of_001_are_those_of_the_page() -> None:
     on_page = {name for row in tables("3")[1] for name in row[0].split(", ")} - {"the others"}
-    from bus.dialects import seed001_payloads
-
-    special = {
-        *seed001_payloads._READERS,
-        *seed001_payloads._WRITERS,
-        *seed001_forms.RENAMES,
-        *(kind for kind, _ in seed001_forms._OF_ONE_TYPE),
-    }
+    special = {*SPECIAL_TYPES, *spellings.RENAMES, *(kind for kind, _ in spellings._OF_ONE_TYPE)}
     # These two have no more than a confidence, which is a word wherever the format shows one, and references.
     assert on_page - {"task.result", "evidence.observed"} == special
     assert on_page <= BUILT_IN.names()

@@ -1,4 +1,4 @@
-"""The authority of dialect 001, which has three shapes there and one here. Pure.
+"""The authority of dialect `evidence`, which has three shapes there and one here. Pure.
 
 Owns joining them: lists of globs and commands in the envelope, what needs approval under either of two names, and the
 flags of a handoff (`may_modify_files`). What is joined comes back apart only where joining it again gives the same.
@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
+from bus.dialects.evidence.spellings import TEXTS, texts_in
 from bus.dialects.faults import shown
-from bus.dialects.forms import FLAG, TEXT, UnfitValueError
+from bus.dialects.forms import FLAG, TEXT
 from bus.dialects.keeping import ABSENT, Notes, Source, Target
-from bus.dialects.seed001_forms import TEXTS
 from bus.errors import ContractError, DialectError
 from bus.protocol.envelope import Authority
 from bus.protocol.envelope_rules import check_authority
 
-__all__ = ["HandoffFlags", "read_authority", "read_flags", "write_authority", "write_flags"]
+__all__ = ["HandoffFlags", "kept_flags", "read_authority", "read_flags", "write_authority", "write_flags"]
 
 _COMMANDS: Final = {"may_run_tests": "run_tests", "may_push_branch": "push_branch", "may_open_pr": "open_pr"}
 _FLAGS: Final = ("may_modify_files", *_COMMANDS)
@@ -153,7 +153,7 @@ def write_authority(
     """Write the authority into *target*; return whether the flags of the *handoff* say their part of it."""
     lists: Lists = {name: getattr(authority, name, None) for name in _LISTS}
     apart: Lists = {name: _kept_list(kept, name, value) if name in _JOINED else value for name, value in lists.items()}
-    asked = _texts(kept.get(f"/authority/{_OTHER_NAME}")) or ()
+    asked = texts_in(kept.get(f"/authority/{_OTHER_NAME}")) or ()
     is_same = _join(apart, asked, handoff) == lists
     for name in _PLAIN:
         target.put(name, TEXT, getattr(authority, name, None))
@@ -173,11 +173,4 @@ def _kept_list(kept: Mapping[str, Any], name: str, value: tuple[str, ...] | None
     if pointer not in kept:
         return value
     given = kept[pointer]
-    return None if given is None or given == ABSENT else _texts(given)
-
-
-def _texts(value: Any) -> tuple[str, ...] | None:
-    try:
-        return TEXTS.read(value)
-    except UnfitValueError:
-        return None
+    return None if given is None or given == ABSENT else texts_in(given)

@@ -1,6 +1,7 @@
-"""What dialect 001 spells otherwise than data do: references, confidences, versions of types, critical fields. Pure.
+"""What dialect `evidence` spells otherwise than data do. Pure.
 
-Owns these forms and which fields have them. `bus.dialects.seed001_payloads` owns what is special to one type.
+Owns the forms of references, confidences, versions of types and critical fields, and which fields have them.
+`bus.dialects.evidence.payloads` owns what is special to one type.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bus.payloads.payload_types import PayloadType
 from bus.protocol.identifiers import is_message_type, is_pointer
 from bus.vocabulary.parts import Ref, ReturnContract
 
-__all__ = ["OUTPUT_SCHEMA", "RENAMES", "TEXTS", "places_for", "pointer_form", "shape_for"]
+__all__ = ["OUTPUT_SCHEMA", "RENAMES", "TEXTS", "places_for", "pointer_form", "shape_for", "texts_in"]
 
 RENAMES: Final[Mapping[str, Renames]] = MappingProxyType(
     {
@@ -108,6 +109,16 @@ OUTPUT_SCHEMA: Final = Form(_TYPE_RANGE.expected, _read_contract, _write_contrac
 """The type that an answer must have, here a return contract."""
 TEXTS: Final = Form("a list of texts", _read_texts, list)
 """Texts, which are a tuple here."""
+
+
+def texts_in(value: Any) -> tuple[str, ...] | None:
+    """Return the texts in a list of them; None for anything else."""
+    try:
+        return TEXTS.read(value)
+    except UnfitValueError:
+        return None
+
+
 _SEVERITY: Final = Form(
     "a severity", lambda value: "error" if value == "recoverable" else value, lambda severity: severity
 )

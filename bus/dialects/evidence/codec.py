@@ -1,0 +1,495 @@
+"""The messages of dialect `evidence`: its envelope, and its short form. Pure.
+
+Owns the table of that envelope. In the short form, payload and envelope stand side by side. Unknown members are kept,
+and an optional member may be null. Every type is said by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, get_args
+
+import msgspec
+
+from bus.dialects import forms
+from bus.dialects.carried_message import CARRIED, carried_text, check_same, foreign_of, read_carried
+from bus.dialects.data_check import check_data, default_lifetime_ms, known_kind
+from bus.dialects.evidence.authority import read_authority, write_authority, write_flags
+from bus.dialects.evidence.payloads import NO_NETWORK, kept_handoff, kind_for, read_payload, write_payload
+from bus.dialects.evidence.spellings import TEXTS, pointer_form, texts_in
+from bus.dialects.faults import MISSING, shown
+from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
+from bus.dialects.forms import LAST_MS, LONG, MESSAGE_ID, NAME, TEXT, TIME, Form, UnfitValueError, matching
+from bus.dialects.keeping import ABSENT, ANYTHING, ANYTHING_OR_NULL, Notes, Source, Target
+from bus.dialects.member_table import KEPT, MemberRow, MemberTable, Optional, Required, Said
+from bus.dialects.opened_message import OpenedMessage, open_message
+from bus.dialects.said import foreign_that_says, said_by, said_with
+from bus.dialects.strict_json import read_object
+from bus.errors import DialectError
+from bus.payloads.payload_types import Registry
+from bus.protocol.canonical_numbers import SAFE_INTEGER
+from bus.protocol.envelope import Agent, AgentType, Security
+from bus.protocol.identifiers import has_control, is_text_id, is_traceparent
+from bus.protocol.sealing import Message
+from bus.vocabulary import BUILT_IN
+from bus.vocabulary.forms import Level
+
+__all__ = ["decode", "encode"]
+
+_NAME: Final = "001"
+_VERSION: Final = "agent-msg.v1"
+_MOST_INTENT: Final = 200
+_LEVELS: Final = frozenset(get_args(Level))
+_UNKNOWN_LEVEL: Final = "model_generated"
+"""What a level counts as that is none of the eight."""
+_AGENT_TYPES: Final = frozenset(get_args(AgentType))
+_EVERYBODY: Final = {"type": "group", "id": "*"}
+"""The recipient of a message without one."""
+_SHORT: Final = "short"
+_NOT_SHORT: Final = ("message_type", "payload", "sender", "recipient")
+
+
+def _read_level(value: Any) -> str:
+    level = TEXT.read(value)
+    return level if level in _LEVELS else _UNKNOWN_LEVEL
+
+
+def _read_other_type(value: Any) -> str:
+    if value.__class__ is not str or value in _AGENT_TYPES:
+        raise UnfitValueError
+    return str(value)
+
+
+_INTENT: Final = matching(
+    "a text of at most 200 characters without control characters",
+    lambda text: len(text) <= _MOST_INTENT and not has_control(text),
+)
+_AGENT_TYPE: Final = matching("a type of agents", _AGENT_TYPES.__contains__)
+_OTHER_TYPE: Final = Form("a text", _read_other_type)
+"""The type of an agent that has no such type here."""
+
+
+# --- rows: *is_short* tells of the short form, *may_lack* whether what the format requires may be missing -------------
+
+
+class _VersionRow(MemberRow):
+    def read(self, source: Source, data: Said, said: Said) -> None:  # noqa: ARG002
+        if said["is_short"]:
+            version = source.optional("schema_version", LONG, absent=_VERSION, omit=(_VERSION,))
+        else:
+            version = source.required("schema_version", LONG, _VERSION if said["may_lack"] else None)
+        if version != _VERSION:
+            raise source.fault("schema_version", version, _VERSION, "unsupported_version")
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:  # noqa: ARG002
+        absent, omit = (_VERSION, (_VERSION,)) if said["is_short"] else (ANYTHING, ())
+        target.put("schema_version", LONG, _VERSION, absent=absent, omit=omit)
+
+
+class _Type(MemberRow):
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        member = "type" if said["is_short"] else "message_type"
+        data["message_type"] = name = source.required(member, TEXT)
+        if name not in said["types"]:
+            raise source.fault(member, name, "a type that is known here", "unknown_type")
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        target.put_plain("type" if said["is_short"] else "message_type", data["message_type"])
+
+
+class _AgentTypeRow(MemberRow):
+    """The type of an agent; one that is none here is kept."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:  # noqa: ARG002
+        found = source.peek("type")
+        if found.__class__ is str and found not in _AGENT_TYPES:
+            source.keep("type", _OTHER_TYPE)
+        else:
+            data["type"] = source.optional("type", _AGENT_TYPE)
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        if data["type"] is None and said["kept"].get(target.place("type")) is not None:
+            target.put_kept("type", _OTHER_TYPE)
+        else:
+            target.put("type", _AGENT_TYPE, data["type"])
+
+
+_AGENT: Final = MemberTable(_AgentTypeRow(), *(Optional(name, NAME) for name in ("id", "role", "version")), KEPT)
+
+
+class _AgentRow(MemberRow):
+    """An agent, of which the short form has the id. *name*: in the defaults, too."""
+
+    def __init__(self, name: str, short: str, field: str) -> None:
+        self.name, self.short, self.field = name, short, field
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        name = self.short if said["is_short"] else self.name
+        default = getattr(said["defaults"], self.name)
+        if name == "recipient" and source.peek(name) == _EVERYBODY:
+            source.required(name, forms.OBJECT)
+        elif not source.has(name) and default is not None:
+            source.default_inside(name)
+            data[self.field] = default
+        elif said["is_short"]:
+            data[self.field] = Agent(id=source.required(name, NAME))
+        else:
+            part = source.inside(name)
+            agent = data[self.field] = Agent(**_AGENT.read(part, {}, said))
+            if agent.id is None and (agent.role is None or name == "sender"):
+                raise part.fault("id", MISSING, NAME.expected)
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        agent: Agent | None = data[self.name]
+        identity = agent.id if agent is not None else None
+        identity = said["aliases"].get(identity or "", identity)
+        if said["is_short"]:
+            target.put(self.short, NAME, identity, absent=ANYTHING)
+        elif agent is None:
+            target.put_plain(self.name, dict(_EVERYBODY))
+        else:
+            part = target.inside(self.name, may_lack=True, is_open=True)
+            members = {"id": identity, "role": agent.role, "version": agent.version, "type": agent.type}
+            _AGENT.write(part, members, said)
+
+
+class _Defaulted(MemberRow):
+    """A member that the format requires: the *default* where nothing is said, and which says nothing."""
+
+    def __init__(self, name: str, form: Form[str], default: Callable[[Said], str]) -> None:
+        self.name, self.form, self.default = name, form, default
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        default = self.default(said)
+        if said["is_short"]:
+            data[self.name] = source.optional(self.name, self.form)
+            return
+        found = source.required(self.name, self.form, default if said["may_lack"] else None)
+        data[self.name] = None if found == default and self.name not in said["kind"].terms.needs else found
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        if said["is_short"]:
+            target.put(self.name, self.form, data[self.name])
+        else:
+            value = self.default(said) if data[self.name] is None else data[self.name]
+            target.put(self.name, self.form, value, absent=ANYTHING)
+
+
+def _conversation(said: Said) -> str:
+    conversation_id: str = said["conversation_id"]
+    return conversation_id
+
+
+_CORRELATION: Final = _Defaulted("correlation_id", NAME, _conversation)
+
+
+class _Conversation(MemberRow):
+    """The conversation and the correlation. What only repeats the other, as the format requires, says nothing."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        correlation_id = source.peek("correlation_id")
+        absent = said["defaults"].conversation_id or said["message_id"]
+        if correlation_id.__class__ is str and is_text_id(correlation_id):
+            absent = correlation_id
+        elif said["is_short"] and "message_id" in said["tree"]:
+            absent = said["message_id"]
+        data["conversation_id"] = source.optional("conversation_id", NAME, absent=absent)
+        _CORRELATION.read(source, data, said)
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        _CORRELATION.write(target, data, said)
+        # What can be left out without notice means only what a reader makes of its absence.
+        is_whole = said["is_short"] and "message_id" in target.members
+        absent = target.members.get("correlation_id") or (data["message_id"] if is_whole else ANYTHING_OR_NULL)
+        target.put("conversation_id", NAME, data["conversation_id"], absent=absent)
+
+
+class _Task(_Defaulted):
+    """The task: of a message that names none, its conversation, or that of the defaults."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        conversation_id = said["conversation_id"]
+        default = said["defaults"].task_id or conversation_id
+        if said["is_short"]:
+            absent = conversation_id if "message_id" in said["tree"] else default
+            data["task_id"] = source.optional("task_id", NAME, absent=absent)
+            return
+        found = source.required("task_id", NAME, default if said["may_lack"] else None)
+        data["task_id"] = None if found == conversation_id and "task_id" not in said["kind"].terms.needs else found
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        if said["is_short"]:
+            absent = said["conversation_id"] if "message_id" in target.members else ANYTHING_OR_NULL
+            target.put("task_id", NAME, data["task_id"], absent=absent)
+        else:
+            super().write(target, data, said)
+
+
+class _CauseRow(MemberRow):
+    """The message that this one follows from. It is kept: only an ingress finds the message."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        if not source.has("causation_id") and not said["is_short"]:
+            source.notes.absent("/causation_id")
+        data["cause_id"] = source.keep("causation_id", MESSAGE_ID)
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        if data["causation_id"] is not None:
+            target.put_plain("causation_id", data["causation_id"])
+        else:
+            target.put_kept("causation_id", MESSAGE_ID, MISSING if said["is_short"] else None)
+
+
+class _RequiredObject(MemberRow):
+    """An object that the format requires, empty if nothing is said; it is left out only where it says nothing."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        part = None
+        if said["is_short"]:
+            part = source.optional_inside(self.name)
+        elif not source.has(self.name) and said["may_lack"]:
+            source.default_inside(self.name)
+        else:
+            part = source.inside(self.name)
+        data[self.name] = self.read_part(part, said)
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        part = target.inside(self.name, may_lack=not said["is_short"], is_open=True)
+        self.write_part(part, data[self.name], said)
+        if part.members:
+            part.is_absent = False
+        elif not said["is_short"] and not part.is_absent:
+            target.members[self.name] = part.members
+
+    def read_part(self, part: Source | None, said: Said) -> Any:
+        raise NotImplementedError
+
+    def write_part(self, part: Target, value: Any, said: Said) -> None:
+        raise NotImplementedError
+
+
+class _Authority(_RequiredObject):
+    name = "authority"
+
+    def read_part(self, part: Source | None, said: Said) -> Any:
+        return read_authority(part, said["notes"], said["handoff"])
+
+    def write_part(self, part: Target, value: Any, said: Said) -> None:
+        is_same = write_authority(part, value, said["kept"], kept_handoff(said))
+        if said["message_type"] == "handoff.request" and not said["is_short"]:
+            write_flags(said["payload"], said["base"], said["kept"], is_same=is_same)
+
+
+_SECURITY: Final = MemberTable(
+    Optional("policy_tags", TEXTS),
+    Optional("trust_level", Form("a level of trust", _read_level, lambda level: level)),
+    Optional("contains_untrusted_content", forms.FLAG),
+    Optional("data_classification", TEXT),
+)
+
+
+class _Security(_RequiredObject):
+    name = "security"
+
+    def read_part(self, part: Source | None, said: Said) -> Security | None:
+        members: Said = {}
+        if part is not None:
+            _SECURITY.read(part, members, said)
+            part.keep_rest()
+        tags = members.get("policy_tags")
+        members["policy_tags"] = joined = _with_tags(tags, said["policy_tags"])
+        if joined != tags:
+            said["notes"].kept.setdefault("/security/policy_tags", ABSENT if tags is None else list(tags))
+        said["trust_level"] = members.get("trust_level")
+        security = Security(**members)
+        return None if security == Security() else security
+
+    def write_part(self, part: Target, value: Any, said: Said) -> None:
+        members = msgspec.structs.asdict(value or Security())
+        constraints = said["payload"].get("constraints")
+        is_offline = constraints.__class__ is dict and constraints.get("no_external_network") is True
+        kept = said["kept"].get("/security/policy_tags", MISSING)
+        if is_offline and kept is not MISSING:
+            given = None if kept is None or kept == ABSENT else texts_in(kept)
+            if _with_tags(given, (NO_NETWORK,)) == members["policy_tags"]:
+                members["policy_tags"] = given
+        _SECURITY.write(part, members, said)
+
+
+def _with_tags(tags: tuple[str, ...] | None, more: tuple[str, ...]) -> tuple[str, ...] | None:
+    new = tuple(tag for tag in more if tag not in (tags or ()))
+    return (*(tags or ()), *new) if new else tags
+
+
+class _Trace(MemberRow):
+    """Trace and span. Of another form than that of W3C Trace Context they have no place here."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:  # noqa: ARG002
+        data["traceparent"] = _traceparent(source.peek("trace_id"), source.peek("span_id"))
+        for name in ("trace_id", "span_id"):
+            if data["traceparent"] is None:
+                source.keep(name, LONG)
+            else:
+                source.required(name, LONG)
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        parent, kept = data["traceparent"], said["kept"]
+        if parent is not None and is_traceparent(parent):
+            _, trace, span, _ = parent.split("-")
+            target.put_plain("trace_id", trace)
+            target.put_plain("span_id", span)
+        elif _traceparent(kept.get("/trace_id"), kept.get("/span_id")) is None:
+            target.put_kept("trace_id", LONG)
+            target.put_kept("span_id", LONG)
+        else:
+            target.names.update(("trace_id", "span_id"))
+
+
+def _traceparent(trace: Any, span: Any) -> str | None:
+    text = f"00-{trace}-{span}-01"
+    both = trace.__class__ is str and span.__class__ is str
+    return text if both and len(trace) == 32 and is_traceparent(text) else None  # noqa: PLR2004 - W3C
+
+
+_HEAD: Final = MemberTable(
+    _VersionRow(),
+    Required("message_id", MESSAGE_ID, default="message_id"),
+    Required("timestamp", TIME, "sent_at_ms", default="sent_at_ms"),
+    _Type(),
+    _AgentRow("sender", "from", "sender"),
+    _AgentRow("recipient", "to", "to"),
+)
+_IDS: Final = MemberTable(
+    _Conversation(),
+    _Defaulted("run_id", NAME, _conversation),
+    _Task("task_id", NAME, _conversation),
+    Optional("idempotency_key", NAME),
+)
+_TAIL: Final = MemberTable(
+    _CauseRow(),
+    _Authority(),
+    _Security(),
+    Optional("parent_task_id", NAME),
+    Optional("sequence_number", forms.whole(0, SAFE_INTEGER), "sequence"),
+    _Defaulted("intent", _INTENT, lambda said: str(said["message_type"])),
+    Optional(
+        "critical_fields",
+        lambda said: TEXTS if said["kind"] is None else pointer_form(said["kind"]),
+        omit=lambda said: ((),) if "defaults" in said else (),
+    ),
+    _Trace(),
+    Optional("tenant_id", NAME, "namespace", noted=True),
+)
+MEMBERS_OF_EVIDENCE: Final = frozenset(
+    {
+        *("schema_version", "message_id", "run_id", "conversation_id", "task_id", "parent_task_id", "correlation_id"),
+        *("causation_id", "timestamp", "sender", "recipient", "tenant_id", "trace_id", "span_id", "sequence_number"),
+        *("message_type", "intent", "authority", "security", "critical_fields", "idempotency_key", "payload"),
+        *("type", "from", "to", CARRIED),
+    }
+)
+"""Members that are no payload in the short form."""
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types: Registry = BUILT_IN) -> Foreign:
+    """Return what the message of this dialect in *value* says; raise DialectError.
+
+    With *defaults* the message may be a fragment: what its format requires and nobody gives is made up.
+    """
+    tree = read_object(value)
+    if CARRIED in tree:
+        message, rest = read_carried(tree[CARRIED], f"/{CARRIED}"), {**tree}
+        del rest[CARRIED]
+        check_same(encode(message, types=types), rest, f"/{CARRIED}")
+        return foreign_of(message)
+    is_short = "type" in tree and not any(name in tree for name in _NOT_SHORT)
+    notes = Notes()
+    if is_short:
+        notes.kept["form"] = _SHORT
+    source, said = Source(tree, "", notes, nulls=True), said_with(defaults, notes)
+    base = "" if is_short else "/payload"
+    said |= {"tree": tree, "types": types, "is_short": is_short, "may_lack": is_short or defaults != NONE, "base": base}
+    _HEAD.read(source, said, said)
+    if is_short:
+        members = source.rest()
+        payload = {name: value for name, value in members.items() if name not in MEMBERS_OF_EVIDENCE}
+        envelope = {name: value for name, value in members.items() if name in MEMBERS_OF_EVIDENCE}
+        source = Source(envelope, "", notes, nulls=True)
+    else:
+        payload = source.required("payload", forms.OBJECT)
+    kind = said["kind"] = kind_for(known_kind(types, said["message_type"]), payload, base, types)
+    _IDS.read(source, said, said)
+    data, places = read_payload(kind, payload, said)
+    _check_key(source, said)
+    _TAIL.read(source, said, said)
+    source.keep_rest()
+    said["critical_fields"] = said.get("critical_fields") or None
+    opened = check_data(kind, notes.marked(data, _NAME), places, tree)
+    ttl_s = kind.terms.option("ttl_s", opened)
+    lifetime_ms = defaults.lifetime_ms if ttl_s is None else round(ttl_s * 1000)
+    if said["sent_at_ms"] + (lifetime_ms or default_lifetime_ms(kind)) > LAST_MS:
+        raise DialectError("/timestamp", shown(tree.get("timestamp")), "a time before the year 9999")
+    # The format cannot say the end of a message's life.
+    said["expires_at_ms"] = None if lifetime_ms is None else said["sent_at_ms"] + lifetime_ms
+    return foreign_that_says(said, kind, kind.version, data)
+
+
+def _check_key(source: Source, said: Said) -> None:
+    key, kind = said.get("idempotency_key"), said["kind"]
+    if key is None:
+        if "idempotency_key" in kind.terms.needs:
+            expected = f"a key: {kind.name} has an effect, and may come again"
+            raise source.fault("idempotency_key", MISSING, expected)
+    elif not is_text_id(key):
+        raise DialectError(f"{said['base']}/idempotency_key", shown(key), NAME.expected)
+
+
+def encode(
+    message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
+) -> dict[str, Any]:
+    """Say *message* in this dialect; raise DialectError for data that would say something else there.
+
+    *aliases*: agent ids of ours -> ids there. *carry*: the sealed message goes along whole, as `x_sealbus`.
+    """
+    opened = open_message(message, _NAME, types)
+    kept, name = opened.kept, opened.metadata.message_type
+    if opened.kind is None and name in types:
+        # Readers of the newest version would not understand it.
+        raise DialectError("/metadata/schema_version", opened.metadata.schema_version, "a version that is known here")
+    said = said_by(opened) | {"aliases": aliases, "kept": dict(kept), "kind": opened.kind, "base": ""}
+    is_short = kept.get("form") == _SHORT and _has_plain_agents(opened)
+    payload = write_payload(said) if is_short else {}
+    is_short = is_short and not payload.keys() & MEMBERS_OF_EVIDENCE
+    if not is_short:
+        said["base"] = "/payload"
+        payload = write_payload(said)
+    said |= {"is_short": is_short, "payload": payload}
+    if said["critical_fields"] is None and kept.get("/critical_fields") == []:
+        said["critical_fields"] = ()
+    is_in_payload = name == "pr.create.request" and not is_short and payload.get("idempotency_key") is not None
+    if is_in_payload and kept.get("/idempotency_key") is None:
+        said["idempotency_key"] = None
+    target = Target(kept, is_open=False if is_short else _is_unknown, nulls=True)
+    target.names.add(CARRIED)
+    for table in (_HEAD, _IDS, _TAIL):
+        table.write(target, said, said)
+    if not is_short:
+        target.put_plain("payload", payload)
+    whole = {**target.finish(), **payload} if is_short else target.finish()
+    return {**whole, CARRIED: carried_text(message)} if carry else whole
+
+
+def _has_plain_agents(opened: OpenedMessage) -> bool:
+    """Tell whether ids say all of sender and recipient."""
+    sender, recipient = opened.metadata.sender, opened.metadata.recipient
+    return recipient is not None and all(
+        opened.kept.get(place) == ABSENT or (agent.id and not (agent.role or agent.type or agent.version))
+        for place, agent in (("/from", sender), ("/to", recipient))
+    )
+
+
+def _is_unknown(name: str, _value: Any) -> bool:
+    return name != CARRIED
