@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["DIALECTS", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect"]
 
 _MODULES: Final = {
-    "000": "seed000",
+    "000": "layered",
     "001": "evidence",
     "002": "plain_ids",
     "003": "speech_acts",

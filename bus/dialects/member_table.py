@@ -36,9 +36,8 @@ class MemberRow:
         """Write the member from *data*."""
 
     def places(self, base: str, here: str) -> dict[str, str]:
-        """Return the places of its fields that stand elsewhere than under their own names below *base*."""
-        place = self.place or f"{base}/{self.name}"
-        return {} if place == f"{base}/{self.field}" else {f"{here}/{self.field}": place}
+        """Return the pointers of its fields, *here* in data -> the foreign pointers, below *base*."""
+        return {f"{here}/{self.field}": self.place or f"{base}/{self.name}"} if self.field else {}
 
 
 class Optional(MemberRow):
@@ -119,12 +118,16 @@ class AgentId(Required):
 
 
 class Kept(MemberRow):
-    """A member without a place here. *otherwise* is written where none was kept."""
+    """A member without a place here. *otherwise* is written where none was kept; *noted*: so is its absence."""
 
-    def __init__(self, name: str, form: MemberForm, field: str = "", *, otherwise: Any = MISSING) -> None:
-        self.name, self.form, self.field, self.otherwise = name, form, field, otherwise
+    def __init__(
+        self, name: str, form: MemberForm, field: str = "", *, otherwise: Any = MISSING, noted: bool = False
+    ) -> None:
+        self.name, self.form, self.field, self.otherwise, self.noted = name, form, field, otherwise, noted
 
     def read(self, source: Source, data: Said, said: Said) -> None:
+        if self.noted and not source.has(self.name):
+            source.notes.absent(source.place(self.name))
         found = source.keep(self.name, _given(self.form, said))
         if self.field and found is not None:
             data[self.field] = found
@@ -190,6 +193,7 @@ class MemberTable:
         self.fields = {row.field for row in rows if row.field}
         self.rest = next((row.field for row in rows if isinstance(row, Rest)), "")
         self.is_open = KEPT in rows
+        self._places: dict[str, dict[str, str]] = {}
 
     def read(self, source: Source, data: Said, said: Said) -> Said:
         """Take all members into *data*, and return it."""
@@ -203,8 +207,10 @@ class MemberTable:
             row.write(target, data, said)
 
     def places(self, base: str) -> dict[str, str]:
-        """Return the pointers into data -> the foreign pointers, of what has another name or place below *base*."""
-        return {"": base, **self.below(base, "")}
+        """Return the pointers into data -> the foreign pointers, which are below *base*."""
+        if base not in self._places:
+            self._places[base] = {"": base, **self.below(base, "")}
+        return self._places[base]
 
     def below(self, base: str, here: str) -> dict[str, str]:
         """Return the same of the fields that are in the object *here*."""

@@ -364,7 +364,7 @@ def encode(
         said["recipient_id"] = addressed_id(recipient, aliases)
         _RECIPIENT.write(target, said, said)
         _ROUTING.write(target, said, said)
-    said["task_id"] = said["task_id"] or opened.data.get(_TASK_IN_DATA.get(said["kind"], ""))
+    said["task_id"] = said["task_id"] or (opened.data.get(_TASK_IN_DATA[kind]) if kind in _TASK_IN_DATA else None)
     _TASK.write(target, said, said)
     if kind is None:
         target.put_plain("payload", write_typed(said["message_type"], said["schema_version"], opened.data))

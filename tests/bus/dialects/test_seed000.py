@@ -13,9 +13,9 @@ import pytest
 
 from bus.dialects import Defaults, Foreign
 from bus.dialects.keeping import ABSENT, MARK
+from bus.dialects.layered import decode, encode
+from bus.dialects.layered.payloads import PIPELINE, TYPES
 from bus.dialects.sealing import seal_foreign
-from bus.dialects.seed000 import decode, encode
-from bus.dialects.seed000_payloads import PIPELINE, TYPES
 from bus.errors import DialectError
 from bus.payloads.payload_types import payload_type
 from bus.protocol import canonical

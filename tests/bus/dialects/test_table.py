@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from bus import dialects
-from bus.dialects import DIALECTS, dialect, seed000_payloads
+from bus.dialects import DIALECTS, dialect
 from bus.dialects.evidence import codec, spellings
 from bus.dialects.evidence.payloads import SPECIAL_TYPES
 from bus.dialects.forms import Form
 from bus.dialects.frameworks.codec import KINDS_OF_FRAMEWORKS
+from bus.dialects.layered import payloads
+from bus.dialects.layered.layers import PRIORITY
 from bus.dialects.plain_ids.payloads import KINDS_OF_PLAIN_IDS
-from bus.dialects.seed000_layers import PRIORITY
 from bus.protocol.envelope import Performative
 from bus.vocabulary import BUILT_IN
 from bus.vocabulary.forms import Level
@@ -70,12 +71,12 @@ def test_the_page_speaks_of_this_project_alone() -> None:
 def test_the_kinds_of_000_are_those_of_the_page() -> None:
     union = next(row for row in tables("2")[1] if row[0].startswith("task_handoff"))
     types = [text.strip().strip("`").removesuffix("` 1.0.0") for text in union[1].split(",")]
-    assert dict(zip(union[0].split(", "), types, strict=True)) == seed000_payloads.TYPES
-    assert seed000_payloads.VERSIONS == {"approval.request": "1.0.0"}
+    assert dict(zip(union[0].split(", "), types, strict=True)) == payloads.TYPES
+    assert payloads.VERSIONS == {"approval.request": "1.0.0"}
     bare = re.search(r"for (`research_output`.*?) -> (`research\.output`.*?) also", SECTIONS["2"])
     assert bare is not None
     names, kinds = (re.findall(r"`([^`]+)`", text) for text in bare.groups())
-    assert dict(zip(names, kinds, strict=True)) == seed000_payloads.PIPELINE
+    assert dict(zip(names, kinds, strict=True)) == payloads.PIPELINE
 
 
 def test_the_envelope_of_001_is_that_of_the_page() -> None:

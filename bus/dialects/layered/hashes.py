@@ -1,8 +1,8 @@
-"""The content hashes of dialect 000: of the canonical form, and of the form that Python's json module writes. Pure.
+"""The content hashes of dialect `layered`: of the canonical form, and of Python's. Pure.
 
-Owns both forms. The second one differs by escapes outside ASCII, the order of keys and the spelling of floats (`1.0`,
-`1e+16`); its floats are noted, so that the hash comes back after its data were canonical. No other form is accepted,
-so none that leaves out what is nested.
+Owns both forms. What Python's json module writes differs by escapes outside ASCII, the order of keys and the spelling
+of floats (`1.0`, `1e+16`); these are noted, so that the hash comes back after its data were canonical. No other form is
+accepted, so none that leaves out what is nested.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The data of dialect 000: eight types by the names of their fields, and a task or its result in layers. Pure.
+"""The data of dialect `layered`: eight types by the names of their fields, and a task or its result in layers. Pure.
 
-Owns which types there are, and the data layer. `bus.dialects.seed000` owns the messages, `bus.dialects.seed000_layers`
-the other layers.
+Owns which types there are, and the data layer. `bus.dialects.layered.codec` owns the messages,
+`bus.dialects.layered.layers` the other layers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from bus.dialects.data_check import Places
 from bus.dialects.faults import MISSING, kind_shown, shown
 from bus.dialects.forms import OBJECT, TEXT, VALUE, Form, UnfitValueError
 from bus.dialects.keeping import MARK, Source, Target
+from bus.dialects.layered.layers import PRIORITY
 from bus.dialects.opened_message import OpenedMessage
 from bus.dialects.payload_shapes import PayloadShape, read_members, shape_of, write_members
-from bus.dialects.seed000_layers import PRIORITY
 from bus.errors import DialectError
 from bus.payloads.payload_types import PayloadType
 
