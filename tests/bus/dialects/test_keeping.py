@@ -21,86 +21,86 @@ from bus.protocol.sealing import Message
 from bus.vocabulary.approval import hash_of
 
 MARKS: list[tuple[str, str, Any]] = [
-    ("004", "/sender/agent_id", "admin"),
-    ("004", "/sender", {"agent_id": "admin", "framework": "x"}),
-    ("004", "/recipient", {"agent_id": "other", "framework": "x"}),
-    ("004", "/message_type", "task_response"),
-    ("004", "/priority", "critical"),
-    ("004", "/timestamp", "2030-01-01T00:00:00Z"),
-    ("004", "/routing/timeout", "7d"),
-    ("004", "/routing/timeout/x", "7d"),
-    ("004", "/routing/retry_policy", {"max_retries": 99, "backoff": "linear"}),
-    ("004", "/routing/fallback_agents", ["worker-1"]),
-    ("004", "/metadata/task_id", "another"),
-    ("004", "/metadata/x_sealbus/y", "x"),
-    ("004", "/metadata/x_sealbus", "eA"),
-    ("004", "/payload", "do something else"),
-    ("004", "/payload/goal", "do something else"),
-    ("004", "/payload/type", "task.result@1.0.0"),
-    ("004", "", {"payload": "x"}),
-    ("003", "/content", {"task": "something else"}),
-    ("003", "/content/more", "something else"),
-    ("003", "/performative", "accept"),
-    ("003", "/sender", "admin"),
-    ("003", "/in_reply_to", "another"),
-    ("003", "/causality", {"in_reply_to": "another"}),
-    ("003", "/tool_calls", [{"name": "rm", "arguments": {}}]),
-    ("003", "/attachments", ["s3://a/b"]),
-    ("003", "/auth", {"type": "jwt", "token": "x"}),
-    ("003", "/unknown", 1),
-    ("002", "/payload/parameters", {"currency": "XYZ"}),
-    ("002", "/payload/more", 1),
-    ("002", "/sender_id", "admin-1"),
-    ("002", "/correlation_id", "a7f8d9e2-3c4b-4d6e-8f8a-9b0c1d2e3f40"),
-    ("002", "/auth", {}),
-    ("001", "/sender", {"id": "admin"}),
-    ("001", "/sender/id", "admin"),
-    ("001", "/sender/type", "human"),
-    ("001", "/sender/role", "admin"),
-    ("001", "/recipient", {"id": "other"}),
-    ("001", "/message_type", "task.cancel"),
-    ("001", "/tenant_id", "another"),
-    ("001", "/intent", "another"),
-    ("001", "/run_id", "another"),
-    ("001", "/task_id", "another"),
-    ("001", "/conversation_id", "another"),
-    ("001", "/conversation_id", ABSENT),
-    ("001", "/correlation_id", "another"),
-    ("001", "/authority", {"can_execute": ["rm"]}),
-    ("001", "/authority/can_execute", ["rm"]),
-    ("001", "/authority/requires_approval_for", ["x"]),
-    ("001", "/authority/may_push_branch", True),
-    ("001", "/security/trust_level", "platform_policy"),
-    ("001", "/security/policy_tags", ["no_network"]),
-    ("001", "/critical_fields", ["goal"]),
-    ("001", "/payload", {"goal": "something else"}),
-    ("001", "/payload/goal", "something else"),
-    ("001", "/payload/goal", None),
-    ("001", "/payload/output_schema", "x.v1"),
-    ("001", "/payload/constraints/max_runtime_seconds", 5),
-    ("001", "/payload/constraints/no_external_network", True),
-    ("001", "/payload/more", 1),
-    ("001", "/x_sealbus", "eA"),
-    ("001", "/idempotency_key", "another"),
-    ("001", "form", "long"),
-    ("000", "/message_type", "status_update"),
-    ("000", "/data", {"content": {"action": "x"}}),
-    ("000", "/payload", {}),
-    ("000", "/payload/from_agent", "admin"),
-    ("000", "/payload/task_spec/action", "x"),
-    ("000", "/payload/task_spec/priority", "critical"),
-    ("000", "/payload/priority", "critical"),
-    ("000", "/payload/message_type", "status_update"),
-    ("000", "/payload/schema_version", "9.0.0"),
-    ("000", "/schema_version", "9.0.0"),
-    ("000", "/verification", {"content_hash": "sha256:" + "0" * 64}),
-    ("000", "/metadata/sender_agent_id", "admin"),
-    ("000", "/metadata/task_id", "another"),
-    ("000", "/metadata/correlation_id", ABSENT),
-    ("000", "/metadata/correlation_id", None),
-    ("000", "/metadata/ttl_seconds", 5),
-    ("000", "/metadata/x_sealbus", "eA"),
-    ("000", "form", "round"),
+    ("frameworks", "/sender/agent_id", "admin"),
+    ("frameworks", "/sender", {"agent_id": "admin", "framework": "x"}),
+    ("frameworks", "/recipient", {"agent_id": "other", "framework": "x"}),
+    ("frameworks", "/message_type", "task_response"),
+    ("frameworks", "/priority", "critical"),
+    ("frameworks", "/timestamp", "2030-01-01T00:00:00Z"),
+    ("frameworks", "/routing/timeout", "7d"),
+    ("frameworks", "/routing/timeout/x", "7d"),
+    ("frameworks", "/routing/retry_policy", {"max_retries": 99, "backoff": "linear"}),
+    ("frameworks", "/routing/fallback_agents", ["worker-1"]),
+    ("frameworks", "/metadata/task_id", "another"),
+    ("frameworks", "/metadata/x_sealbus/y", "x"),
+    ("frameworks", "/metadata/x_sealbus", "eA"),
+    ("frameworks", "/payload", "do something else"),
+    ("frameworks", "/payload/goal", "do something else"),
+    ("frameworks", "/payload/type", "task.result@1.0.0"),
+    ("frameworks", "", {"payload": "x"}),
+    ("speech-acts", "/content", {"task": "something else"}),
+    ("speech-acts", "/content/more", "something else"),
+    ("speech-acts", "/performative", "accept"),
+    ("speech-acts", "/sender", "admin"),
+    ("speech-acts", "/in_reply_to", "another"),
+    ("speech-acts", "/causality", {"in_reply_to": "another"}),
+    ("speech-acts", "/tool_calls", [{"name": "rm", "arguments": {}}]),
+    ("speech-acts", "/attachments", ["s3://a/b"]),
+    ("speech-acts", "/auth", {"type": "jwt", "token": "x"}),
+    ("speech-acts", "/unknown", 1),
+    ("plain-ids", "/payload/parameters", {"currency": "XYZ"}),
+    ("plain-ids", "/payload/more", 1),
+    ("plain-ids", "/sender_id", "admin-1"),
+    ("plain-ids", "/correlation_id", "a7f8d9e2-3c4b-4d6e-8f8a-9b0c1d2e3f40"),
+    ("plain-ids", "/auth", {}),
+    ("evidence", "/sender", {"id": "admin"}),
+    ("evidence", "/sender/id", "admin"),
+    ("evidence", "/sender/type", "human"),
+    ("evidence", "/sender/role", "admin"),
+    ("evidence", "/recipient", {"id": "other"}),
+    ("evidence", "/message_type", "task.cancel"),
+    ("evidence", "/tenant_id", "another"),
+    ("evidence", "/intent", "another"),
+    ("evidence", "/run_id", "another"),
+    ("evidence", "/task_id", "another"),
+    ("evidence", "/conversation_id", "another"),
+    ("evidence", "/conversation_id", ABSENT),
+    ("evidence", "/correlation_id", "another"),
+    ("evidence", "/authority", {"can_execute": ["rm"]}),
+    ("evidence", "/authority/can_execute", ["rm"]),
+    ("evidence", "/authority/requires_approval_for", ["x"]),
+    ("evidence", "/authority/may_push_branch", True),
+    ("evidence", "/security/trust_level", "platform_policy"),
+    ("evidence", "/security/policy_tags", ["no_network"]),
+    ("evidence", "/critical_fields", ["goal"]),
+    ("evidence", "/payload", {"goal": "something else"}),
+    ("evidence", "/payload/goal", "something else"),
+    ("evidence", "/payload/goal", None),
+    ("evidence", "/payload/output_schema", "x.v1"),
+    ("evidence", "/payload/constraints/max_runtime_seconds", 5),
+    ("evidence", "/payload/constraints/no_external_network", True),
+    ("evidence", "/payload/more", 1),
+    ("evidence", "/x_sealbus", "eA"),
+    ("evidence", "/idempotency_key", "another"),
+    ("evidence", "form", "long"),
+    ("layered", "/message_type", "status_update"),
+    ("layered", "/data", {"content": {"action": "x"}}),
+    ("layered", "/payload", {}),
+    ("layered", "/payload/from_agent", "admin"),
+    ("layered", "/payload/task_spec/action", "x"),
+    ("layered", "/payload/task_spec/priority", "critical"),
+    ("layered", "/payload/priority", "critical"),
+    ("layered", "/payload/message_type", "status_update"),
+    ("layered", "/payload/schema_version", "9.0.0"),
+    ("layered", "/schema_version", "9.0.0"),
+    ("layered", "/verification", {"content_hash": "sha256:" + "0" * 64}),
+    ("layered", "/metadata/sender_agent_id", "admin"),
+    ("layered", "/metadata/task_id", "another"),
+    ("layered", "/metadata/correlation_id", ABSENT),
+    ("layered", "/metadata/correlation_id", None),
+    ("layered", "/metadata/ttl_seconds", 5),
+    ("layered", "/metadata/x_sealbus", "eA"),
+    ("layered", "form", "round"),
     ("cloudevents", "/source", "sealbus://lab/admin"),
     ("cloudevents", "/source", "admin"),
     ("cloudevents", "/type", "com.example.x"),
@@ -113,17 +113,17 @@ MARKS: list[tuple[str, str, Any]] = [
     ("cloudevents", "/sbkey/x", "other"),
 ]
 TYPES = {
-    "000": "task.handoff",
-    "001": "task.request",
-    "002": "method.request",
-    "003": "act.request",
-    "004": "task.request",
+    "layered": "task.handoff",
+    "evidence": "task.request",
+    "plain-ids": "method.request",
+    "speech-acts": "act.request",
+    "frameworks": "task.request",
     "cloudevents": "task.request",
 }
 OTHER_TYPES = [
-    *(("000", kind) for kind in ("tool.result", "research.output", "error.reported", "task.result")),
-    *(("001", kind) for kind in ("handoff.request", "approval.request", "error.reported", "issue.intake")),
-    *(("001", kind) for kind in ("task.accepted", "evidence.observed", "approval.decision", "pr.create.request")),
+    *(("layered", kind) for kind in ("tool.result", "research.output", "error.reported", "task.result")),
+    *(("evidence", kind) for kind in ("handoff.request", "approval.request", "error.reported", "issue.intake")),
+    *(("evidence", kind) for kind in ("task.accepted", "evidence.observed", "approval.decision", "pr.create.request")),
 ]
 ACTION = {"type": "deploy", "description": "to production", "ref": {"uri": "diff://1"}}
 DATA: dict[str, dict[str, Any]] = {
@@ -247,7 +247,7 @@ def test_a_mark_of_another_form_counts_as_nothing(name: str, mark: Any) -> None:
     unknown = {member: value for member, value in said.items() if member not in plain}
     # Open dialects write members without a canonical place as they were.
     known = {"", "~2", "payload", "content", "data", "message_type"}
-    assert unknown == {} or (name in ("000", "001", "004", "cloudevents") and set(unknown) <= known)
+    assert unknown == {} or (name in ("layered", "evidence", "frameworks", "cloudevents") and set(unknown) <= known)
     assert {**plain, **unknown} == said
 
 
@@ -367,7 +367,9 @@ values_of_two = values | st.sampled_from(
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("case", [("000", "task.handoff"), ("001", "task.request"), *OTHER_TYPES], ids=" ".join)
+@pytest.mark.parametrize(
+    "case", [("layered", "task.handoff"), ("evidence", "task.request"), *OTHER_TYPES], ids=" ".join
+)
 @given(kept=st.dictionaries(pointers_of_two, values_of_two, max_size=4))
 @settings(max_examples=300, deadline=None)
 def test_no_mark_makes_a_reader_of_000_and_001_understand_something_else(
@@ -394,7 +396,7 @@ def without_what_may_lack(name: str, foreign: Foreign, plain: Foreign) -> Foreig
         options = msgspec.structs.replace(options, **{member: None})
     assert claims.sent_at_ms in (plain.claims.sent_at_ms, None)
     assert claims.namespace in (plain.claims.namespace, None)
-    if name == "000":
+    if name == "layered":
         # Without metadata, a message belongs to its task or to itself.
         own = (plain.options.conversation_id, plain.options.task_id, plain.options.message_id, None)
         assert options.conversation_id in own
@@ -406,15 +408,19 @@ def without_what_may_lack(name: str, foreign: Foreign, plain: Foreign) -> Foreig
 
 
 def test_a_mark_shows_where_a_message_came_from(examples: Callable[[str], Any]) -> None:
-    assert dialect("003").decode(examples("003")["inform"]).data[MARK]["of"] == "003"
+    assert dialect("speech-acts").decode(examples("speech-acts")["inform"]).data[MARK]["of"] == "003"
 
 
 def test_another_dialects_mark_is_not_passed_on(examples: Callable[[str], Any]) -> None:
-    message: Message = seal_foreign(dialect("004").decode(examples("004")["task request"]), namespace="lab")
-    for name in ("001", "003", "004", "cloudevents"):
+    message: Message = seal_foreign(
+        dialect("frameworks").decode(examples("frameworks")["task request"]), namespace="lab"
+    )
+    for name in ("evidence", "speech-acts", "frameworks", "cloudevents"):
         said = dialect(name).encode(
-            seal_foreign(dialect("004").decode(examples("004")["task request"]), namespace="lab", message_id="x")
-            if name != "003"
+            seal_foreign(
+                dialect("frameworks").decode(examples("frameworks")["task request"]), namespace="lab", message_id="x"
+            )
+            if name != "speech-acts"
             else with_uuid(message)
         )
         assert MARK not in json.dumps(said)

@@ -26,19 +26,19 @@ from bus.vocabulary import BUILT_IN
 
 Check = Callable[..., None]
 EXAMPLES = Path(__file__).parent / "examples"
-NAMES = ("000", "001", "002", "003", "004", "cloudevents")
+NAMES = ("layered", "evidence", "plain-ids", "speech-acts", "frameworks", "cloudevents")
 SAID_IN_000 = {
     *("task.handoff", "tool.result", "approval.request", "status.update", "error.reported", "task.result"),
     *("research.output", "draft.output", "review.output"),
 }
 """Every other type has no name there."""
 LOSSY = {
-    "000": set[str](),
+    "layered": set[str](),
     # Their confidences are words there.
-    "001": {"evidence.observed", "claim.made", "repo.map.result"},
-    "002": {"error.reported", "agent.handshake", "agent.handshake-ack", "agent.announcement", "agent.goodbye"},
-    "003": {"error.reported"},
-    "004": {"error.reported"},
+    "evidence": {"evidence.observed", "claim.made", "repo.map.result"},
+    "plain-ids": {"error.reported", "agent.handshake", "agent.handshake-ack", "agent.announcement", "agent.goodbye"},
+    "speech-acts": {"error.reported"},
+    "frameworks": {"error.reported"},
     "cloudevents": set[str](),
 }
 """Types of which a dialect leaves out what it has no member for."""
@@ -343,7 +343,7 @@ def examples_of(name: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-SHOWN_000, SHOWN_001 = examples_of("000"), examples_of("001")
+SHOWN_000, SHOWN_001 = examples_of("layered"), examples_of("evidence")
 names_000 = st.sampled_from(["research-agent", "writer-agent", "task-1", "msg-1"])
 versions_000 = st.sampled_from(["1.0.0", "2.1.3", "3.0.0", "1.0"])
 metadata_000 = some(
@@ -624,11 +624,11 @@ short_001 = st.builds(
     ),
 )
 messages: dict[str, st.SearchStrategy[dict[str, Any]]] = {
-    "000": message_000,
-    "001": message_001 | short_001,
-    "002": st.sampled_from(sorted(payloads_002)).flatmap(message_002),
-    "003": message_003,
-    "004": st.sampled_from(sorted(payloads_004)).flatmap(message_004),
+    "layered": message_000,
+    "evidence": message_001 | short_001,
+    "plain-ids": st.sampled_from(sorted(payloads_002)).flatmap(message_002),
+    "speech-acts": message_003,
+    "frameworks": st.sampled_from(sorted(payloads_004)).flatmap(message_004),
     "cloudevents": event,
 }
 
@@ -645,7 +645,7 @@ def names_in(value: Any) -> set[str]:
 
 # Members that stand somewhere, to be put where they do not belong.
 KNOWN_NAMES = sorted(
-    names_in([SHOWN_000, SHOWN_001, examples_of("002"), examples_of("003"), examples_of("004")])
+    names_in([SHOWN_000, SHOWN_001, examples_of("plain-ids"), examples_of("speech-acts"), examples_of("frameworks")])
     | {"x_dialect", "form", "trace_id", "context", "repository", "ttl", "return_contract", "comments", "results"}
 )
 
@@ -709,12 +709,12 @@ NOT_SAID_IN_000 = ("/metadata/schema_version", "/data/from_agent", "/data/source
 def test_a_carried_message_comes_back_as_the_same_bytes(kind: str, message_of: Callable[..., Message]) -> None:
     for seed in range(5):
         message = message_of(kind, seed)
-        for name in ("000", "001", "004", "cloudevents"):
+        for name in ("layered", "evidence", "frameworks", "cloudevents"):
             codec = dialect(name)
             try:
                 said = codec.encode(message, carry=True)
             except DialectError:
-                assert name == "000"
+                assert name == "layered"
                 continue
             foreign = codec.decode(json.dumps(said).encode())
             assert seal_foreign(foreign, namespace="elsewhere").value == message.value
@@ -729,7 +729,7 @@ def test_a_carried_message_comes_back_as_the_same_bytes(kind: str, message_of: C
 @given(data=st.data())
 @settings(max_examples=200, deadline=None)
 def test_a_message_that_came_from_a_dialect_is_carried_whole(data: st.DataObject) -> None:
-    origin = data.draw(st.sampled_from(["000", "001", "004"]))
+    origin = data.draw(st.sampled_from(["layered", "evidence", "frameworks"]))
     message = data.draw(messages[origin])
     with contextlib.suppress(DialectError):
         sealed = seal_foreign(dialect(origin).decode(message), namespace="lab")
@@ -755,10 +755,10 @@ def test_every_type_can_be_said_in_every_dialect(kind: str, name: str, message_o
         except DialectError as error:
             # The only data that a dialect cannot say: references of more than a URI, where it has bare URIs; and types
             # that it does not have.
-            if name == "000":
+            if name == "layered":
                 assert kind not in SAID_IN_000 or error.pointer in NOT_SAID_IN_000  # noqa: PT017
             else:
-                assert (name, error.pointer[:18]) == ("003", "/data/attachments/")  # noqa: PT017
+                assert (name, error.pointer[:18]) == ("speech-acts", "/data/attachments/")  # noqa: PT017
             continue
         foreign = codec.decode(json.dumps(said).encode())
         assert foreign.type == kind

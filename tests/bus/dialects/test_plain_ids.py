@@ -47,7 +47,7 @@ def mend(message: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_formats_examples_are_refused_for_their_ids(examples: Examples, name: str) -> None:
     with pytest.raises(DialectError) as caught:
-        decode(examples("002")[name])
+        decode(examples("plain-ids")[name])
     assert caught.value.pointer == "/message_id"
 
 
@@ -55,16 +55,16 @@ def test_the_formats_examples_are_refused_for_their_ids(examples: Examples, name
 def test_the_formats_examples_come_back_unchanged_with_true_ids(
     examples: Examples, assert_kept_whole: Check, name: str
 ) -> None:
-    assert_kept_whole("002", mend(examples("002")[name]))
+    assert_kept_whole("plain-ids", mend(examples("plain-ids")[name]))
 
 
 def test_the_authenticated_example_has_a_nonce_of_33_characters(examples: Examples, assert_kept_whole: Check) -> None:
-    message = mend(examples("002")["authenticated request"])
+    message = mend(examples("plain-ids")["authenticated request"])
     with pytest.raises(DialectError) as caught:
         decode(message)
     assert caught.value.pointer == "/auth/nonce"
     message["auth"]["nonce"] = message["auth"]["nonce"][:32]
-    assert_kept_whole("002", message)
+    assert_kept_whole("plain-ids", message)
 
 
 def refused(message: Any, **given: Any) -> DialectError:
@@ -75,12 +75,12 @@ def refused(message: Any, **given: Any) -> DialectError:
 
 @pytest.fixture
 def request_(examples: Examples) -> dict[str, Any]:
-    return mend(examples("002")["request"])
+    return mend(examples("plain-ids")["request"])
 
 
 @pytest.fixture
 def authenticated(examples: Examples) -> dict[str, Any]:
-    message = mend(examples("002")["authenticated request"])
+    message = mend(examples("plain-ids")["authenticated request"])
     message["auth"]["nonce"] = "0123456789abcdef" * 2
     return message
 
@@ -141,7 +141,7 @@ def test_a_required_member_is_missed(request_: dict[str, Any], name: str) -> Non
 @pytest.mark.parametrize("name", ["success response", "error", "announcement"])
 @pytest.mark.parametrize("value", [None, "absent"])
 def test_an_answer_names_what_it_answers(examples: Examples, name: str, value: Any) -> None:
-    message = {**mend(examples("002")[name]), "correlation_id": value}
+    message = {**mend(examples("plain-ids")[name]), "correlation_id": value}
     if value == "absent":
         del message["correlation_id"]
     assert refused(message).pointer == "/correlation_id"
@@ -149,11 +149,11 @@ def test_an_answer_names_what_it_answers(examples: Examples, name: str, value: A
 
 def test_an_absent_correlation_is_told_from_null(request_: dict[str, Any], assert_kept_whole: Check) -> None:
     del request_["correlation_id"]
-    assert_kept_whole("002", request_)
+    assert_kept_whole("plain-ids", request_)
 
 
 def test_an_answer_claims_its_cause(examples: Examples, sealed: Seal) -> None:
-    message = mend(examples("002")["success response"])
+    message = mend(examples("plain-ids")["success response"])
     foreign = decode(message)
     assert foreign.claims.cause_id == message["correlation_id"]
     metadata = sealed(foreign).metadata
@@ -236,7 +236,7 @@ def test_a_wrong_tag_is_refused_and_never_shown(
 def test_a_wrong_payload_is_refused_with_its_pointer(
     examples: Examples, name: str, payload: dict[str, Any], pointer: str
 ) -> None:
-    assert refused({**mend(examples("002")[name]), "payload": payload}).pointer == pointer
+    assert refused({**mend(examples("plain-ids")[name]), "payload": payload}).pointer == pointer
 
 
 @pytest.mark.parametrize(
@@ -253,22 +253,22 @@ def test_a_wrong_payload_is_refused_with_its_pointer(
     ],
 )
 def test_a_wrong_card_is_refused(examples: Examples, member: str, value: Any) -> None:
-    message = mend(examples("002")["handshake"])
+    message = mend(examples("plain-ids")["handshake"])
     message["payload"]["agent_card"][member] = value
     assert refused(message).pointer == f"/payload/agent_card/{member}"
 
 
 def test_a_card_may_name_schema_versions(examples: Examples, assert_kept_whole: Check) -> None:
-    message = mend(examples("002")["handshake"])
+    message = mend(examples("plain-ids")["handshake"])
     message["payload"]["agent_card"]["schema_versions"] = ["1.0.0", "1.1.0"]
-    assert_kept_whole("002", message)
+    assert_kept_whole("plain-ids", message)
 
 
 def test_a_response_keeps_the_time_to_wait(examples: Examples, assert_kept_whole: Check) -> None:
-    message = mend(examples("002")["error response"])
+    message = mend(examples("plain-ids")["error response"])
     message["payload"]["error"]["retry_after"] = 60
     assert decode(message).data["error"]["retry_after_s"] == 60
-    assert_kept_whole("002", message)
+    assert_kept_whole("plain-ids", message)
 
 
 @pytest.mark.parametrize(
@@ -288,15 +288,15 @@ def test_a_response_keeps_the_time_to_wait(examples: Examples, assert_kept_whole
 def test_the_code_of_a_failed_response_is_any_text(
     examples: Examples, assert_kept_whole: Check, code: str, known_as: str
 ) -> None:
-    message = mend(examples("002")["error response"])
+    message = mend(examples("plain-ids")["error response"])
     message["payload"]["error"] |= {"code": code, "message": ""}
     data = decode(message).data
     assert (data["error"]["code"], data["error"]["message"]) == (known_as, "no message")
-    assert_kept_whole("002", message)
+    assert_kept_whole("plain-ids", message)
 
 
 def test_an_error_is_a_report_of_its_sender(examples: Examples) -> None:
-    data = decode(mend(examples("002")["error"])).data
+    data = decode(mend(examples("plain-ids")["error"])).data
     assert (data["error_code"], data["retry_after_s"]) == ("RATE_LIMIT_EXCEEDED", 60)
     assert (data["source_agent"], data["timestamp"]) == ("crypto-agent-001", "2025-12-09T15:38:00.000Z")
     assert data["details"].keys() == {"limit", "window", "reset_at"}
@@ -322,7 +322,7 @@ def test_kinds_without_a_schema_of_their_own_come_back(
         message["correlation_id"] = request_["message_id"]
     if kind == "discover_agents":
         message["recipient_id"] = "registry"
-    assert_kept_whole("002", message)
+    assert_kept_whole("plain-ids", message)
 
 
 def test_a_goodbye_without_a_reason_is_a_shutdown(request_: dict[str, Any]) -> None:
@@ -332,14 +332,14 @@ def test_a_goodbye_without_a_reason_is_a_shutdown(request_: dict[str, Any]) -> N
 
 
 def test_only_the_registry_is_asked_and_announces(examples: Examples) -> None:
-    asked = mend(examples("002")["discover"])
+    asked = mend(examples("plain-ids")["discover"])
     assert refused({**asked, "recipient_id": "server-1"}).pointer == "/recipient_id"
-    told = mend(examples("002")["announcement"])
+    told = mend(examples("plain-ids")["announcement"])
     assert refused({**told, "sender_id": "server-1"}).pointer == "/sender_id"
 
 
 def test_an_agent_without_an_endpoint_has_that_of_the_bus(examples: Examples, sealed: Seal) -> None:
-    message = mend(examples("002")["announcement"])
+    message = mend(examples("plain-ids")["announcement"])
     message["payload"]["agents"][0]["endpoint"] = "sealbus://lab/crypto-agent-001"
     foreign = decode(message)
     assert "endpoint" not in foreign.data["agents"][0]

@@ -23,7 +23,7 @@ Seal = Callable[[Foreign], Message]
 
 @pytest.mark.parametrize("name", ["request", "inform", "error"])
 def test_the_formats_examples_come_back_unchanged(examples: Examples, assert_kept_whole: Check, name: str) -> None:
-    assert_kept_whole("003", examples("003")[name])
+    assert_kept_whole("speech-acts", examples("speech-acts")[name])
 
 
 def refused(message: Any, **given: Any) -> DialectError:
@@ -34,12 +34,12 @@ def refused(message: Any, **given: Any) -> DialectError:
 
 @pytest.fixture
 def request_(examples: Examples) -> dict[str, Any]:
-    return examples("003")["request"]
+    return examples("speech-acts")["request"]
 
 
 @pytest.fixture
 def error(examples: Examples) -> dict[str, Any]:
-    return examples("003")["error"]
+    return examples("speech-acts")["error"]
 
 
 def test_a_request_says_the_canonical_one(request_: dict[str, Any], sealed: Seal) -> None:
@@ -71,7 +71,7 @@ def test_a_request_says_the_canonical_one(request_: dict[str, Any], sealed: Seal
 def test_every_performative_has_its_type(request_: dict[str, Any], assert_kept_whole: Check, performative: str) -> None:
     message = {**request_, "performative": performative}
     assert decode(message).type == f"act.{performative.replace('_', '-')}"
-    assert_kept_whole("003", message)
+    assert_kept_whole("speech-acts", message)
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_the_formats_own_reply_of_a_handler_is_refused(request_: dict[str, Any])
     ],
 )
 def test_every_spelling_comes_back(request_: dict[str, Any], assert_kept_whole: Check, name: str, value: Any) -> None:
-    assert_kept_whole("003", {**request_, name: value})
+    assert_kept_whole("speech-acts", {**request_, name: value})
 
 
 def test_two_causes_are_one_or_refused(request_: dict[str, Any], assert_kept_whole: Check) -> None:
     message = {**request_, "in_reply_to": "a", "causality": {"in_reply_to": "a"}}
     assert decode(message).claims.cause_id == "a"
-    assert_kept_whole("003", message)
+    assert_kept_whole("speech-acts", message)
     assert refused({**message, "in_reply_to": "b"}).pointer == "/causality/in_reply_to"
 
 
@@ -178,7 +178,7 @@ def test_a_conclusion_is_a_field(request_: dict[str, Any], assert_kept_whole: Ch
     message = {**request_, "performative": "inform", "content": {"conclude": True, "summary": "s"}}
     data = decode(message).data
     assert (data["concludes"], data["content"]) == (True, {"summary": "s"})
-    assert_kept_whole("003", message)
+    assert_kept_whole("speech-acts", message)
     assert refused({**message, "performative": "query"}).pointer == "/content/conclude"
 
 
@@ -207,7 +207,7 @@ def test_an_error_is_a_report(error: dict[str, Any]) -> None:
 def test_errors_come_back(error: dict[str, Any], assert_kept_whole: Check, content: dict[str, Any], kind: str) -> None:
     message = {**error, "content": content}
     assert decode(message).type == kind
-    assert_kept_whole("003", message)
+    assert_kept_whole("speech-acts", message)
 
 
 def test_an_error_says_its_code_and_its_text(error: dict[str, Any]) -> None:
@@ -276,7 +276,7 @@ def test_typed_content_has_the_performative_of_its_type(request_: dict[str, Any]
     content = {"type": "task.request@1.0.0", "data": {"goal": "g"}}
     foreign = decode({**request_, "content": content})
     assert (foreign.type, foreign.options.task_id) == ("task.request", request_["message_id"])
-    assert_kept_whole("003", {**request_, "content": content})
+    assert_kept_whole("speech-acts", {**request_, "content": content})
     found = refused({**request_, "content": content, "performative": "inform"})
     assert (found.pointer, found.expected) == ("/performative", "request, as task.request is said")
 

@@ -52,7 +52,7 @@ def changed(message: dict[str, Any], pointer: str, value: Any) -> dict[str, Any]
 
 @pytest.fixture
 def shown(examples: Examples) -> dict[str, dict[str, Any]]:
-    return examples("001")
+    return examples("evidence")
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_the_envelope_needs_a_payload(shown: dict[str, dict[str, Any]]) -> None:
 
 def test_the_envelope_with_a_payload_comes_back(request_: dict[str, Any], assert_kept_whole: Check) -> None:
     assert decode(request_).data[MARK]["kept"]["/security/trust_level"] == "internal_agent"
-    assert_kept_whole("001", request_)
+    assert_kept_whole("evidence", request_)
 
 
 def test_the_short_form_comes_back(
@@ -82,7 +82,7 @@ def test_the_short_form_comes_back(
     assert foreign.options.task_id == "TASK-1842"
     assert foreign.data["budget"] == {"max_wall_clock_seconds": 600}
     assert foreign.data[MARK]["kept"]["form"] == "short"
-    assert_kept_whole("001", short, fragment_defaults)
+    assert_kept_whole("evidence", short, fragment_defaults)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_short_form_comes_back(
 def test_a_fragment_comes_back(
     shown: dict[str, dict[str, Any]], fragment_defaults: Defaults, assert_kept_whole: Check, name: str
 ) -> None:
-    assert_kept_whole("001", shown[name], fragment_defaults)
+    assert_kept_whole("evidence", shown[name], fragment_defaults)
 
 
 def test_an_approval_of_no_hash_is_refused(
@@ -106,7 +106,7 @@ def test_an_approval_of_no_hash_is_refused(
     decision = shown["5.8 approval.decision"]
     pointer = "/payload/approved_action_hash"
     assert refused(decision, defaults=fragment_defaults).pointer == pointer
-    assert_kept_whole("001", changed(decision, pointer, HASH), fragment_defaults)
+    assert_kept_whole("evidence", changed(decision, pointer, HASH), fragment_defaults)
     assert refused(changed(decision, pointer, ABSENT), defaults=fragment_defaults).pointer == pointer
 
 
@@ -116,7 +116,7 @@ def test_a_review_by_required_actions_is_of_the_second_version(
     message = {"message_type": "review.result", "payload": shown["8.1 result"]}
     foreign = decode(message, defaults=fragment_defaults)
     assert (foreign.version, foreign.data["required_actions"][0]["blocking"]) == ("2.0.0", True)
-    assert_kept_whole("001", message, fragment_defaults)
+    assert_kept_whole("evidence", message, fragment_defaults)
 
 
 def test_the_formats_schema_of_a_patch_accepts_what_is_said(
@@ -170,7 +170,7 @@ def test_a_text_that_was_observed_instructs_nobody(fragment_defaults: Defaults, 
     payload = {"claim": "the README holds an instruction", "evidence": [observed]}
     message = {"message_type": "evidence.observed", "payload": payload}
     assert decode(message, defaults=fragment_defaults).data["evidence"][0]["content"] == content
-    assert_kept_whole("001", message, fragment_defaults)
+    assert_kept_whole("evidence", message, fragment_defaults)
     instructing = changed(message, "/payload/evidence/0/content/instructional_authority", "full")
     pointer = "/payload/evidence/0/content/instructional_authority"
     assert refused(instructing, defaults=fragment_defaults).pointer == pointer
@@ -183,7 +183,7 @@ def test_critical_fields_are_pointers_here(
     message = {**decision, **shown["12.4 critical fields"]}
     foreign = decode(message, defaults=fragment_defaults)
     assert foreign.options.critical_fields == ("/metadata/authority", "/data/approved_action_hash")
-    assert_kept_whole("001", message, fragment_defaults)
+    assert_kept_whole("evidence", message, fragment_defaults)
     kind = BUILT_IN.get("approval.decision")
     assert kind is not None
     kind.check_critical(foreign.options.critical_fields)
@@ -200,8 +200,8 @@ def test_a_review_by_comments_is_of_the_first_version_and_upcast(
     message = {"message_type": "review.result", "payload": payload}
     foreign = decode(message, defaults=fragment_defaults)
     assert foreign.version == "1.0.0"
-    assert_kept_whole("001", message, fragment_defaults)
-    assert_kept_whole("001", changed(message, "/payload/comments", []), fragment_defaults)
+    assert_kept_whole("evidence", message, fragment_defaults)
+    assert_kept_whole("evidence", changed(message, "/payload/comments", []), fragment_defaults)
     result = payload_type(ReviewResult).open(sealed(foreign))
     assert [item.finding for item in result.items] == ["looks good"]
     both = changed(message, "/payload/items", [])
@@ -242,7 +242,7 @@ def test_a_level_of_trust_that_nobody_knows_is_a_models(request_: dict[str, Any]
     )
     message = changed(request_, "/security/trust_level", "user_request")
     assert decode(message).claims.trust_level == "user_request"
-    assert_kept_whole("001", message)
+    assert_kept_whole("evidence", message)
 
 
 def test_the_sealed_level_is_said_not_the_claimed_one(request_: dict[str, Any], sealed: Seal) -> None:
@@ -350,17 +350,17 @@ def test_another_version_and_another_type_are_refused_as_such(request_: dict[str
 def test_every_spelling_comes_back(
     request_: dict[str, Any], assert_kept_whole: Check, pointer: str, value: Any
 ) -> None:
-    assert_kept_whole("001", changed(request_, pointer, value))
+    assert_kept_whole("evidence", changed(request_, pointer, value))
 
 
 def test_a_trace_of_the_w3c_is_a_traceparent(request_: dict[str, Any], sealed: Seal, assert_kept_whole: Check) -> None:
     trace = {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7"}
     message = {**request_, **trace}
     assert sealed(decode(message)).metadata.traceparent == f"00-{trace['trace_id']}-{trace['span_id']}-01"
-    assert_kept_whole("001", message)
+    assert_kept_whole("evidence", message)
     for other in ({"trace_id": "0" * 32}, {"span_id": "00F067AA0BA902B7"}):
         assert decode({**message, **other}).options.traceparent is None
-        assert_kept_whole("001", {**message, **other})
+        assert_kept_whole("evidence", {**message, **other})
 
 
 def test_what_repeats_the_conversation_says_nothing_unless_it_is_needed(request_: dict[str, Any]) -> None:
@@ -413,8 +413,8 @@ def test_the_short_form_needs_an_id_and_a_time(
     foreign = decode(whole)
     assert (foreign.options.conversation_id, foreign.options.run_id) == ("m", "run-1")
     assert foreign.data["x_mine"] == 1
-    assert_kept_whole("001", whole)
-    assert_kept_whole("001", changed(whole, "/from", ABSENT), fragment_defaults)
+    assert_kept_whole("evidence", whole)
+    assert_kept_whole("evidence", changed(whole, "/from", ABSENT), fragment_defaults)
 
 
 def test_the_short_form_has_the_members_of_the_envelope(
@@ -439,8 +439,8 @@ def test_the_short_form_has_the_members_of_the_envelope(
     assert (options.intent, options.critical_fields, foreign.claims.cause_id) == ("delegate", ("/data/goal",), "msg-0")
     assert (foreign.claims.namespace, foreign.claims.trust_level) == ("lab", "user_request")
     assert not envelope.keys() & foreign.data.keys()
-    assert_kept_whole("001", message, fragment_defaults)
-    assert_kept_whole("001", {**message, "correlation_id": None, "conversation_id": None}, fragment_defaults)
+    assert_kept_whole("evidence", message, fragment_defaults)
+    assert_kept_whole("evidence", {**message, "correlation_id": None, "conversation_id": None}, fragment_defaults)
 
 
 def test_errors_in_the_short_form_name_its_members(
@@ -545,7 +545,7 @@ def test_every_spelling_of_a_payload_comes_back(
 ) -> None:
     if name.startswith("13.2"):
         more["user_report"]["trust_level"] = "untrusted_content"
-    assert_kept_whole("001", fragment(name, more), fragment_defaults)
+    assert_kept_whole("evidence", fragment(name, more), fragment_defaults)
 
 
 @pytest.mark.parametrize(
@@ -717,7 +717,7 @@ def test_a_decision_is_about_the_work_it_is_part_of(
     foreign = decode(message)
     assert foreign.data["approval_id"] == "corr_issue_712"
     assert foreign.data[MARK]["derived"] == ["/approval_id"]
-    assert_kept_whole("001", message)
+    assert_kept_whole("evidence", message)
     assert decode(changed(message, "/payload/approval_id", "mine")).data["approval_id"] == "mine"
 
 
@@ -780,7 +780,7 @@ def test_authority_has_three_shapes_there_and_one_here(
     message = changed(shown["6.2 handoff.request"], "/payload/authority", flags)
     message = {**changed(message, "/payload/scope", scope), "authority": envelope}
     assert decode(message, defaults=fragment_defaults).options.authority == expected
-    assert_kept_whole("001", message, fragment_defaults)
+    assert_kept_whole("evidence", message, fragment_defaults)
 
 
 def test_authority_that_changed_is_said_as_it_is(
@@ -807,7 +807,9 @@ def test_a_report_that_is_marked_comes_back_marked(
     shown: dict[str, dict[str, Any]], fragment_defaults: Defaults, assert_kept_whole: Check
 ) -> None:
     marked = data_of_fragment(shown["13.2 issue.intake"], fragment_defaults)["user_report"]
-    assert_kept_whole("001", changed(shown["13.2 issue.intake"], "/payload/user_report", marked), fragment_defaults)
+    assert_kept_whole(
+        "evidence", changed(shown["13.2 issue.intake"], "/payload/user_report", marked), fragment_defaults
+    )
 
 
 def test_a_pull_request_has_one_key(
@@ -819,13 +821,13 @@ def test_a_pull_request_has_one_key(
     assert foreign.options.idempotency_key == key
     assert "idempotency_key" not in foreign.data
     assert foreign.data["repository"] == "github://org/repo"
-    assert_kept_whole("001", {**message, "idempotency_key": key}, fragment_defaults)
+    assert_kept_whole("evidence", {**message, "idempotency_key": key}, fragment_defaults)
     outside = changed({**message, "idempotency_key": "k"}, "/payload/idempotency_key", ABSENT)
     assert decode(outside, defaults=fragment_defaults).options.idempotency_key == "k"
-    assert_kept_whole("001", outside, fragment_defaults)
+    assert_kept_whole("evidence", outside, fragment_defaults)
     error = refused({**message, "idempotency_key": "k"}, defaults=fragment_defaults)
     assert error.pointer == "/payload/idempotency_key"
-    assert_kept_whole("001", changed(outside, "/payload/idempotency_key", None), fragment_defaults)
+    assert_kept_whole("evidence", changed(outside, "/payload/idempotency_key", None), fragment_defaults)
     none = changed(message, "/payload/idempotency_key", ABSENT)
     assert refused(none, defaults=fragment_defaults).pointer == "/idempotency_key"
 

@@ -1,7 +1,7 @@
 """The attributes of CloudEvents 1.0, each with its form and its place in a message. Pure.
 
 Owns the table: reading an open event, writing the attributes of a message, and comparing the attributes of a wrapped
-event with the message in it. `bus.dialects.cloudevents` owns the modes.
+event with the message in it. `bus.dialects.cloudevents.modes` owns the modes.
 """
 
 from __future__ import annotations

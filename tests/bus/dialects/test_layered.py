@@ -62,7 +62,7 @@ def python_hash(value: Any) -> str:
 
 @pytest.fixture
 def shown(examples: Callable[[str], Shown]) -> Shown:
-    return examples("000")
+    return examples("layered")
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def union(shown: Shown) -> dict[str, Any]:
 def test_data_alone_is_a_handoff(shown: Shown, fragment_defaults: Defaults, assert_kept_whole: Check) -> None:
     message = shown["2 layer 1"]
     assert decode(message, defaults=fragment_defaults).type == "task.handoff"
-    assert_kept_whole("000", message, fragment_defaults)
+    assert_kept_whole("layered", message, fragment_defaults)
     assert refused(message).found == "nothing"
 
 
@@ -93,8 +93,8 @@ def test_the_hash_of_the_combined_example_is_none(
 ) -> None:
     error = refused(shown["2 combined"])
     assert (error.pointer, error.reason) == ("/verification/content_hash", "hash_mismatch")
-    assert_kept_whole("000", layered)
-    assert_kept_whole("000", changed(layered, "/verification/content_hash", ABSENT))
+    assert_kept_whole("layered", layered)
+    assert_kept_whole("layered", changed(layered, "/verification/content_hash", ABSENT))
 
 
 def test_the_hash_of_layer_three_is_that_of_no_bytes(shown: Shown, layered: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ def test_the_example_of_versions_is_a_handoff(union: dict[str, Any], sealed: Sea
     assert foreign.type == "task.handoff"
     assert foreign.options.priority == 7
     assert "priority" not in foreign.data["task_spec"]
-    assert_kept_whole("000", union)
+    assert_kept_whole("layered", union)
 
 
 @pytest.mark.parametrize("name", ["6.3 research output", "6.3 draft output", "6.3 review output"])
@@ -123,7 +123,7 @@ def test_the_outputs_of_the_pipeline_come_back(
     assert foreign.claims.sender == Agent(
         id=shown[name]["sender_agent_id"], version=shown[name]["sender_agent_version"]
     )
-    assert_kept_whole("000", shown[name], fragment_defaults)
+    assert_kept_whole("layered", shown[name], fragment_defaults)
 
 
 def test_some_hashes_of_the_pipeline_hold_in_pythons_form_only(shown: Shown) -> None:
@@ -287,7 +287,7 @@ def test_every_spelling_comes_back(layered: dict[str, Any], assert_kept_whole: C
     message = changed(layered, pointer, value)
     if pointer.startswith("/data/"):
         message["verification"]["content_hash"] = jcs_hash(message["data"])
-    assert_kept_whole("000", message)
+    assert_kept_whole("layered", message)
 
 
 def test_bounds_among_the_parameters_are_constraints_too(layered: dict[str, Any]) -> None:
@@ -312,7 +312,7 @@ def test_a_conversation_is_a_correlation_or_a_trace(layered: dict[str, Any], ass
     assert decode(message).data[MARK]["kept"]["/metadata/trace_id"] == "trace-1"
     message = changed(message, "/metadata/correlation_id", ABSENT)
     assert decode(message).options.conversation_id == "trace-1"
-    assert_kept_whole("000", message)
+    assert_kept_whole("layered", message)
     message = changed(message, "/metadata/trace_id", ABSENT)
     assert decode(message).options.conversation_id == "task-review-pr-1842"
 
@@ -321,7 +321,7 @@ def test_a_lifetime_is_said_once(layered: dict[str, Any], assert_kept_whole: Che
     message = changed(changed(layered, "/metadata/ttl_seconds", ABSENT), "/routing/ttl", 60)
     foreign = decode(message)
     assert foreign.options.expires_at_ms == (foreign.claims.sent_at_ms or 0) + 60_000
-    assert_kept_whole("000", message)
+    assert_kept_whole("layered", message)
     assert refused(changed(layered, "/routing/ttl", 60)).pointer == "/routing/ttl"
 
 
@@ -363,7 +363,7 @@ def test_results_are_those_of_a_task(layered: dict[str, Any], assert_kept_whole:
     assert foreign.data["output"] == (results if isinstance(results, dict) else {"value": results})
     assert foreign.data[MARK]["kept"]["/data/content"] == layered["data"]["content"]
     assert foreign.options.task_id == "task-review-pr-1842"
-    assert_kept_whole("000", message)
+    assert_kept_whole("layered", message)
 
 
 def test_artifacts_of_a_result_are_references(layered: dict[str, Any], assert_kept_whole: Check) -> None:
@@ -374,7 +374,7 @@ def test_artifacts_of_a_result_are_references(layered: dict[str, Any], assert_ke
         {"uri": "s3://a/c"},
         {"uri": "s3://a/d", "size": 5},
     ]
-    assert_kept_whole("000", message)
+    assert_kept_whole("layered", message)
     for blob in ({"name": "a"}, {"uri": 5}, 5):
         assert refused(changed(message, "/data/artifacts", [blob])).pointer == "/data/artifacts"
 
@@ -463,9 +463,9 @@ def test_signatures_are_claims(layered: dict[str, Any], assert_kept_whole: Check
         signed = json.dumps(message["data"], sort_keys=True, separators=(",", ":")).encode()
         assert foreign.claims.proofs["signed"] == signed
         assert "hmac" not in repr(foreign.claims)
-        assert_kept_whole("000", message)
+        assert_kept_whole("layered", message)
     both = changed(changed(layered, "/verification/signature", "a"), "/verification/agent_signature", "a")
-    assert_kept_whole("000", both)
+    assert_kept_whole("layered", both)
     error = refused(changed(both, "/verification/signature", "b"))
     assert (error.pointer, "b" in error.found.split()) == ("/verification/signature", False)
 
@@ -479,7 +479,7 @@ def test_a_forged_proof_chain_is_kept_and_believed_by_nobody(
     assert foreign.claims.proofs["proof_chain"] == forged
     verification = sealed(foreign).verification
     assert (verification.proof_chain, verification.parents) == (None, None)
-    assert_kept_whole("000", message)
+    assert_kept_whole("layered", message)
 
 
 def test_a_sealed_chain_is_said_after_the_foreign_one(
@@ -568,7 +568,7 @@ def test_a_message_of_each_of_the_five_types_comes_back(kind: str, sealed: Seal,
     assert foreign.type == TYPES[kind]
     assert foreign.options.conversation_id == "corr-1"
     assert sealed(foreign).metadata.sender == Agent(id="research-agent", version="2.1.0")
-    assert_kept_whole("000", message)
+    assert_kept_whole("layered", message)
 
 
 @pytest.mark.parametrize("kind", sorted(PAYLOADS))
@@ -578,9 +578,9 @@ def test_a_bare_message_of_each_of_the_five_types_comes_back(
     bare = {**of_kind(kind), **PAYLOADS[kind], "schema_version": "1.0.0"}
     del bare["payload"]
     assert decode(bare).type == TYPES[kind]
-    assert_kept_whole("000", bare)
+    assert_kept_whole("layered", bare)
     for name in ("message_id", "metadata"):
-        assert_kept_whole("000", changed(bare, f"/{name}", ABSENT), fragment_defaults)
+        assert_kept_whole("layered", changed(bare, f"/{name}", ABSENT), fragment_defaults)
 
 
 @pytest.mark.parametrize("kind", sorted(PAYLOADS))
@@ -599,11 +599,11 @@ def test_a_payload_fits_its_type_and_no_other(kind: str, other: str) -> None:
 def test_a_member_where_it_does_not_belong_means_nothing(
     layered: dict[str, Any], shown: Shown, assert_kept_whole: Check
 ) -> None:
-    assert_kept_whole("000", {**layered, "payload": {"task_id": "x"}})
+    assert_kept_whole("layered", {**layered, "payload": {"task_id": "x"}})
     bare = {**of_kind("tool_result"), **PAYLOADS["tool_result"], "task_id": "another", "schema_version": "1.0.0"}
     del bare["payload"]
     assert decode(bare).options.task_id == "task-1"
-    assert_kept_whole("000", bare)
+    assert_kept_whole("layered", bare)
     nameless = changed(shown["6.3 review output"], "/trace_id", ABSENT)
     made = seal_foreign(decode(nameless), namespace="lab", message_id="made")
     assert canonical.encode(encode(made)) == canonical.encode(nameless)
@@ -657,24 +657,24 @@ def test_what_a_message_of_the_union_may_not_be_is_refused_with_its_pointer(
 
 def test_a_receiver_agrees_with_whom_a_task_is_for(assert_kept_whole: Check) -> None:
     message = changed(of_kind("task_handoff"), "/metadata/receiver_agent_id", "writer-agent")
-    assert_kept_whole("000", message)
+    assert_kept_whole("layered", message)
     error = refused(changed(message, "/metadata/receiver_agent_id", "another"))
     assert (error.pointer, error.found) == ("/payload/to_agent", "'writer-agent'")
     without = changed(message, "/metadata/sender_agent_id", ABSENT)
     assert decode(without).claims.sender == Agent(id="research-agent", version="2.1.0")
-    assert_kept_whole("000", without)
+    assert_kept_whole("layered", without)
 
 
 def test_the_priority_of_a_task_is_that_of_its_message(assert_kept_whole: Check) -> None:
     message = of_kind("task_handoff")
     assert (decode(message).options.priority, decode(message).data["priority"]) == (7, "high")
     inner = changed(message, "/payload/task_spec/priority", "high")
-    assert_kept_whole("000", inner)
+    assert_kept_whole("layered", inner)
     alone = changed(changed(message, "/payload/priority", ABSENT), "/payload/task_spec/priority", "low")
     assert decode(alone).options.priority == 2
     assert "priority" not in decode(alone).data
-    assert_kept_whole("000", alone)
-    assert_kept_whole("000", changed(alone, "/payload/task_spec/priority", None))
+    assert_kept_whole("layered", alone)
+    assert_kept_whole("layered", changed(alone, "/payload/task_spec/priority", None))
     assert decode(changed(message, "/payload/priority", ABSENT)).options.priority is None
 
 

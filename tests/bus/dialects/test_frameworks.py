@@ -24,14 +24,14 @@ Seal = Callable[[Foreign], Message]
 def test_the_formats_whole_examples_come_back_unchanged(
     examples: Examples, assert_kept_whole: Check, name: str
 ) -> None:
-    assert_kept_whole("004", examples("004")[name])
+    assert_kept_whole("frameworks", examples("frameworks")[name])
 
 
 @pytest.mark.parametrize("name", ["status update", "error", "heartbeat"])
 def test_the_formats_fragments_come_back_unchanged(
     examples: Examples, assert_kept_whole: Check, fragment_defaults: Defaults, name: str
 ) -> None:
-    assert_kept_whole("004", examples("004")[name], fragment_defaults)
+    assert_kept_whole("frameworks", examples("frameworks")[name], fragment_defaults)
 
 
 def refused(message: Any, **given: Any) -> DialectError:
@@ -56,12 +56,12 @@ def changed(message: dict[str, Any], pointer: str, value: Any) -> dict[str, Any]
 
 @pytest.fixture
 def request_(examples: Examples) -> dict[str, Any]:
-    return examples("004")["task request"]
+    return examples("frameworks")["task request"]
 
 
 @pytest.fixture
 def response(examples: Examples) -> dict[str, Any]:
-    return examples("004")["task response"]
+    return examples("frameworks")["task response"]
 
 
 # --- the envelope -----------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_a_task_response_has_claims_and_waits_for_its_answer(response: dict[str,
 def test_without_a_delivery_mode_a_message_is_asynchronous(request_: dict[str, Any], assert_kept_whole: Check) -> None:
     message = changed(request_, "/routing/delivery_mode", None)
     assert not decode(message).options.is_awaited
-    assert_kept_whole("004", message)
+    assert_kept_whole("frameworks", message)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_what_a_member_may_not_be_is_refused_with_its_pointer(
 def test_every_spelling_comes_back(
     request_: dict[str, Any], assert_kept_whole: Check, pointer: str, value: Any
 ) -> None:
-    assert_kept_whole("004", changed(request_, pointer, value))
+    assert_kept_whole("frameworks", changed(request_, pointer, value))
 
 
 def test_a_message_without_a_session_belongs_to_its_task_or_to_itself(request_: dict[str, Any]) -> None:
@@ -186,7 +186,7 @@ def test_defaults_override_nothing(request_: dict[str, Any], fragment_defaults: 
 
 
 def test_the_first_missing_member_of_a_fragment_is_named(examples: Examples, fragment_defaults: Defaults) -> None:
-    fragment = examples("004")["status update"]
+    fragment = examples("frameworks")["status update"]
     assert refused(fragment).pointer == "/message_id"
     assert refused(fragment, defaults=Defaults(message_id="m")).pointer == "/timestamp"
     less = msgspec.structs.replace(fragment_defaults, task_id=None)
@@ -196,14 +196,14 @@ def test_the_first_missing_member_of_a_fragment_is_named(examples: Examples, fra
 def test_a_heartbeat_needs_neither_recipient_nor_routing(
     request_: dict[str, Any], assert_kept_whole: Check, examples: Examples
 ) -> None:
-    beat = examples("004")["heartbeat"]
+    beat = examples("frameworks")["heartbeat"]
     whole = {**request_, **beat}
     bare = {name: value for name, value in whole.items() if name not in ("recipient", "routing")}
     assert decode(whole).options.to is None
     assert refused({**whole, "recipient": {"absent": True}}).pointer == "/recipient"  # what is kept of none
     assert decode(whole).data["memory_mb"] == 512
-    assert_kept_whole("004", whole)
-    assert_kept_whole("004", bare)
+    assert_kept_whole("frameworks", whole)
+    assert_kept_whole("frameworks", bare)
 
 
 # --- payloads ---------------------------------------------------------------------------------------------------------
@@ -214,17 +214,17 @@ def test_a_failure_without_an_error_is_given_one(response: dict[str, Any], asser
     foreign = decode(message)
     assert foreign.data["error"] == {"code": "FAILED", "message": "failed"}
     assert foreign.data["x_dialect"]["derived"] == ["/error"]
-    assert_kept_whole("004", message)
-    assert_kept_whole("004", changed(message, "/payload/error", {"code": "FAILED", "message": "failed"}))
+    assert_kept_whole("frameworks", message)
+    assert_kept_whole("frameworks", changed(message, "/payload/error", {"code": "FAILED", "message": "failed"}))
     message["payload"]["error"] = None
-    assert_kept_whole("004", message)
+    assert_kept_whole("frameworks", message)
 
 
 def test_null_says_nothing_and_comes_back(request_: dict[str, Any], assert_kept_whole: Check) -> None:
     message = copy.deepcopy(request_)
     message["payload"]["goal"] = message["metadata"]["task_id"] = message["sender"]["session_id"] = None
     assert decode(message).data["goal"] == "code_review"
-    assert_kept_whole("004", message)
+    assert_kept_whole("frameworks", message)
 
 
 @pytest.mark.parametrize(
@@ -254,14 +254,14 @@ def test_errors_in_data_name_the_foreign_member(response: dict[str, Any], pointe
 def test_progress_is_a_whole_number_and_comes_back_as_it_was(
     examples: Examples, fragment_defaults: Defaults, assert_kept_whole: Check
 ) -> None:
-    fragment = changed(examples("004")["status update"], "/payload/percent_complete", 65.5)
+    fragment = changed(examples("frameworks")["status update"], "/payload/percent_complete", 65.5)
     foreign = decode(fragment, defaults=fragment_defaults)
     assert (foreign.data["progress_pct"], foreign.data["new_status"]) == (65, "running")
-    assert_kept_whole("004", fragment, fragment_defaults)
+    assert_kept_whole("frameworks", fragment, fragment_defaults)
 
 
 def test_the_text_of_an_errors_details_is_an_object(examples: Examples, fragment_defaults: Defaults) -> None:
-    foreign = decode(examples("004")["error"], defaults=fragment_defaults)
+    foreign = decode(examples("frameworks")["error"], defaults=fragment_defaults)
     assert foreign.data["details"] == {"text": "stderr logs ..."}
     assert foreign.data["retryable"] is False
     assert foreign.data["source_agent"] == "worker@svc"

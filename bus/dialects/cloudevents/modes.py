@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from bus.dialects.cloudevents_attributes import (
+from bus.dialects.cloudevents.attributes import (
     CONTENT_TYPE,
     DIALECT,
     JSON,
