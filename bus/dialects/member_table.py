@@ -25,6 +25,7 @@ class MemberRow:
 
     name = ""
     field = ""
+    form: MemberForm = VALUE
     place = ""
     """Its pointer, if it stands in another object of the message."""
 
@@ -34,6 +35,10 @@ class MemberRow:
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
         """Write the member from *data*."""
+
+    def form_for(self, said: Said) -> Form[Any]:
+        """Return its form in this message."""
+        return self.form if isinstance(self.form, Form) else self.form(said)
 
     def places(self, base: str, here: str) -> dict[str, str]:
         """Return the pointers of its fields, *here* in data -> the foreign pointers, below *base*."""
@@ -68,7 +73,7 @@ class Optional(MemberRow):
         if self.noted and not source.has(self.name):
             source.notes.absent(source.place(self.name))
         absent, omit = _given(self.absent, said), _given(self.omit, said)
-        found = source.optional(self.name, _given(self.form, said), absent=absent, omit=omit)
+        found = source.optional(self.name, self.form_for(said), absent=absent, omit=omit)
         if found is None and self.derive is not None and (derived := self.derive(said, data)) is not None:
             source.notes.derive(data, self.field, derived)
         elif found is not None:
@@ -80,7 +85,7 @@ class Optional(MemberRow):
         if self.derive is not None and said["opened"].is_derived(f"/{self.field}", self.derive(said, data)):
             value = None
         absent = ANYTHING_OR_NULL if self.noted else _given(self.absent, said)
-        target.put(self.name, _given(self.form, said), value, absent=absent, omit=_given(self.omit, said))
+        target.put(self.name, self.form_for(said), value, absent=absent, omit=_given(self.omit, said))
 
 
 class Required(MemberRow):
@@ -94,14 +99,14 @@ class Required(MemberRow):
 
     def read(self, source: Source, data: Said, said: Said) -> None:
         default = getattr(said["defaults"], self.default) if self.default else None
-        data[self.field] = source.required(self.name, _given(self.form, said), default)
+        data[self.field] = source.required(self.name, self.form_for(said), default)
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
         absent = ANYTHING if self.default else MISSING
         if self.origin:
-            target.put_sayable(self.name, _given(self.form, said), data.get(self.field), self.origin, absent=absent)
+            target.put_sayable(self.name, self.form_for(said), data.get(self.field), self.origin, absent=absent)
         else:
-            target.put(self.name, _given(self.form, said), data.get(self.field), absent=absent)
+            target.put(self.name, self.form_for(said), data.get(self.field), absent=absent)
 
 
 class AgentId(Required):
@@ -110,7 +115,7 @@ class AgentId(Required):
     def read(self, source: Source, data: Said, said: Said) -> None:
         default = getattr(said["defaults"], self.default)
         is_absent = not source.has(self.name) and default is not None and default.id is not None
-        identity = source.required(self.name, _given(self.form, said), default.id if is_absent else None)
+        identity = source.required(self.name, self.form_for(said), default.id if is_absent else None)
         data[self.field] = default if is_absent else Agent(id=identity)
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
@@ -128,12 +133,12 @@ class Kept(MemberRow):
     def read(self, source: Source, data: Said, said: Said) -> None:
         if self.noted and not source.has(self.name):
             source.notes.absent(source.place(self.name))
-        found = source.keep(self.name, _given(self.form, said))
+        found = source.keep(self.name, self.form_for(said))
         if self.field and found is not None:
             data[self.field] = found
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:  # noqa: ARG002
-        target.put_kept(self.name, _given(self.form, said), _given(self.otherwise, said))
+        target.put_kept(self.name, self.form_for(said), _given(self.otherwise, said))
 
     def places(self, base: str, here: str) -> dict[str, str]:  # noqa: ARG002
         return {}

@@ -15,31 +15,18 @@ from urllib.parse import quote, unquote
 from bus.dialects.carried_message import foreign_of, open_carried
 from bus.dialects.data_check import Places, check_data, default_lifetime_ms, kind_of
 from bus.dialects.faults import MISSING, shown
-from bus.dialects.foreign import Claims, Defaults, Foreign, ForeignOptions
+from bus.dialects.foreign import NONE, Defaults, Foreign
 from bus.dialects.forms import MESSAGE_ID, NAME, OBJECT, TEXT, TIME, Form, UnfitValueError, matching, whole
-from bus.dialects.keeping import ABSENT, ANYTHING, ANYTHING_OR_NULL, MARK, Notes, Source, Target
-from bus.dialects.opened_message import OpenedMessage, open_message
+from bus.dialects.keeping import ABSENT, ANYTHING, MARK, Source, Target
+from bus.dialects.member_table import Kept, MemberRow, MemberTable, Optional, Required, Said
+from bus.dialects.said import OpenedMessage, begin_reading, foreign_that_says, open_message, said_by
 from bus.errors import DialectError
-from bus.payloads.payload_types import PayloadType, Registry
+from bus.payloads.payload_types import Registry
 from bus.protocol.canonical_numbers import SAFE_INTEGER
 from bus.protocol.envelope import Agent, Security
 from bus.protocol.identifiers import is_message_id, is_namespace, is_schema_version
 from bus.protocol.sealing import Message
 from bus.vocabulary.forms import Level
-
-__all__ = [
-    "CONTENT_TYPE",
-    "DIALECT",
-    "JSON",
-    "NUMBERS",
-    "WRAPPED",
-    "hints",
-    "is_extension",
-    "read_open",
-    "unquoted",
-    "unwrap",
-    "write_attributes",
-]
 
 DIALECT: Final = "cloudevents"
 WRAPPED: Final = "application/vnd.sealbus.v1"
@@ -125,19 +112,18 @@ def is_extension(name: str, value: Any) -> bool:
 
 _MOST_INTEGER: Final = 2**31
 _INTEGER: Final = whole(1 - _MOST_INTEGER, _MOST_INTEGER - 1)
+_NO_TYPES: Final = Registry()
 _SPEC: Final = matching("1.0", "1.0".__eq__)
 _SOURCE: Final = Form("a URI reference of at most 256 characters", _read_source, _write_source)
 _SUBJECT: Final = Form("an agent id or role:<role>", _read_subject, _write_subject)
 _SEQUENCE: Final = Form("a decimal number in text", _read_sequence, str)
 CONTENT_TYPE: Final = Form(f"{JSON} or {WRAPPED}", _read_content_type, lambda media_type: media_type)
 _EXTENSION_VALUE: Final = Form("a text, an integer or a boolean", _read_extension)
-_PRIORITY: Final = whole(0, 9)
-_HOPS: Final = whole(0)
 
 
-def _schema_form(kind: str) -> Form[str]:
+def _schema_form(said: Said) -> Form[str]:
     """Make the form of a schema's URN, read to the version."""
-    beginning = f"{_SCHEMA}{kind}:"
+    beginning = f"{_SCHEMA}{said['message_type']}:"
 
     def read(value: Any) -> str:
         text = TEXT.read(value)
@@ -149,14 +135,122 @@ def _schema_form(kind: str) -> Form[str]:
     return Form(f"{beginning}<x.y.z>", read, lambda version: f"{beginning}{version}")
 
 
-def _type_form(prefixes: Collection[str]) -> Form[str]:
-    """Make the form of types, from which one of *prefixes* is taken off."""
+def _type_form(said: Said) -> Form[str]:
+    """Make the form of types, from which one of the prefixes is taken off."""
 
     def read(value: Any) -> str:
         text = TEXT.read(value)
-        return text.removeprefix(next((prefix for prefix in prefixes if text.startswith(prefix)), ""))
+        return text.removeprefix(next((prefix for prefix in said["prefixes"] if text.startswith(prefix)), ""))
 
     return Form("a message type", read, lambda name: name)
+
+
+# --- the attributes ---------------------------------------------------------------------------------------------------
+
+
+class _SenderRow(MemberRow):
+    """Who sent it, in which namespace. A sender from elsewhere was named without one."""
+
+    name, form = "source", _SOURCE
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        if not source.has(self.name) and said["defaults"].sender is not None:
+            source.default_inside(self.name)
+            data["sender"] = said["defaults"].sender
+            return
+        data["namespace"], agent = source.required(self.name, _SOURCE)
+        data["sender"] = Agent(id=agent)
+        if data["namespace"] is None:
+            # The namespace it is sealed in is not known here, and would be written.
+            source.notes.kept["/source"] = agent
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        kept, agent = said["kept"].get("/source"), data["sender_id"] or ""
+        is_foreign = isinstance(kept, str) and kept == agent and _read_source_of(kept) == (None, agent)
+        target.put(self.name, _SOURCE, (None if is_foreign else data["namespace"], agent), absent=ANYTHING)
+
+
+def _read_source_of(text: str) -> Source_ | None:
+    try:
+        return _read_source(text)
+    except UnfitValueError:
+        return None
+
+
+class _TypeRow(Required):
+    """The type, of which *said* gets the newest version that is known here."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        stated = source.peek(self.name)
+        super().read(source, data, said)
+        newest = said["types"].get(data[self.field])
+        if newest is None:
+            raise source.fault(self.name, stated, "a type that is known here", "unknown_type")
+        said["newest"] = newest.version
+
+
+class _EndRow(Optional):
+    """The end of its life; absent for that of its type."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        super().read(source, data, said)
+        expires_ms, sent_ms = data.get(self.field), data.get("sent_at_ms")
+        if expires_ms is None:
+            source.notes.kept.setdefault("/expirytime", ABSENT)
+        elif sent_ms is not None and expires_ms <= sent_ms:
+            raise source.fault(self.name, said["tree"][self.name], "a time after that in /time")
+
+
+class _CauseRow(Kept):
+    """The cause, kept: only an ingress finds the message."""
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:  # noqa: ARG002
+        target.put(self.name, MESSAGE_ID, data["cause_id"])
+
+
+class _ClaimRow(Kept):
+    """What a sender claims; what is sealed is said in its place."""
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        if data[self.field]:
+            target.put(self.name, self.form_for(said), data[self.field])
+        else:
+            super().write(target, data, said)
+
+
+def _message_id(said: Said) -> Any:
+    return said["message_id"]
+
+
+def _conversation_id(said: Said) -> Any:
+    return said["conversation_id"]
+
+
+_HEAD: Final = MemberTable(
+    Required("specversion", _SPEC),
+    Required("id", MESSAGE_ID, "message_id", default="message_id"),
+    _SenderRow(),
+    _TypeRow("type", _type_form, "message_type"),
+    Optional("dataschema", _schema_form, "schema_version", absent=lambda said: said["newest"]),
+)
+_REST: Final = MemberTable(
+    Optional("time", TIME, "sent_at_ms", absent=lambda said: said["defaults"].sent_at_ms, noted=True),
+    _EndRow("expirytime", TIME, "expires_at_ms", absent=lambda said: said["absent_end"]),
+    Optional("sbconversation", NAME, "conversation_id", absent=_message_id, omit=lambda said: (said["message_id"],)),
+    Optional("partitionkey", NAME, "partition", absent=_conversation_id),
+    _CauseRow("causationid", MESSAGE_ID, "cause_id"),
+    Optional("subject", _SUBJECT, "to"),
+    Optional("sbkey", NAME, "idempotency_key"),
+    Optional("sbpriority", whole(0, 9), "priority"),
+    Optional("correlationid", NAME, "correlation_id", absent=lambda said: said.get("cause_id")),
+    Optional("sbtask", NAME, "task_id", absent=lambda said: said["own_task"]),
+    Optional("sequence", _SEQUENCE),
+    Optional("dataclassification", TEXT, "classification"),
+    Optional("traceparent", TEXT),
+    Optional("tracestate", TEXT),
+    _ClaimRow("sbtrust", TEXT, "trust_level"),
+    _ClaimRow("sbhops", whole(0), "hops"),
+)
 
 
 # --- an open event ----------------------------------------------------------------------------------------------------
@@ -164,89 +258,31 @@ def _type_form(prefixes: Collection[str]) -> Form[str]:
 
 def read_open(tree: dict[str, Any], defaults: Defaults, types: Registry, prefixes: Collection[str]) -> Foreign:
     """Return what the open event in *tree* says; raise DialectError."""
-    notes = Notes()
-    source = Source(tree, "", notes, nulls=True)
+    source, said = begin_reading(tree, defaults, types, nulls=True)
+    said |= {"prefixes": prefixes, "absent_end": None}
     if tree.get("specversion", MISSING) != "1.0":
         raise source.fault("specversion", tree.get("specversion", MISSING), "1.0", "unsupported_version")
-    source.required("specversion", _SPEC)
-    message_id = source.required("id", MESSAGE_ID, defaults.message_id)
-    sender, namespace = _read_sender(source, defaults)
-    kind, version = _read_type(source, types, prefixes)
-    source.optional("datacontenttype", CONTENT_TYPE, absent=JSON)
-    sent_ms = source.optional("time", TIME, absent=defaults.sent_at_ms)
-    if "time" not in tree:
-        notes.absent("/time")
-    expires_ms = source.optional("expirytime", TIME)
-    if expires_ms is None:
-        notes.kept.setdefault("/expirytime", ABSENT)
-    elif sent_ms is not None and expires_ms <= sent_ms:
-        raise source.fault("expirytime", tree["expirytime"], "a time after that in /time")
-    conversation_id = source.optional("sbconversation", NAME, absent=message_id, omit=(message_id,))
-    key = source.optional("partitionkey", NAME, absent=conversation_id)
-    cause_id = source.keep("causationid", MESSAGE_ID)
-    own_task = message_id if "task_id" in kind.terms.needs else None
-    options = ForeignOptions(
-        message_id=message_id,
-        to=source.optional("subject", _SUBJECT),
-        key=key if key != conversation_id else None,
-        expires_at_ms=expires_ms,
-        idempotency_key=source.optional("sbkey", NAME),
-        priority=source.optional("sbpriority", _PRIORITY),
-        conversation_id=conversation_id,
-        correlation_id=source.optional("correlationid", NAME, absent=cause_id),
-        task_id=source.optional("sbtask", NAME, absent=own_task),
-        sequence=source.optional("sequence", _SEQUENCE),
-        security=_read_security(source),
-        traceparent=source.optional("traceparent", TEXT),
-        tracestate=source.optional("tracestate", TEXT),
-    )
-    level = source.keep("sbtrust", TEXT)
-    source.keep("sbhops", _HOPS)
-    data = _read_data(source)
-    _keep_extensions(source)
-    check_data(kind, notes.marked(data, DIALECT), _PLACES, tree)
-    return Foreign(
-        type=kind.name,
-        version=version,
-        data=data,
-        options=options,
-        claims=Claims(
-            sender=sender,
-            namespace=namespace,
-            sent_at_ms=sent_ms,
-            cause_id=cause_id,
-            trust_level=level if level is None or level in _LEVELS else "model_generated",
-        ),
-    )
-
-
-def _read_sender(source: Source, defaults: Defaults) -> tuple[Agent, str | None]:
-    if not source.has("source") and defaults.sender is not None:
-        source.default_inside("source")
-        return defaults.sender, None
-    namespace, agent = source.required("source", _SOURCE)
-    if namespace is None:
-        # The namespace it is sealed in is not known here, and would be written.
-        source.notes.kept["/source"] = agent
-    return Agent(id=agent), namespace
-
-
-def _read_type(source: Source, types: Registry, prefixes: Collection[str]) -> tuple[PayloadType, str]:
-    said = source.peek("type")
-    name = source.required("type", _type_form(prefixes))
-    newest = types.get(name)
-    if newest is None:
-        raise source.fault("type", said, "a type that is known here", "unknown_type")
-    version = source.optional("dataschema", _schema_form(name), absent=newest.version)
+    _HEAD.read(source, said, said)
+    name, version = said["message_type"], said["schema_version"]
     kind = kind_of(types, name, version)
     if kind is None:
         raise source.fault("dataschema", version, f"a version of {name} that is known here", "unsupported_version")
-    return kind, version
-
-
-def _read_security(source: Source) -> Security | None:
-    classification = source.optional("dataclassification", TEXT)
-    return None if classification is None else Security(data_classification=classification)
+    source.optional("datacontenttype", CONTENT_TYPE, absent=JSON)
+    said["own_task"] = said["message_id"] if "task_id" in kind.terms.needs else None
+    _REST.read(source, said, said)
+    if said["partition"] != said["conversation_id"]:
+        said["key"] = said["partition"]
+    if (classification := said.get("classification")) is not None:
+        said["security"] = Security(data_classification=classification)
+    level = said.get("trust_level")
+    said["trust_level"] = level if level is None or level in _LEVELS else "model_generated"
+    data = _read_data(source)
+    for extension in source.names():
+        if not _EXTENSION.match(extension):
+            raise source.fault(extension, source.peek(extension), "an attribute of lower-case letters and digits")
+        source.keep(extension, _EXTENSION_VALUE)
+    check_data(kind, source.notes.marked(data, DIALECT), _PLACES, tree)
+    return foreign_that_says(said, kind.name, version, data)
 
 
 def _read_data(source: Source) -> dict[str, Any]:
@@ -260,76 +296,34 @@ def _read_data(source: Source) -> dict[str, Any]:
     return dict(data)
 
 
-def _keep_extensions(source: Source) -> None:
-    for name in source.names():
-        if not _EXTENSION.match(name):
-            raise source.fault(name, source.peek(name), "an attribute of lower-case letters and digits")
-        source.keep(name, _EXTENSION_VALUE)
-
-
 def write_attributes(
     opened: OpenedMessage, target: Target, aliases: Mapping[str, str], prefixes: Collection[str]
 ) -> None:
     """Write every attribute but the content type and the data."""
-    metadata, routing = opened.metadata, opened.routing
-    security = metadata.security or Security()
-    message_id, conversation_id = metadata.message_id, metadata.conversation_id
-    target.put_plain("specversion", "1.0")
-    target.put("id", MESSAGE_ID, message_id, absent=ANYTHING)
-    _write_sender(opened, target, aliases)
-    target.put("type", _type_form(prefixes), metadata.message_type)
-    newest = opened.kind.version if opened.kind is not None else MISSING
-    target.put("dataschema", _schema_form(metadata.message_type), metadata.schema_version, absent=newest)
-    target.put("time", TIME, opened.sent_ms, absent=ANYTHING_OR_NULL)
-    default_ms = default_lifetime_ms(opened.kind) if opened.kind is not None else MISSING
-    is_default = opened.lifetime_ms == default_ms
+    said = said_by(opened, aliases)
+    security, recipient = said["security"] or Security(), said["recipient"]
     expires_ms = opened.sent_ms + opened.lifetime_ms
-    target.put("expirytime", TIME, expires_ms, absent=expires_ms if is_default else MISSING)
-    if metadata.recipient is not None and (metadata.recipient.id or "").startswith(_ROLE):
-        raise DialectError("/metadata/recipient/id", shown(metadata.recipient.id), f"an id that is no {_ROLE}...")
-    target.put("subject", _SUBJECT, metadata.recipient)
-    target.put("sbconversation", NAME, conversation_id, absent=message_id, omit=(message_id,))
-    target.put("partitionkey", NAME, routing.key or conversation_id, absent=conversation_id)
-    cause_id = metadata.causation_id or _kept_cause(opened)
-    target.put("causationid", MESSAGE_ID, cause_id)
-    target.put("correlationid", NAME, metadata.correlation_id, absent=cause_id)
-    target.put("sequence", _SEQUENCE, metadata.sequence)
-    target.put("traceparent", TEXT, metadata.traceparent)
-    target.put("tracestate", TEXT, metadata.tracestate)
-    target.put("dataclassification", TEXT, security.data_classification)
-    target.put("sbtask", NAME, metadata.task_id, absent=message_id)
-    target.put("sbkey", NAME, routing.idempotency_key)
-    target.put("sbpriority", _PRIORITY, routing.priority)
-    if security.trust_level is not None:
-        target.put("sbtrust", TEXT, security.trust_level)
-    else:
-        target.put_kept("sbtrust", TEXT)
-    if metadata.hops:
-        target.put("sbhops", _HOPS, metadata.hops)
-    else:
-        target.put_kept("sbhops", _HOPS)
-
-
-def _write_sender(opened: OpenedMessage, target: Target, aliases: Mapping[str, str]) -> None:
-    metadata = opened.metadata
-    agent = aliases.get(metadata.sender.id or "", metadata.sender.id or "")
-    kept = opened.kept.get("/source")
-    # A sender from elsewhere was named without a namespace.
-    is_foreign = isinstance(kept, str) and kept == agent and _read_source_of(kept) == (None, agent)
-    target.put("source", _SOURCE, (None if is_foreign else metadata.namespace, agent), absent=ANYTHING)
-
-
-def _read_source_of(text: str) -> Source_ | None:
-    try:
-        return _read_source(text)
-    except UnfitValueError:
-        return None
-
-
-def _kept_cause(opened: OpenedMessage) -> str | None:
-    """Return the cause that was kept, of a message without one in the log."""
-    kept = opened.kept.get("/causationid")
-    return kept if isinstance(kept, str) and is_message_id(kept) else None
+    is_default = opened.kind is not None and opened.lifetime_ms == default_lifetime_ms(opened.kind)
+    kept_cause = opened.kept.get("/causationid")
+    kept_cause = kept_cause if isinstance(kept_cause, str) and is_message_id(kept_cause) else None
+    said |= {
+        "specversion": "1.0",
+        "prefixes": prefixes,
+        "newest": opened.kind.version if opened.kind is not None else MISSING,
+        "expires_at_ms": expires_ms,
+        "absent_end": expires_ms if is_default else MISSING,
+        "partition": said["key"] or said["conversation_id"],
+        "cause_id": said["causation_id"] or kept_cause,
+        "to": recipient,
+        "own_task": said["message_id"],
+        "classification": security.data_classification,
+        "trust_level": security.trust_level,
+        "defaults": NONE,
+    }
+    _HEAD.write(target, said, said)
+    if recipient is not None and (recipient.id or "").startswith(_ROLE):
+        raise DialectError("/metadata/recipient/id", shown(recipient.id), f"an id that is no {_ROLE}...")
+    _REST.write(target, said, said)
 
 
 # --- a wrapped message ------------------------------------------------------------------------------------------------
@@ -337,13 +331,9 @@ def _kept_cause(opened: OpenedMessage) -> str | None:
 
 def hints(message: Message) -> dict[str, Any]:
     """Return the attributes beside a wrapped message."""
-    opened = open_message(message, "", _UNTYPED)
     target = Target({})
-    write_attributes(opened, target, {}, ())
+    write_attributes(open_message(message, "", _NO_TYPES), target, {}, ())
     return target.finish()
-
-
-_UNTYPED: Final = Registry()
 
 
 def unwrap(tree: Mapping[str, Any], value: bytes, pointer: str, prefixes: Collection[str]) -> Foreign:
@@ -353,18 +343,21 @@ def unwrap(tree: Mapping[str, Any], value: bytes, pointer: str, prefixes: Collec
     letter: see `bus.dialects.carried_message.check_same`.
     """
     message = open_carried(value, pointer)
-    said = hints(message)
+    stated, said = hints(message), {"message_type": message.message_type, "prefixes": prefixes}
     for name in ("specversion", "id", "source", "type"):
         if tree.get(name) is None:
             raise DialectError(f"/{name}", shown(tree.get(name, MISSING)), "an event's required attribute")
-    for name, form in _forms(message, prefixes).items():
-        given = tree.get(name)
+    for row in (*_HEAD.rows, *_REST.rows):
+        given = tree.get(row.name)
         if given is None:
             continue
-        is_same = name in said and any(_reads_as(form, each, said[name]) for each in _spellings(name, given))
+        form = row.form_for(said)
+        is_same = row.name in stated and any(
+            _reads_as(form, each, stated[row.name]) for each in _spellings(row.name, given)
+        )
         if not is_same:
-            expected = f"{said.get(name, 'no such attribute')}, as in the sealed message"
-            raise DialectError(f"/{name}", shown(given), expected, "x_sealbus_mismatch")
+            expected = f"{stated.get(row.name, 'no such attribute')}, as in the sealed message"
+            raise DialectError(f"/{row.name}", shown(given), expected, "x_sealbus_mismatch")
     return foreign_of(message)
 
 
@@ -385,29 +378,3 @@ def _spellings(name: str, given: Any) -> Iterator[Any]:
     elif "%" in given:
         with contextlib.suppress(UnfitValueError):
             yield unquoted(given)
-
-
-def _forms(message: Message, prefixes: Collection[str]) -> dict[str, Form[Any]]:
-    return {
-        "specversion": _SPEC,
-        "id": MESSAGE_ID,
-        "source": _SOURCE,
-        "type": _type_form(prefixes),
-        "dataschema": _schema_form(message.message_type),
-        "time": TIME,
-        "expirytime": TIME,
-        "subject": _SUBJECT,
-        "sbconversation": NAME,
-        "partitionkey": NAME,
-        "causationid": MESSAGE_ID,
-        "correlationid": NAME,
-        "sequence": _SEQUENCE,
-        "traceparent": TEXT,
-        "tracestate": TEXT,
-        "dataclassification": TEXT,
-        "sbtask": NAME,
-        "sbkey": NAME,
-        "sbpriority": _PRIORITY,
-        "sbtrust": TEXT,
-        "sbhops": _HOPS,
-    }

@@ -34,7 +34,7 @@ from bus.dialects.faults import MISSING, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
 from bus.dialects.forms import UnfitValueError
 from bus.dialects.keeping import Target
-from bus.dialects.opened_message import open_message
+from bus.dialects.said import open_message
 from bus.dialects.strict_json import read_object
 from bus.errors import ContractError, DialectError
 from bus.payloads.payload_types import Registry

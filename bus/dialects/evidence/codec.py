@@ -20,10 +20,9 @@ from bus.dialects.evidence.spellings import TEXTS, pointer_form, texts_in
 from bus.dialects.faults import MISSING, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
 from bus.dialects.forms import LAST_MS, LONG, MESSAGE_ID, NAME, TEXT, TIME, Form, UnfitValueError, matching
-from bus.dialects.keeping import ABSENT, ANYTHING, ANYTHING_OR_NULL, Notes, Source, Target
+from bus.dialects.keeping import ABSENT, ANYTHING, ANYTHING_OR_NULL, Source, Target
 from bus.dialects.member_table import KEPT, MemberRow, MemberTable, Optional, Required, Said
-from bus.dialects.opened_message import OpenedMessage, open_message
-from bus.dialects.said import foreign_that_says, said_by, said_with
+from bus.dialects.said import OpenedMessage, begin_reading, foreign_that_says, open_message, said_by
 from bus.dialects.strict_json import read_object
 from bus.errors import DialectError
 from bus.payloads.payload_types import Registry
@@ -162,17 +161,17 @@ class _Defaulted(MemberRow):
     def read(self, source: Source, data: Said, said: Said) -> None:
         default = self.default(said)
         if said["is_short"]:
-            data[self.name] = source.optional(self.name, self.form)
+            data[self.name] = source.optional(self.name, self.form_for(said))
             return
-        found = source.required(self.name, self.form, default if said["may_lack"] else None)
+        found = source.required(self.name, self.form_for(said), default if said["may_lack"] else None)
         data[self.name] = None if found == default and self.name not in said["kind"].terms.needs else found
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
         if said["is_short"]:
-            target.put(self.name, self.form, data[self.name])
+            target.put(self.name, self.form_for(said), data[self.name])
         else:
             value = self.default(said) if data[self.name] is None else data[self.name]
-            target.put(self.name, self.form, value, absent=ANYTHING)
+            target.put(self.name, self.form_for(said), value, absent=ANYTHING)
 
 
 def _conversation(said: Said) -> str:
@@ -406,12 +405,11 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
         check_same(encode(message, types=types), rest, f"/{CARRIED}")
         return foreign_of(message)
     is_short = "type" in tree and not any(name in tree for name in _NOT_SHORT)
-    notes = Notes()
+    source, said = begin_reading(tree, defaults, types, nulls=True)
+    notes, base = source.notes, "" if is_short else "/payload"
     if is_short:
         notes.kept["form"] = _SHORT
-    source, said = Source(tree, "", notes, nulls=True), said_with(defaults, notes)
-    base = "" if is_short else "/payload"
-    said |= {"tree": tree, "types": types, "is_short": is_short, "may_lack": is_short or defaults != NONE, "base": base}
+    said |= {"is_short": is_short, "may_lack": is_short or defaults != NONE, "base": base}
     _HEAD.read(source, said, said)
     if is_short:
         members = source.rest()
@@ -434,7 +432,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
         raise DialectError("/timestamp", shown(tree.get("timestamp")), "a time before the year 9999")
     # The format cannot say the end of a message's life.
     said["expires_at_ms"] = None if lifetime_ms is None else said["sent_at_ms"] + lifetime_ms
-    return foreign_that_says(said, kind, kind.version, data)
+    return foreign_that_says(said, kind.name, kind.version, data)
 
 
 def _check_key(source: Source, said: Said) -> None:
@@ -459,7 +457,7 @@ def encode(
     if opened.kind is None and name in types:
         # Readers of the newest version would not understand it.
         raise DialectError("/metadata/schema_version", opened.metadata.schema_version, "a version that is known here")
-    said = said_by(opened) | {"aliases": aliases, "kept": dict(kept), "kind": opened.kind, "base": ""}
+    said = said_by(opened, aliases) | {"aliases": aliases, "kind": opened.kind, "base": ""}
     is_short = kept.get("form") == _SHORT and _has_plain_agents(opened)
     payload = write_payload(said) if is_short else {}
     is_short = is_short and not payload.keys() & MEMBERS_OF_EVIDENCE

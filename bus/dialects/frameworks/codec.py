@@ -11,15 +11,14 @@ from functools import partial
 from typing import Any, Final
 
 from bus.dialects import forms
-from bus.dialects.carried_message import CARRIED, carried_text
+from bus.dialects.carried_message import CARRIED, carried_in_metadata, carried_text
 from bus.dialects.data_check import check_data, default_lifetime_ms, known_kind
 from bus.dialects.faults import MISSING, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign, ForeignRetry
 from bus.dialects.forms import Form, UnfitValueError
-from bus.dialects.keeping import ANYTHING_OR_NULL, Notes, Source, Target
+from bus.dialects.keeping import ANYTHING_OR_NULL, Source, Target
 from bus.dialects.member_table import KEPT, Derived, Inside, Items, Kept, MemberTable, Optional, Required, Rest, Said
-from bus.dialects.opened_message import addressed_id, open_message
-from bus.dialects.said import carried_in_metadata, foreign_that_says, said_by, said_with, set_end
+from bus.dialects.said import addressed_id, begin_reading, foreign_that_says, open_message, said_by, set_end
 from bus.dialects.strict_json import read_object
 from bus.dialects.typed_content import read_typed, write_typed
 from bus.errors import DialectError
@@ -284,10 +283,9 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     tree = read_object(value)
     if (carried := carried_in_metadata(tree, partial(encode, types=types))) is not None:
         return carried
-    notes = Notes()
-    source, said = Source(tree, "", notes, nulls=True), said_with(defaults, notes)
+    source, said = begin_reading(tree, defaults, types, nulls=True)
     _HEAD.read(source, said, said)
-    kind, message_id = said["kind"], said["message_id"]
+    kind, message_id, notes = said["kind"], said["message_id"], source.notes
     _TASK.read(source, said, said)
     if kind == "status_update" and said.get("task_id") is None:
         raise DialectError("/metadata/task_id", shown(MISSING), forms.NAME.expected)
@@ -322,7 +320,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     set_end(said, said.get("lifetime_ms") or default_lifetime_ms(type_), "/routing/timeout")
     if "idempotency_key" in type_.terms.needs:
         said["idempotency_key"] = message_id
-    return foreign_that_says(said, type_, version, data)
+    return foreign_that_says(said, type_.name, version, data)
 
 
 def _set_agent(said: Said, name: str, role: str) -> None:
@@ -341,15 +339,14 @@ def encode(
     *aliases*: agent ids of ours -> ids there; `role:<role>` and `*` name a role and everybody.
     """
     opened = open_message(message, _NAME, types)
-    said = said_by(opened)
-    sender, recipient = opened.metadata.sender, opened.metadata.recipient
+    said = said_by(opened, aliases)
+    recipient = opened.metadata.recipient
     retry = opened.routing.retry or Retry().policy()
     kind = _kind_to_say(said)
     said |= {
         "kind": kind or ("task_request" if opened.is_directive else "task_response"),
         "priority": 5 if opened.routing.priority is None else opened.routing.priority,
-        "sender_id": aliases.get(sender.id or "", sender.id),
-        "sender_framework": sender.framework or _OWN_FRAMEWORK,
+        "sender_framework": opened.metadata.sender.framework or _OWN_FRAMEWORK,
         "to": recipient,
         "recipient_framework": (recipient and recipient.framework) or _OWN_FRAMEWORK,
         "max_retries": retry.max_attempts,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bus.dialects.carried_message import CARRIED, carried_text
+from bus.dialects.carried_message import CARRIED, carried_in_metadata, carried_text
 from bus.dialects.data_check import check_data, default_lifetime_ms, kind_of, known_kind
 from bus.dialects.faults import MISSING, kind_shown, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
@@ -48,8 +48,7 @@ from bus.dialects.layered.payloads import (
     write_layer,
 )
 from bus.dialects.member_table import Kept, MemberTable, Optional, Said
-from bus.dialects.opened_message import OpenedMessage, addressed_id, open_message
-from bus.dialects.said import carried_in_metadata, foreign_that_says, said_by, said_with
+from bus.dialects.said import OpenedMessage, addressed_id, begin_reading, foreign_that_says, open_message, said_by
 from bus.dialects.strict_json import read_object
 from bus.errors import DialectError
 from bus.payloads.payload_types import PayloadType, Registry
@@ -106,9 +105,8 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     tree = read_object(value)
     if (carried := carried_in_metadata(tree, partial(encode, types=types))) is not None:
         return carried
-    notes = Notes()
-    source = Source(tree, "", notes, nulls=True)
-    said = said_with(defaults, notes) | {"tree": tree, "types": types, "base": "", "fields": {}, "fragment": NONE}
+    source, said = begin_reading(tree, defaults, types, nulls=True)
+    said |= {"base": "", "fields": {}, "fragment": NONE}
     if not source.has("message_type"):
         if not source.has("data"):
             raise source.fault("message_type", MISSING, "a message_type, or the layer data")
@@ -309,7 +307,7 @@ def _finish(
         said["expires_at_ms"] = sent_ms + (lifetime_ms or default_lifetime_ms(kind))
         if said["expires_at_ms"] > LAST_MS:
             raise DialectError("/metadata/timestamp", f"{lifetime_ms} ms", "a life that ends before the year 10000")
-    return foreign_that_says(said, kind, kind.version, data)
+    return foreign_that_says(said, kind.name, kind.version, data)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -325,14 +323,12 @@ def encode(
     """
     opened = open_message(message, _NAME, types)
     write = _writer_of(opened)
-    sender, recipient = opened.metadata.sender, opened.metadata.recipient
+    recipient = opened.metadata.recipient
     is_named = recipient is not None or opened.metadata.message_type == _HANDOFF or "*" in aliases
-    said = said_by(opened) | {
+    said = said_by(opened, aliases) | {
         "message": message,
-        "kept": dict(opened.kept),
         "fields": {},
-        "sender_id": aliases.get(sender.id or "", sender.id),
-        "sender_version": sender.version,
+        "sender_version": opened.metadata.sender.version,
         "recipient_id": addressed_id(recipient, aliases) if is_named else None,
         "kind_there": KINDS.get(opened.metadata.message_type),
     }

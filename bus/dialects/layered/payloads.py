@@ -16,8 +16,8 @@ from bus.dialects.faults import MISSING, kind_shown, shown
 from bus.dialects.forms import OBJECT, TEXT, VALUE, Form, UnfitValueError
 from bus.dialects.keeping import MARK, Source, Target
 from bus.dialects.layered.layers import PRIORITY
-from bus.dialects.opened_message import OpenedMessage
 from bus.dialects.payload_shapes import PayloadShape, read_members, shape_of, write_members
+from bus.dialects.said import OpenedMessage
 from bus.errors import DialectError
 from bus.payloads.payload_types import PayloadType
 

@@ -19,9 +19,8 @@ from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
 from bus.dialects.forms import LAST_MS, OBJECT, Form, UnfitValueError, matching
 from bus.dialects.keeping import Notes, Source, Target
 from bus.dialects.member_table import REFUSED, AgentId, MemberRow, MemberTable, Optional, Required, Said
-from bus.dialects.opened_message import addressed_id, open_message
 from bus.dialects.plain_ids.payloads import ANSWERING, KINDS_OF_PLAIN_IDS, REGISTRY, read_payload, write_payload
-from bus.dialects.said import foreign_that_says, said_by, said_with
+from bus.dialects.said import addressed_id, begin_reading, foreign_that_says, open_message, said_by
 from bus.dialects.strict_json import read_object
 from bus.errors import DialectError
 from bus.payloads.payload_types import Registry
@@ -127,8 +126,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     Nothing here looks at a clock: how fresh the message is, an ingress judges once.
     """
     tree = read_object(value)
-    notes = Notes()
-    source, said = Source(tree, "", notes), {**said_with(defaults, notes), "tree": tree, "types": types}
+    source, said = begin_reading(tree, defaults, types, nulls=False)
     _HEAD.read(source, said, said)
     if said["kind"] == "discover_agents" and said["to"].id != REGISTRY:
         raise source.fault("recipient_id", said["to"].id, f"{REGISTRY}, in discover_agents")
@@ -139,7 +137,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     _Tag().read(source, said, said)
     source.refuse_rest()
     kind, version, data, places = read_payload(payload, said)
-    check_data(kind, notes.marked(data, _NAME), places, tree)
+    check_data(kind, source.notes.marked(data, _NAME), places, tree)
     said["expires_at_ms"] = said["sent_at_ms"] + (defaults.lifetime_ms or _LIFETIME_MS)
     if said["expires_at_ms"] > LAST_MS:
         raise DialectError("/timestamp", shown(tree.get("timestamp")), "a time before the end of the year 9999")
@@ -148,7 +146,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
         said["idempotency_key"] = said["message_id"]
     if "task_id" in kind.terms.needs:
         said["task_id"] = defaults.task_id or said["message_id"]
-    return foreign_that_says(said, kind, version, data)
+    return foreign_that_says(said, kind.name, version, data)
 
 
 def encode(
@@ -162,9 +160,7 @@ def encode(
     if carry:
         raise DialectError("", "carry", "a dialect with a place for the sealed message")
     opened = open_message(message, _NAME, types)
-    sender = opened.metadata.sender.id
-    said = said_by(opened) | {
-        "sender_id": aliases.get(sender or "", sender),
+    said = said_by(opened, aliases) | {
         "to_id": addressed_id(opened.metadata.recipient, aliases),
         "types": types,
     }

@@ -15,7 +15,7 @@ from bus.dialects.data_check import Places, check_data, default_lifetime_ms, kno
 from bus.dialects.faults import MISSING, kind_shown, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
 from bus.dialects.forms import Form, UnfitValueError
-from bus.dialects.keeping import Notes, Source, Target
+from bus.dialects.keeping import Source, Target
 from bus.dialects.member_table import (
     REFUSED,
     AgentId,
@@ -28,8 +28,15 @@ from bus.dialects.member_table import (
     Rest,
     Said,
 )
-from bus.dialects.opened_message import OpenedMessage, addressed_id, open_message
-from bus.dialects.said import foreign_that_says, said_by, said_with, set_end
+from bus.dialects.said import (
+    OpenedMessage,
+    addressed_id,
+    begin_reading,
+    foreign_that_says,
+    open_message,
+    said_by,
+    set_end,
+)
 from bus.dialects.strict_json import read_object
 from bus.dialects.typed_content import is_typed, read_typed, says_all, write_typed
 from bus.errors import DialectError
@@ -157,19 +164,18 @@ _REPORTED: Final = MemberTable(
 def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types: Registry = BUILT_IN) -> Foreign:
     """Return what the message of this dialect in *value* says; raise DialectError."""
     tree = read_object(value)
-    notes = Notes()
-    source, said = Source(tree, "", notes), {**said_with(defaults, notes), "tree": tree}
+    source, said = begin_reading(tree, defaults, types, nulls=False)
     _HEAD.read(source, said, said)
     kind, version, data, places = _read_content(source, said, types)
     said["default_ms"] = default_lifetime_ms(kind)
     _END.read(source, said, said)
-    spoken = kind.terms.spoken(check_data(kind, notes.marked(data, _NAME), places, tree))
+    spoken = kind.terms.spoken(check_data(kind, source.notes.marked(data, _NAME), places, tree))
     if spoken is not None and spoken != said["performative"]:
         raise source.fault("performative", said["performative"], f"{spoken}, as {kind.name} is said")
     set_end(said, said["lifetime_ms"], "/ttl")
     if "task_id" in kind.terms.needs:
         said["task_id"] = defaults.task_id or said["message_id"]
-    return foreign_that_says(said, kind, version, data)
+    return foreign_that_says(said, kind.name, version, data)
 
 
 def _read_content(
@@ -218,9 +224,7 @@ def encode(
     if carry:
         raise DialectError("", "carry", "a dialect with a place for the sealed message")
     opened = open_message(message, _NAME, types)
-    sender = opened.metadata.sender.id
-    said = said_by(opened) | {
-        "sender_id": aliases.get(sender or "", sender),
+    said = said_by(opened, aliases) | {
         "performative": opened.performative or "inform",
         "default_ms": default_lifetime_ms(opened.kind) if opened.kind is not None else MISSING,
     }
