@@ -15,30 +15,6 @@ from typing import Any, Final, Generic, TypeVar
 from bus.protocol.identifiers import is_message_id, is_text_id
 from bus.protocol.timestamps import format_ms
 
-__all__ = [
-    "FLAG",
-    "LAST_MS",
-    "LIST",
-    "LONG",
-    "MESSAGE_ID",
-    "NAME",
-    "NUMBER",
-    "OBJECT",
-    "SECONDS",
-    "TEXT",
-    "TIME",
-    "URIS",
-    "VALUE",
-    "DURATION",
-    "Form",
-    "UnfitValueError",
-    "choice",
-    "matching",
-    "one_of",
-    "time_form",
-    "whole",
-]
-
 T = TypeVar("T")
 
 LAST_MS: Final = 253_402_300_799_999

@@ -20,18 +20,6 @@ from bus.dialects.forms import LIST, OBJECT, VALUE, Form, UnfitValueError
 from bus.errors import DialectError
 from bus.protocol.canonical import escape_pointer_token
 
-__all__ = [
-    "ABSENT",
-    "ANYTHING",
-    "ANYTHING_OR_NULL",
-    "MARK",
-    "Notes",
-    "Source",
-    "Target",
-    "is_kept_spelling",
-    "split_mark",
-]
-
 T = TypeVar("T")
 IsOpen: TypeAlias = bool | Callable[[str, Any], bool]
 A = TypeVar("A")

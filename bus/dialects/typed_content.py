@@ -17,18 +17,6 @@ from bus.errors import DialectError
 from bus.payloads.payload_types import PayloadType, Registry
 from bus.protocol.identifiers import is_message_type, is_schema_version
 
-__all__ = [
-    "DIRECTIVES",
-    "TypedContent",
-    "is_typed",
-    "make_typed",
-    "read_typed",
-    "says_all",
-    "split_type",
-    "typed_name",
-    "write_typed",
-]
-
 DIRECTIVES: Final = frozenset({"request", "query", "propose", "call_for_proposal", "subscribe", "cancel"})
 """The performatives that direct their receiver."""
 _MEMBERS: Final = {"type", "data"}

@@ -277,11 +277,7 @@ def decode_record(
 
 
 def decode_batch(
-    value: bytes,
-    *,
-    defaults: Defaults = NONE,
-    types: Registry = BUILT_IN,
-    prefixes: Collection[str] = (),
+    value: bytes, *, defaults: Defaults = NONE, types: Registry = BUILT_IN, prefixes: Collection[str] = ()
 ) -> list[Foreign | DialectError]:
     """Return what each event of a batch says, or why it is refused; raise DialectError for what is no list."""
     if len(value) > MAX_MESSAGE_BYTES:

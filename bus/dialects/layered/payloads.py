@@ -21,23 +21,6 @@ from bus.dialects.said import OpenedMessage
 from bus.errors import DialectError
 from bus.payloads.payload_types import PayloadType
 
-__all__ = [
-    "FIELD_OF_SENDER",
-    "KINDS",
-    "LAYERED_PLACES",
-    "PIPELINE",
-    "RESULT_PLACES",
-    "TYPES",
-    "VERSIONS",
-    "fits_layers",
-    "hashed_fields",
-    "priority_of",
-    "read_fields",
-    "read_layer",
-    "write_fields",
-    "write_layer",
-]
-
 TYPES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "task_handoff": "task.handoff",

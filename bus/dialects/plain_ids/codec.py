@@ -69,8 +69,7 @@ _TAGGED: Final = MemberTable(
     Required("nonce", Form("32 hexadecimal digits", matching("", _NONCE.match).read, is_secret=True)),
     Required("signature", Form("base64 with padding", _read_signature, is_secret=True)),
     Optional(
-        "public_key_fingerprint",
-        matching("at least 16 hexadecimal digits of the key's SHA-256", _FINGERPRINT.match),
+        "public_key_fingerprint", matching("at least 16 hexadecimal digits of the key's SHA-256", _FINGERPRINT.match)
     ),
     REFUSED,
 )
@@ -160,10 +159,7 @@ def encode(
     if carry:
         raise DialectError("", "carry", "a dialect with a place for the sealed message")
     opened = open_message(message, _NAME, types)
-    said = said_by(opened, aliases) | {
-        "to_id": addressed_id(opened.metadata.recipient, aliases),
-        "types": types,
-    }
+    said = said_by(opened, aliases) | {"to_id": addressed_id(opened.metadata.recipient, aliases), "types": types}
     target = Target(opened.kept)
     said["kind"] = write_payload(target, said)
     _HEAD.write(target, said, said)
