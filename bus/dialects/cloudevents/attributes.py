@@ -148,7 +148,7 @@ def _type_form(said: Said) -> Form[str]:
 # --- the attributes ---------------------------------------------------------------------------------------------------
 
 
-class _SenderRow(MemberRow):
+class _EventSender(MemberRow):
     """Who sent it, in which namespace. A sender from elsewhere was named without one."""
 
     name, form = "source", _SOURCE
@@ -177,7 +177,7 @@ def _read_source_of(text: str) -> Source_ | None:
         return None
 
 
-class _TypeRow(Required):
+class _EventType(Required):
     """The type, of which *said* gets the newest version that is known here."""
 
     def read(self, source: Source, data: Said, said: Said) -> None:
@@ -189,7 +189,7 @@ class _TypeRow(Required):
         said["newest"] = newest.version
 
 
-class _EndRow(Optional):
+class _EventEnd(Optional):
     """The end of its life; absent for that of its type."""
 
     def read(self, source: Source, data: Said, said: Said) -> None:
@@ -201,14 +201,14 @@ class _EndRow(Optional):
             raise source.fault(self.name, said["tree"][self.name], "a time after that in /time")
 
 
-class _CauseRow(Kept):
+class _EventCause(Kept):
     """The cause, kept: only an ingress finds the message."""
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:  # noqa: ARG002
         target.put(self.name, MESSAGE_ID, data["cause_id"])
 
 
-class _ClaimRow(Kept):
+class _EventClaim(Kept):
     """What a sender claims; what is sealed is said in its place."""
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
@@ -229,16 +229,16 @@ def _conversation_id(said: Said) -> Any:
 _HEAD: Final = MemberTable(
     Required("specversion", _SPEC),
     Required("id", MESSAGE_ID, "message_id", default="message_id"),
-    _SenderRow(),
-    _TypeRow("type", _type_form, "message_type"),
+    _EventSender(),
+    _EventType("type", _type_form, "message_type"),
     Optional("dataschema", _schema_form, "schema_version", absent=lambda said: said["newest"]),
 )
 _REST: Final = MemberTable(
     Optional("time", TIME, "sent_at_ms", absent=lambda said: said["defaults"].sent_at_ms, noted=True),
-    _EndRow("expirytime", TIME, "expires_at_ms", absent=lambda said: said["absent_end"]),
+    _EventEnd("expirytime", TIME, "expires_at_ms", absent=lambda said: said["absent_end"]),
     Optional("sbconversation", NAME, "conversation_id", absent=_message_id, omit=lambda said: (said["message_id"],)),
     Optional("partitionkey", NAME, "partition", absent=_conversation_id),
-    _CauseRow("causationid", MESSAGE_ID, "cause_id"),
+    _EventCause("causationid", MESSAGE_ID, "cause_id"),
     Optional("subject", _SUBJECT, "to"),
     Optional("sbkey", NAME, "idempotency_key"),
     Optional("sbpriority", whole(0, 9), "priority"),
@@ -248,8 +248,8 @@ _REST: Final = MemberTable(
     Optional("dataclassification", TEXT, "classification"),
     Optional("traceparent", TEXT),
     Optional("tracestate", TEXT),
-    _ClaimRow("sbtrust", TEXT, "trust_level"),
-    _ClaimRow("sbhops", whole(0), "hops"),
+    _EventClaim("sbtrust", TEXT, "trust_level"),
+    _EventClaim("sbhops", whole(0), "hops"),
 )
 
 

@@ -3,71 +3,54 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from bus.dialects import Defaults, Foreign
+from bus.dialects import Defaults
 from bus.dialects.frameworks import decode, encode
+from bus.dialects.keeping import ABSENT
 from bus.errors import DialectError
 from bus.protocol.envelope import Agent, RetryPolicy
-from bus.protocol.sealing import Message
+from tests.bus.dialects.foreign_messages import (
+    assert_kept_whole,
+    changed,
+    each,
+    examples,
+    fragment_defaults,
+    message_of,
+    refusal,
+    sealed,
+)
 
-Examples = Callable[[str], dict[str, dict[str, Any]]]
-Check = Callable[..., None]
-Seal = Callable[[Foreign], Message]
+refused = refusal("frameworks")
 
 
 @pytest.mark.parametrize("name", ["task request", "task response"])
-def test_the_formats_whole_examples_come_back_unchanged(
-    examples: Examples, assert_kept_whole: Check, name: str
-) -> None:
+def test_the_formats_whole_examples_come_back_unchanged(name: str) -> None:
     assert_kept_whole("frameworks", examples("frameworks")[name])
 
 
 @pytest.mark.parametrize("name", ["status update", "error", "heartbeat"])
-def test_the_formats_fragments_come_back_unchanged(
-    examples: Examples, assert_kept_whole: Check, fragment_defaults: Defaults, name: str
-) -> None:
+def test_the_formats_fragments_come_back_unchanged(name: str) -> None:
     assert_kept_whole("frameworks", examples("frameworks")[name], fragment_defaults)
 
 
-def refused(message: Any, **given: Any) -> DialectError:
-    with pytest.raises(DialectError) as caught:
-        decode(message, **given)
-    return caught.value
-
-
-def changed(message: dict[str, Any], pointer: str, value: Any) -> dict[str, Any]:
-    """*message* with another *value* at *pointer*; None: without the member."""
-    copied = copy.deepcopy(message)
-    *path, last = pointer.split("/")[1:]
-    target = copied
-    for step in path:
-        target = target.setdefault(step, {})
-    if value is None:
-        target.pop(last, None)
-    else:
-        target[last] = value
-    return copied
-
-
 @pytest.fixture
-def request_(examples: Examples) -> dict[str, Any]:
+def request_() -> dict[str, Any]:
     return examples("frameworks")["task request"]
 
 
 @pytest.fixture
-def response(examples: Examples) -> dict[str, Any]:
+def response() -> dict[str, Any]:
     return examples("frameworks")["task response"]
 
 
 # --- the envelope -----------------------------------------------------------------------------------------------------
 
 
-def test_a_task_request_says_the_canonical_one(request_: dict[str, Any], sealed: Seal) -> None:
+def test_a_task_request_says_the_canonical_one(request_: dict[str, Any]) -> None:
     foreign = decode(request_)
     assert (foreign.type, foreign.version) == ("task.request", "1.0.0")
     assert foreign.data["goal"] == foreign.data["task_type"] == "code_review"
@@ -91,47 +74,36 @@ def test_a_task_response_has_claims_and_waits_for_its_answer(response: dict[str,
     assert foreign.options.is_awaited
 
 
-def test_without_a_delivery_mode_a_message_is_asynchronous(request_: dict[str, Any], assert_kept_whole: Check) -> None:
-    message = changed(request_, "/routing/delivery_mode", None)
+def test_without_a_delivery_mode_a_message_is_asynchronous(request_: dict[str, Any]) -> None:
+    message = changed(request_, "/routing/delivery_mode", ABSENT)
     assert not decode(message).options.is_awaited
     assert_kept_whole("frameworks", message)
 
 
 @pytest.mark.parametrize(
     ("pointer", "value"),
-    [
-        ("/message_id", None),
-        ("/message_id", "two words"),
-        ("/timestamp", "2025-02-01"),
-        ("/timestamp", "2025-02-30T10:00:00Z"),
-        ("/timestamp", "2025-02-01T10:00:00"),
-        ("/sender", None),
+    each(
+        ("/message_id", ABSENT, "two words"),
+        ("/timestamp", "2025-02-01", "2025-02-30T10:00:00Z", "2025-02-01T10:00:00"),
+        ("/sender", ABSENT),
         ("/sender/agent_id", ""),
-        ("/sender/framework", None),
+        ("/sender/framework", ABSENT),
         ("/recipient/agent_id", 5),
         ("/message_type", "task"),
-        ("/priority", "normal"),
-        ("/priority", None),
-        ("/routing", None),
-        ("/routing/timeout", "300"),
-        ("/routing/timeout", "0s"),
-        ("/routing/timeout", "999999999999d"),
-        ("/routing/retry_policy", None),
-        ("/routing/retry_policy/max_retries", 1.5),
-        ("/routing/retry_policy/max_retries", 100),
-        ("/routing/retry_policy/max_retries", True),
+        ("/priority", "normal", ABSENT),
+        ("/routing", ABSENT),
+        ("/routing/timeout", "300", "0s", "999999999999d"),
+        ("/routing/retry_policy", ABSENT),
+        ("/routing/retry_policy/max_retries", 1.5, 100, True),
         ("/routing/retry_policy/backoff", "constant"),
-        ("/routing/fallback_agents", ["a", "a"]),
-        ("/routing/fallback_agents", ["opencode://code-reviewer"]),
+        ("/routing/fallback_agents", ["a", "a"], ["opencode://code-reviewer"]),
         ("/routing/fallback_agents", [f"agent-{number}" for number in range(9)]),
         ("/routing/delivery_mode", "later"),
         ("/metadata/task_id", ""),
-        ("/payload", 5),
-        ("/payload", []),
-        ("/payload", ""),
+        ("/payload", 5, [], ""),
         ("/payload/task_type", "Code Review"),
         ("/payload/acceptance_criteria", "none"),
-    ],
+    ),
 )
 def test_what_a_member_may_not_be_is_refused_with_its_pointer(
     request_: dict[str, Any], pointer: str, value: Any
@@ -144,15 +116,12 @@ def test_what_a_member_may_not_be_is_refused_with_its_pointer(
 
 @pytest.mark.parametrize(
     ("pointer", "value"),
-    [
-        ("/timestamp", "2025-02-01T17:00:00.000+07:00"),
-        ("/timestamp", "2025-02-01T10:00:00.123456Z"),
-        ("/sender/session_id", None),
-        ("/sender/session_id", "task_12345"),
+    each(
+        ("/timestamp", "2025-02-01T17:00:00.000+07:00", "2025-02-01T10:00:00.123456Z"),
+        ("/sender/session_id", ABSENT, "task_12345"),
         ("/sender/region", {"a": [None]}),
         ("/recipient/session_id", "their session"),
-        ("/routing/timeout", "5m"),
-        ("/routing/timeout", "1500ms"),
+        ("/routing/timeout", "5m", "1500ms"),
         ("/routing/fallback_agents", []),
         ("/routing/retry_policy/max_retries", 0),
         ("/routing/retry_policy/jitter", True),
@@ -165,27 +134,25 @@ def test_what_a_member_may_not_be_is_refused_with_its_pointer(
         ("/payload/goal", "code_review"),
         ("/payload/inputs", {"files": []}),
         ("/payload/x_dialect", {"of": "004"}),
-    ],
+    ),
 )
-def test_every_spelling_comes_back(
-    request_: dict[str, Any], assert_kept_whole: Check, pointer: str, value: Any
-) -> None:
+def test_every_spelling_comes_back(request_: dict[str, Any], pointer: str, value: Any) -> None:
     assert_kept_whole("frameworks", changed(request_, pointer, value))
 
 
 def test_a_message_without_a_session_belongs_to_its_task_or_to_itself(request_: dict[str, Any]) -> None:
-    message = changed(request_, "/sender/session_id", None)
+    message = changed(request_, "/sender/session_id", ABSENT)
     assert decode(message).options.conversation_id == "task_12345"
-    message = changed(message, "/metadata", None)
+    message = changed(message, "/metadata", ABSENT)
     foreign = decode(message)
     assert foreign.options.conversation_id == foreign.options.task_id == request_["message_id"]
 
 
-def test_defaults_override_nothing(request_: dict[str, Any], fragment_defaults: Defaults) -> None:
+def test_defaults_override_nothing(request_: dict[str, Any]) -> None:
     assert decode(request_, defaults=fragment_defaults) == decode(request_)
 
 
-def test_the_first_missing_member_of_a_fragment_is_named(examples: Examples, fragment_defaults: Defaults) -> None:
+def test_the_first_missing_member_of_a_fragment_is_named() -> None:
     fragment = examples("frameworks")["status update"]
     assert refused(fragment).pointer == "/message_id"
     assert refused(fragment, defaults=Defaults(message_id="m")).pointer == "/timestamp"
@@ -193,9 +160,7 @@ def test_the_first_missing_member_of_a_fragment_is_named(examples: Examples, fra
     assert refused(fragment, defaults=less).pointer == "/metadata/task_id"
 
 
-def test_a_heartbeat_needs_neither_recipient_nor_routing(
-    request_: dict[str, Any], assert_kept_whole: Check, examples: Examples
-) -> None:
+def test_a_heartbeat_needs_neither_recipient_nor_routing(request_: dict[str, Any]) -> None:
     beat = examples("frameworks")["heartbeat"]
     whole = {**request_, **beat}
     bare = {name: value for name, value in whole.items() if name not in ("recipient", "routing")}
@@ -209,7 +174,7 @@ def test_a_heartbeat_needs_neither_recipient_nor_routing(
 # --- payloads ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_without_an_error_is_given_one(response: dict[str, Any], assert_kept_whole: Check) -> None:
+def test_a_failure_without_an_error_is_given_one(response: dict[str, Any]) -> None:
     message = changed(response, "/payload/status", "failed")
     foreign = decode(message)
     assert foreign.data["error"] == {"code": "FAILED", "message": "failed"}
@@ -220,7 +185,7 @@ def test_a_failure_without_an_error_is_given_one(response: dict[str, Any], asser
     assert_kept_whole("frameworks", message)
 
 
-def test_null_says_nothing_and_comes_back(request_: dict[str, Any], assert_kept_whole: Check) -> None:
+def test_null_says_nothing_and_comes_back(request_: dict[str, Any]) -> None:
     message = copy.deepcopy(request_)
     message["payload"]["goal"] = message["metadata"]["task_id"] = message["sender"]["session_id"] = None
     assert decode(message).data["goal"] == "code_review"
@@ -232,35 +197,24 @@ def test_null_says_nothing_and_comes_back(request_: dict[str, Any], assert_kept_
     [
         ("/payload/findings/0/severity", "warning"),
         ("/payload/findings/0/message", ""),
-        ("/payload/findings/0/message", None),
+        ("/payload/findings/0/message", ABSENT),
         ("/payload/findings/0/line", 0),
         ("/payload/status", "done"),
         ("/payload/error", {"code": "FAILED", "message": "failed"}),
     ],
 )
 def test_errors_in_data_name_the_foreign_member(response: dict[str, Any], pointer: str, value: Any) -> None:
-    message = copy.deepcopy(response)
-    *path, last = pointer.split("/")[1:]
-    target: Any = message
-    for step in path:
-        target = target[int(step)] if step.isdecimal() else target[step]
-    if value is None:
-        del target[last]
-    else:
-        target[last] = value
-    assert refused(message).pointer == pointer
+    assert refused(changed(response, pointer, value)).pointer == pointer
 
 
-def test_progress_is_a_whole_number_and_comes_back_as_it_was(
-    examples: Examples, fragment_defaults: Defaults, assert_kept_whole: Check
-) -> None:
+def test_progress_is_a_whole_number_and_comes_back_as_it_was() -> None:
     fragment = changed(examples("frameworks")["status update"], "/payload/percent_complete", 65.5)
     foreign = decode(fragment, defaults=fragment_defaults)
     assert (foreign.data["progress_pct"], foreign.data["new_status"]) == (65, "running")
     assert_kept_whole("frameworks", fragment, fragment_defaults)
 
 
-def test_the_text_of_an_errors_details_is_an_object(examples: Examples, fragment_defaults: Defaults) -> None:
+def test_the_text_of_an_errors_details_is_an_object() -> None:
     foreign = decode(examples("frameworks")["error"], defaults=fragment_defaults)
     assert foreign.data["details"] == {"text": "stderr logs ..."}
     assert foreign.data["retryable"] is False
@@ -272,7 +226,7 @@ def test_the_text_of_an_errors_details_is_an_object(examples: Examples, fragment
 # --- what no table says, and what is carried --------------------------------------------------------------------------
 
 
-def test_what_the_table_cannot_say_is_said_as_typed_content(request_: dict[str, Any], sealed: Seal) -> None:
+def test_what_the_table_cannot_say_is_said_as_typed_content(request_: dict[str, Any]) -> None:
     content = {"type": "task.request@1.0.0", "data": {"goal": "g", "scope": {"include": ["src/**"]}}}
     foreign = decode({**request_, "payload": content})
     assert foreign.data["scope"] == {"include": ["src/**"]}
@@ -289,14 +243,14 @@ def test_typed_content_says_what_kind_of_message_it_is(request_: dict[str, Any])
     assert refused({**request_, "payload": marked}).pointer == "/payload/data/x_dialect"
 
 
-def test_a_message_to_nobody_needs_an_alias(message_of: Callable[..., Message]) -> None:
+def test_a_message_to_nobody_needs_an_alias() -> None:
     message = message_of("task.request", 1, to=Agent(role="reviewer"))
     with pytest.raises(DialectError, match="an agent, or an alias for role:reviewer"):
         encode(message)
     assert encode(message, aliases={"role:reviewer": "team"})["recipient"]["agent_id"] == "team"
 
 
-def test_a_carried_message_and_the_one_around_it_are_one(message_of: Callable[..., Message]) -> None:
+def test_a_carried_message_and_the_one_around_it_are_one() -> None:
     message = message_of("task.request", 1)
     said = encode(message, carry=True)
     assert decode(said).carried is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from bus.errors import DialectError
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.vocabulary.approval import hash_of
+from tests.bus.dialects.foreign_messages import examples
 
 MARKS: list[tuple[str, str, Any]] = [
     ("frameworks", "/sender/agent_id", "admin"),
@@ -407,11 +407,11 @@ def without_what_may_lack(name: str, foreign: Foreign, plain: Foreign) -> Foreig
     return msgspec.structs.replace(foreign, options=options, claims=claims)
 
 
-def test_a_mark_shows_where_a_message_came_from(examples: Callable[[str], Any]) -> None:
+def test_a_mark_shows_where_a_message_came_from() -> None:
     assert dialect("speech-acts").decode(examples("speech-acts")["inform"]).data[MARK]["of"] == "003"
 
 
-def test_another_dialects_mark_is_not_passed_on(examples: Callable[[str], Any]) -> None:
+def test_another_dialects_mark_is_not_passed_on() -> None:
     message: Message = seal_foreign(
         dialect("frameworks").decode(examples("frameworks")["task request"]), namespace="lab"
     )

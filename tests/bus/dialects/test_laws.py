@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bus.dialects import DIALECTS, Defaults, cloudevents, dialect
+from bus.dialects import DIALECTS, cloudevents, dialect
 from bus.dialects.sealing import seal_foreign
 from bus.errors import DialectError
 from bus.protocol import canonical
-from bus.protocol.sealing import Message
 from bus.vocabulary import BUILT_IN
+from tests.bus.dialects.foreign_messages import assert_kept_whole, fragment_defaults, message_of
 
-Check = Callable[..., None]
 EXAMPLES = Path(__file__).parent / "examples"
 NAMES = ("layered", "evidence", "plain-ids", "speech-acts", "frameworks", "cloudevents")
 SAID_IN_000 = {
@@ -673,9 +671,7 @@ def mutated(draw: st.DrawFn, base: st.SearchStrategy[dict[str, Any]]) -> dict[st
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 @settings(max_examples=500, deadline=None)
-def test_a_foreign_message_is_refused_or_comes_back_as_it_was(
-    name: str, data: st.DataObject, assert_kept_whole: Check, fragment_defaults: Defaults
-) -> None:
+def test_a_foreign_message_is_refused_or_comes_back_as_it_was(name: str, data: st.DataObject) -> None:
     message = data.draw(mutated(messages[name]))
     with contextlib.suppress(DialectError):
         assert_kept_whole(name, message)
@@ -706,7 +702,7 @@ NOT_SAID_IN_000 = ("/metadata/schema_version", "/data/from_agent", "/data/source
 
 @pytest.mark.medium
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_carried_message_comes_back_as_the_same_bytes(kind: str, message_of: Callable[..., Message]) -> None:
+def test_a_carried_message_comes_back_as_the_same_bytes(kind: str) -> None:
     for seed in range(5):
         message = message_of(kind, seed)
         for name in ("layered", "evidence", "frameworks", "cloudevents"):
@@ -745,7 +741,7 @@ def test_a_message_that_came_from_a_dialect_is_carried_whole(data: st.DataObject
 @pytest.mark.medium
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_type_can_be_said_in_every_dialect(kind: str, name: str, message_of: Callable[..., Message]) -> None:
+def test_every_type_can_be_said_in_every_dialect(kind: str, name: str) -> None:
     codec, known = dialect(name), BUILT_IN.get(kind)
     assert known is not None
     for seed in range(5):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
@@ -13,12 +11,13 @@ from bus.dialects import DIALECTS, Foreign, dialect
 from bus.dialects.sealing import seal_foreign
 from bus.errors import DialectError
 from bus.protocol.envelope import Agent
-from bus.protocol.sealing import Message, check_integrity, parse
+from bus.protocol.sealing import check_integrity, parse
 from bus.retry import Retry
+from tests.bus.dialects.foreign_messages import examples, message_of
 
 
 @pytest.fixture
-def foreign(examples: Callable[[str], Any]) -> Foreign:
+def foreign() -> Foreign:
     return dialect("frameworks").decode(examples("frameworks")["task request"])
 
 
@@ -61,7 +60,7 @@ def test_what_the_foreign_message_lacks_is_given_or_missed(foreign: Foreign) -> 
     assert message.routing.retry.cap_ms == 9000
 
 
-def test_the_cause_that_an_ingress_found_is_the_only_one(foreign: Foreign, message_of: Callable[..., Message]) -> None:
+def test_the_cause_that_an_ingress_found_is_the_only_one(foreign: Foreign) -> None:
     cause = message_of("task.request", 1)
     message = seal_foreign(foreign, namespace="lab", cause=cause)
     assert (message.metadata.hops, message.metadata.causation_id) == (1, cause.message_id)
