@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
+from bus.dialects.faults import MISSING
 from bus.protocol.identifiers import is_message_id, is_text_id
 from bus.protocol.timestamps import format_ms
 
@@ -60,6 +61,13 @@ class Form(Generic[T]):
         """Return the plain spelling of *value*."""
         return value if self.write is None else self.write(value)
 
+    def reads(self, spelling: Any) -> Any:
+        """Return the value of *spelling*; MISSING if it has not the form."""
+        try:
+            return self.read(spelling)
+        except UnfitValueError:
+            return MISSING
+
 
 def matching(expected: str, fits: Callable[[str], object]) -> Form[str]:
     """Make the form of texts that *fits* accepts."""
@@ -97,6 +105,13 @@ def choice(values: dict[str, T], write: Callable[[T], str]) -> Form[T]:
         raise UnfitValueError
 
     return Form(f"one of {', '.join(values)}", read, write)
+
+
+def priority_words(middle: str) -> Form[int]:
+    """Make the form of priorities in four words, of which *middle* differs between formats."""
+    bounds = ((3, "low"), (6, middle), (8, "high"), (9, "critical"))
+    write = lambda priority: next(word for most, word in bounds if priority <= most)  # noqa: E731
+    return choice({"low": 2, middle: 5, "high": 7, "critical": 9}, write)
 
 
 def whole(least: int, most: int | None = None) -> Form[int]:
@@ -216,5 +231,7 @@ SECONDS: Final = Form("a number of whole seconds, at least 1", _read_seconds, la
 """Whole seconds, in milliseconds here; written rounded up."""
 DURATION: Final = Form("a duration such as 300s, 5m or 250ms", _read_duration, _write_duration)
 """A duration in text, in milliseconds here."""
+RETRIES: Final = whole(0, 99)
+SECRET: Final = Form(TEXT.expected, TEXT.read, is_secret=True)
 URIS: Final = Form("a list of URIs", _read_uris, _write_uris)
 """Texts, which are references here."""

@@ -11,18 +11,17 @@ cannot make a foreign message say something else. A kept value of `ABSENT` says 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, TypeAlias, TypeVar, overload
+from typing import Any, Final, TypeAlias, TypeVar
 
 import orjson
 
 from bus.dialects.faults import MISSING, Missing, kind_shown, shown
-from bus.dialects.forms import LIST, OBJECT, VALUE, Form, UnfitValueError
+from bus.dialects.forms import LIST, OBJECT, Form, UnfitValueError
 from bus.errors import DialectError
 from bus.protocol.canonical import escape_pointer_token
 
 T = TypeVar("T")
 IsOpen: TypeAlias = bool | Callable[[str, Any], bool]
-A = TypeVar("A")
 
 MARK: Final = "x_dialect"
 """The member of data that people see and no program but these codecs reads."""
@@ -104,13 +103,7 @@ class Source:
             return default
         return self._read(name, form, value, ())
 
-    @overload
-    def optional(self, name: str, form: Form[T], *, omit: Collection[Any] = ()) -> T | None: ...
-
-    @overload
-    def optional(self, name: str, form: Form[T], *, absent: A, omit: Collection[Any] = ()) -> T | A: ...
-
-    def optional(self, name: str, form: Form[T], *, absent: Any = None, omit: Collection[Any] = ()) -> Any:
+    def optional(self, name: str, form: Form[Any], *, absent: Any = None, omit: Collection[Any] = ()) -> Any:
         """Take the member *name*; *absent* is what stands for it where it is not there.
 
         *omit* are the canonical values for which `Target.put` writes nothing, None among them.
@@ -125,13 +118,6 @@ class Source:
             return absent
         return self._read(name, form, value, omit)
 
-    def take(self, data: dict[str, Any], names: Mapping[str, str]) -> None:
-        """Take the members *names* as they are, into the fields of *data* that they map to."""
-        for name, field in names.items():
-            value = self.optional(name, VALUE)
-            if value is not None:
-                data[field] = value
-
     def inside(self, name: str) -> Source:
         """Take the object *name*."""
         return self._inside(name, self.required(name, OBJECT))
@@ -141,9 +127,10 @@ class Source:
         members = self.optional(name, OBJECT)
         return None if members is None else self._inside(name, members)
 
-    def default_inside(self, name: str) -> None:
-        """Note that the object *name* is absent and that defaults stand for it."""
-        self.notes.absent(self.place(name))
+    def note_absent(self, name: str) -> None:
+        """Note that the member *name* is absent, if it is, though something stands for it."""
+        if name not in self._members:
+            self.notes.absent(self.place(name))
 
     def items(self, name: str) -> Iterator[Source]:
         """Take the list *name* of objects."""
@@ -167,16 +154,14 @@ class Source:
         """Return the names of the members that were not taken."""
         return list(self._members)
 
-    def keep_rest(self) -> None:
-        """Keep every member that was not taken."""
-        for name, value in self._members.items():
-            self.notes.kept[self.place(name)] = value
-        self._members = {}
-
     def rest(self) -> dict[str, Any]:
         """Take every member that was not taken."""
         members, self._members = self._members, {}
         return members
+
+    def keep_rest(self) -> None:
+        """Keep every member that was not taken."""
+        self.notes.kept.update({self.place(name): value for name, value in self.rest().items()})
 
     def refuse_rest(self) -> None:
         """Raise DialectError for a member that was not taken."""
@@ -257,7 +242,7 @@ class Target:
 
     def put_sayable(self, name: str, form: Form[T], value: T | None, origin: str, *, absent: Any = MISSING) -> None:
         """Write *value* as `put` does; raise DialectError if it has not the form. *origin*: its place there."""
-        if value is None or _reads(form, form.written(value)) is MISSING:
+        if value is None or form.reads(form.written(value)) is MISSING:
             raise DialectError(origin, shown(MISSING if value is None else value), f"{form.expected}, to be said here")
         self.put(name, form, value, absent=absent)
 
@@ -267,15 +252,10 @@ class Target:
         kept = self._kept.pop(self.place(name), MISSING)
         if kept == ABSENT:
             return
-        if kept is not MISSING and ((kept is None and self.nulls) or _reads(form, kept) is not MISSING):
+        if kept is not MISSING and ((kept is None and self.nulls) or form.reads(kept) is not MISSING):
             self.members[name] = kept
         elif otherwise is not MISSING:
             self.members[name] = otherwise
-
-    def put_all(self, data: Mapping[str, Any], names: Mapping[str, str]) -> None:
-        """Write the fields of *data* as the members *names* that they map to, which is what `Source.take` reads."""
-        for name, field in names.items():
-            self.put(name, VALUE, data.get(field))
 
     def put_plain(self, name: str, value: Any) -> None:
         """Write *value* as the member *name* and nothing else."""
@@ -346,7 +326,7 @@ class Target:
 
 def is_kept_spelling(form: Form[Any], kept: Any, value: Any) -> bool:
     """Tell whether reading the spelling *kept* by *form* gives *value*."""
-    return _is_same(_reads(form, kept), value)
+    return _is_same(form.reads(kept), value)
 
 
 def _is_same(found: Any, value: Any) -> bool:
@@ -360,13 +340,6 @@ def _sorted_json(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-def _reads(form: Form[Any], kept: Any) -> Any:
-    try:
-        return form.read(kept)
-    except UnfitValueError:
-        return MISSING
-
-
 def split_mark(data: dict[str, Any], dialect: str) -> tuple[dict[str, Any], frozenset[str]]:
     """Take the mark out of *data*; return what it kept and what it derived, if it is of *dialect*.
 
@@ -376,9 +349,5 @@ def split_mark(data: dict[str, Any], dialect: str) -> tuple[dict[str, Any], froz
     if not isinstance(mark, dict) or mark.get("of") != dialect:
         return {}, frozenset()
     kept, derived = mark.get("kept"), mark.get("derived")
-    return (
-        kept if isinstance(kept, dict) else {},
-        frozenset(pointer for pointer in derived if isinstance(pointer, str))
-        if isinstance(derived, list)
-        else frozenset(),
-    )
+    pointers = derived if isinstance(derived, list) else ()
+    return kept if isinstance(kept, dict) else {}, frozenset(text for text in pointers if isinstance(text, str))

@@ -70,8 +70,8 @@ class Optional(MemberRow):
 
     def read(self, source: Source, data: Said, said: Said) -> None:
         source = said[self.at] if self.at else source
-        if self.noted and not source.has(self.name):
-            source.notes.absent(source.place(self.name))
+        if self.noted:
+            source.note_absent(self.name)
         absent, omit = _given(self.absent, said), _given(self.omit, said)
         found = source.optional(self.name, self.form_for(said), absent=absent, omit=omit)
         if found is None and self.derive is not None and (derived := self.derive(said, data)) is not None:
@@ -131,8 +131,8 @@ class Kept(MemberRow):
         self.name, self.form, self.field, self.otherwise, self.noted = name, form, field, otherwise, noted
 
     def read(self, source: Source, data: Said, said: Said) -> None:
-        if self.noted and not source.has(self.name):
-            source.notes.absent(source.place(self.name))
+        if self.noted:
+            source.note_absent(self.name)
         found = source.keep(self.name, self.form_for(said))
         if self.field and found is not None:
             data[self.field] = found
@@ -252,7 +252,7 @@ class Inside(MemberRow):
         if self.default and not source.has(self.name):
             default = getattr(said["defaults"], self.default)
             if default is not None:
-                source.default_inside(self.name)
+                source.note_absent(self.name)
                 data[self.default] = default
                 return
         part = source.optional_inside(self.name) if self.optional else source.inside(self.name)

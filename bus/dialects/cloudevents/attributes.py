@@ -155,7 +155,7 @@ class _EventSender(MemberRow):
 
     def read(self, source: Source, data: Said, said: Said) -> None:
         if not source.has(self.name) and said["defaults"].sender is not None:
-            source.default_inside(self.name)
+            source.note_absent(self.name)
             data["sender"] = said["defaults"].sender
             return
         data["namespace"], agent = source.required(self.name, _SOURCE)
@@ -166,15 +166,8 @@ class _EventSender(MemberRow):
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
         kept, agent = said["kept"].get("/source"), data["sender_id"] or ""
-        is_foreign = isinstance(kept, str) and kept == agent and _read_source_of(kept) == (None, agent)
+        is_foreign = kept == agent and _SOURCE.reads(kept) == (None, agent)
         target.put(self.name, _SOURCE, (None if is_foreign else data["namespace"], agent), absent=ANYTHING)
-
-
-def _read_source_of(text: str) -> Source_ | None:
-    try:
-        return _read_source(text)
-    except UnfitValueError:
-        return None
 
 
 class _EventType(Required):
@@ -352,20 +345,12 @@ def unwrap(tree: Mapping[str, Any], value: bytes, pointer: str, prefixes: Collec
         if given is None:
             continue
         form = row.form_for(said)
-        is_same = row.name in stated and any(
-            _reads_as(form, each, stated[row.name]) for each in _spellings(row.name, given)
-        )
-        if not is_same:
+        expected_value = form.reads(stated.get(row.name))
+        found = [form.reads(spelling) for spelling in _spellings(row.name, given)]
+        if expected_value is MISSING or expected_value not in found:
             expected = f"{stated.get(row.name, 'no such attribute')}, as in the sealed message"
             raise DialectError(f"/{row.name}", shown(given), expected, "x_sealbus_mismatch")
     return foreign_of(message)
-
-
-def _reads_as(form: Form[Any], given: Any, said: Any) -> bool:
-    try:
-        return bool(form.read(given) == form.read(said))
-    except UnfitValueError:
-        return False
 
 
 def _spellings(name: str, given: Any) -> Iterator[Any]:

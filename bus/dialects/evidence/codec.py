@@ -128,7 +128,7 @@ class _AgentRow(MemberRow):
         if name == "recipient" and source.peek(name) == _EVERYBODY:
             source.required(name, forms.OBJECT)
         elif not source.has(name) and default is not None:
-            source.default_inside(name)
+            source.note_absent(name)
             data[self.field] = default
         elif said["is_short"]:
             data[self.field] = Agent(id=source.required(name, NAME))
@@ -247,7 +247,7 @@ class _RequiredObject(MemberRow):
         if said["is_short"]:
             part = source.optional_inside(self.name)
         elif not source.has(self.name) and said["may_lack"]:
-            source.default_inside(self.name)
+            source.note_absent(self.name)
         else:
             part = source.inside(self.name)
         data[self.name] = self.read_part(part, said)

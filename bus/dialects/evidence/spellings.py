@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec import inspect
 
+from bus.dialects.faults import Missing
 from bus.dialects.forms import Form, UnfitValueError, choice
 from bus.dialects.payload_shapes import FormOf, PayloadShape, Renames, places_of, shape_of
 from bus.payloads.payload_types import PayloadType
@@ -113,10 +114,8 @@ TEXTS: Final = Form("a list of texts", _read_texts, list)
 
 def texts_in(value: Any) -> tuple[str, ...] | None:
     """Return the texts in a list of them; None for anything else."""
-    try:
-        return TEXTS.read(value)
-    except UnfitValueError:
-        return None
+    found: tuple[str, ...] | Missing = TEXTS.reads(value)
+    return None if isinstance(found, Missing) else found
 
 
 _SEVERITY: Final = Form(

@@ -49,10 +49,6 @@ _KINDS: Final = {name: kind for kind, name in KINDS_OF_FRAMEWORKS.items()}
 # --- forms ------------------------------------------------------------------------------------------------------------
 
 
-def _write_priority(priority: int) -> str:
-    return next(word for most, word in ((3, "low"), (6, "medium"), (8, "high"), (9, "critical")) if priority <= most)
-
-
 def _read_percent(value: Any) -> int:
     if value.__class__ not in (int, float) or not 0 <= value <= 100:  # noqa: PLR2004 - percent
         raise UnfitValueError
@@ -84,9 +80,9 @@ def _fallbacks(said: Said) -> Form[Any]:
     return Form(f"at most {_MOST_FALLBACKS} different agent ids without the recipient's", read)
 
 
-_PRIORITY: Final = forms.choice({"low": 2, "medium": 5, "high": 7, "critical": 9}, _write_priority)
-_RETRIES: Final = forms.whole(0, 99)
-_ATTEMPTS: Final = Form(_RETRIES.expected, lambda value: _RETRIES.read(value) + 1, lambda attempts: attempts - 1)
+_ATTEMPTS: Final = Form(
+    forms.RETRIES.expected, lambda value: forms.RETRIES.read(value) + 1, lambda attempts: attempts - 1
+)
 _WORDS: Final = forms.one_of(("linear", "exponential"))
 _BACKOFF: Final = Form(_WORDS.expected, _WORDS.read, lambda word: "linear" if word == "constant" else word)
 _MODE: Final = forms.one_of(("async", "sync"))
@@ -130,7 +126,7 @@ _HEAD: Final = MemberTable(
     Required("message_type", forms.one_of(tuple(KINDS_OF_FRAMEWORKS)), "kind"),
     Required("message_id", forms.MESSAGE_ID, default="message_id"),
     Required("timestamp", forms.TIME, "sent_at_ms", default="sent_at_ms"),
-    Required("priority", _PRIORITY),
+    Required("priority", forms.priority_words("medium")),
 )
 _TASK: Final = Inside(
     "metadata", MemberTable(Optional("task_id", forms.NAME, absent=_absent_task, omit=_own_task)), always=True

@@ -17,7 +17,7 @@ from bus.dialects.carried_message import CARRIED, carried_in_metadata, carried_t
 from bus.dialects.data_check import check_data, default_lifetime_ms, kind_of, known_kind
 from bus.dialects.faults import MISSING, kind_shown, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
-from bus.dialects.forms import LAST_MS, MESSAGE_ID, NAME, OBJECT, TEXT, TIME, UnfitValueError
+from bus.dialects.forms import LAST_MS, MESSAGE_ID, NAME, OBJECT, TEXT, TIME
 from bus.dialects.keeping import ANYTHING, ANYTHING_OR_NULL, Notes, Source, Target
 from bus.dialects.layered.layers import (
     KNOWN_VERSION,
@@ -211,8 +211,7 @@ def _read_model(source: Source, said: Said, kind: PayloadType, members: dict[str
     said["sender_id"] = None if is_fragment and default is not None else identity
     _set_sender(said)
     _TIME.read(source, said, said)
-    if not source.has("trace_id"):
-        notes.absent("/trace_id")
+    source.note_absent("trace_id")
     absent = defaults.conversation_id if is_fragment else said.get("message_id")
     said["conversation_id"] = source.optional("trace_id", NAME) or absent
     ProofChain(noted=True).read(source, said, said)
@@ -256,7 +255,7 @@ def _open_metadata(source: Source, said: Said) -> Source:
     if source.has("metadata"):
         part = source.optional_inside("metadata")
     else:
-        source.default_inside("metadata")
+        source.note_absent("metadata")
         said["fragment"] = said["defaults"]
     said["has_metadata"] = part is not None
     return Source({}, "/metadata", Notes(), nulls=True) if part is None else part
@@ -469,10 +468,4 @@ def _is_beside_model(name: str, value: Any) -> bool:
 
 def _is_version(value: Any) -> bool:
     """Tell whether *value* is a version as the payload may repeat it: null says nothing."""
-    if value is None:
-        return False
-    try:
-        KNOWN_VERSION.read(value)
-    except UnfitValueError:
-        return False
-    return True
+    return value is not None and KNOWN_VERSION.reads(value) is not MISSING

@@ -25,7 +25,6 @@ from bus.retry import Retry
 FIRST_VERSION: Final = "1.0.0"
 _MAJORS: Final = ("1", "2")
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
-_OLDEST_PRIORITIES: Final = ((3, "low"), (6, "normal"), (8, "high"), (9, "critical"))
 
 
 def _read_chain(value: Any) -> list[dict[str, Any]]:
@@ -44,15 +43,10 @@ def _read_known_version(value: Any) -> str:
     return version
 
 
-PRIORITY: Final = forms.choice(
-    {"low": 2, "normal": 5, "high": 7, "critical": 9},
-    lambda priority: next(word for most, word in _OLDEST_PRIORITIES if priority <= most),
-)
+PRIORITY: Final = forms.priority_words("normal")
 _VERSION: Final = forms.matching("a version such as 1.2.0", is_schema_version)
 KNOWN_VERSION: Final = Form("1.y.z or 2.y.z", _read_known_version)
-_RETRIES: Final = forms.whole(0, 99)
 _BACKOFF: Final = one_of(("constant", "linear", "exponential"))
-_SIGNATURE: Final = Form(TEXT.expected, TEXT.read, is_secret=True)
 _CHAIN: Final = Form("a list of objects of agent_id, content_hash and timestamp", _read_chain)
 
 
@@ -73,8 +67,7 @@ class Agreed(MemberRow):
                 NAME.read(stated)
             except UnfitValueError:
                 raise DialectError(place, shown(stated), NAME.expected) from None
-        if not source.has(self.name):
-            source.notes.absent(source.place(self.name))
+        source.note_absent(self.name)
         given = source.optional(self.name, NAME)
         if stated is not None and given is not None and stated != given:
             raise DialectError(place, shown(stated), f"{given}, as in /metadata/{self.name}")
@@ -119,8 +112,7 @@ class Lifetime(MemberRow):
     """How long a message says it lives, in whole seconds; the routing may say it, too."""
 
     def read(self, source: Source, data: Said, said: Said) -> None:  # noqa: ARG002
-        if not source.has("ttl_seconds"):
-            source.notes.absent(source.place("ttl_seconds"))
+        source.note_absent("ttl_seconds")
         lifetime_ms, routed_ms = source.optional("ttl_seconds", SECONDS), data.get("routed_ms")
         if lifetime_ms is not None and routed_ms not in (None, lifetime_ms):
             expected = f"{lifetime_ms // 1000}, as in /metadata/ttl_seconds"
@@ -136,7 +128,7 @@ class Lifetime(MemberRow):
 
 class _Retry(MemberRow):
     def read(self, source: Source, data: Said, said: Said) -> None:  # noqa: ARG002
-        retries = source.optional("max_retries", _RETRIES)
+        retries = source.optional("max_retries", forms.RETRIES)
         if retries is None:
             source.keep("retry_backoff", _BACKOFF)
         else:
@@ -145,10 +137,10 @@ class _Retry(MemberRow):
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:  # noqa: ARG002
         if data["retry"] is None:
-            target.put("max_retries", _RETRIES, None)
+            target.put("max_retries", forms.RETRIES, None)
             target.put_kept("retry_backoff", _BACKOFF)
         else:
-            target.put("max_retries", _RETRIES, data["retry"].max_attempts - 1)
+            target.put("max_retries", forms.RETRIES, data["retry"].max_attempts - 1)
             target.put("retry_backoff", _BACKOFF, data["retry"].backoff, absent=Retry().policy().backoff)
 
 
@@ -189,8 +181,7 @@ class FormatVersion(MemberRow):
         version = source.peek(self.name)
         if self.required and version in (MISSING, None):
             raise source.fault(self.name, version, _VERSION.expected)
-        if version is MISSING:
-            source.notes.absent(source.place(self.name))
+        source.note_absent(self.name)
         version = source.keep(self.name, _VERSION)
         if version is not None and version.partition(".")[0] not in _MAJORS:
             raise source.fault(self.name, version, KNOWN_VERSION.expected, "unsupported_version")
@@ -209,8 +200,7 @@ class ContentHash(MemberRow):
 
     def read(self, source: Source, data: Said, said: Said) -> None:  # noqa: ARG002
         hashed, place = said["hashed"], source.place(self.name)
-        if not source.has(self.name):
-            source.notes.absent(place)
+        source.note_absent(self.name)
         if (found := source.keep(self.name, TEXT)) is None:
             return
         if not _HASH.match(found):
@@ -270,16 +260,15 @@ class _Signatures(MemberRow):
     """The signature, under one of two names. It is kept."""
 
     def read(self, source: Source, data: Said, said: Said) -> None:  # noqa: ARG002
-        if not source.has("agent_signature"):
-            source.notes.absent(source.place("agent_signature"))
-        first, second = source.keep("agent_signature", _SIGNATURE), source.keep("signature", _SIGNATURE)
+        source.note_absent("agent_signature")
+        first, second = source.keep("agent_signature", forms.SECRET), source.keep("signature", forms.SECRET)
         if first is not None and second is not None and first != second:
             raise source.fault("signature", "another text", "the same as in agent_signature")
         data["signature"] = first or second
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:  # noqa: ARG002
-        target.put_kept("agent_signature", _SIGNATURE, None)
-        target.put_kept("signature", _SIGNATURE)
+        target.put_kept("agent_signature", forms.SECRET, None)
+        target.put_kept("signature", forms.SECRET)
 
 
 _VERIFICATION: Final = MemberTable(
@@ -298,9 +287,7 @@ class VerificationLayer(MemberRow):
     name = "verification"
 
     def read(self, source: Source, data: Said, said: Said) -> None:
-        if not source.has(self.name):
-            source.default_inside(self.name)
-            return
+        source.note_absent(self.name)
         part = source.optional_inside(self.name)
         if part is None:
             return

@@ -16,6 +16,7 @@ from bus.dialects.faults import MISSING, kind_shown, shown
 from bus.dialects.forms import OBJECT, TEXT, VALUE, Form, UnfitValueError
 from bus.dialects.keeping import MARK, Source, Target
 from bus.dialects.layered.layers import PRIORITY
+from bus.dialects.member_table import KEPT, Kept, MemberTable, Optional, Required, Said
 from bus.dialects.payload_shapes import PayloadShape, read_members, shape_of, write_members
 from bus.dialects.said import OpenedMessage
 from bus.errors import DialectError
@@ -176,30 +177,18 @@ RESULT_PLACES: Final[Places] = {"": "/data", "/output": "/data/results", "/artif
 def read_layer(layer: Source) -> tuple[dict[str, Any], bool]:
     """Return what the data layer says, and whether it is the result of a task: else it is the specification of one."""
     is_result = layer.peek("results") not in (MISSING, None)
-    if not layer.has("artifacts"):
-        layer.notes.absent(layer.place("artifacts"))
-    found = _read_result(layer) if is_result else _read_spec(layer)
+    if is_result:
+        return _RESULT.read(layer, {"status": "completed"}, {}), True
+    found = _read_spec(layer)
     layer.keep_rest()
-    return found, is_result
-
-
-def _read_result(layer: Source) -> dict[str, Any]:
-    data = {"status": "completed", "output": layer.required("results", _RESULTS)}
-    for name in ("content", "parameters"):
-        if not layer.has(name):
-            layer.notes.absent(layer.place(name))
-        layer.keep(name, _ANYTHING)
-    if artifacts := layer.optional("artifacts", _ARTIFACTS):
-        data["artifacts"] = artifacts
-    return data
+    return found, False
 
 
 def _read_spec(layer: Source) -> dict[str, Any]:
     content = layer.inside("content")
     spec: dict[str, Any] = {"action": content.required("action", TEXT), "input": content.rest()}
-    for name in ("results", "parameters"):
-        if not layer.has(name):
-            layer.notes.absent(layer.place(name))
+    for name in ("results", "parameters", "artifacts"):
+        layer.note_absent(name)
     layer.keep("results", _ANYTHING)
     if parameters := layer.optional("parameters", OBJECT):
         spec["context"] = {"parameters": parameters}
@@ -207,6 +196,25 @@ def _read_spec(layer: Source) -> dict[str, Any]:
             spec["constraints"] = bounds
     layer.keep("artifacts", _ARTIFACTS)
     return spec
+
+
+class _Artifacts(Optional):
+    """Of none, the list is empty."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        source.note_absent(self.name)
+        super().read(source, data, said)
+        if not data[self.name]:
+            del data[self.name]
+
+
+_RESULT: Final = MemberTable(
+    Required("results", _RESULTS, "output"),
+    Kept("content", _ANYTHING, otherwise={}, noted=True),
+    Kept("parameters", _ANYTHING, otherwise={}, noted=True),
+    _Artifacts("artifacts", _ARTIFACTS, absent=[]),
+    KEPT,
+)
 
 
 def _bounds_in(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,10 +252,7 @@ def write_layer(opened: OpenedMessage, layer: Target) -> None:
     """Write the data layer."""
     data = opened.data
     if opened.metadata.message_type == "task.result":
-        layer.put("results", _RESULTS, data["output"])
-        layer.put_kept("content", _ANYTHING, {})
-        layer.put_kept("parameters", _ANYTHING, {})
-        layer.put("artifacts", _ARTIFACTS, data.get("artifacts", []), absent=[])
+        _RESULT.write(layer, {"artifacts": [], **data}, {})
         return
     spec = data["task_spec"]
     layer.put_plain("content", {"action": spec["action"], **spec["input"]})

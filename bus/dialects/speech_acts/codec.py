@@ -82,7 +82,6 @@ def _read_causality(value: Any) -> str:
 _ID: Final = forms.matching("a UUID in lower case", _UUID.match)
 _CAUSALITY: Final = Form("an object of in_reply_to alone", _read_causality, lambda cause_id: {"in_reply_to": cause_id})
 _AUTH: Final = Form("an object of type (jwt or mtls) and token", _read_auth, is_secret=True)
-_SIGNATURE: Final = Form(forms.TEXT.expected, forms.TEXT.read, is_secret=True)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -121,7 +120,7 @@ class _Proofs(MemberRow):
     """A token, and a signature with the bytes that it covers."""
 
     def read(self, source: Source, data: Said, said: Said) -> None:
-        proofs = {"auth": source.optional("auth", _AUTH), "signature": source.optional("signature", _SIGNATURE)}
+        proofs = {"auth": source.optional("auth", _AUTH), "signature": source.optional("signature", forms.SECRET)}
         data["proofs"] = {name: proof for name, proof in proofs.items() if proof is not None}
         if "signature" in data["proofs"]:
             data["proofs"]["signed"] = canonical.encode_parsed(said["tree"].get("content"))
