@@ -8,6 +8,7 @@ kept, by its foreign pointer, and written again only where reading it gives the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from bus.dialects.faults import MISSING, kind_shown, shown
-from bus.dialects.forms import Form, UnfitValueError
+from bus.dialects.forms import Form
 from bus.dialects.keeping import ABSENT, is_kept_spelling
 from bus.errors import DialectError
 from bus.protocol.canonical import escape_pointer_token
@@ -160,28 +161,28 @@ def read_members(shape: PayloadShape, members: Mapping[str, Any], pointer: str, 
         elif member.is_plain:
             data[member.field] = value
         else:
-            data[member.field] = _read_value(member, value, f"{pointer}/{_token(name)}", kept)
+            reading = partial(_read_one, member, kept)
+            data[member.field] = _in_each(member, value, (f"{pointer}/{_token(name)}",), reading)
     return data
 
 
-def _read_value(member: NamedMember, value: Any, pointer: str, kept: dict[str, Any]) -> Any:
+def _in_each(member: NamedMember, value: Any, places: tuple[str, ...], walk: Callable[..., Any]) -> Any:
+    """Return what *walk* makes of the value, or of each item; *places* are the pointers of it."""
     if not member.is_list:
-        return _read_one(member, value, pointer, kept)
+        return walk(value, *places)
     if value.__class__ is not list:
         return value  # the type says what is wrong with it
-    return [_read_one(member, item, f"{pointer}/{index}", kept) for index, item in enumerate(value)]
+    return [walk(item, *(f"{place}/{index}" for place in places)) for index, item in enumerate(value)]
 
 
-def _read_one(member: NamedMember, value: Any, pointer: str, kept: dict[str, Any]) -> Any:
-    if member.inside is not None:
-        return read_members(member.inside, value, pointer, kept) if value.__class__ is dict else value
+def _read_one(member: NamedMember, kept: dict[str, Any], value: Any, pointer: str) -> Any:
     form = member.form
     if form is None:
-        return value
-    try:
-        found = form.read(value)
-    except UnfitValueError:
-        raise DialectError(pointer, shown(value), form.expected) from None
+        inside = member.inside
+        return value if inside is None or value.__class__ is not dict else read_members(inside, value, pointer, kept)
+    found = form.reads(value)
+    if found is MISSING:
+        raise DialectError(pointer, shown(value), form.expected)
     if form.written(found) != value:
         kept[pointer] = value
     return found
@@ -205,51 +206,33 @@ def write_members(
                 raise DialectError(f"{origin}/{_token(name)}", kind_shown(value), "no member that means another there")
             said[name] = value
             continue
-        given = member.name
-        if given != name and kept.get(f"{pointer}/{_token(given)}") == ABSENT:
-            given = name
-        if member.is_plain:
-            said[given] = value
-        else:
-            said[given] = _write_value(member, value, f"{pointer}/{_token(given)}", kept, f"{origin}/{_token(name)}")
-    if kept:
-        _write_nulls(shape, data, pointer, kept, said)
+        given = _name_there(member, pointer, kept)
+        places = f"{pointer}/{_token(given)}", f"{origin}/{_token(name)}"
+        said[given] = value if member.is_plain else _in_each(member, value, places, partial(_write_one, member, kept))
+    for member in shape.there.values() if kept else ():
+        # A null that says nothing is written where nothing is said.
+        if member.drops_null and member.field not in data:
+            given = _name_there(member, pointer, kept)
+            if kept.get(f"{pointer}/{_token(given)}", MISSING) is None:
+                said[given] = None
     return said
 
 
-def _write_nulls(
-    shape: PayloadShape, data: Mapping[str, Any], pointer: str, kept: Mapping[str, Any], said: dict[str, Any]
-) -> None:
-    """Write the nulls that say nothing where nothing is said."""
-    for name, member in shape.there.items():
-        if not member.drops_null or member.field in data:
-            continue
-        if kept.get(f"{pointer}/{_token(name)}") == ABSENT:
-            name = member.field  # noqa: PLW2901 - under which it was
-        if kept.get(f"{pointer}/{_token(name)}", MISSING) is None:
-            said[name] = None
+def _name_there(member: NamedMember, pointer: str, kept: Mapping[str, Any]) -> str:
+    """Return the foreign name of *member*, or ours, under which it was."""
+    return member.field if kept.get(f"{pointer}/{_token(member.name)}") == ABSENT else member.name
 
 
-def _write_value(member: NamedMember, value: Any, pointer: str, kept: Mapping[str, Any], origin: str) -> Any:
-    if not member.is_list:
-        return _write_one(member, value, pointer, kept, origin)
-    if value.__class__ is not list:
-        return value
-    return [
-        _write_one(member, item, f"{pointer}/{index}", kept, f"{origin}/{index}") for index, item in enumerate(value)
-    ]
-
-
-def _write_one(member: NamedMember, value: Any, pointer: str, kept: Mapping[str, Any], origin: str) -> Any:
-    if member.inside is not None:
-        return write_members(member.inside, value, pointer, kept, origin) if value.__class__ is dict else value
+def _write_one(member: NamedMember, kept: Mapping[str, Any], value: Any, pointer: str, origin: str) -> Any:
     form = member.form
-    if form is None or value is None:
-        return value
-    if kept:
-        spelling = kept.get(pointer, MISSING)
-        if spelling is not MISSING and is_kept_spelling(form, spelling, value):
-            return spelling
+    if form is None:
+        inside = member.inside
+        if inside is None or value.__class__ is not dict:
+            return value
+        return write_members(inside, value, pointer, kept, origin)
+    spelling = kept.get(pointer, MISSING)
+    if value is None or (spelling is not MISSING and is_kept_spelling(form, spelling, value)):
+        return None if value is None else spelling
     return form.written(value)
 
 
