@@ -225,10 +225,7 @@ def test_a_wrapped_message_survives_a_relay_that_writes_its_json_anew(message: M
 
 @pytest.mark.parametrize(
     ("changed", "pointer", "reason"),
-    [
-        ({"sequence": 13}, "/data", "seal_mismatch"),
-        ({"hops": 1.5}, "/data", "malformed"),
-    ],
+    [({"sequence": 13}, "/data", "seal_mismatch"), ({"hops": 1.5}, "/data", "malformed")],
 )
 def test_what_a_relay_has_changed_is_refused(
     message: Message, changed: dict[str, Any], pointer: str, reason: str
