@@ -36,10 +36,16 @@ class UnfitValueError(ValueError):
     """The value does not have the form."""
 
 
+def same(value: Any) -> Any:
+    """Return *value*."""
+    return value
+
+
 class Form(Generic[T]):
     """What a member may hold: *expected* in words, *read* to the canonical value, *write* back to the plain spelling.
 
-    *read* raises UnfitValueError. *write* None: the canonical value is the foreign one. *is_secret*: no error shows it.
+    *fits* tells whether a value has the form; *read* may raise UnfitValueError, too. *write* None: the canonical value
+    is the foreign one. *is_secret*: no error shows it.
     """
 
     __slots__ = ("expected", "is_secret", "read", "write")
@@ -47,13 +53,19 @@ class Form(Generic[T]):
     def __init__(
         self,
         expected: str,
-        read: Callable[[Any], T],
+        read: Callable[[Any], T] = same,
         write: Callable[[T], Any] | None = None,
         *,
+        fits: Callable[[Any], object] | None = None,
         is_secret: bool = False,
     ) -> None:
+        def read_fitting(value: Any) -> T:
+            if fits is not None and fits(value):
+                return read(value)
+            raise UnfitValueError
+
         self.expected = expected
-        self.read = read
+        self.read = read if fits is None else read_fitting
         self.write = write
         self.is_secret = is_secret
 
@@ -68,27 +80,18 @@ class Form(Generic[T]):
         except UnfitValueError:
             return MISSING
 
+    def accepts(self, spelling: Any) -> bool:
+        """Tell whether *spelling* has the form."""
+        return self.reads(spelling) is not MISSING
 
-def matching(expected: str, fits: Callable[[str], object]) -> Form[str]:
+
+def matching(expected: str, fits: Callable[[str], object], *, is_secret: bool = False) -> Form[str]:
     """Make the form of texts that *fits* accepts."""
-
-    def read(value: Any) -> str:
-        if value.__class__ is str and fits(value):
-            text: str = value
-            return text
-        raise UnfitValueError
-
-    return Form(expected, read)
+    return Form(expected, fits=lambda value: value.__class__ is str and fits(value), is_secret=is_secret)
 
 
-def _of_kind(expected: str, kind: type[T]) -> Form[T]:
-    def read(value: Any) -> T:
-        if value.__class__ is kind:
-            found: T = value
-            return found
-        raise UnfitValueError
-
-    return Form(expected, read)
+def _of_kind(expected: str, kind: type) -> Form[Any]:
+    return Form(expected, fits=lambda value: value.__class__ is kind)
 
 
 def one_of(words: Collection[str]) -> Form[str]:
@@ -98,13 +101,12 @@ def one_of(words: Collection[str]) -> Form[str]:
 
 def choice(values: dict[str, T], write: Callable[[T], str]) -> Form[T]:
     """Make the form of words that stand for *values*."""
+    return Form(f"one of {', '.join(values)}", values.__getitem__, write, fits=lambda value: is_text_in(value, values))
 
-    def read(value: Any) -> T:
-        if value.__class__ is str and value in values:
-            return values[value]
-        raise UnfitValueError
 
-    return Form(f"one of {', '.join(values)}", read, write)
+def is_text_in(value: Any, words: Collection[str]) -> bool:
+    """Tell whether *value* is one of *words*."""
+    return value.__class__ is str and value in words
 
 
 def priority_words(middle: str) -> Form[int]:
@@ -118,26 +120,19 @@ def whole(least: int, most: int | None = None) -> Form[int]:
     """Make the form of integers from *least* to *most*; `2.0` is one."""
     expected = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
 
-    def read(value: Any) -> int:
-        number = _integer(value)
-        if number < least or (most is not None and number > most):
-            raise UnfitValueError
-        return number
+    def fits(value: Any) -> bool:
+        return _is_integer(value) and value >= least and (most is None or value <= most)
 
-    return Form(expected, read)
+    return Form(expected, int, fits=fits)
 
 
-def _integer(value: Any) -> int:
-    if value.__class__ is int or (value.__class__ is float and value.is_integer()):
-        return int(value)
-    raise UnfitValueError
+def _is_integer(value: Any) -> bool:
+    return value.__class__ is int or (value.__class__ is float and bool(value.is_integer()))
 
 
-def _read_number(value: Any) -> float:
-    if value.__class__ not in (int, float) or value < 0:
-        raise UnfitValueError
-    number: float = value
-    return number
+def are_texts(value: Any) -> bool:
+    """Tell whether *value* is a list of texts."""
+    return value.__class__ is list and all(item.__class__ is str for item in value)
 
 
 def time_form(
@@ -194,44 +189,31 @@ def _write_duration(ms: int) -> str:
     return f"{whole_seconds}.{rest:03d}".rstrip("0") + "s" if rest else f"{whole_seconds}s"
 
 
-def _read_seconds(value: Any) -> int:
-    number = _integer(value)
-    if not 1 <= number <= LAST_MS // 1000:
-        raise UnfitValueError
-    return number * 1000
-
-
-def _read_uris(value: Any) -> list[dict[str, str]]:
-    if value.__class__ is not list or not all(item.__class__ is str for item in value):
-        raise UnfitValueError
-    return [{"uri": item} for item in value]
-
-
-def _write_uris(references: list[dict[str, str]]) -> list[str]:
-    return [reference["uri"] for reference in references]
-
-
-def _read_any(value: Any) -> Any:
-    if value is None:
-        raise UnfitValueError
-    return value
-
-
-VALUE: Final = Form[Any]("a JSON value other than null", _read_any)
-OBJECT: Final[Form[Any]] = _of_kind("an object", dict)
-LIST: Final[Form[Any]] = _of_kind("a list", list)
+VALUE: Final = Form[Any]("a JSON value other than null", fits=lambda value: value is not None)
+OBJECT: Final = _of_kind("an object", dict)
+LIST: Final = _of_kind("a list", list)
 FLAG: Final = _of_kind("true or false", bool)
 LONG: Final = _of_kind("a text", str)
-NUMBER: Final = Form("a number, at least 0", _read_number)
+NUMBER: Final = Form[float]("a number, at least 0", fits=lambda value: value.__class__ in (int, float) and value >= 0)
 TEXT: Final = matching("a text of at least one character", len)
 NAME: Final = matching("a text of 1 to 256 characters without control characters", is_text_id)
 MESSAGE_ID: Final = matching("1 to 128 visible ASCII characters", is_message_id)
 TIME: Final = time_form(_short_time)
-SECONDS: Final = Form("a number of whole seconds, at least 1", _read_seconds, lambda ms: -(-ms // 1000))
+SECONDS: Final = Form(
+    "a number of whole seconds, at least 1",
+    lambda value: int(value) * 1000,
+    lambda ms: -(-ms // 1000),
+    fits=lambda value: _is_integer(value) and 1 <= value <= LAST_MS // 1000,
+)
 """Whole seconds, in milliseconds here; written rounded up."""
 DURATION: Final = Form("a duration such as 300s, 5m or 250ms", _read_duration, _write_duration)
 """A duration in text, in milliseconds here."""
 RETRIES: Final = whole(0, 99)
-SECRET: Final = Form(TEXT.expected, TEXT.read, is_secret=True)
-URIS: Final = Form("a list of URIs", _read_uris, _write_uris)
+SECRET: Final = matching(TEXT.expected, len, is_secret=True)
+URIS: Final = Form(
+    "a list of URIs",
+    lambda value: [{"uri": item} for item in value],
+    lambda references: [reference["uri"] for reference in references],
+    fits=are_texts,
+)
 """Texts, which are references here."""

@@ -16,7 +16,7 @@ from bus.dialects.carried_message import foreign_of, open_carried
 from bus.dialects.data_check import Places, check_data, default_lifetime_ms, kind_of
 from bus.dialects.faults import MISSING, shown
 from bus.dialects.foreign import NONE, Defaults, Foreign
-from bus.dialects.forms import MESSAGE_ID, NAME, OBJECT, TEXT, TIME, Form, UnfitValueError, matching, whole
+from bus.dialects.forms import MESSAGE_ID, NAME, OBJECT, TEXT, TIME, Form, UnfitValueError, matching, same, whole
 from bus.dialects.keeping import ABSENT, ANYTHING, MARK, Source, Target
 from bus.dialects.member_table import Kept, MemberRow, MemberTable, Optional, Required, Said
 from bus.dialects.said import OpenedMessage, begin_reading, foreign_that_says, open_message, said_by
@@ -81,26 +81,8 @@ def _write_subject(recipient: Agent) -> str | None:
     return recipient.id if recipient.id is not None else f"{_ROLE}{recipient.role}"
 
 
-def _read_sequence(value: Any) -> int:
-    if value.__class__ is not str or not value.isdecimal() or not value.isascii() or len(value) > 16:  # noqa: PLR2004
-        raise UnfitValueError
-    number = int(value)
-    if number > SAFE_INTEGER:
-        raise UnfitValueError
-    return number
-
-
-def _read_content_type(value: Any) -> str:
-    media_type = TEXT.read(value).partition(";")[0].strip().lower()
-    if media_type != JSON:
-        raise UnfitValueError
-    return media_type
-
-
-def _read_extension(value: Any) -> Any:
-    if value.__class__ in (str, bool):
-        return value
-    return _INTEGER.read(value)
+def _is_sequence(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) <= 16 and int(text) <= SAFE_INTEGER  # noqa: PLR2004
 
 
 def is_extension(name: str, value: Any) -> bool:
@@ -116,9 +98,16 @@ _NO_TYPES: Final = Registry()
 _SPEC: Final = matching("1.0", "1.0".__eq__)
 _SOURCE: Final = Form("a URI reference of at most 256 characters", _read_source, _write_source)
 _SUBJECT: Final = Form("an agent id or role:<role>", _read_subject, _write_subject)
-_SEQUENCE: Final = Form("a decimal number in text", _read_sequence, str)
-CONTENT_TYPE: Final = Form(f"{JSON} or {WRAPPED}", _read_content_type, lambda media_type: media_type)
-_EXTENSION_VALUE: Final = Form("a text, an integer or a boolean", _read_extension)
+_SEQUENCE: Final = Form("a decimal number in text", int, str, fits=matching("", _is_sequence).accepts)
+CONTENT_TYPE: Final = Form(
+    f"{JSON} or {WRAPPED}",
+    lambda _value: JSON,
+    same,
+    fits=lambda value: TEXT.read(value).partition(";")[0].strip().lower() == JSON,
+)
+_EXTENSION_VALUE: Final = Form[Any](
+    "a text, an integer or a boolean", fits=lambda value: value.__class__ in (str, bool) or _INTEGER.accepts(value)
+)
 
 
 def _schema_form(said: Said) -> Form[str]:
@@ -142,7 +131,7 @@ def _type_form(said: Said) -> Form[str]:
         text = TEXT.read(value)
         return text.removeprefix(next((prefix for prefix in said["prefixes"] if text.startswith(prefix)), ""))
 
-    return Form("a message type", read, lambda name: name)
+    return Form("a message type", read, same)
 
 
 # --- the attributes ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from bus.dialects.evidence.payloads import NO_NETWORK, kept_handoff, kind_for, r
 from bus.dialects.evidence.spellings import TEXTS, pointer_form, texts_in
 from bus.dialects.faults import MISSING, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
-from bus.dialects.forms import LAST_MS, LONG, MESSAGE_ID, NAME, TEXT, TIME, Form, UnfitValueError, matching
+from bus.dialects.forms import LAST_MS, LONG, MESSAGE_ID, NAME, TEXT, TIME, Form, matching
 from bus.dialects.keeping import ABSENT, ANYTHING, ANYTHING_OR_NULL, Source, Target
 from bus.dialects.member_table import KEPT, MemberRow, MemberTable, Optional, Required, Said
 from bus.dialects.said import OpenedMessage, begin_reading, foreign_that_says, open_message, said_by
@@ -53,18 +53,12 @@ def _read_level(value: Any) -> str:
     return level if level in _LEVELS else _UNKNOWN_LEVEL
 
 
-def _read_other_type(value: Any) -> str:
-    if value.__class__ is not str or value in _AGENT_TYPES:
-        raise UnfitValueError
-    return str(value)
-
-
 _INTENT: Final = matching(
     "a text of at most 200 characters without control characters",
     lambda text: len(text) <= _MOST_INTENT and not has_control(text),
 )
 _AGENT_TYPE: Final = matching("a type of agents", _AGENT_TYPES.__contains__)
-_OTHER_TYPE: Final = Form("a text", _read_other_type)
+_OTHER_TYPE: Final = matching("a text", lambda text: text not in _AGENT_TYPES)
 """The type of an agent that has no such type here."""
 
 
@@ -281,7 +275,7 @@ class _Authority(_RequiredObject):
 
 _SECURITY: Final = MemberTable(
     Optional("policy_tags", TEXTS),
-    Optional("trust_level", Form("a level of trust", _read_level, lambda level: level)),
+    Optional("trust_level", Form("a level of trust", _read_level, forms.same)),
     Optional("contains_untrusted_content", forms.FLAG),
     Optional("data_classification", TEXT),
 )

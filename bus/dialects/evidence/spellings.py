@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import inspect
 
 from bus.dialects.faults import Missing
-from bus.dialects.forms import Form, UnfitValueError, choice
+from bus.dialects.forms import Form, UnfitValueError, are_texts, choice, same
 from bus.dialects.payload_shapes import FormOf, PayloadShape, Renames, places_of, shape_of
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.identifiers import is_message_type, is_pointer
@@ -95,20 +95,14 @@ def _write_contract(contract: dict[str, str]) -> str:
     return _write_range(contract["schema"])
 
 
-def _read_texts(value: Any) -> tuple[str, ...]:
-    if value.__class__ is not list or not all(item.__class__ is str for item in value):
-        raise UnfitValueError
-    return tuple(value)
-
-
 _WORDS: Final = choice({"high": 0.9, "medium": 0.6, "low": 0.3}, _word_of)
 _REFERENCE: Final = Form("a URI, or an object with one", _read_reference, _write_reference)
 _CONFIDENCE_WORD: Final = Form("high, medium, low or a number", _read_confidence, _word_of)
-_CONFIDENCE: Final = Form("high, medium, low or a number", _read_confidence, lambda number: number)
+_CONFIDENCE: Final = Form("high, medium, low or a number", _read_confidence, same)
 _TYPE_RANGE: Final = Form("a type and its major version, such as review.result.v1", _read_range, _write_range)
 OUTPUT_SCHEMA: Final = Form(_TYPE_RANGE.expected, _read_contract, _write_contract)
 """The type that an answer must have, here a return contract."""
-TEXTS: Final = Form("a list of texts", _read_texts, list)
+TEXTS: Final = Form[tuple[str, ...]]("a list of texts", tuple, list, fits=are_texts)
 """Texts, which are a tuple here."""
 
 
@@ -118,9 +112,7 @@ def texts_in(value: Any) -> tuple[str, ...] | None:
     return None if isinstance(found, Missing) else found
 
 
-_SEVERITY: Final = Form(
-    "a severity", lambda value: "error" if value == "recoverable" else value, lambda severity: severity
-)
+_SEVERITY: Final = Form("a severity", lambda value: "error" if value == "recoverable" else value, same)
 """Of errors: what can be recovered from is an error that is retryable."""
 
 
@@ -202,7 +194,7 @@ def pointer_form(kind: PayloadType) -> Form[tuple[str, ...]]:
         return name if pointer_of(name) == pointer else pointer
 
     def read(value: Any) -> tuple[str, ...]:
-        found = tuple(map(pointer_of, _read_texts(value)))
+        found = tuple(map(pointer_of, TEXTS.read(value)))
         if len(found) > _MOST_POINTERS or any(
             len(pointer) > _MOST_CHARACTERS or not is_pointer(pointer) for pointer in found
         ):

@@ -15,7 +15,7 @@ from bus.dialects.carried_message import CARRIED, carried_in_metadata, carried_t
 from bus.dialects.data_check import check_data, default_lifetime_ms, known_kind
 from bus.dialects.faults import MISSING, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign, ForeignRetry
-from bus.dialects.forms import Form, UnfitValueError
+from bus.dialects.forms import Form
 from bus.dialects.keeping import ANYTHING_OR_NULL, Source, Target
 from bus.dialects.member_table import KEPT, Derived, Inside, Items, Kept, MemberTable, Optional, Required, Rest, Said
 from bus.dialects.said import addressed_id, begin_reading, foreign_that_says, open_message, said_by, set_end
@@ -34,6 +34,7 @@ _NAME: Final = "004"
 _OWN_FRAMEWORK: Final = "sealbus"
 """What an agent without a framework is said to have."""
 _MOST_FALLBACKS: Final = 8
+_ALL_PERCENT: Final = 100
 _WITH_OWN_TASK: Final = ("task_request", "task_response")
 _NO_ERROR: Final = {"code": "FAILED", "message": "failed"}
 KINDS_OF_FRAMEWORKS: Final = {
@@ -49,12 +50,6 @@ _KINDS: Final = {name: kind for kind, name in KINDS_OF_FRAMEWORKS.items()}
 # --- forms ------------------------------------------------------------------------------------------------------------
 
 
-def _read_percent(value: Any) -> int:
-    if value.__class__ not in (int, float) or not 0 <= value <= 100:  # noqa: PLR2004 - percent
-        raise UnfitValueError
-    return int(value)
-
-
 def _read_details(value: Any) -> dict[str, Any]:
     return {"text": value} if value.__class__ is str else forms.OBJECT.read(value)
 
@@ -67,17 +62,15 @@ def _fallbacks(said: Said) -> Form[Any]:
     """Make the form of 1 to 8 different ids without the recipient's; an empty list is none."""
     recipient = said["to"].id if said["to"] is not None else None
 
-    def read(value: Any) -> list[str]:
-        agents: list[str] = forms.LIST.read(value)
-        if (
-            len(agents) > _MOST_FALLBACKS
-            or not all(isinstance(agent, str) and is_text_id(agent) and agent != recipient for agent in agents)
-            or len(set(agents)) < len(agents)
-        ):
-            raise UnfitValueError
-        return agents
+    def fits(value: Any) -> bool:
+        return (
+            value.__class__ is list
+            and len(value) <= _MOST_FALLBACKS
+            and all(isinstance(agent, str) and is_text_id(agent) and agent != recipient for agent in value)
+            and len(set(value)) == len(value)
+        )
 
-    return Form(f"at most {_MOST_FALLBACKS} different agent ids without the recipient's", read)
+    return Form(f"at most {_MOST_FALLBACKS} different agent ids without the recipient's", fits=fits)
 
 
 _ATTEMPTS: Final = Form(
@@ -87,7 +80,9 @@ _WORDS: Final = forms.one_of(("linear", "exponential"))
 _BACKOFF: Final = Form(_WORDS.expected, _WORDS.read, lambda word: "linear" if word == "constant" else word)
 _MODE: Final = forms.one_of(("async", "sync"))
 _STATUS: Final = forms.one_of(("completed", "failed", "cancelled"))
-_PERCENT: Final = Form("a number from 0 to 100", _read_percent, lambda whole_percent: whole_percent)
+_PERCENT: Final = Form(
+    "a number from 0 to 100", int, forms.same, fits=lambda value: forms.NUMBER.accepts(value) and value <= _ALL_PERCENT
+)
 _DETAILS: Final = Form("an object or a text", _read_details, _write_details)
 _GOAL: Final = Form("a goal or a task_type", forms.VALUE.read)
 

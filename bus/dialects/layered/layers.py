@@ -36,16 +36,11 @@ def _read_chain(value: Any) -> list[dict[str, Any]]:
     return entries
 
 
-def _read_known_version(value: Any) -> str:
-    version = _VERSION.read(value)
-    if version.partition(".")[0] not in _MAJORS:
-        raise UnfitValueError
-    return version
-
-
 PRIORITY: Final = forms.priority_words("normal")
 _VERSION: Final = forms.matching("a version such as 1.2.0", is_schema_version)
-KNOWN_VERSION: Final = Form("1.y.z or 2.y.z", _read_known_version)
+KNOWN_VERSION: Final = forms.matching(
+    "1.y.z or 2.y.z", lambda text: is_schema_version(text) and text.partition(".")[0] in _MAJORS
+)
 _BACKOFF: Final = one_of(("constant", "linear", "exponential"))
 _CHAIN: Final = Form("a list of objects of agent_id, content_hash and timestamp", _read_chain)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bus.dialects.data_check import Places
 from bus.dialects.faults import MISSING, kind_shown, shown
-from bus.dialects.forms import OBJECT, TEXT, VALUE, Form, UnfitValueError
+from bus.dialects.forms import OBJECT, TEXT, VALUE, Form, same
 from bus.dialects.keeping import MARK, Source, Target
 from bus.dialects.layered.layers import PRIORITY
 from bus.dialects.member_table import KEPT, Kept, MemberTable, Optional, Required, Said
@@ -46,34 +46,22 @@ _BOUNDS: Final = ("max_duration_seconds", "required_confidence")
 _PRIORITY: Final = "priority"
 
 
-def _read_results(value: Any) -> dict[str, Any]:
-    if value is None:
-        raise UnfitValueError
-    return value if value.__class__ is dict else {"value": value}
+def _is_reference(value: Any) -> bool:
+    """What is no text and has no URI is content, which has no place in a message."""
+    return value.__class__ is str or (value.__class__ is dict and value.get("uri").__class__ is str)
 
 
-def _read_artifacts(value: Any) -> list[dict[str, Any]]:
-    """Read references; what is no text and has no URI is content, which has no place in a message."""
-    if value.__class__ is not list:
-        raise UnfitValueError
-    found = []
-    for item in value:
-        if item.__class__ is str:
-            found.append({"uri": item})
-        elif item.__class__ is dict and item.get("uri").__class__ is str:
-            found.append(item)
-        else:
-            raise UnfitValueError
-    return found
-
-
-def _write_artifacts(references: list[dict[str, Any]]) -> list[Any]:
-    return [reference["uri"] if reference.keys() == {"uri"} else reference for reference in references]
-
-
-_RESULTS: Final = Form(VALUE.expected, _read_results, lambda output: output)
-_ARTIFACTS: Final = Form("a list of references: texts, or objects with a uri", _read_artifacts, _write_artifacts)
-_ANYTHING: Final = Form("a JSON value", lambda value: value)
+_RESULTS: Final = Form[Any](
+    VALUE.expected, lambda value: value if value.__class__ is dict else {"value": value}, same, fits=VALUE.accepts
+)
+_ARTIFACTS: Final = Form(
+    "a list of references: texts, or objects with a uri",
+    lambda value: [{"uri": item} if item.__class__ is str else item for item in value],
+    lambda references: [reference["uri"] if reference.keys() == {"uri"} else reference for reference in references],
+    fits=lambda value: value.__class__ is list and all(map(_is_reference, value)),
+)
+_ANYTHING: Final = Form[Any]("a JSON value")
+_NOTHING: Final = Form[Any]("null", fits=lambda _value: False)
 
 
 @lru_cache(maxsize=64)
@@ -105,21 +93,20 @@ def priority_of(data: Mapping[str, Any], base: str, kept: Mapping[str, Any]) -> 
     """Return the priority that *data* and the specification of their task give; raise DialectError if they differ."""
     place = f"{base}/task_spec/{_PRIORITY}"
     inner, outer = kept.get(place), data.get(_PRIORITY)
-    found = None
-    if inner is not None:
-        try:
-            found = PRIORITY.read(inner)
-        except UnfitValueError:
-            raise DialectError(place, shown(inner), PRIORITY.expected) from None
+    found = None if inner is None else _read_priority(inner, place)
     if outer is None:
         return found
-    try:
-        said = PRIORITY.read(outer)
-    except UnfitValueError:
-        raise DialectError(f"{base}/{_PRIORITY}", shown(outer), PRIORITY.expected) from None
+    said = _read_priority(outer, f"{base}/{_PRIORITY}")
     if found not in (None, said):
         raise DialectError(place, shown(inner), f"{outer}, as in {base}/{_PRIORITY}")
     return said
+
+
+def _read_priority(value: Any, place: str) -> int:
+    found = PRIORITY.reads(value)
+    if found is MISSING:
+        raise DialectError(place, shown(value), PRIORITY.expected)
+    return int(found)
 
 
 def write_fields(
@@ -259,10 +246,3 @@ def write_layer(opened: OpenedMessage, layer: Target) -> None:
     layer.put("parameters", OBJECT, spec.get("context", {}).get("parameters", {}), absent={})
     layer.put_kept("results", _NOTHING, None)
     layer.put_kept("artifacts", _ARTIFACTS, [])
-
-
-def _refuse(_value: Any) -> None:
-    raise UnfitValueError
-
-
-_NOTHING: Final = Form("null", _refuse)

@@ -16,7 +16,7 @@ from bus.dialects import forms
 from bus.dialects.data_check import check_data
 from bus.dialects.faults import shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
-from bus.dialects.forms import LAST_MS, OBJECT, Form, UnfitValueError, matching
+from bus.dialects.forms import LAST_MS, OBJECT, Form, matching
 from bus.dialects.keeping import Notes, Source, Target
 from bus.dialects.member_table import REFUSED, AgentId, MemberRow, MemberTable, Optional, Required, Said
 from bus.dialects.plain_ids.payloads import ANSWERING, KINDS_OF_PLAIN_IDS, REGISTRY, read_payload, write_payload
@@ -41,20 +41,11 @@ _NONCE: Final = re.compile(r"[0-9a-f]{32}\Z")
 _FINGERPRINT: Final = re.compile(r"(?:sha256:)?[0-9a-f]{16,64}\Z")
 
 
-def _read_signature(value: Any) -> str:
-    if value.__class__ is not str or not value:
-        raise UnfitValueError
+def _is_base64(text: str) -> bool:
     try:
-        base64.b64decode(value, validate=True)
+        return bool(text) and base64.b64decode(text, validate=True) is not None
     except (binascii.Error, ValueError):
-        raise UnfitValueError from None
-    signature: str = value
-    return signature
-
-
-def _read_null(value: Any) -> None:
-    if value is not None:
-        raise UnfitValueError
+        return False
 
 
 _ID: Final = matching("a UUID of version 4 in lower case", _UUID4.match)
@@ -62,12 +53,12 @@ _AGENT_ID: Final = matching("an id of 3 to 128 letters, digits and inner hyphens
 _TIME: Final = forms.time_form(
     format_ms, _UTC.match, "a UTC time such as 2026-01-31T12:00:00.000Z, with 0 or 3 decimals"
 )
-_NULL: Final = Form("null or no such member", _read_null)
+_NULL: Final = Form[None]("null or no such member", fits=lambda value: value is None)
 _TAG: Final = Form(OBJECT.expected, OBJECT.read, is_secret=True)
 _TAGGED: Final = MemberTable(
     Required("timestamp", forms.TIME, "timestamp_ms"),
-    Required("nonce", Form("32 hexadecimal digits", matching("", _NONCE.match).read, is_secret=True)),
-    Required("signature", Form("base64 with padding", _read_signature, is_secret=True)),
+    Required("nonce", matching("32 hexadecimal digits", _NONCE.match, is_secret=True)),
+    Required("signature", matching("base64 with padding", _is_base64, is_secret=True)),
     Optional(
         "public_key_fingerprint", matching("at least 16 hexadecimal digits of the key's SHA-256", _FINGERPRINT.match)
     ),

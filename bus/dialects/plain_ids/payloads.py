@@ -14,7 +14,21 @@ from urllib.parse import quote
 
 from bus.dialects.data_check import known_kind
 from bus.dialects.faults import shown
-from bus.dialects.forms import FLAG, LIST, LONG, NUMBER, OBJECT, TEXT, TIME, Form, matching, one_of, time_form, whole
+from bus.dialects.forms import (
+    FLAG,
+    LIST,
+    LONG,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TIME,
+    Form,
+    matching,
+    one_of,
+    same,
+    time_form,
+    whole,
+)
 from bus.dialects.keeping import Source, Target
 from bus.dialects.member_table import REFUSED, Derived, Inside, Items, MemberRow, MemberTable, Optional, Required, Said
 from bus.dialects.typed_content import is_typed, make_typed, read_typed, says_all, split_type, typed_name, write_typed
@@ -63,13 +77,13 @@ def _as_code(text: Any) -> str:
 _METHOD: Final = matching("a text of 1 to 128 characters", lambda text: 0 < len(text) <= _MOST_METHOD)
 _ERROR_TEXT: Final = matching("a text of 1 to 500 characters", lambda text: 0 < len(text) <= _MOST_TEXT)
 _ERROR_CODE: Final = matching("an upper-case code such as RATE_LIMIT_EXCEEDED", _CODE.match)
-_ANY_CODE: Final = Form(LONG.expected, _as_code, lambda code: code)
-_ANY_TEXT: Final = Form(LONG.expected, lambda text: LONG.read(text) or "no message", lambda text: text)
+_ANY_CODE: Final = Form(LONG.expected, _as_code, same)
+_ANY_TEXT: Final = Form(LONG.expected, lambda text: LONG.read(text) or "no message", same)
 _HEALTH: Final = one_of(("healthy", "unhealthy"))
 _COUNT: Final = whole(0)
 _RETRY_AFTER: Final = Form("whole seconds, at least 0", _COUNT.read, math.ceil)
 _SEEN_MS: Final = time_form(format_ms)
-_SEEN: Final = Form(_SEEN_MS.expected, lambda value: format_ms(_SEEN_MS.read(value)), lambda text: text)
+_SEEN: Final = Form(_SEEN_MS.expected, lambda value: format_ms(_SEEN_MS.read(value)), same)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from bus.dialects import forms
 from bus.dialects.data_check import Places, check_data, default_lifetime_ms, known_kind
 from bus.dialects.faults import MISSING, kind_shown, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
-from bus.dialects.forms import Form, UnfitValueError
+from bus.dialects.forms import Form
 from bus.dialects.keeping import Source, Target
 from bus.dialects.member_table import (
     REFUSED,
@@ -60,28 +60,19 @@ _TYPED_PLACES: Final[Places] = {"": "/content/data"}
 _ACT_PLACES: Final[Places] = {"": "", "/attachments/*/uri": "/attachments/*", "/concludes": "/content/conclude"}
 
 
-def _read_auth(value: Any) -> dict[str, str]:
-    if (
-        value.__class__ is not dict
-        or value.keys() != {"type", "token"}
-        or value["type"] not in ("jwt", "mtls")
-        or value["token"].__class__ is not str
-        or not value["token"]
-    ):
-        raise UnfitValueError
-    auth: dict[str, str] = value
-    return auth
-
-
-def _read_causality(value: Any) -> str:
-    if value.__class__ is not dict or value.keys() != {"in_reply_to"}:
-        raise UnfitValueError
-    return forms.MESSAGE_ID.read(value["in_reply_to"])
+def _is_auth(value: Any) -> bool:
+    is_pair = value.__class__ is dict and value.keys() == {"type", "token"}
+    return is_pair and value["type"] in ("jwt", "mtls") and forms.TEXT.reads(value["token"]) is not MISSING
 
 
 _ID: Final = forms.matching("a UUID in lower case", _UUID.match)
-_CAUSALITY: Final = Form("an object of in_reply_to alone", _read_causality, lambda cause_id: {"in_reply_to": cause_id})
-_AUTH: Final = Form("an object of type (jwt or mtls) and token", _read_auth, is_secret=True)
+_CAUSALITY: Final = Form(
+    "an object of in_reply_to alone",
+    lambda value: forms.MESSAGE_ID.read(value["in_reply_to"]),
+    lambda cause_id: {"in_reply_to": cause_id},
+    fits=lambda value: value.__class__ is dict and value.keys() == {"in_reply_to"},
+)
+_AUTH: Final = Form[Any]("an object of type (jwt or mtls) and token", fits=_is_auth, is_secret=True)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
