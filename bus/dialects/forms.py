@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
-from bus.dialects.faults import MISSING
+from bus.dialects.faults import MISSING, kind_shown, shown
+from bus.errors import DialectError
 from bus.protocol.identifiers import is_message_id, is_text_id
 from bus.protocol.timestamps import format_ms
 
@@ -79,6 +80,13 @@ class Form(Generic[T]):
             return self.read(spelling)
         except UnfitValueError:
             return MISSING
+
+    def demand(self, value: Any, pointer: str) -> T:
+        """Return what *value*, which stands at *pointer*, is read as; raise DialectError."""
+        try:
+            return self.read(value)
+        except UnfitValueError:
+            raise DialectError(pointer, kind_shown(value) if self.is_secret else shown(value), self.expected) from None
 
     def accepts(self, spelling: Any) -> bool:
         """Tell whether *spelling* has the form."""

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import orjson
 
 from bus.dialects.faults import MISSING, Missing, kind_shown, shown
-from bus.dialects.forms import LIST, OBJECT, Form, UnfitValueError
+from bus.dialects.forms import LIST, OBJECT, Form
 from bus.errors import DialectError
 from bus.protocol.canonical import escape_pointer_token
 
@@ -148,7 +148,7 @@ class Source:
         if value == ABSENT:
             raise self.fault(name, value, f"{form.expected}, and not the sign for none")
         self.notes.kept[self.place(name)] = value
-        return None if value is None and self.nulls else self._read_unnoted(name, form, value)
+        return None if value is None and self.nulls else form.demand(value, self.place(name))
 
     def names(self) -> list[str]:
         """Return the names of the members that were not taken."""
@@ -182,17 +182,10 @@ class Source:
         return Source(members, self.place(name), self.notes, nulls=self.nulls)
 
     def _read(self, name: str, form: Form[T], value: Any, omit: Collection[Any]) -> T:
-        found = self._read_unnoted(name, form, value)
+        found = form.demand(value, self.place(name))
         if (form.write is not None and form.write(found) != value) or (omit and found in omit):
             self.notes.kept[self.place(name)] = value
         return found
-
-    def _read_unnoted(self, name: str, form: Form[T], value: Any) -> T:
-        try:
-            return form.read(value)
-        except UnfitValueError:
-            found = kind_shown(value) if form.is_secret else shown(value)
-            raise DialectError(self.place(name), found, form.expected) from None
 
 
 class Target:

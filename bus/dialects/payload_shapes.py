@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import inspect
 
-from bus.dialects.faults import MISSING, kind_shown, shown
+from bus.dialects.faults import MISSING, kind_shown
 from bus.dialects.forms import Form
 from bus.dialects.keeping import ABSENT, is_kept_spelling
 from bus.errors import DialectError
@@ -180,9 +180,7 @@ def _read_one(member: NamedMember, kept: dict[str, Any], value: Any, pointer: st
     if form is None:
         inside = member.inside
         return value if inside is None or value.__class__ is not dict else read_members(inside, value, pointer, kept)
-    found = form.reads(value)
-    if found is MISSING:
-        raise DialectError(pointer, shown(value), form.expected)
+    found = form.demand(value, pointer)
     if form.written(found) != value:
         kept[pointer] = value
     return found

@@ -13,9 +13,10 @@ import msgspec
 
 from bus.dialects.evidence.spellings import TEXTS, texts_in
 from bus.dialects.faults import shown
-from bus.dialects.forms import FLAG, TEXT
+from bus.dialects.forms import FLAG, OBJECT, TEXT
 from bus.dialects.keeping import ABSENT, Notes, Source, Target
 from bus.errors import ContractError, DialectError
+from bus.protocol.canonical import escape_pointer_token
 from bus.protocol.envelope import Authority
 from bus.protocol.envelope_rules import check_authority
 
@@ -27,6 +28,7 @@ _PLAIN: Final = ("decision_right", "max_side_effect")
 _JOINED: Final = ("can_write", "can_execute", "cannot_execute", "requires_human_approval")
 _LISTS: Final = ("can_read", *_JOINED)
 _OTHER_NAME: Final = "requires_approval_for"
+_ELSEWHERE: Final = (*_PLAIN, *_LISTS, _OTHER_NAME)
 _EVERYTHING: Final = ("**",)
 
 Lists = dict[str, tuple[str, ...] | None]
@@ -47,26 +49,20 @@ NO_FLAGS: Final = HandoffFlags()
 
 def read_flags(payload: dict[str, Any], pointer: str, notes: Notes) -> dict[str, bool]:
     """Take the flags out of the *payload* of a handoff; they are kept."""
+    place = f"{pointer}/authority"
     if "authority" not in payload:
         return {}
     members = payload.pop("authority")
-    place = f"{pointer}/authority"
-    if members is None:
-        notes.kept[place] = None
+    if members is None or members == {}:
+        notes.kept[place] = members
         return {}
-    if members.__class__ is not dict:
-        raise DialectError(place, shown(members), "an object")
-    if not members:
-        notes.kept[place] = {}
     flags = {}
-    for name, value in members.items():
+    for name, value in OBJECT.demand(members, place).items():
         if name in _FLAGS:
-            if value.__class__ is not bool:
-                raise DialectError(f"{place}/{name}", shown(value), FLAG.expected)
-            flags[name] = value
-        elif name in _PLAIN or name in _LISTS or name == _OTHER_NAME:
+            flags[name] = FLAG.demand(value, f"{place}/{name}")
+        elif name in _ELSEWHERE:
             raise DialectError(f"{place}/{name}", shown(value), "no such member: it stands in /authority")
-        notes.kept[f"{place}/{name.replace('~', '~0').replace('/', '~1')}"] = value
+        notes.kept[f"{place}/{escape_pointer_token(name)}"] = value
     return flags
 
 
@@ -82,7 +78,7 @@ def write_flags(said: dict[str, Any], pointer: str, kept: Mapping[str, Any], *, 
         if name in _FLAGS:
             if is_same and isinstance(value, bool):
                 members[name] = value
-        elif name not in (*_PLAIN, *_LISTS, _OTHER_NAME):
+        elif name not in _ELSEWHERE:
             members[name] = value
     if members:
         said["authority"] = members
@@ -133,8 +129,7 @@ def read_authority(source: Source | None, notes: Notes, handoff: HandoffFlags = 
         source.keep_rest()
     joined = _join(lists, asked, handoff)
     for name in _JOINED:
-        if joined[name] != lists[name]:
-            original = lists[name]
+        if joined[name] != (original := lists[name]):
             notes.kept.setdefault(f"/authority/{name}", ABSENT if original is None else list(original))
     said = {name: value for name, value in {**plain, **joined}.items() if value is not None}
     if not said:
@@ -152,7 +147,8 @@ def write_authority(
 ) -> bool:
     """Write the authority into *target*; return whether the flags of the *handoff* say their part of it."""
     lists: Lists = {name: getattr(authority, name, None) for name in _LISTS}
-    apart: Lists = {name: _kept_list(kept, name, value) if name in _JOINED else value for name, value in lists.items()}
+    before = {name: kept[f"/authority/{name}"] for name in _JOINED if f"/authority/{name}" in kept}
+    apart: Lists = {**lists, **{name: texts_in(value) for name, value in before.items()}}
     asked = texts_in(kept.get(f"/authority/{_OTHER_NAME}")) or ()
     is_same = _join(apart, asked, handoff) == lists
     for name in _PLAIN:
@@ -165,12 +161,3 @@ def write_authority(
     else:
         target.names.add(_OTHER_NAME)
     return is_same
-
-
-def _kept_list(kept: Mapping[str, Any], name: str, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the list *name* as it was before it was joined."""
-    pointer = f"/authority/{name}"
-    if pointer not in kept:
-        return value
-    given = kept[pointer]
-    return None if given is None or given == ABSENT else texts_in(given)

@@ -303,7 +303,7 @@ class _Security(_RequiredObject):
         is_offline = constraints.__class__ is dict and constraints.get("no_external_network") is True
         kept = said["kept"].get("/security/policy_tags", MISSING)
         if is_offline and kept is not MISSING:
-            given = None if kept is None or kept == ABSENT else texts_in(kept)
+            given = texts_in(kept)
             if _with_tags(given, (NO_NETWORK,)) == members["policy_tags"]:
                 members["policy_tags"] = given
         _SECURITY.write(part, members, said)
@@ -435,8 +435,8 @@ def _check_key(source: Source, said: Said) -> None:
         if "idempotency_key" in kind.terms.needs:
             expected = f"a key: {kind.name} has an effect, and may come again"
             raise source.fault("idempotency_key", MISSING, expected)
-    elif not is_text_id(key):
-        raise DialectError(f"{said['base']}/idempotency_key", shown(key), NAME.expected)
+    else:
+        NAME.demand(key, f"{said['base']}/idempotency_key")
 
 
 def encode(

@@ -13,7 +13,6 @@ from bus.dialects.data_check import kind_of
 from bus.dialects.evidence.authority import HandoffFlags, kept_flags, read_flags
 from bus.dialects.evidence.spellings import OUTPUT_SCHEMA, places_for, shape_for
 from bus.dialects.faults import MISSING, kind_shown, shown
-from bus.dialects.forms import UnfitValueError
 from bus.dialects.keeping import ABSENT, MARK, is_kept_spelling
 from bus.dialects.member_table import Said
 from bus.dialects.payload_shapes import read_members, write_members
@@ -110,10 +109,7 @@ def _read_task(kind: PayloadType, members: Members, said: Said) -> Members:
     _read_bounds(members, said)
     data = _read_plain(kind, members, said)
     if given is not None and given is not MISSING:
-        try:
-            data["return_contract"] = OUTPUT_SCHEMA.read(given)
-        except UnfitValueError:
-            raise DialectError(place, shown(given), OUTPUT_SCHEMA.expected) from None
+        data["return_contract"] = OUTPUT_SCHEMA.demand(given, place)
         said["places"]["/return_contract"] = place
     elif "return_contract" in data and place not in kept:
         kept[place] = ABSENT

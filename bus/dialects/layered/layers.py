@@ -13,7 +13,7 @@ from typing import Any, Final
 from bus.dialects import forms
 from bus.dialects.faults import MISSING, shown
 from bus.dialects.foreign import ForeignRetry
-from bus.dialects.forms import LONG, NAME, SECONDS, TEXT, Form, UnfitValueError, one_of
+from bus.dialects.forms import LONG, NAME, SECONDS, TEXT, Form, one_of
 from bus.dialects.keeping import ABSENT, ANYTHING_OR_NULL, Source, Target, is_kept_spelling
 from bus.dialects.layered.hashes import FLOATS, canonical_hash, floats_in, is_python_hash, python_form
 from bus.dialects.member_table import KEPT, Inside, Kept, MemberRow, MemberTable, Optional, Said
@@ -58,10 +58,7 @@ class Agreed(MemberRow):
         field = self.twice(said["message_type"])
         place, stated = f"{said['base']}/{field}", said["fields"].get(field)
         if stated is not None:
-            try:
-                NAME.read(stated)
-            except UnfitValueError:
-                raise DialectError(place, shown(stated), NAME.expected) from None
+            NAME.demand(stated, place)
         source.note_absent(self.name)
         given = source.optional(self.name, NAME)
         if stated is not None and given is not None and stated != given:

@@ -93,20 +93,13 @@ def priority_of(data: Mapping[str, Any], base: str, kept: Mapping[str, Any]) -> 
     """Return the priority that *data* and the specification of their task give; raise DialectError if they differ."""
     place = f"{base}/task_spec/{_PRIORITY}"
     inner, outer = kept.get(place), data.get(_PRIORITY)
-    found = None if inner is None else _read_priority(inner, place)
+    found = None if inner is None else PRIORITY.demand(inner, place)
     if outer is None:
         return found
-    said = _read_priority(outer, f"{base}/{_PRIORITY}")
+    said = PRIORITY.demand(outer, f"{base}/{_PRIORITY}")
     if found not in (None, said):
         raise DialectError(place, shown(inner), f"{outer}, as in {base}/{_PRIORITY}")
     return said
-
-
-def _read_priority(value: Any, place: str) -> int:
-    found = PRIORITY.reads(value)
-    if found is MISSING:
-        raise DialectError(place, shown(value), PRIORITY.expected)
-    return int(found)
 
 
 def write_fields(
