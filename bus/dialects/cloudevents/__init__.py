@@ -1,6 +1,6 @@
 """Dialect `cloudevents`: CloudEvents 1.0, with the data of a message, or with the sealed message itself. Pure."""
 
-from bus.dialects.cloudevents.attributes import WRAPPED
+from bus.dialects.cloudevents.event_table import WRAPPED
 from bus.dialects.cloudevents.modes import (
     BATCH,
     STRUCTURED,

@@ -17,19 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from bus.dialects.cloudevents.attributes import (
-    CONTENT_TYPE,
-    DIALECT,
-    JSON,
-    NUMBERS,
-    WRAPPED,
-    hints,
-    is_extension,
-    read_open,
-    unquoted,
-    unwrap,
-    write_attributes,
-)
+from bus.dialects.cloudevents import event_table
 from bus.dialects.faults import MISSING, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
 from bus.dialects.forms import UnfitValueError
@@ -41,19 +29,6 @@ from bus.payloads.payload_types import Registry
 from bus.protocol import canonical
 from bus.protocol.sealing import MAX_MESSAGE_BYTES, Message
 from bus.vocabulary import BUILT_IN
-
-__all__ = [
-    "BATCH",
-    "STRUCTURED",
-    "WRAPPED",
-    "decode",
-    "decode_batch",
-    "decode_binary",
-    "decode_record",
-    "encode",
-    "encode_batch",
-    "encode_binary",
-]
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
@@ -78,8 +53,8 @@ def decode(
     tree = read_object(value)
     if _is_wrapped(tree):
         carried, pointer = _carried_in(tree)
-        return unwrap(tree, carried, pointer, prefixes)
-    return read_open(tree, defaults, types, prefixes)
+        return event_table.unwrap(tree, carried, pointer, prefixes)
+    return event_table.read_open(tree, defaults, types, prefixes)
 
 
 def encode(
@@ -96,11 +71,11 @@ def encode(
     """
     if carry:
         value = base64.b64encode(message.value).decode()
-        return {**hints(message), "datacontenttype": WRAPPED, "data_base64": value}
-    opened = open_message(message, DIALECT, types)
-    target = Target(opened.kept, is_open=is_extension, nulls=True)
-    write_attributes(opened, target, aliases, prefixes)
-    target.put("datacontenttype", CONTENT_TYPE, JSON, absent=JSON)
+        return {**event_table.hints(message), "datacontenttype": event_table.WRAPPED, "data_base64": value}
+    opened = open_message(message, event_table.DIALECT, types)
+    target = Target(opened.kept, is_open=event_table.is_extension, nulls=True)
+    event_table.write_attributes(opened, target, aliases, prefixes)
+    target.put("datacontenttype", event_table.CONTENT_TYPE, event_table.JSON, absent=event_table.JSON)
     target.put_plain("data", opened.data)
     target.names.add("data_base64")
     return target.finish()
@@ -108,7 +83,7 @@ def encode(
 
 def _is_wrapped(tree: Mapping[str, Any]) -> bool:
     media_type = tree.get("datacontenttype")
-    return isinstance(media_type, str) and media_type.partition(";")[0].strip().lower() == WRAPPED
+    return isinstance(media_type, str) and media_type.partition(";")[0].strip().lower() == event_table.WRAPPED
 
 
 def _carried_in(tree: Mapping[str, Any]) -> tuple[bytes, str]:
@@ -171,12 +146,12 @@ def decode_binary(
     if body is None:
         raise DialectError("/data", "null", "an event, which a record without a value is not")
     if _is_wrapped(tree):
-        return unwrap(tree, _restored(body), "/data", prefixes)
+        return event_table.unwrap(tree, _restored(body), "/data", prefixes)
     try:
         data = read_object(body)
     except DialectError as error:
         raise DialectError(f"/data{error.pointer}", error.found, error.expected, error.reason) from None
-    return read_open({**tree, "data": data}, defaults, types, prefixes)
+    return event_table.read_open({**tree, "data": data}, defaults, types, prefixes)
 
 
 def encode_binary(
@@ -193,7 +168,7 @@ def encode_binary(
     *http*: headers as HTTP has them, `ce-...` and percent-encoded, instead of those of Kafka.
     """
     if carry:
-        attributes, body = {**hints(message), "datacontenttype": WRAPPED}, message.value
+        attributes, body = {**event_table.hints(message), "datacontenttype": event_table.WRAPPED}, message.value
     else:
         attributes = encode(message, aliases=aliases, types=types, prefixes=prefixes)
         body = canonical.encode_parsed(attributes.pop("data"))
@@ -229,14 +204,14 @@ def _attributes(headers: Headers) -> dict[str, Any]:
         if attribute in attributes or (is_event and attribute in ("data", "datacontenttype", "data_base64")):
             raise DialectError(f"/{attribute}", f"the header {name} beside another", "every attribute once")
         attributes[attribute] = _unquoted_header(attribute, text) if is_http else text
-        if attribute in NUMBERS and _DECIMAL.match(attributes[attribute]):
+        if attribute in event_table.NUMBERS and _DECIMAL.match(attributes[attribute]):
             attributes[attribute] = int(attributes[attribute])
     return attributes
 
 
 def _unquoted_header(attribute: str, text: str) -> str:
     try:
-        return unquoted(text)
+        return event_table.unquoted(text)
     except UnfitValueError:
         raise DialectError(f"/{attribute}", shown(text), "percent-encoded UTF-8") from None
 

@@ -19,34 +19,7 @@ from bus.dialects.faults import MISSING, kind_shown, shown
 from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
 from bus.dialects.forms import LAST_MS, MESSAGE_ID, NAME, OBJECT, TEXT, TIME
 from bus.dialects.keeping import ANYTHING, ANYTHING_OR_NULL, Notes, Source, Target
-from bus.dialects.layered.layers import (
-    KNOWN_VERSION,
-    ROUTING,
-    Agreed,
-    ContentHash,
-    Conversation,
-    FormatVersion,
-    Lifetime,
-    ProofChain,
-    VerificationLayer,
-    hash_to_say,
-)
-from bus.dialects.layered.payloads import (
-    FIELD_OF_SENDER,
-    KINDS,
-    LAYERED_PLACES,
-    PIPELINE,
-    RESULT_PLACES,
-    TYPES,
-    VERSIONS,
-    fits_layers,
-    hashed_fields,
-    priority_of,
-    read_fields,
-    read_layer,
-    write_fields,
-    write_layer,
-)
+from bus.dialects.layered import layers, payloads
 from bus.dialects.member_table import Kept, MemberTable, Optional, Said
 from bus.dialects.said import OpenedMessage, addressed_id, begin_reading, foreign_that_says, open_message, said_by
 from bus.dialects.strict_json import read_object
@@ -76,22 +49,22 @@ _TELLING: Final = ("data", "payload")
 
 _ID: Final = Optional("message_id", MESSAGE_ID, noted=True)
 _TIME: Final = Optional("timestamp", TIME, "sent_at_ms", noted=True)
-_VERSION: Final = FormatVersion(required=True)
+_VERSION: Final = layers.FormatVersion(required=True)
 _SENDER_VERSION: Final = Optional("sender_agent_version", NAME, "sender_version")
-_TASK: Final = Agreed("task_id", "task_id", lambda name: "task_id" if name in _NAMING_TASKS else None, MISSING)
+_TASK: Final = layers.Agreed("task_id", "task_id", lambda name: "task_id" if name in _NAMING_TASKS else None, MISSING)
 _OWN_TASK: Final = Optional(
     "task_id", NAME, absent=lambda said: said["absent_task"], omit=lambda said: said["own_task"]
 )
 """The task of a message in layers."""
 _SENDER: Final = MemberTable(
-    Agreed("sender_agent_id", "sender_id", FIELD_OF_SENDER.get, ANYTHING_OR_NULL),
+    layers.Agreed("sender_agent_id", "sender_id", payloads.FIELD_OF_SENDER.get, ANYTHING_OR_NULL),
     _SENDER_VERSION,
     Kept("sender_host", NAME),
 )
-_RECEIVER: Final = Agreed(
+_RECEIVER: Final = layers.Agreed(
     "receiver_agent_id", "recipient_id", lambda name: "to_agent" if name == _HANDOFF else None, MISSING
 )
-_METADATA: Final = MemberTable(_TIME, *_SENDER.rows, _RECEIVER, Conversation(), Lifetime())
+_METADATA: Final = MemberTable(_TIME, *_SENDER.rows, _RECEIVER, layers.Conversation(), layers.Lifetime())
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -118,15 +91,15 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
 
 def _read_layered(source: Source, said: Said) -> Foreign:
     """Read a message in layers: the specification of a task, or the result of one."""
-    data, is_result = read_layer(source.inside("data"))
+    data, is_result = payloads.read_layer(source.inside("data"))
     name = _RESULT if is_result else _HANDOFF
     said |= {"message_type": name, "hashed": said["tree"]["data"]}
     part, defaults = _open_metadata(source, said), said["defaults"]
     _ID.read(part, said, said)
     _TIME.read(part, said, said)
     _use_default(said, "message_id")
-    ROUTING.read(source, said, said)
-    VerificationLayer().read(source, said, said)
+    layers.ROUTING.read(source, said, said)
+    layers.VerificationLayer().read(source, said, said)
     message_id = said.get("message_id")
     said |= {"absent_task": None, "own_task": (message_id,)}
     _OWN_TASK.read(part, said, said)
@@ -147,14 +120,14 @@ def _read_layered(source: Source, said: Said) -> Foreign:
         data = {**agents, "task_spec": data, "task_id": task_id or message_id}
     said |= {"own": (task_id, message_id), "task_id": task_id or message_id}
     kind = known_kind(said["types"], name)
-    Conversation().read(part, said, said)
-    Lifetime().read(part, said, said)
-    return _finish(source, part, said, (kind, data, RESULT_PLACES if is_result else LAYERED_PLACES))
+    layers.Conversation().read(part, said, said)
+    layers.Lifetime().read(part, said, said)
+    return _finish(source, part, said, (kind, data, payloads.RESULT_PLACES if is_result else payloads.LAYERED_PLACES))
 
 
 def _read_union(source: Source, said: Said) -> Foreign:
     """Read a message of one of five types, whose fields are its payload."""
-    kind = _read_kind(source, said, TYPES)
+    kind = _read_kind(source, said, payloads.TYPES)
     said["message_id"] = source.required("message_id", MESSAGE_ID, said["defaults"].message_id)
     _VERSION.read(source, said, said)
     said["base"] = "/payload"
@@ -166,8 +139,8 @@ def _read_union(source: Source, said: Said) -> Foreign:
 
 def _read_bare(source: Source, said: Said) -> Foreign:
     """Read a message whose fields stand beside its type: one of five types, or of three of the pipeline."""
-    kind = _read_kind(source, said, {**TYPES, **PIPELINE})
-    is_model = kind.name not in TYPES.values()
+    kind = _read_kind(source, said, {**payloads.TYPES, **payloads.PIPELINE})
+    is_model = kind.name not in payloads.TYPES.values()
     _VERSION.read(source, said, said)
     _refuse_verification(source)
     rest, beside = source.rest(), _BESIDE_MODEL if is_model else _BESIDE
@@ -183,7 +156,7 @@ def _read_bare(source: Source, said: Said) -> Foreign:
 
 def _read_named(source: Source, said: Said, kind: PayloadType, members: dict[str, Any]) -> Foreign:
     base, kept = said["base"], said["notes"].kept
-    data = said["fields"] = read_fields(kind, members, base, kept)
+    data = said["fields"] = payloads.read_fields(kind, members, base, kept)
     part = _open_metadata(source, said)
     _TIME.read(part, said, said)
     _TASK.read(part, said, said)
@@ -192,19 +165,19 @@ def _read_named(source: Source, said: Said, kind: PayloadType, members: dict[str
     _RECEIVER.read(part, said, said)
     _set_recipient(said)
     said["own"] = (task_id, said.get("message_id"))
-    Conversation().read(part, said, said)
+    layers.Conversation().read(part, said, said)
     if kind.name == _HANDOFF:
-        said["priority"] = priority_of(data, base, kept)
-    Lifetime().read(part, said, said)
+        said["priority"] = payloads.priority_of(data, base, kept)
+    layers.Lifetime().read(part, said, said)
     return _finish(source, part, said, (kind, data, {"": base}))
 
 
 def _read_model(source: Source, said: Said, kind: PayloadType, members: dict[str, Any]) -> Foreign:
     """Read a message of the pipeline, whose metadata stand beside its fields."""
     defaults, notes = said["defaults"], said["notes"]
-    said["hashed"] = hashed_fields(kind, said["tree"])
-    ContentHash().read(source, said, said)
-    data = read_fields(kind, members, "", notes.kept)
+    said["hashed"] = payloads.hashed_fields(kind, said["tree"])
+    layers.ContentHash().read(source, said, said)
+    data = payloads.read_fields(kind, members, "", notes.kept)
     is_fragment, default = not source.has("sender_agent_id"), defaults.sender
     identity = source.required("sender_agent_id", NAME, default.id if default is not None else None)
     _SENDER_VERSION.read(source, said, said)
@@ -214,7 +187,7 @@ def _read_model(source: Source, said: Said, kind: PayloadType, members: dict[str
     source.note_absent("trace_id")
     absent = defaults.conversation_id if is_fragment else said.get("message_id")
     said["conversation_id"] = source.optional("trace_id", NAME) or absent
-    ProofChain(noted=True).read(source, said, said)
+    layers.ProofChain(noted=True).read(source, said, said)
     said |= {"to": defaults.recipient, "proofs": {}}
     if chain := said.pop("proof_chain", None):
         said["proofs"] = {"proof_chain": chain}
@@ -226,7 +199,7 @@ def _read_kind(source: Source, said: Said, kinds: Mapping[str, str]) -> PayloadT
     if stated not in kinds:
         raise source.fault("message_type", stated, f"one of {', '.join(kinds)}", "unknown_type")
     name = said["message_type"] = kinds[stated]
-    kind = kind_of(said["types"], name, VERSIONS[name]) if name in VERSIONS else None
+    kind = kind_of(said["types"], name, payloads.VERSIONS[name]) if name in payloads.VERSIONS else None
     return kind or known_kind(said["types"], name)
 
 
@@ -234,7 +207,7 @@ def _read_own_names(members: dict[str, Any], said: Said) -> None:
     """Take what the payload repeats of its envelope: its type, and a version."""
     part, stated = Source(members, said["base"], said["notes"], nulls=True), said["tree"]["message_type"]
     if "schema_version" in members:
-        FormatVersion(required=False).read(part, said, said)
+        layers.FormatVersion(required=False).read(part, said, said)
         del members["schema_version"]
     if "message_type" in members:
         repeated = members.pop("message_type")
@@ -329,7 +302,7 @@ def encode(
         "fields": {},
         "sender_version": opened.metadata.sender.version,
         "recipient_id": addressed_id(recipient, aliases) if is_named else None,
-        "kind_there": KINDS.get(opened.metadata.message_type),
+        "kind_there": payloads.KINDS.get(opened.metadata.message_type),
     }
     whole = write(said)
     if carry:
@@ -346,15 +319,17 @@ def _writer_of(opened: OpenedMessage) -> Callable[[Said], dict[str, Any]]:
     metadata = opened.metadata
     name, given = metadata.message_type, opened.kept.get("form")
     if name == _RESULT or (name == _HANDOFF and given == "layered"):
-        if fits_layers(opened):
+        if payloads.fits_layers(opened):
             return _write_layered
         if name == _RESULT:
             raise DialectError("/data", "a result", "a completed task's output and artifacts alone, to be said here")
-    if name not in KINDS or opened.kind is None:
-        raise DialectError("/metadata/message_type", name, f"one of {', '.join([*KINDS, _RESULT])}, to be said here")
-    if name in VERSIONS and metadata.schema_version.partition(".")[0] != VERSIONS[name].partition(".")[0]:
-        raise DialectError("/metadata/schema_version", metadata.schema_version, f"{VERSIONS[name]}, to be said here")
-    if name in PIPELINE.values():
+    if name not in payloads.KINDS or opened.kind is None:
+        expected = f"one of {', '.join([*payloads.KINDS, _RESULT])}, to be said here"
+        raise DialectError("/metadata/message_type", name, expected)
+    said, needed = metadata.schema_version, payloads.VERSIONS.get(name, metadata.schema_version)
+    if said.partition(".")[0] != needed.partition(".")[0]:
+        raise DialectError("/metadata/schema_version", said, f"{needed}, to be said here")
+    if name in payloads.PIPELINE.values():
         return _write_model
     return _write_bare if given == "bare" else _write_union
 
@@ -363,18 +338,18 @@ def _write_layered(said: Said) -> dict[str, Any]:
     opened, kept = said["opened"], said["kept"]
     target = Target(opened.kept, is_open=lambda name, _value: name not in ("data", "message_type"), nulls=True)
     _check_agreement(opened)
-    write_layer(opened, target.inside("data", is_open=True))
+    payloads.write_layer(opened, target.inside("data", is_open=True))
     part, message_id = _metadata_in(target, kept), said["message_id"]
     Optional("message_id", MESSAGE_ID, noted=True).write(part, said, said)
     is_own = said["message_type"] == _RESULT or opened.is_derived("/task_id", message_id)
     said |= {"absent_task": message_id, "own_task": (message_id,) if is_own else ()}
     _OWN_TASK.write(part, said, said)
     _METADATA.write(part, said, said)
-    ROUTING.write(target, said, said)
-    VerificationLayer().write(target, said, said)
+    layers.ROUTING.write(target, said, said)
+    layers.VerificationLayer().write(target, said, said)
     whole = target.finish()
     if said["has_hash"]:
-        whole["verification"]["content_hash"] = hash_to_say(whole["data"], kept, "/verification/content_hash")
+        whole["verification"]["content_hash"] = layers.hash_to_say(whole["data"], kept, "/verification/content_hash")
     return whole
 
 
@@ -410,12 +385,12 @@ def _write_model(said: Said) -> dict[str, Any]:
     is_noticed = "sender_agent_id" not in target.members or "message_id" not in target.members
     absent = ANYTHING_OR_NULL if is_noticed else said["message_id"]
     target.put("trace_id", NAME, said["conversation_id"], absent=absent)
-    ContentHash().write(target, said, said)
-    ProofChain(otherwise=[]).write(target, said, said)
+    layers.ContentHash().write(target, said, said)
+    layers.ProofChain(otherwise=[]).write(target, said, said)
     whole = {**target.finish(), **fields}
     kind = said["opened"].kind
     if said["has_hash"] and kind is not None:
-        whole["content_hash"] = hash_to_say(hashed_fields(kind, whole), said["kept"], "/content_hash")
+        whole["content_hash"] = layers.hash_to_say(payloads.hashed_fields(kind, whole), said["kept"], "/content_hash")
     return whole
 
 
@@ -428,17 +403,17 @@ def _write_head(target: Target, said: Said, absent_id: Any) -> None:
 def _fields(said: Said, base: str, reserved: tuple[str, ...]) -> dict[str, Any]:
     _check_agreement(said["opened"])
     name = said["message_type"]
-    agents = {FIELD_OF_SENDER[name]: said["sender_id"]} if name in FIELD_OF_SENDER else {}
+    agents = {payloads.FIELD_OF_SENDER[name]: said["sender_id"]} if name in payloads.FIELD_OF_SENDER else {}
     if name == _HANDOFF:
         agents["to_agent"] = said["recipient_id"]
-    return write_fields(said["opened"], base, reserved, agents)
+    return payloads.write_fields(said["opened"], base, reserved, agents)
 
 
 def _check_agreement(opened: OpenedMessage) -> None:
     """Raise DialectError where data say another sender, recipient or task than the envelope does."""
     data, metadata = opened.data, opened.metadata
     name, recipient = metadata.message_type, metadata.recipient
-    twice = {FIELD_OF_SENDER.get(name): metadata.sender.id}
+    twice = {payloads.FIELD_OF_SENDER.get(name): metadata.sender.id}
     if name == _HANDOFF and recipient is not None and recipient.id is not None:
         twice["to_agent"] = recipient.id
     if name in _NAMING_TASKS and metadata.task_id is not None:
@@ -468,4 +443,4 @@ def _is_beside_model(name: str, value: Any) -> bool:
 
 def _is_version(value: Any) -> bool:
     """Tell whether *value* is a version as the payload may repeat it: null says nothing."""
-    return value is not None and KNOWN_VERSION.reads(value) is not MISSING
+    return value is not None and layers.KNOWN_VERSION.reads(value) is not MISSING

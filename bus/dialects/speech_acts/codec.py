@@ -28,15 +28,7 @@ from bus.dialects.member_table import (
     Rest,
     Said,
 )
-from bus.dialects.said import (
-    OpenedMessage,
-    addressed_id,
-    begin_reading,
-    foreign_that_says,
-    open_message,
-    said_by,
-    set_end,
-)
+from bus.dialects.said import addressed_id, begin_reading, foreign_that_says, open_message, said_by, set_end
 from bus.dialects.strict_json import read_object
 from bus.dialects.typed_content import is_typed, read_typed, says_all, write_typed
 from bus.errors import DialectError
@@ -222,22 +214,22 @@ def encode(
     said["to_id"] = lambda _said: addressed_id(opened.metadata.recipient, aliases)
     _HEAD.write(target, said, said)
     _END.write(target, said, said)
-    if opened.was_typed("/content/type") or not _write_content(opened, target, said, types):
+    if opened.was_typed("/content/type") or not _write_content(target, said, types):
         target.put_plain("content", write_typed(said["message_type"], said["schema_version"], opened.data))
         _KEPT_BESIDE.write(target, said, said)
     return target.finish()
 
 
-def _write_content(opened: OpenedMessage, target: Target, said: Said, types: Registry) -> bool:
+def _write_content(target: Target, said: Said, types: Registry) -> bool:
     """Write the content of a type that the format has; tell whether that says all of it."""
-    name = opened.metadata.message_type
-    if opened.kind is not None and name.startswith(_ACT):
-        return _write_act(opened, target, said, types)
-    return opened.kind is not None and name == _REPORT and _write_report(opened, target, said)
+    name = said["message_type"]
+    if said["opened"].kind is not None and name.startswith(_ACT):
+        return _write_act(target, said, types)
+    return said["opened"].kind is not None and name == _REPORT and _write_report(target, said)
 
 
-def _write_act(opened: OpenedMessage, target: Target, said: Said, types: Registry) -> bool:
-    data = opened.data
+def _write_act(target: Target, said: Said, types: Registry) -> bool:
+    data = said["opened"].data
     content, concludes = data["content"], data.get("concludes", False)
     if not says_all(data, ("content", "tool_calls", "attachments", "concludes")):
         return False
@@ -250,14 +242,14 @@ def _write_act(opened: OpenedMessage, target: Target, said: Said, types: Registr
             raise DialectError(f"/data/attachments/{index}", found, "a reference of a uri alone")
     target.put_plain("content", {**content, "conclude": True} if concludes else content)
     calls = data.get("tool_calls")
-    _TOOLS.write(target, {"tool_calls": calls if calls or opened.performative in _TOOL_ACTS else None}, said)
+    _TOOLS.write(target, {"tool_calls": calls if calls or said["performative"] in _TOOL_ACTS else None}, said)
     _ATTACHED.write(target, data, said)
     return True
 
 
-def _write_report(opened: OpenedMessage, target: Target, said: Said) -> bool:
+def _write_report(target: Target, said: Said) -> bool:
     """Say an error; what only helps to read it, such as its severity, is left out."""
-    data = opened.data
+    data = said["opened"].data
     if (data.get("details") or {}).keys() & _REPORTED.names:
         return False
     code = data["error_code"]

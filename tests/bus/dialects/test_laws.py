@@ -450,7 +450,7 @@ def named_000(kind: str) -> st.SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def model_000(draw: st.DrawFn) -> dict[str, Any]:
-    message = dict(draw(one(SHOWN_000[name] for name in SHOWN_000 if name.startswith("6.3"))))
+    message = dict(draw(one(*(SHOWN_000[name] for name in SHOWN_000 if name.startswith("6.3")))))
     message |= draw(some({}, {"trace_id": names_000 | st.none(), "metadata": values, "message_id": st.just("msg-1")}))
     message |= draw(some({}, {"content_hash": st.none(), "proof_chain": st.just([]), "timestamp": times}))
     if draw(st.booleans()):

@@ -227,9 +227,8 @@ ROWS_001: dict[str, str] = {
     "/trace_id, /span_id": "a_trace_of_the_w3c_is_a_traceparent",
     "/sequence_number": f"{SPELLED} {REFUSED}",
     "/message_type": "another_version_and_another_type_are_refused_as_such",
-    "/authority: decision_right, max_side_effect, can_read, can_write, can_execute, cannot_execute, requires_human_approval": (
-        f"{ENVELOPE} {SPELLED}"
-    ),
+    "/authority: decision_right, max_side_effect, can_read, can_write, can_execute, cannot_execute, "
+    "requires_human_approval": (f"{ENVELOPE} {SPELLED}"),
     "/authority/requires_approval_for": "authority_has_three_shapes_there_and_one_here",
     "/security: trust_level, contains_untrusted_content, data_classification, policy_tags": (
         "a_level_of_trust_that_nobody_knows_is_a_models the_sealed_level_is_said_not_the_claimed_one"
