@@ -65,29 +65,37 @@ _OTHER_TYPE: Final = matching("a text", lambda text: text not in _AGENT_TYPES)
 # --- rows: *is_short* tells of the short form, *may_lack* whether what the format requires may be missing -------------
 
 
-class _VersionRow(MemberRow):
-    def read(self, source: Source, data: Said, said: Said) -> None:  # noqa: ARG002
-        if said["is_short"]:
-            version = source.optional("schema_version", LONG, absent=_VERSION, omit=(_VERSION,))
-        else:
-            version = source.required("schema_version", LONG, _VERSION if said["may_lack"] else None)
-        if version != _VERSION:
-            raise source.fault("schema_version", version, _VERSION, "unsupported_version")
+class _Either(MemberRow):
+    """A member of the *short* form, or of the *full* one."""
 
-    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:  # noqa: ARG002
-        absent, omit = (_VERSION, (_VERSION,)) if said["is_short"] else (ANYTHING, ())
-        target.put("schema_version", LONG, _VERSION, absent=absent, omit=omit)
+    def __init__(self, short: MemberRow, full: MemberRow) -> None:
+        self.short, self.full = short, full
 
-
-class _Type(MemberRow):
     def read(self, source: Source, data: Said, said: Said) -> None:
-        member = "type" if said["is_short"] else "message_type"
-        data["message_type"] = name = source.required(member, TEXT)
-        if name not in said["types"]:
-            raise source.fault(member, name, "a type that is known here", "unknown_type")
+        (self.short if said["is_short"] else self.full).read(source, data, said)
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
-        target.put_plain("type" if said["is_short"] else "message_type", data["message_type"])
+        (self.short if said["is_short"] else self.full).write(target, data, said)
+
+
+class _Defaulted(MemberRow):
+    """A member that the format requires: the *default* where nothing is said, and which says nothing.
+
+    *lacking* stands for a member that is missing, if not the default.
+    """
+
+    def __init__(
+        self, name: str, form: Form[str], default: Callable[[Said], Any], lacking: Callable[[Said], Any] | None = None
+    ) -> None:
+        self.name, self.form, self.default, self.lacking = name, form, default, lacking or default
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        found = source.required(self.name, self.form_for(said), self.lacking(said) if said["may_lack"] else None)
+        data[self.name] = None if found == self.default(said) and self.name not in said["needs"] else found
+
+    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
+        value = self.default(said) if data[self.name] is None else data[self.name]
+        target.put(self.name, self.form_for(said), value, absent=ANYTHING)
 
 
 class _AgentTypeRow(MemberRow):
@@ -146,34 +154,16 @@ class _AgentRow(MemberRow):
             _AGENT.write(part, members, said)
 
 
-class _Defaulted(MemberRow):
-    """A member that the format requires: the *default* where nothing is said, and which says nothing."""
-
-    def __init__(self, name: str, form: Form[str], default: Callable[[Said], str]) -> None:
-        self.name, self.form, self.default = name, form, default
-
-    def read(self, source: Source, data: Said, said: Said) -> None:
-        default = self.default(said)
-        if said["is_short"]:
-            data[self.name] = source.optional(self.name, self.form_for(said))
-            return
-        found = source.required(self.name, self.form_for(said), default if said["may_lack"] else None)
-        data[self.name] = None if found == default and self.name not in said["kind"].terms.needs else found
-
-    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
-        if said["is_short"]:
-            target.put(self.name, self.form_for(said), data[self.name])
-        else:
-            value = self.default(said) if data[self.name] is None else data[self.name]
-            target.put(self.name, self.form_for(said), value, absent=ANYTHING)
+def _conversation(said: Said) -> Any:
+    return said["conversation_id"]
 
 
-def _conversation(said: Said) -> str:
-    conversation_id: str = said["conversation_id"]
-    return conversation_id
+def _own_task(said: Said) -> Any:
+    """Return the task of a message that names none: that of the defaults, or its conversation."""
+    return (said["defaults"].task_id or said["conversation_id"]) if "defaults" in said else ANYTHING_OR_NULL
 
 
-_CORRELATION: Final = _Defaulted("correlation_id", NAME, _conversation)
+_CORRELATION: Final = _Either(Optional("correlation_id", NAME), _Defaulted("correlation_id", NAME, _conversation))
 
 
 class _Conversation(MemberRow):
@@ -184,7 +174,7 @@ class _Conversation(MemberRow):
         absent = said["defaults"].conversation_id or said["message_id"]
         if correlation_id.__class__ is str and is_text_id(correlation_id):
             absent = correlation_id
-        elif said["is_short"] and "message_id" in said["tree"]:
+        elif said["is_short"] and said["is_whole"]:
             absent = said["message_id"]
         data["conversation_id"] = source.optional("conversation_id", NAME, absent=absent)
         _CORRELATION.read(source, data, said)
@@ -192,30 +182,10 @@ class _Conversation(MemberRow):
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
         _CORRELATION.write(target, data, said)
         # What can be left out without notice means only what a reader makes of its absence.
-        is_whole = said["is_short"] and "message_id" in target.members
-        absent = target.members.get("correlation_id") or (data["message_id"] if is_whole else ANYTHING_OR_NULL)
+        said["is_whole"] = "message_id" in target.members
+        own = data["message_id"] if said["is_short"] and said["is_whole"] else ANYTHING_OR_NULL
+        absent = target.members.get("correlation_id") or own
         target.put("conversation_id", NAME, data["conversation_id"], absent=absent)
-
-
-class _Task(_Defaulted):
-    """The task: of a message that names none, its conversation, or that of the defaults."""
-
-    def read(self, source: Source, data: Said, said: Said) -> None:
-        conversation_id = said["conversation_id"]
-        default = said["defaults"].task_id or conversation_id
-        if said["is_short"]:
-            absent = conversation_id if "message_id" in said["tree"] else default
-            data["task_id"] = source.optional("task_id", NAME, absent=absent)
-            return
-        found = source.required("task_id", NAME, default if said["may_lack"] else None)
-        data["task_id"] = None if found == conversation_id and "task_id" not in said["kind"].terms.needs else found
-
-    def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:
-        if said["is_short"]:
-            absent = said["conversation_id"] if "message_id" in target.members else ANYTHING_OR_NULL
-            target.put("task_id", NAME, data["task_id"], absent=absent)
-        else:
-            super().write(target, data, said)
 
 
 class _CauseRow(MemberRow):
@@ -344,18 +314,23 @@ def _traceparent(trace: Any, span: Any) -> str | None:
     return text if both and len(trace) == 32 and is_traceparent(text) else None  # noqa: PLR2004 - W3C
 
 
+_VERSIONS: Final = _Either(
+    Optional("schema_version", LONG, absent=_VERSION, omit=(_VERSION,)),
+    _Defaulted("schema_version", LONG, lambda _said: _VERSION),
+)
 _HEAD: Final = MemberTable(
-    _VersionRow(),
     Required("message_id", MESSAGE_ID, default="message_id"),
     Required("timestamp", TIME, "sent_at_ms", default="sent_at_ms"),
-    _Type(),
-    _AgentRow("sender", "from", "sender"),
-    _AgentRow("recipient", "to", "to"),
+    _Either(Required("type", TEXT, "message_type"), Required("message_type", TEXT)),
 )
+_AGENTS: Final = MemberTable(_AgentRow("sender", "from", "sender"), _AgentRow("recipient", "to", "to"))
 _IDS: Final = MemberTable(
     _Conversation(),
-    _Defaulted("run_id", NAME, _conversation),
-    _Task("task_id", NAME, _conversation),
+    _Either(Optional("run_id", NAME), _Defaulted("run_id", NAME, _conversation)),
+    _Either(
+        Optional("task_id", NAME, absent=lambda said: (_conversation if said["is_whole"] else _own_task)(said)),
+        _Defaulted("task_id", NAME, _conversation, _own_task),
+    ),
     Optional("idempotency_key", NAME),
 )
 _TAIL: Final = MemberTable(
@@ -364,7 +339,7 @@ _TAIL: Final = MemberTable(
     _Security(),
     Optional("parent_task_id", NAME),
     Optional("sequence_number", forms.whole(0, SAFE_INTEGER), "sequence"),
-    _Defaulted("intent", _INTENT, lambda said: str(said["message_type"])),
+    _Either(Optional("intent", _INTENT), _Defaulted("intent", _INTENT, lambda said: said["message_type"])),
     Optional(
         "critical_fields",
         lambda said: TEXTS if said["kind"] is None else pointer_form(said["kind"]),
@@ -403,8 +378,16 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     notes, base = source.notes, "" if is_short else "/payload"
     if is_short:
         notes.kept["form"] = _SHORT
-    said |= {"is_short": is_short, "may_lack": is_short or defaults != NONE, "base": base}
+    said |= {"is_short": is_short, "may_lack": is_short or defaults != NONE, "base": base, "needs": ()}
+    said["is_whole"] = "message_id" in tree
+    _VERSIONS.read(source, said, said)
+    if said["schema_version"] not in (None, _VERSION):
+        raise source.fault("schema_version", said["schema_version"], _VERSION, "unsupported_version")
     _HEAD.read(source, said, said)
+    if said["message_type"] not in types:
+        name = "type" if is_short else "message_type"
+        raise source.fault(name, said["message_type"], "a type that is known here", "unknown_type")
+    _AGENTS.read(source, said, said)
     if is_short:
         members = source.rest()
         payload = {name: value for name, value in members.items() if name not in MEMBERS_OF_EVIDENCE}
@@ -413,6 +396,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     else:
         payload = source.required("payload", forms.OBJECT)
     kind = said["kind"] = kind_for(known_kind(types, said["message_type"]), payload, base, types)
+    said["needs"] = kind.terms.needs
     _IDS.read(source, said, said)
     data, places = read_payload(kind, payload, said)
     _check_key(source, said)
@@ -466,7 +450,8 @@ def encode(
         said["idempotency_key"] = None
     target = Target(kept, is_open=False if is_short else _is_unknown, nulls=True)
     target.names.add(CARRIED)
-    for table in (_HEAD, _IDS, _TAIL):
+    _VERSIONS.write(target, {"schema_version": _VERSION}, said)
+    for table in (_HEAD, _AGENTS, _IDS, _TAIL):
         table.write(target, said, said)
     if not is_short:
         target.put_plain("payload", payload)
