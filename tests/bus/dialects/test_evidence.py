@@ -782,20 +782,3 @@ def test_a_first_version_is_told_by_its_comments() -> None:
 
 
 # --- carrying ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_carried_message_and_the_one_around_it_are_one() -> None:
-    message = message_of("handoff.request", 1)
-    said = encode(message, carry=True)
-    assert decode(said).carried is not None
-    for pointer, value in (("/intent", "another"), ("/payload/original_goal", "another one"), ("/more", 1)):
-        error = refused(changed(said, pointer, value))
-        assert (error.pointer, error.reason) == ("/x_sealbus", "x_sealbus_mismatch")
-    other = encode(message_of("handoff.request", 2, message_id="other"), carry=True)["x_sealbus"]
-    assert refused(changed(said, "/x_sealbus", other)).reason == "x_sealbus_mismatch"
-    assert refused(changed(said, "/x_sealbus", 5)).pointer == "/x_sealbus"
-
-
-def test_what_is_kept_is_bounded(request_: dict[str, Any]) -> None:
-    error = refused(changed(request_, "/diagnostics", "x" * 33_000))
-    assert (error.pointer, "at most 32768" in error.expected) == ("/diagnostics", True)

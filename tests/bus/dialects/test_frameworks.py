@@ -248,21 +248,3 @@ def test_a_message_to_nobody_needs_an_alias() -> None:
     with pytest.raises(DialectError, match="an agent, or an alias for role:reviewer"):
         encode(message)
     assert encode(message, aliases={"role:reviewer": "team"})["recipient"]["agent_id"] == "team"
-
-
-def test_a_carried_message_and_the_one_around_it_are_one() -> None:
-    message = message_of("task.request", 1)
-    said = encode(message, carry=True)
-    assert decode(said).carried is not None
-    for pointer, value in (("/priority", "high"), ("/payload/more", 1), ("/metadata/x_sealbus", said["message_id"])):
-        error = refused(changed(said, pointer, value))
-        assert error.pointer == "/metadata/x_sealbus"
-    assert refused(changed(said, "/priority", "high")).reason == "x_sealbus_mismatch"
-    other = encode(message_of("task.request", 2, message_id="other"), carry=True)["metadata"]["x_sealbus"]
-    assert refused(changed(said, "/metadata/x_sealbus", other)).reason == "x_sealbus_mismatch"
-
-
-def test_what_is_kept_is_bounded(request_: dict[str, Any]) -> None:
-    error = refused(changed(request_, "/metadata/diagnostics", "x" * 33_000))
-    assert error.pointer == "/metadata/diagnostics"
-    assert "at most 32768" in error.expected

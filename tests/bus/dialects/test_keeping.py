@@ -18,7 +18,7 @@ from bus.errors import DialectError
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.vocabulary.approval import hash_of
-from tests.bus.dialects.foreign_messages import examples
+from tests.bus.dialects.foreign_messages import changed, examples, message_of, refusal
 
 MADE_UP: dict[str, list[tuple[str, Any]]] = {
     "frameworks": [
@@ -354,3 +354,39 @@ def with_uuid(message: Message) -> Message:
     foreign = dialect("cloudevents").decode(dialect("cloudevents").encode(message))
     options = msgspec.structs.replace(foreign.options, message_id="7e1a6b3e-3a74-4c7a-8c6f-2e21b8f59f44")
     return seal_foreign(msgspec.structs.replace(foreign, options=options), namespace="lab")
+
+
+@pytest.mark.parametrize(
+    ("name", "example", "pointer"),
+    [
+        ("layered", "2 combined", "/metadata/diagnostics"),
+        ("evidence", "4 envelope", "/diagnostics"),
+        ("frameworks", "task request", "/metadata/diagnostics"),
+    ],
+)
+def test_what_is_kept_is_bounded(name: str, example: str, pointer: str) -> None:
+    message = changed(changed(examples(name)[example], pointer, "x" * 33_000), "/verification", ABSENT)
+    error = refusal(name)(message if name != "evidence" else {**message, "payload": {"goal": "g"}})
+    assert (error.pointer, "at most 32768" in error.expected) == (pointer, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "changes"),
+    [
+        ("layered", "tool.result", {"/schema_version": "1.0.1", "/more": 1}),
+        ("layered", "research.output", {"/schema_version": "1.0.1", "/more": 1}),
+        ("evidence", "handoff.request", {"/intent": "another", "/payload/original_goal": "another one", "/more": 1}),
+        ("frameworks", "task.request", {"/priority": "high", "/payload/more": 1}),
+    ],
+)
+def test_a_carried_message_and_the_one_around_it_are_one(name: str, kind: str, changes: dict[str, Any]) -> None:
+    codec, refused = dialect(name), refusal(name)
+    said, other = (codec.encode(message_of(kind, 1, message_id=text), carry=True) for text in ("m-1", "other"))
+    assert codec.decode(said).carried is not None
+    place = "/x_sealbus" if name == "evidence" else "/metadata/x_sealbus"
+    whole = other["x_sealbus"] if name == "evidence" else other["metadata"]["x_sealbus"]
+    for pointer, value in {**changes, place: whole}.items():
+        error = refused(changed(said, pointer, value))
+        assert (error.pointer, error.reason) == (place, "x_sealbus_mismatch")
+    for value in (5, said.get("message_id", "no base64!")):
+        assert refused(changed(said, place, value)).pointer == place

@@ -710,23 +710,6 @@ def test_defaults_override_nothing(layered: dict[str, Any]) -> None:
 # --- carrying ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_carried_message_and_the_one_around_it_are_one() -> None:
-    for kind in ("tool.result", "research.output"):
-        message = message_of(kind, 1)
-        said = encode(message, carry=True)
-        assert decode(said).carried is not None
-        for pointer, value in (("/schema_version", "1.0.1"), ("/more", 1)):
-            error = refused(changed(said, pointer, value))
-            assert (error.pointer, error.reason) == ("/metadata/x_sealbus", "x_sealbus_mismatch")
-        other = encode(message_of(kind, 2, message_id="other"), carry=True)["metadata"]["x_sealbus"]
-        assert refused(changed(said, "/metadata/x_sealbus", other)).reason == "x_sealbus_mismatch"
-
-
-def test_what_is_kept_is_bounded(layered: dict[str, Any]) -> None:
-    error = refused(changed(layered, "/metadata/diagnostics", "x" * 33_000))
-    assert error.pointer == "/metadata/diagnostics"
-
-
 def test_a_message_that_an_ingress_completes_keeps_its_form(layered: dict[str, Any]) -> None:
     foreign = decode(layered)
     options = msgspec.structs.replace(foreign.options, priority=2)
