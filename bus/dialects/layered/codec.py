@@ -358,8 +358,9 @@ def _write_union(said: Said) -> dict[str, Any]:
     target = Target(said["opened"].kept, is_open=lambda name, _value: name not in ("data", "verification"), nulls=True)
     _write_head(target, said, ANYTHING)
     payload = _fields(said, "/payload", ("schema_version", "message_type"))
-    if _is_version(kept.get("/payload/schema_version")):
-        payload["schema_version"] = kept["/payload/schema_version"]
+    version = kept.get("/payload/schema_version", MISSING)
+    if version is None or layers.KNOWN_VERSION.accepts(version):
+        payload["schema_version"] = version
     if kept.get("/payload/message_type", MISSING) == said["kind_there"]:
         payload["message_type"] = said["kind_there"]
     target.put_plain("payload", payload)
@@ -439,8 +440,3 @@ def _write_named(part: Target, said: Said, fields: Mapping[str, Any]) -> None:
 def _is_beside_model(name: str, value: Any) -> bool:
     """Tell whether an unknown member can be written: one that would tell another form, or be refused, cannot."""
     return name == "routing" or (name == "metadata" and not (isinstance(value, dict) and CARRIED in value))
-
-
-def _is_version(value: Any) -> bool:
-    """Tell whether *value* is a version as the payload may repeat it: null says nothing."""
-    return value is not None and layers.KNOWN_VERSION.reads(value) is not MISSING

@@ -116,6 +116,17 @@ def _is_own(endpoint: str, agent_id: str) -> bool:
     return endpoint.startswith(_OWN_SCHEME) and bool(namespace and slash) and agent == quote(agent_id, safe="")
 
 
+class _OwnCard(Inside):
+    """The card of who sends it."""
+
+    def read(self, source: Source, data: Said, said: Said) -> None:
+        super().read(source, data, said)
+        agent_id, sender = data[self.field]["agent_id"], said["sender"].id
+        if agent_id != sender:
+            expected = f"{sender}, as in /sender_id"
+            raise DialectError("/payload/agent_card/agent_id", shown(agent_id), expected, "schema_violation")
+
+
 _EXTRAS: Final = (Optional("details", OBJECT), Optional("retry_after", _RETRY_AFTER, "retry_after_s"))
 _ERROR: Final = MemberTable(Required("code", _ANY_CODE), Required("message", _ANY_TEXT), *_EXTRAS, REFUSED)
 _CARD: Final = MemberTable(
@@ -147,7 +158,7 @@ _TABLES: Final = {
         Inside("error", _ERROR, "error", optional=True),
         REFUSED,
     ),
-    "handshake": MemberTable(Inside("agent_card", _CARD, "agent_card"), REFUSED),
+    "handshake": MemberTable(_OwnCard("agent_card", _CARD, "agent_card"), REFUSED),
     "handshake_ack": MemberTable(
         Required("accepted", FLAG),
         Inside("agent_card", _CARD, "agent_card", optional=True),
@@ -202,9 +213,6 @@ def read_payload(payload: dict[str, Any], said: Said) -> PayloadRead:
         return typed
     kind = known_kind(said["types"], KINDS_OF_PLAIN_IDS[name])
     data = _TABLES[name].read(source, {}, said)
-    if name == "handshake" and data["agent_card"]["agent_id"] != said["sender"].id:
-        found, expected = shown(data["agent_card"]["agent_id"]), f"{said['sender'].id}, as in /sender_id"
-        raise DialectError("/payload/agent_card/agent_id", found, expected, "schema_violation")
     return kind, kind.version, data, _TABLES[name].places("/payload")
 
 

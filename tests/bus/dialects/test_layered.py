@@ -560,6 +560,8 @@ def test_the_payload_of_the_formats_example_needs_no_version(union: dict[str, An
     """The format's own schema refuses it."""
     assert "schema_version" not in union["payload"]
     assert decode(union).type == "task.handoff"
+    for version in (None, "2.0.0"):
+        assert_kept_whole("layered", changed(union, "/payload/schema_version", version))
 
 
 @pytest.mark.parametrize(
