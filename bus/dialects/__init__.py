@@ -54,7 +54,8 @@ class Dialect(Protocol):
     ) -> dict[str, Any]:
         """Say *message* in the dialect; raise DialectError if it cannot be said.
 
-        *aliases*: ids of ours -> ids there. *carry*: the sealed message goes along whole, where there is a place.
+        *aliases*: agent ids of ours -> ids there; `role:<role>` and `*` name a role and everybody. *carry*: the sealed
+        message goes along whole, where there is a place (`x_sealbus`).
         """
 
 

@@ -426,10 +426,7 @@ def _check_key(source: Source, said: Said) -> None:
 def encode(
     message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
-    """Say *message* in this dialect; raise DialectError for data that would say something else there.
-
-    *aliases*: agent ids of ours -> ids there. *carry*: the sealed message goes along whole, as `x_sealbus`.
-    """
+    """Say *message* in this dialect; raise DialectError for data that would say something else there."""
     opened = open_message(message, _NAME, types)
     kept, name = opened.kept, opened.metadata.message_type
     if opened.kind is None and name in types:

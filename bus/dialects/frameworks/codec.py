@@ -325,10 +325,7 @@ def _set_agent(said: Said, name: str, role: str) -> None:
 def encode(
     message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
-    """Say *message* in this dialect; raise DialectError for one without a recipient that could be named.
-
-    *aliases*: agent ids of ours -> ids there; `role:<role>` and `*` name a role and everybody.
-    """
+    """Say *message* in this dialect; raise DialectError for one without a recipient that could be named."""
     opened = open_message(message, _NAME, types)
     said = said_by(opened, aliases)
     recipient = opened.metadata.recipient

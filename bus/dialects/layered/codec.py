@@ -288,11 +288,7 @@ def _finish(
 def encode(
     message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
-    """Say *message* in this dialect; raise DialectError for a type that it does not have.
-
-    *aliases*: agent ids of ours -> ids there; `role:<role>` and `*` name a role and everybody. *carry*: the sealed
-    message goes along whole, as `x_sealbus` in the metadata.
-    """
+    """Say *message* in this dialect; raise DialectError for a type that it does not have."""
     opened = open_message(message, _NAME, types)
     write = _writer_of(opened)
     recipient = opened.metadata.recipient

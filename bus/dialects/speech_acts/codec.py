@@ -198,11 +198,7 @@ def _is_report(content: Mapping[str, Any]) -> bool:
 def encode(
     message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
-    """Say *message* in this dialect; raise DialectError if it cannot be said.
-
-    *aliases*: agent ids of ours -> ids there; `role:<role>` and `*` name a role and everybody. There is no place to
-    carry the sealed message.
-    """
+    """Say *message* in this dialect; raise DialectError if it cannot be said."""
     if carry:
         raise DialectError("", "carry", "a dialect with a place for the sealed message")
     opened = open_message(message, _NAME, types)
