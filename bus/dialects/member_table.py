@@ -21,7 +21,10 @@ MemberForm: TypeAlias = Form[Any] | Callable[[Said], Form[Any]]
 
 
 class MemberRow:
-    """One member, or what has none. *name*: there. *field*: here."""
+    """One member, or what has none. *name*: what it is called there; *field*: here.
+
+    A member that cannot be said by the kinds of rows below is a class of its own, in its dialect.
+    """
 
     name = ""
     field = ""
@@ -110,7 +113,7 @@ class Required(MemberRow):
 
 
 class AgentId(Required):
-    """The id of an agent; an agent of the defaults may stand for it."""
+    """The id of an agent, for whom one of the defaults may stand. It is written from `<field>_id`."""
 
     def read(self, source: Source, data: Said, said: Said) -> None:
         default = getattr(said["defaults"], self.default)
@@ -178,7 +181,7 @@ class Rest(MemberRow):
             data[self.field] = members
 
     def write(self, target: Target, data: Mapping[str, Any], said: Said) -> None:  # noqa: ARG002
-        for name, value in data.get(self.field, {}).items() if self.field else ():
+        for name, value in (data.get(self.field) or {}).items() if self.field else ():
             target.put_plain(name, value)
 
     def places(self, base: str, here: str) -> dict[str, str]:
@@ -211,7 +214,7 @@ class MemberTable:
         for row in self.rows:
             row.write(target, data, said)
 
-    def places(self, base: str) -> dict[str, str]:
+    def places(self, base: str) -> Mapping[str, str]:
         """Return the pointers into data -> the foreign pointers, which are below *base*."""
         if base not in self._places:
             self._places[base] = {"": base, **self.below(base, "")}
@@ -223,7 +226,7 @@ class MemberTable:
 
     def says_all(self, data: Mapping[str, Any]) -> bool:
         """Tell whether the members say all of *data*, and a reader would take none for another."""
-        if not data.keys() <= self.fields or (self.rest and data.get(self.rest, {}).keys() & self.names):
+        if not data.keys() <= self.fields or (self.rest and (data.get(self.rest) or {}).keys() & self.names):
             return False
         return all(row.says_all(data[row.field]) for row in self.rows if isinstance(row, Items) and row.field in data)
 
@@ -278,7 +281,7 @@ class Inside(MemberRow):
 
 
 class Items(MemberRow):
-    """A list of objects. *plain*: what is no field of theirs is written as it is."""
+    """A list of objects. Of an open table, fields that it does not have are written as they are."""
 
     def __init__(self, name: str, table: MemberTable, field: str = "", *, optional: bool = False) -> None:
         self.name, self.table, self.field, self.optional = name, table, field or name, optional
@@ -299,9 +302,9 @@ class Items(MemberRow):
             for name in item.keys() - self.table.fields if self.table.is_open else ():
                 part.put_plain(name, item[name])
 
-    def says_all(self, items: list[dict[str, Any]]) -> bool:
+    def says_all(self, items: list[dict[str, Any]] | None) -> bool:
         """Tell whether the members say all of each of the *items*."""
-        return not any((item.keys() - self.table.fields) & self.table.names for item in items)
+        return not any((item.keys() - self.table.fields) & self.table.names for item in items or ())
 
     def places(self, base: str, here: str) -> dict[str, str]:
         return self.table.below(f"{base}/{self.name}/*", f"{here}/{self.field}/*")

@@ -398,7 +398,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     kind = said["kind"] = kind_for(known_kind(types, said["message_type"]), payload, base, types)
     said["needs"] = kind.terms.needs
     _IDS.read(source, said, said)
-    data, places = read_payload(kind, payload, said)
+    data, places = read_payload(payload, said)
     _check_key(source, said)
     _TAIL.read(source, said, said)
     source.keep_rest()

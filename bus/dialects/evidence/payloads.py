@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from bus.dialects.data_check import kind_of
 from bus.dialects.evidence.authority import HandoffFlags, kept_flags, read_flags
 from bus.dialects.evidence.spellings import OUTPUT_SCHEMA, places_for, shape_for
@@ -37,42 +39,43 @@ def kind_for(kind: PayloadType, payload: Mapping[str, Any], base: str, types: Re
     return kind_of(types, kind.name, "1.0.0") or kind
 
 
-def read_payload(kind: PayloadType, payload: Members, said: Said) -> tuple[Members, dict[str, str]]:
-    """Return the data that the *payload* of a message of *kind* says, and their places; raise DialectError.
+def read_payload(payload: Members, said: Said) -> tuple[Members, dict[str, str]]:
+    """Return the data that the *payload* of a message says, and their places; raise DialectError.
 
     What a payload says of its envelope goes to *said*: `idempotency_key`, `policy_tags`, `handoff`.
     """
-    members, base = dict(payload), said["base"]
+    members, base, kind = dict(payload), said["base"], said["kind"]
     if MARK in members:
         said["notes"].kept[f"{base}/{MARK}"] = members.pop(MARK)
     said |= {"places": dict(places_for(kind, base)), "policy_tags": (), "handoff": HandoffFlags()}
-    read = _READERS.get(kind.name, _read_plain)
-    data = read(kind, members, said)
-    for name, make in _DERIVED.get(kind.name, {}).items():
+    special = SPECIAL_TYPES.get(kind.name, _PLAIN)
+    data = special.read(members, said)
+    for name, make in special.derived.items():
         if name not in data and (value := make(said, data)) is not None:
             said["notes"].derive(data, name, value)
     return data, said["places"]
 
 
-def _read_plain(kind: PayloadType, members: Mapping[str, Any], said: Said) -> Members:
-    return read_members(shape_for(kind), members, said["base"], said["notes"].kept)
+def _read_plain(members: Mapping[str, Any], said: Said) -> Members:
+    return read_members(shape_for(said["kind"]), members, said["base"], said["notes"].kept)
 
 
 def write_payload(said: Said) -> Members:
     """Return the payload that says the data of a message; raise DialectError for data that would say something else."""
     opened, kind, name = said["opened"], said["kind"], said["message_type"]
-    reserved = list(_RESERVED.get(name, ()))
+    special = SPECIAL_TYPES.get(name, _PLAIN)
+    reserved = special.reserved
     if kind is not None and name == "review.result":
-        reserved.append("items" if kind.major == 1 else "comments")
+        reserved = ("items" if kind.major == 1 else "comments",)
     for member in reserved:
         if member in opened.data:
             raise _meaning_other(f"/data/{member}", opened.data[member])
     if kind is None:
         return dict(opened.data)
-    derived = _DERIVED.get(name, {}).items()
+    derived = special.derived.items()
     made_up = {field for field, make in derived if opened.is_derived(f"/{field}", make(said, opened.data))}
     data = {field: value for field, value in opened.data.items() if field not in made_up}
-    members = _WRITERS.get(name, _write_plain)(data, said)
+    members = special.write(data, said)
     if (mark := _was(said, MARK)) is not MISSING:
         members[MARK] = mark
     return members
@@ -99,7 +102,7 @@ _OFFLINE: Final = "no_external_network"
 _BOUND: Final = "max_wall_clock_seconds"
 
 
-def _read_task(kind: PayloadType, members: Members, said: Said) -> Members:
+def _read_task(members: Members, said: Said) -> Members:
     kept, place = said["notes"].kept, f"{said['base']}/{_OUTPUT}"
     given = members.pop(_OUTPUT, MISSING)
     if given is None:
@@ -107,7 +110,7 @@ def _read_task(kind: PayloadType, members: Members, said: Said) -> Members:
     elif given is not MISSING and "return_contract" in members:
         raise DialectError(place, shown(given), "no such member beside return_contract")
     _read_bounds(members, said)
-    data = _read_plain(kind, members, said)
+    data = _read_plain(members, said)
     if given is not None and given is not MISSING:
         data["return_contract"] = OUTPUT_SCHEMA.demand(given, place)
         said["places"]["/return_contract"] = place
@@ -184,13 +187,13 @@ def _write_bounds(data: Members, said: Said) -> Members:
     return moved
 
 
-def _read_accepted(kind: PayloadType, members: Members, said: Said) -> Members:
+def _read_accepted(members: Members, said: Said) -> Members:
     place, given = f"{said['base']}/accepted", members.pop("accepted", MISSING)
     if given is None or given is MISSING:
         said["notes"].kept[place] = ABSENT if given is MISSING else None
     elif given is not True:
-        raise DialectError(place, shown(given), f"true: what is not accepted is {kind.name[:-8]}rejected")
-    return _read_plain(kind, members, said)
+        raise DialectError(place, shown(given), f"true: what is not accepted is {said['kind'].name[:-8]}rejected")
+    return _read_plain(members, said)
 
 
 def _write_accepted(data: Members, said: Said) -> Members:
@@ -202,9 +205,9 @@ def _write_accepted(data: Members, said: Said) -> Members:
 # --- handoffs ---------------------------------------------------------------------------------------------------------
 
 
-def _read_handoff(kind: PayloadType, members: Members, said: Said) -> Members:
+def _read_handoff(members: Members, said: Said) -> Members:
     flags = read_flags(members, said["base"], said["notes"])
-    data = _read_plain(kind, members, said)
+    data = _read_plain(members, said)
     said["handoff"] = _handoff_of(data, flags)
     return data
 
@@ -236,7 +239,7 @@ def _write_review(data: Members, said: Said) -> Members:
     return first | _write_plain(data, said)
 
 
-def _read_request(kind: PayloadType, members: Members, said: Said) -> Members:
+def _read_request(members: Members, said: Said) -> Members:
     """Read a request for an approval; what is approved is the hash of the action as it is here."""
     base = said["base"]
     if "action_hash" in members:
@@ -247,7 +250,7 @@ def _read_request(kind: PayloadType, members: Members, said: Said) -> Members:
         claimed = members["action"].pop("action_hash", MISSING)
         if claimed is not MISSING and claimed is not None and claimed.__class__ is not str:
             raise DialectError(f"{base}/action/action_hash", shown(claimed), "a text")
-    data = _read_plain(kind, members, said)
+    data = _read_plain(members, said)
     if data.get("action").__class__ is dict:
         data["action_hash"] = hash_of(data["action"])
         if claimed != data["action_hash"]:
@@ -278,8 +281,8 @@ def _write_request(data: Members, said: Said) -> Members:
 _RECOVERABLE: Final = "recoverable"
 
 
-def _read_error(kind: PayloadType, members: Members, said: Said) -> Members:
-    data = _read_plain(kind, members, said)
+def _read_error(members: Members, said: Said) -> Members:
+    data = _read_plain(members, said)
     if members.get("severity") == _RECOVERABLE and "retryable" not in data:
         said["notes"].kept.setdefault(f"{said['base']}/retryable", ABSENT)
         data["retryable"] = True
@@ -304,24 +307,12 @@ def _described(_said: Said, data: Mapping[str, Any]) -> Any:
     return action.get("description") if isinstance(action, dict) else None
 
 
-_DERIVED: Final[Mapping[str, Mapping[str, Callable[[Said, Mapping[str, Any]], Any]]]] = {
-    "approval.request": {"approval_id": lambda said, _data: said["message_id"], "reason": _described},
-    "approval.decision": {"approval_id": lambda said, _data: said["correlation_id"] or said["conversation_id"]},
-    "error.reported": {
-        "error_message": lambda _said, data: data.get("failed_operation") or data.get("error_code"),
-        "source_agent": lambda said, _data: said["sender"].id or "",
-        "timestamp": lambda said, _data: format_ms(said["sent_at_ms"]),
-    },
-}
-"""Types -> fields that are made up where the format has none, of the message around and of the other fields."""
-
-
 # --- pull requests and issues -----------------------------------------------------------------------------------------
 
 _KEY: Final = "idempotency_key"
 
 
-def _read_pull_request(kind: PayloadType, members: Members, said: Said) -> Members:
+def _read_pull_request(members: Members, said: Said) -> Members:
     """Read a request, whose key stands in its payload, in its envelope, or in both."""
     if said["base"]:
         given, place, kept = members.pop(_KEY, MISSING), f"{said['base']}/{_KEY}", said["notes"].kept
@@ -335,7 +326,7 @@ def _read_pull_request(kind: PayloadType, members: Members, said: Said) -> Membe
         else:
             kept |= {f"/{_KEY}": given} if outer is not None else {}
             said[_KEY] = given
-    return _read_plain(kind, members, said)
+    return _read_plain(members, said)
 
 
 def _write_pull_request(data: Members, said: Said) -> Members:
@@ -357,15 +348,15 @@ def _content_of(report: str, issue: Any) -> Members:
     }
 
 
-def _read_issue(kind: PayloadType, members: Members, said: Said) -> Members:
+def _read_issue(members: Members, said: Said) -> Members:
     """Read an issue; what a user reported is content from outside, which instructs nobody."""
     report, base = members.pop(_REPORT, MISSING), said["base"]
-    data = _read_plain(kind, members, said)
+    data = _read_plain(members, said)
     if report.__class__ is str:
         data[_REPORT] = _content_of(report, data.get("issue_ref"))
         said["places"] |= {f"/{_REPORT}": f"{base}/{_REPORT}", f"/{_REPORT}/source": f"{base}/issue_ref"}
     elif report is not MISSING:
-        data |= _read_plain(kind, {_REPORT: report}, said)
+        data |= _read_plain({_REPORT: report}, said)
         if data.get(_REPORT) == _content_of(_text_in(report), data.get("issue_ref")):
             said["notes"].kept[f"{base}/{_REPORT}"] = {}
     return data
@@ -384,32 +375,44 @@ def _write_issue(data: Members, said: Said) -> Members:
     return members
 
 
-_READERS: Final[Mapping[str, Callable[[PayloadType, Members, Said], Members]]] = {
-    "task.request": _read_task,
-    "task.accepted": _read_accepted,
-    "handoff.accepted": _read_accepted,
-    "handoff.request": _read_handoff,
-    "approval.request": _read_request,
-    "error.reported": _read_error,
-    "pr.create.request": _read_pull_request,
-    "issue.intake": _read_issue,
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+class SpecialType(msgspec.Struct, frozen=True):
+    """A type that is read and written by more than its shape."""
+
+    read: Callable[[Members, Said], Members] = _read_plain
+    write: Callable[[Members, Said], Members] = _write_plain
+    reserved: tuple[str, ...] = ()
+    """Members that are no fields here and mean something there."""
+    derived: Mapping[str, Callable[[Said, Mapping[str, Any]], Any]] = {}
+    """Fields that are made up where the format has none, of the message around and of the other fields."""
+
+
+_PLAIN: Final = SpecialType()
+SPECIAL_TYPES: Final[Mapping[str, SpecialType]] = {
+    "task.request": SpecialType(_read_task, _write_task, (_OUTPUT,)),
+    "task.accepted": SpecialType(_read_accepted, _write_accepted, ("accepted",)),
+    "handoff.accepted": SpecialType(_read_accepted, _write_accepted, ("accepted",)),
+    "handoff.request": SpecialType(_read_handoff, reserved=("authority",)),
+    "review.result": SpecialType(write=_write_review),
+    "approval.request": SpecialType(
+        _read_request,
+        _write_request,
+        derived={"approval_id": lambda said, _data: said["message_id"], "reason": _described},
+    ),
+    "approval.decision": SpecialType(
+        derived={"approval_id": lambda said, _data: said["correlation_id"] or said["conversation_id"]}
+    ),
+    "error.reported": SpecialType(
+        _read_error,
+        _write_error,
+        derived={
+            "error_message": lambda _said, data: data.get("failed_operation") or data.get("error_code"),
+            "source_agent": lambda said, _data: said["sender"].id or "",
+            "timestamp": lambda said, _data: format_ms(said["sent_at_ms"]),
+        },
+    ),
+    "pr.create.request": SpecialType(_read_pull_request, _write_pull_request, (_KEY,)),
+    "issue.intake": SpecialType(_read_issue, _write_issue),
 }
-_WRITERS: Final[Mapping[str, Callable[[Members, Said], Members]]] = {
-    "task.request": _write_task,
-    "task.accepted": _write_accepted,
-    "handoff.accepted": _write_accepted,
-    "review.result": _write_review,
-    "approval.request": _write_request,
-    "error.reported": _write_error,
-    "pr.create.request": _write_pull_request,
-    "issue.intake": _write_issue,
-}
-_RESERVED: Final[Mapping[str, tuple[str, ...]]] = {
-    "task.request": (_OUTPUT,),
-    "task.accepted": ("accepted",),
-    "handoff.accepted": ("accepted",),
-    "handoff.request": ("authority",),
-    "pr.create.request": (_KEY,),
-}
-"""Members that are no fields here and mean something there."""
-SPECIAL_TYPES: Final = frozenset({*_READERS, *_WRITERS, *_DERIVED})

@@ -285,13 +285,14 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     said.setdefault("conversation_id", defaults.conversation_id or _own_conversation(said))
     payload = source.required("payload", forms.VALUE)
     typed = read_typed(payload, "/payload", types)
+    places: Mapping[str, str] = {"": "/payload/data"}
     if typed is not None:
         expected = "task_request" if typed.is_directive else "task_response"
         if kind != expected:
             raise source.fault("message_type", kind, f"{expected}, as {typed.kind.name} is said")
         if typed.kind.name in _KINDS:
             notes.kept["/payload/type"] = typed.name
-        type_, version, data, places = typed.kind, typed.version, typed.data, {"": "/payload/data"}
+        type_, version, data = typed.kind, typed.version, typed.data
     else:
         type_ = known_kind(types, KINDS_OF_FRAMEWORKS[kind])
         version, data, places = type_.version, _read_payload(payload, said), _PAYLOADS[kind].places("/payload")
