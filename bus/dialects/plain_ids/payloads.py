@@ -282,7 +282,7 @@ def _sayable_request(data: Said, said: Said) -> Said | None:
 def _sayable_response(data: Said, said: Said) -> Said | None:
     error = data.get("error") or {}
     # The time to wait is in whole seconds.
-    is_said = _ERROR.says_all(error) and error.get("retry_after_s", 0) % 1 == 0
+    is_said = _ERROR.says_all(error) and (error.get("retry_after_s") or 0) % 1 == 0
     is_said = is_said and _TABLES["response"].says_all(data) and not is_typed(data.get("data"), said["types"])
     return data if is_said else None
 
@@ -307,7 +307,8 @@ def _sayable_handshake(data: Said, said: Said) -> Said | None:
 def _sayable_ack(data: Said, said: Said) -> Said | None:
     if "explanation" in data and "reason_code" not in data:
         return None
-    return {**data, "agent_card": _card_to_say(data["agent_card"], said)} if "agent_card" in data else data
+    card = data.get("agent_card")
+    return data if card is None else {**data, "agent_card": _card_to_say(card, said)}
 
 
 def _sayable_discover(data: Said, said: Said) -> Said | None:
