@@ -95,11 +95,22 @@ class Form(Generic[T]):
 
 def matching(expected: str, fits: Callable[[str], object], *, is_secret: bool = False) -> Form[str]:
     """Make the form of texts that *fits* accepts."""
-    return Form(expected, fits=lambda value: value.__class__ is str and fits(value), is_secret=is_secret)
+
+    def read(value: Any) -> Any:
+        if value.__class__ is str and fits(value):
+            return value
+        raise UnfitValueError
+
+    return Form(expected, read, is_secret=is_secret)
 
 
 def _of_kind(expected: str, kind: type) -> Form[Any]:
-    return Form(expected, fits=lambda value: value.__class__ is kind)
+    def read(value: Any) -> Any:
+        if value.__class__ is kind:
+            return value
+        raise UnfitValueError
+
+    return Form(expected, read)
 
 
 def one_of(words: Collection[str]) -> Form[str]:

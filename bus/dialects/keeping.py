@@ -11,7 +11,7 @@ cannot make a foreign message say something else. A kept value of `ABSENT` says 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import orjson
 
@@ -148,7 +148,7 @@ class Source:
         if value == ABSENT:
             raise self.fault(name, value, f"{form.expected}, and not the sign for none")
         self.notes.kept[self.place(name)] = value
-        return None if value is None and self.nulls else form.demand(value, self.place(name))
+        return None if value is None and self.nulls else self._demand(name, form, value)
 
     def names(self) -> list[str]:
         """Return the names of the members that were not taken."""
@@ -182,10 +182,15 @@ class Source:
         return Source(members, self.place(name), self.notes, nulls=self.nulls)
 
     def _read(self, name: str, form: Form[T], value: Any, omit: Collection[Any]) -> T:
-        found = form.demand(value, self.place(name))
+        found = self._demand(name, form, value)
         if (form.write is not None and form.write(found) != value) or (omit and found in omit):
             self.notes.kept[self.place(name)] = value
         return found
+
+    def _demand(self, name: str, form: Form[T], value: Any) -> T:
+        found = form.reads(value)
+        # The pointer is made for an error alone.
+        return form.demand(value, self.place(name)) if found is MISSING else cast("T", found)
 
 
 class Target:

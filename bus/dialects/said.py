@@ -24,8 +24,8 @@ from bus.protocol.envelope import Agent, Metadata, Performative, Routing
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 
-_OPTIONS: Final = ForeignOptions.__struct_fields__
-_CLAIMS: Final = Claims.__struct_fields__
+_OPTIONS: Final = frozenset(ForeignOptions.__struct_fields__)
+_CLAIMS: Final = frozenset(Claims.__struct_fields__)
 
 
 class OpenedMessage(msgspec.Struct, frozen=True):
@@ -119,8 +119,10 @@ def foreign_that_says(said: Said, name: str, version: str, data: dict[str, Any])
         type=name,
         version=version,
         data=data,
-        options=ForeignOptions(**{option: said[option] for option in _OPTIONS if said.get(option) is not None}),
-        claims=Claims(**{claim: said[claim] for claim in _CLAIMS if said.get(claim) is not None}),
+        options=ForeignOptions(
+            **{option: said[option] for option in said.keys() & _OPTIONS if said[option] is not None}
+        ),
+        claims=Claims(**{claim: said[claim] for claim in said.keys() & _CLAIMS if said[claim] is not None}),
         carried=said.get("carried"),
     )
 
