@@ -51,4 +51,4 @@ def test_what_the_dialects_raise_is_a_name_of_the_facade() -> None:
     import sealbus
 
     with pytest.raises(sealbus.DialectError):
-        sealbus.dialects.dialect("002").decode(b"{}")
+        sealbus.dialects.dialect("plain-ids").decode(b"{}")

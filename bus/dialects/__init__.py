@@ -1,10 +1,10 @@
 """Dialects: pure codecs between foreign JSON formats and the canonical message.
 
-One module per dialect; `dialect("004")` imports it when it is asked for. `decode` gives a `Foreign`, in which nothing
-has been believed yet; `encode` says a sealed message in the dialect, or raises DialectError. `DIALECTS.md` is the
-contract: the table of every member, there and back.
+One folder per dialect; `dialect("frameworks")` imports it when it is asked for. `decode` gives a `Foreign`, in which
+nothing has been believed yet; `encode` says a sealed message in the dialect, or raises DialectError. `DIALECTS.md` is
+the contract: the table of every member, there and back. `member_table` walks such a table.
 
-    foreign = dialects.dialect("004").decode(line)
+    foreign = dialects.dialect("frameworks").decode(line)
     message = dialects.seal_foreign(foreign, namespace="agents")
     dialects.dialect("cloudevents").encode(message)
 """
@@ -21,18 +21,26 @@ from bus.protocol.sealing import Message
 if TYPE_CHECKING:
     from bus.dialects.sealing import seal_foreign as seal_foreign
 
-__all__ = ["DIALECTS", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect"]
+__all__ = ["DIALECTS", "DIALECT_ALIASES", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect"]
 
-_MODULES: Final = {
-    "000": "seed000",
-    "001": "seed001",
-    "002": "seed002",
-    "003": "seed003",
-    "004": "seed004",
+_FOLDERS: Final = {
+    "layered": "layered",
+    "evidence": "evidence",
+    "plain-ids": "plain_ids",
+    "speech-acts": "speech_acts",
+    "frameworks": "frameworks",
     "cloudevents": "cloudevents",
 }
-DIALECTS: Final = tuple(_MODULES)
+DIALECTS: Final = tuple(_FOLDERS)
 """The names of all dialects."""
+DIALECT_ALIASES: Final = {
+    "000": "layered",
+    "001": "evidence",
+    "002": "plain-ids",
+    "003": "speech-acts",
+    "004": "frameworks",
+}
+"""The digits by which messages are marked -> the names. A dialect may be asked for by either."""
 
 
 class Dialect(Protocol):
@@ -46,13 +54,14 @@ class Dialect(Protocol):
     ) -> dict[str, Any]:
         """Say *message* in the dialect; raise DialectError if it cannot be said.
 
-        *aliases*: ids of ours -> ids there. *carry*: the sealed message goes along whole, where there is a place.
+        *aliases*: agent ids of ours -> ids there; `role:<role>` and `*` name a role and everybody. *carry*: the sealed
+        message goes along whole, where there is a place (`x_sealbus`).
         """
 
 
 def dialect(name: str) -> Dialect:
-    """Return the dialect called *name*; raise KeyError for a name that is not in `DIALECTS`."""
-    return cast("Dialect", import_module(f"{__name__}.{_MODULES[name]}"))
+    """Return the dialect called *name*; raise KeyError for one that is neither in `DIALECTS` nor an alias."""
+    return cast("Dialect", import_module(f"{__name__}.{_FOLDERS[DIALECT_ALIASES.get(name, name)]}"))
 
 
 def __getattr__(name: str) -> Any:

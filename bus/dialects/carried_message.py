@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
 
 from bus.dialects.faults import shown
-from bus.dialects.foreign import Claims, Foreign, ForeignOptions, ForeignRetry
+from bus.dialects.foreign import Foreign, ForeignRetry
+from bus.dialects.message_facts import foreign_that_says
 from bus.dialects.strict_json import read_content
 from bus.errors import ContractError, DialectError
 from bus.protocol import canonical
 from bus.protocol.sealing import Message, check_integrity, parse
 from bus.protocol.timestamps import parse_ms
-
-__all__ = ["CARRIED", "carried_text", "check_same", "foreign_of", "open_carried", "read_carried"]
 
 CARRIED: Final = "x_sealbus"
 _ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -51,12 +53,12 @@ def open_carried(value: bytes, pointer: str) -> Message:
     return message
 
 
-def check_same(said: object, rest: object, pointer: str) -> None:
+def check_same(stated: object, rest: object, pointer: str) -> None:
     """Raise DialectError (`x_sealbus_mismatch`) unless *rest* is what the dialect says of the carried message.
 
     The reason is none of `bus.protocol.reasons`, which are those of dead letters: nothing of this message is stored.
     """
-    if canonical.encode_parsed(said) != canonical.encode_parsed(rest):
+    if canonical.encode_parsed(stated) != canonical.encode_parsed(rest):
         raise DialectError(
             pointer, "another message than the one around it", "the message that is said", "x_sealbus_mismatch"
         )
@@ -65,44 +67,28 @@ def check_same(said: object, rest: object, pointer: str) -> None:
 def foreign_of(message: Message) -> Foreign:
     """Return *message* as what a dialect decodes to."""
     metadata, routing = message.metadata, message.routing
-    retry = (
-        None
-        if routing.retry is None
-        else ForeignRetry(max_attempts=routing.retry.max_attempts, backoff=routing.retry.backoff)
-    )
-    return Foreign(
-        type=metadata.message_type,
-        version=metadata.schema_version,
-        data=read_content(message.data),
-        options=ForeignOptions(
-            message_id=metadata.message_id,
-            to=metadata.recipient,
-            key=routing.key,
-            expires_at_ms=parse_ms(routing.expires_at),
-            idempotency_key=routing.idempotency_key,
-            priority=routing.priority,
-            retry=retry,
-            max_hops=routing.max_hops,
-            conversation_id=metadata.conversation_id,
-            correlation_id=metadata.correlation_id,
-            task_id=metadata.task_id,
-            parent_task_id=metadata.parent_task_id,
-            run_id=metadata.run_id,
-            sequence=metadata.sequence,
-            intent=metadata.intent,
-            performative=metadata.performative,
-            authority=metadata.authority,
-            security=metadata.security,
-            critical_fields=metadata.critical_fields,
-            traceparent=metadata.traceparent,
-            tracestate=metadata.tracestate,
-        ),
-        claims=Claims(
-            sender=metadata.sender,
-            namespace=metadata.namespace,
-            sent_at_ms=parse_ms(metadata.timestamp),
-            cause_id=metadata.causation_id,
-            trust_level=metadata.security.trust_level if metadata.security else None,
-        ),
-        carried=message,
-    )
+    stated = msgspec.structs.asdict(metadata) | msgspec.structs.asdict(routing)
+    if (retry := routing.retry) is not None:
+        stated["retry"] = ForeignRetry(max_attempts=retry.max_attempts, backoff=retry.backoff)
+    stated |= {
+        "to": metadata.recipient,
+        "expires_at_ms": parse_ms(routing.expires_at),
+        "sent_at_ms": parse_ms(metadata.timestamp),
+        "cause_id": metadata.causation_id,
+        "trust_level": metadata.security.trust_level if metadata.security else None,
+        "carried": message,
+    }
+    return foreign_that_says(stated, metadata.message_type, metadata.schema_version, read_content(message.data))
+
+
+def carried_in_metadata(tree: Mapping[str, Any], encode: Callable[[Message], dict[str, Any]]) -> Foreign | None:
+    """Return the message that stands in the metadata of *tree*, if it is what *encode* says there."""
+    metadata = tree.get("metadata")
+    if not isinstance(metadata, dict) or CARRIED not in metadata:
+        return None
+    pointer = f"/metadata/{CARRIED}"
+    message = read_carried(metadata[CARRIED], pointer)
+    stated = encode(message)
+    stated["metadata"] = stated.get("metadata") or {}
+    check_same(stated, {**tree, "metadata": {name: metadata[name] for name in metadata if name != CARRIED}}, pointer)
+    return foreign_of(message)

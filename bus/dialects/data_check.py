@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bus.dialects.faults import shown, value_at
+from bus.dialects.faults import shown, value_at_pointer
 from bus.errors import ContractError, DialectError
 from bus.payloads.payload_types import PayloadType, Registry
 from bus.payloads.rules import check_rules
@@ -17,9 +17,9 @@ from bus.protocol.envelope import DATA_DEPTH
 from bus.protocol.identifiers import is_schema_version
 from bus.vocabulary import older
 
-__all__ = ["Places", "check_data", "default_lifetime_ms", "kind_of", "known_kind"]
+__all__ = ["Locations", "check_data", "default_lifetime_ms", "kind_of", "known_kind"]
 
-Places = Mapping[str, str]
+Locations = Mapping[str, str]
 """Pointers into data -> foreign pointers. `*` stands for an index, and what is below a place is below it there."""
 _KEPT = "/x_dialect/kept/"
 _LIFETIME_MS = 3_600_000
@@ -48,25 +48,25 @@ def default_lifetime_ms(kind: PayloadType) -> int:
     return _LIFETIME_MS if kind.terms.ttl_s is None else round(kind.terms.ttl_s * 1000)
 
 
-def check_data(kind: PayloadType, data: dict[str, Any], places: Places, tree: Mapping[str, Any]) -> object:
+def check_data(kind: PayloadType, data: dict[str, Any], locations: Locations, tree: Mapping[str, Any]) -> object:
     """Return the payload of *kind* in *data*, decoded from the foreign message *tree*.
 
-    Raises DialectError with the foreign pointer, found by *places*, and the type's reason.
+    Raises DialectError with the foreign pointer, found by *locations*, and the type's reason.
     """
     try:
         encoded = canonical.encode(data, depth=DATA_DEPTH)
         payload = kind.decode(encoded)
         check_rules(kind.rules, payload, encoded)
     except ContractError as error:
-        pointer = _foreign_pointer(error.pointer.removeprefix("/data"), places)
-        if isinstance(value_at(tree, pointer.rpartition("/")[0]), str):
+        pointer = _foreign_pointer(error.pointer.removeprefix("/data"), locations)
+        if isinstance(value_at_pointer(tree, pointer.rpartition("/")[0]), str):
             pointer = pointer.rpartition("/")[0]  # a text that stands for an object
         text = f"what {kind.name} takes: {error.text}"
-        raise DialectError(pointer, shown(value_at(tree, pointer)), text, error.reason) from None
+        raise DialectError(pointer, shown(value_at_pointer(tree, pointer)), text, error.reason) from None
     return payload
 
 
-def _foreign_pointer(pointer: str, places: Places) -> str:
+def _foreign_pointer(pointer: str, locations: Locations) -> str:
     if pointer.startswith(_KEPT):
         token, slash, rest = pointer.removeprefix(_KEPT).partition("/")
         return token.replace("~1", "/").replace("~0", "~") + slash + rest
@@ -74,8 +74,8 @@ def _foreign_pointer(pointer: str, places: Places) -> str:
     for count in range(len(tokens), 0, -1):
         indexes = [token for token in tokens[:count] if token.isdecimal()]
         pattern = "/".join("*" if token.isdecimal() else token for token in tokens[:count])
-        if pattern in places:
-            parts = places[pattern].split("*")
+        if pattern in locations:
+            parts = locations[pattern].split("*")
             filled = "".join(part + index for part, index in zip(parts, [*indexes, ""], strict=False))
             return "/".join([filled, *tokens[count:]])
     return pointer

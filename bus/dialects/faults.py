@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from bus.protocol import canonical
 
-__all__ = ["MISSING", "Missing", "kind_shown", "shown", "value_at"]
+__all__ = ["MISSING", "Missing", "kind_shown", "shown", "value_at_pointer"]
 
 _SHOWN_CHARACTERS: Final = 60
 
@@ -52,7 +52,7 @@ def kind_shown(value: object) -> str:
     return shown(value)
 
 
-def value_at(tree: Any, pointer: str) -> Any:
+def value_at_pointer(tree: Any, pointer: str) -> Any:
     """Return what *pointer* (RFC 6901) names in *tree*; MISSING where there is nothing."""
     for name in canonical.pointer_tokens(pointer):
         if isinstance(tree, dict):

@@ -12,39 +12,17 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
+from bus.dialects.faults import MISSING, kind_shown, shown
+from bus.errors import DialectError
 from bus.protocol.identifiers import is_message_id, is_text_id
 from bus.protocol.timestamps import format_ms
 
-__all__ = [
-    "FLAG",
-    "LAST_MS",
-    "LIST",
-    "LONG",
-    "MESSAGE_ID",
-    "NAME",
-    "NUMBER",
-    "OBJECT",
-    "SECONDS",
-    "TEXT",
-    "TIME",
-    "URIS",
-    "VALUE",
-    "DURATION",
-    "Form",
-    "UnfitValueError",
-    "choice",
-    "matching",
-    "one_of",
-    "time_form",
-    "whole",
-]
+_T = TypeVar("_T")
 
-T = TypeVar("T")
-
-LAST_MS: Final = 253_402_300_799_999
+LAST_WRITABLE_MS: Final = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the last time that can be written."""
 _FIRST_MS: Final = -62_135_596_800_000
-_MOST_TIME_CHARACTERS: Final = 64
+_MAX_TIME_CHARACTERS: Final = 64
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _RFC3339: Final = re.compile(
@@ -59,10 +37,16 @@ class UnfitValueError(ValueError):
     """The value does not have the form."""
 
 
-class Form(Generic[T]):
+def same(value: Any) -> Any:
+    """Return *value*."""
+    return value
+
+
+class Form(Generic[_T]):
     """What a member may hold: *expected* in words, *read* to the canonical value, *write* back to the plain spelling.
 
-    *read* raises UnfitValueError. *write* None: the canonical value is the foreign one. *is_secret*: no error shows it.
+    *fits* tells whether a value has the form; *read* may raise UnfitValueError, too. *write* None: the canonical value
+    is the foreign one. *is_secret*: no error shows it.
     """
 
     __slots__ = ("expected", "is_secret", "read", "write")
@@ -70,38 +54,60 @@ class Form(Generic[T]):
     def __init__(
         self,
         expected: str,
-        read: Callable[[Any], T],
-        write: Callable[[T], Any] | None = None,
+        read: Callable[[Any], _T] = same,
+        write: Callable[[_T], Any] | None = None,
         *,
+        fits: Callable[[Any], object] | None = None,
         is_secret: bool = False,
     ) -> None:
+        def read_fitting(value: Any) -> _T:
+            if fits is not None and fits(value):
+                return read(value)
+            raise UnfitValueError
+
         self.expected = expected
-        self.read = read
+        self.read = read if fits is None else read_fitting
         self.write = write
         self.is_secret = is_secret
 
-    def written(self, value: T) -> Any:
+    def written(self, value: _T) -> Any:
         """Return the plain spelling of *value*."""
         return value if self.write is None else self.write(value)
 
+    def reads(self, spelling: Any) -> Any:
+        """Return the value of *spelling*; MISSING if it has not the form."""
+        try:
+            return self.read(spelling)
+        except UnfitValueError:
+            return MISSING
 
-def matching(expected: str, fits: Callable[[str], object]) -> Form[str]:
+    def demand(self, value: Any, pointer: str) -> _T:
+        """Return what *value*, which stands at *pointer*, is read as; raise DialectError."""
+        try:
+            return self.read(value)
+        except UnfitValueError:
+            raise DialectError(pointer, kind_shown(value) if self.is_secret else shown(value), self.expected) from None
+
+    def accepts(self, spelling: Any) -> bool:
+        """Tell whether *spelling* has the form."""
+        return self.reads(spelling) is not MISSING
+
+
+def matching(expected: str, fits: Callable[[str], object], *, is_secret: bool = False) -> Form[str]:
     """Make the form of texts that *fits* accepts."""
 
-    def read(value: Any) -> str:
+    def read(value: Any) -> Any:
         if value.__class__ is str and fits(value):
-            text: str = value
-            return text
+            return value
         raise UnfitValueError
 
-    return Form(expected, read)
+    return Form(expected, read, is_secret=is_secret)
 
 
-def _of_kind(expected: str, kind: type[T]) -> Form[T]:
-    def read(value: Any) -> T:
+def _of_kind(expected: str, kind: type) -> Form[Any]:
+    def read(value: Any) -> Any:
         if value.__class__ is kind:
-            found: T = value
-            return found
+            return value
         raise UnfitValueError
 
     return Form(expected, read)
@@ -112,41 +118,40 @@ def one_of(words: Collection[str]) -> Form[str]:
     return matching(f"one of {', '.join(words)}", frozenset(words).__contains__)
 
 
-def choice(values: dict[str, T], write: Callable[[T], str]) -> Form[T]:
+def choice(values: dict[str, _T], write: Callable[[_T], str]) -> Form[_T]:
     """Make the form of words that stand for *values*."""
-
-    def read(value: Any) -> T:
-        if value.__class__ is str and value in values:
-            return values[value]
-        raise UnfitValueError
-
-    return Form(f"one of {', '.join(values)}", read, write)
+    return Form(f"one of {', '.join(values)}", values.__getitem__, write, fits=lambda value: is_text_in(value, values))
 
 
-def whole(least: int, most: int | None = None) -> Form[int]:
-    """Make the form of integers from *least* to *most*; `2.0` is one."""
-    expected = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
-
-    def read(value: Any) -> int:
-        number = _integer(value)
-        if number < least or (most is not None and number > most):
-            raise UnfitValueError
-        return number
-
-    return Form(expected, read)
+def is_text_in(value: Any, words: Collection[str]) -> bool:
+    """Tell whether *value* is one of *words*."""
+    return value.__class__ is str and value in words
 
 
-def _integer(value: Any) -> int:
-    if value.__class__ is int or (value.__class__ is float and value.is_integer()):
-        return int(value)
-    raise UnfitValueError
+def priority_words(middle: str) -> Form[int]:
+    """Make the form of priorities in four words, of which *middle* differs between formats."""
+    bounds = ((3, "low"), (6, middle), (8, "high"), (9, "critical"))
+    write = lambda priority: next(word for maximum, word in bounds if priority <= maximum)  # noqa: E731
+    return choice({"low": 2, middle: 5, "high": 7, "critical": 9}, write)
 
 
-def _read_number(value: Any) -> float:
-    if value.__class__ not in (int, float) or value < 0:
-        raise UnfitValueError
-    number: float = value
-    return number
+def whole_number(minimum: int, maximum: int | None = None) -> Form[int]:
+    """Make the form of integers from *minimum* to *maximum*; `2.0` is one."""
+    expected = f"an integer of at least {minimum}" if maximum is None else f"an integer from {minimum} to {maximum}"
+
+    def fits(value: Any) -> bool:
+        return _is_integer(value) and value >= minimum and (maximum is None or value <= maximum)
+
+    return Form(expected, int, fits=fits)
+
+
+def _is_integer(value: Any) -> bool:
+    return value.__class__ is int or (value.__class__ is float and bool(value.is_integer()))
+
+
+def are_texts(value: Any) -> bool:
+    """Tell whether *value* is a list of texts."""
+    return value.__class__ is list and all(item.__class__ is str for item in value)
 
 
 def time_form(
@@ -155,7 +160,7 @@ def time_form(
     """Make the form of RFC 3339 times, read to Unix milliseconds; *fits* narrows the spelling."""
 
     def read(value: Any) -> int:
-        if value.__class__ is not str or len(value) > _MOST_TIME_CHARACTERS or (fits is not None and not fits(value)):
+        if value.__class__ is not str or len(value) > _MAX_TIME_CHARACTERS or (fits is not None and not fits(value)):
             raise UnfitValueError
         ms = _parsed_ms(value)
         if ms is None:
@@ -179,7 +184,7 @@ def _parsed_ms(text: str) -> int | None:
     if sign is not None:
         offset = int(hours) * 3_600_000 + int(minutes) * 60_000
         ms += -offset if sign == "+" else offset
-    return ms if _FIRST_MS <= ms <= LAST_MS else None
+    return ms if _FIRST_MS <= ms <= LAST_WRITABLE_MS else None
 
 
 def _short_time(ms: int) -> str:
@@ -193,7 +198,7 @@ def _read_duration(value: Any) -> int:
     if found is None:
         raise UnfitValueError
     ms = round(float(found[1]) * _UNIT_MS[found[2]])
-    if not 1 <= ms <= LAST_MS:
+    if not 1 <= ms <= LAST_WRITABLE_MS:
         raise UnfitValueError
     return ms
 
@@ -203,42 +208,31 @@ def _write_duration(ms: int) -> str:
     return f"{whole_seconds}.{rest:03d}".rstrip("0") + "s" if rest else f"{whole_seconds}s"
 
 
-def _read_seconds(value: Any) -> int:
-    number = _integer(value)
-    if not 1 <= number <= LAST_MS // 1000:
-        raise UnfitValueError
-    return number * 1000
-
-
-def _read_uris(value: Any) -> list[dict[str, str]]:
-    if value.__class__ is not list or not all(item.__class__ is str for item in value):
-        raise UnfitValueError
-    return [{"uri": item} for item in value]
-
-
-def _write_uris(references: list[dict[str, str]]) -> list[str]:
-    return [reference["uri"] for reference in references]
-
-
-def _read_any(value: Any) -> Any:
-    if value is None:
-        raise UnfitValueError
-    return value
-
-
-VALUE: Final = Form[Any]("a JSON value other than null", _read_any)
-OBJECT: Final[Form[Any]] = _of_kind("an object", dict)
-LIST: Final[Form[Any]] = _of_kind("a list", list)
+VALUE: Final = Form[Any]("a JSON value other than null", fits=lambda value: value is not None)
+OBJECT: Final = _of_kind("an object", dict)
+LIST: Final = _of_kind("a list", list)
 FLAG: Final = _of_kind("true or false", bool)
 LONG: Final = _of_kind("a text", str)
-NUMBER: Final = Form("a number, at least 0", _read_number)
+NUMBER: Final = Form[float]("a number, at least 0", fits=lambda value: value.__class__ in (int, float) and value >= 0)
 TEXT: Final = matching("a text of at least one character", len)
 NAME: Final = matching("a text of 1 to 256 characters without control characters", is_text_id)
 MESSAGE_ID: Final = matching("1 to 128 visible ASCII characters", is_message_id)
 TIME: Final = time_form(_short_time)
-SECONDS: Final = Form("a number of whole seconds, at least 1", _read_seconds, lambda ms: -(-ms // 1000))
+SECONDS: Final = Form(
+    "a number of whole seconds, at least 1",
+    lambda value: int(value) * 1000,
+    lambda ms: -(-ms // 1000),
+    fits=lambda value: _is_integer(value) and 1 <= value <= LAST_WRITABLE_MS // 1000,
+)
 """Whole seconds, in milliseconds here; written rounded up."""
 DURATION: Final = Form("a duration such as 300s, 5m or 250ms", _read_duration, _write_duration)
 """A duration in text, in milliseconds here."""
-URIS: Final = Form("a list of URIs", _read_uris, _write_uris)
+RETRIES: Final = whole_number(0, 99)
+SECRET: Final = matching(TEXT.expected, len, is_secret=True)
+URIS: Final = Form(
+    "a list of URIs",
+    lambda value: [{"uri": item} for item in value],
+    lambda references: [reference["uri"] for reference in references],
+    fits=are_texts,
+)
 """Texts, which are references here."""

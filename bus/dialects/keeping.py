@@ -11,30 +11,17 @@ cannot make a foreign message say something else. A kept value of `ABSENT` says 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, TypeAlias, TypeVar, overload
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import orjson
 
 from bus.dialects.faults import MISSING, Missing, kind_shown, shown
-from bus.dialects.forms import LIST, OBJECT, VALUE, Form, UnfitValueError
+from bus.dialects.forms import LIST, OBJECT, Form
 from bus.errors import DialectError
 from bus.protocol.canonical import escape_pointer_token
 
-__all__ = [
-    "ABSENT",
-    "ANYTHING",
-    "ANYTHING_OR_NULL",
-    "MARK",
-    "Notes",
-    "Source",
-    "Target",
-    "is_kept_spelling",
-    "split_mark",
-]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 IsOpen: TypeAlias = bool | Callable[[str, Any], bool]
-A = TypeVar("A")
 
 MARK: Final = "x_dialect"
 """The member of data that people see and no program but these codecs reads."""
@@ -43,7 +30,7 @@ ANYTHING: Final = Missing()
 """As `absent` of `Target.put`: a member that is not there may stand for any value, as defaults gave it."""
 ANYTHING_OR_NULL: Final = Missing()
 """The same of an optional member, which may be null as well."""
-_MOST_BYTES: Final = 32_768
+_MAX_BYTES: Final = 32_768
 _NOT_PLAIN: Final = Missing()
 
 
@@ -72,12 +59,12 @@ class Notes:
             mark["kept"] = self.kept
         if self.derived:
             mark["derived"] = self.derived
-        if self.kept and (size := len(orjson.dumps(mark))) > _MOST_BYTES:
+        if self.kept and (size := len(orjson.dumps(mark))) > _MAX_BYTES:
             largest = max(self.kept, key=lambda pointer: len(orjson.dumps(self.kept[pointer])))
             raise DialectError(
                 largest,
                 f"{size} bytes that have no place in a message, most of them here",
-                f"at most {_MOST_BYTES}; what is large goes by reference",
+                f"at most {_MAX_BYTES}; what is large goes by reference",
             )
         data[MARK] = mark
         return data
@@ -106,23 +93,17 @@ class Source:
         """Return the member *name* without taking it; MISSING if it is not there."""
         return self._members.get(name, MISSING)
 
-    def required(self, name: str, form: Form[T], default: T | None = None) -> T:
+    def required(self, name: str, form: Form[_T], default: _T | None = None) -> _T:
         """Take the member *name*; if it is not there, *default* stands for it, and it is noted as absent."""
         value = self._members.pop(name, MISSING)
         if value is MISSING:
             if default is None:
                 raise self.fault(name, MISSING, form.expected)
-            self.notes.absent(self.place(name))
+            self.notes.absent(self.location(name))
             return default
         return self._read(name, form, value, ())
 
-    @overload
-    def optional(self, name: str, form: Form[T], *, omit: Collection[Any] = ()) -> T | None: ...
-
-    @overload
-    def optional(self, name: str, form: Form[T], *, absent: A, omit: Collection[Any] = ()) -> T | A: ...
-
-    def optional(self, name: str, form: Form[T], *, absent: Any = None, omit: Collection[Any] = ()) -> Any:
+    def optional(self, name: str, form: Form[Any], *, absent: Any = None, omit: Collection[Any] = ()) -> Any:
         """Take the member *name*; *absent* is what stands for it where it is not there.
 
         *omit* are the canonical values for which `Target.put` writes nothing, None among them.
@@ -130,19 +111,12 @@ class Source:
         value = self._members.pop(name, MISSING)
         if value is MISSING:
             if absent is not None and absent not in omit:
-                self.notes.absent(self.place(name))
+                self.notes.absent(self.location(name))
             return absent
         if value is None and self.nulls:
-            self.notes.kept[self.place(name)] = None
+            self.notes.kept[self.location(name)] = None
             return absent
         return self._read(name, form, value, omit)
-
-    def take(self, data: dict[str, Any], names: Mapping[str, str]) -> None:
-        """Take the members *names* as they are, into the fields of *data* that they map to."""
-        for name, field in names.items():
-            value = self.optional(name, VALUE)
-            if value is not None:
-                data[field] = value
 
     def inside(self, name: str) -> Source:
         """Take the object *name*."""
@@ -153,73 +127,70 @@ class Source:
         members = self.optional(name, OBJECT)
         return None if members is None else self._inside(name, members)
 
-    def default_inside(self, name: str) -> None:
-        """Note that the object *name* is absent and that defaults stand for it."""
-        self.notes.absent(self.place(name))
+    def note_absent(self, name: str) -> None:
+        """Note that the member *name* is absent, if it is, though something stands for it."""
+        if name not in self._members:
+            self.notes.absent(self.location(name))
 
     def items(self, name: str) -> Iterator[Source]:
         """Take the list *name* of objects."""
-        place = self.place(name)
+        location = self.location(name)
         for index, item in enumerate(self.required(name, LIST)):
             if item.__class__ is not dict:
-                raise DialectError(f"{place}/{index}", shown(item), OBJECT.expected)
-            yield Source(item, f"{place}/{index}", self.notes, nulls=self.nulls)
+                raise DialectError(f"{location}/{index}", shown(item), OBJECT.expected)
+            yield Source(item, f"{location}/{index}", self.notes, nulls=self.nulls)
 
-    def keep(self, name: str, form: Form[T]) -> T | None:
+    def keep(self, name: str, form: Form[_T]) -> _T | None:
         """Take the member *name*, which has no canonical place, and keep it."""
         value = self._members.pop(name, MISSING)
         if value is MISSING:
             return None
         if value == ABSENT:
             raise self.fault(name, value, f"{form.expected}, and not the sign for none")
-        self.notes.kept[self.place(name)] = value
-        return None if value is None and self.nulls else self._read_unnoted(name, form, value)
+        self.notes.kept[self.location(name)] = value
+        return None if value is None and self.nulls else self._demand(name, form, value)
 
     def names(self) -> list[str]:
         """Return the names of the members that were not taken."""
         return list(self._members)
-
-    def keep_rest(self) -> None:
-        """Keep every member that was not taken."""
-        for name, value in self._members.items():
-            self.notes.kept[self.place(name)] = value
-        self._members = {}
 
     def rest(self) -> dict[str, Any]:
         """Take every member that was not taken."""
         members, self._members = self._members, {}
         return members
 
+    def keep_rest(self) -> None:
+        """Keep every member that was not taken."""
+        self.notes.kept.update({self.location(name): value for name, value in self.rest().items()})
+
     def refuse_rest(self) -> None:
         """Raise DialectError for a member that was not taken."""
         for name, value in self._members.items():
-            raise DialectError(self.place(name), kind_shown(value), "no such member")
+            raise DialectError(self.location(name), kind_shown(value), "no such member")
 
     def fault(self, name: str, found: object, expected: str, reason: str = "malformed") -> DialectError:
         """Return the error about the member *name*."""
-        return DialectError(self.place(name), shown(found), expected, reason)
+        return DialectError(self.location(name), shown(found), expected, reason)
 
-    def place(self, name: str) -> str:
+    def location(self, name: str) -> str:
         """Return the pointer of the member *name*."""
         return f"{self.pointer}/{escape_pointer_token(name)}"
 
     def _inside(self, name: str, members: dict[str, Any]) -> Source:
         if not members:
-            self.notes.kept[self.place(name)] = {}
-        return Source(members, self.place(name), self.notes, nulls=self.nulls)
+            self.notes.kept[self.location(name)] = {}
+        return Source(members, self.location(name), self.notes, nulls=self.nulls)
 
-    def _read(self, name: str, form: Form[T], value: Any, omit: Collection[Any]) -> T:
-        found = self._read_unnoted(name, form, value)
+    def _read(self, name: str, form: Form[_T], value: Any, omit: Collection[Any]) -> _T:
+        found = self._demand(name, form, value)
         if (form.write is not None and form.write(found) != value) or (omit and found in omit):
-            self.notes.kept[self.place(name)] = value
+            self.notes.kept[self.location(name)] = value
         return found
 
-    def _read_unnoted(self, name: str, form: Form[T], value: Any) -> T:
-        try:
-            return form.read(value)
-        except UnfitValueError:
-            found = kind_shown(value) if form.is_secret else shown(value)
-            raise DialectError(self.place(name), found, form.expected) from None
+    def _demand(self, name: str, form: Form[_T], value: Any) -> _T:
+        found = form.reads(value)
+        # The pointer is made for an error alone.
+        return form.demand(value, self.location(name)) if found is MISSING else cast("_T", found)
 
 
 class Target:
@@ -251,7 +222,7 @@ class Target:
         self.nulls = nulls
 
     def put(
-        self, name: str, form: Form[T], value: T | None, *, absent: Any = MISSING, omit: Collection[Any] = ()
+        self, name: str, form: Form[_T], value: _T | None, *, absent: Any = MISSING, omit: Collection[Any] = ()
     ) -> None:
         """Write *value* as the member *name*, in its kept spelling where that means the same.
 
@@ -259,7 +230,7 @@ class Target:
         """
         self.names.add(name)
         if self._kept:
-            kept = self._kept.pop(self.place(name), MISSING)
+            kept = self._kept.pop(self.location(name), MISSING)
             if kept is not MISSING and (spelled := self._spelled(form, value, kept, absent)) is not _NOT_PLAIN:
                 if spelled is not MISSING:
                     self.members[name] = spelled
@@ -267,27 +238,22 @@ class Target:
         if value is not None and value not in omit:
             self.members[name] = value if form.write is None else form.write(value)
 
-    def put_sayable(self, name: str, form: Form[T], value: T | None, origin: str, *, absent: Any = MISSING) -> None:
+    def put_sayable(self, name: str, form: Form[_T], value: _T | None, origin: str, *, absent: Any = MISSING) -> None:
         """Write *value* as `put` does; raise DialectError if it has not the form. *origin*: its place there."""
-        if value is None or _reads(form, form.written(value)) is MISSING:
+        if value is None or form.reads(form.written(value)) is MISSING:
             raise DialectError(origin, shown(MISSING if value is None else value), f"{form.expected}, to be said here")
         self.put(name, form, value, absent=absent)
 
     def put_kept(self, name: str, form: Form[Any], otherwise: Any = MISSING) -> None:
         """Write the member *name*, which has no canonical place, as it was kept; if it was not, write *otherwise*."""
         self.names.add(name)
-        kept = self._kept.pop(self.place(name), MISSING)
+        kept = self._kept.pop(self.location(name), MISSING)
         if kept == ABSENT:
             return
-        if kept is not MISSING and ((kept is None and self.nulls) or _reads(form, kept) is not MISSING):
+        if kept is not MISSING and ((kept is None and self.nulls) or form.reads(kept) is not MISSING):
             self.members[name] = kept
         elif otherwise is not MISSING:
             self.members[name] = otherwise
-
-    def put_all(self, data: Mapping[str, Any], names: Mapping[str, str]) -> None:
-        """Write the fields of *data* as the members *names* that they map to, which is what `Source.take` reads."""
-        for name, field in names.items():
-            self.put(name, VALUE, data.get(field))
 
     def put_plain(self, name: str, value: Any) -> None:
         """Write *value* as the member *name* and nothing else."""
@@ -300,7 +266,7 @@ class Target:
         *may_lack*: defaults can stand for it. *is_open*: as in this object, if it is not given.
         """
         self.names.add(name)
-        part = self._part(self.place(name), is_open)
+        part = self._part(self.location(name), is_open)
         kept = self._kept.pop(part.pointer, MISSING) if self._kept else MISSING
         if kept == ABSENT:
             part.is_absent = may_lack
@@ -312,8 +278,8 @@ class Target:
 
     def items(self, name: str, count: int, *, is_open: IsOpen | None = None) -> list[Target]:
         """Return *count* objects that are the list *name*."""
-        place = self.place(name)
-        parts = [self._part(f"{place}/{index}", is_open) for index in range(count)]
+        location = self.location(name)
+        parts = [self._part(f"{location}/{index}", is_open) for index in range(count)]
         self.put_plain(name, [part.members for part in parts])
         return parts
 
@@ -321,7 +287,7 @@ class Target:
         is_open = self.is_open if is_open is None else is_open
         return Target(self._kept, pointer, is_open=is_open, nulls=self.nulls, parts=self._parts)
 
-    def place(self, name: str) -> str:
+    def location(self, name: str) -> str:
         """Return the pointer of the member *name*."""
         return f"{self.pointer}/{escape_pointer_token(name)}"
 
@@ -358,7 +324,7 @@ class Target:
 
 def is_kept_spelling(form: Form[Any], kept: Any, value: Any) -> bool:
     """Tell whether reading the spelling *kept* by *form* gives *value*."""
-    return _is_same(_reads(form, kept), value)
+    return _is_same(form.reads(kept), value)
 
 
 def _is_same(found: Any, value: Any) -> bool:
@@ -372,13 +338,6 @@ def _sorted_json(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-def _reads(form: Form[Any], kept: Any) -> Any:
-    try:
-        return form.read(kept)
-    except UnfitValueError:
-        return MISSING
-
-
 def split_mark(data: dict[str, Any], dialect: str) -> tuple[dict[str, Any], frozenset[str]]:
     """Take the mark out of *data*; return what it kept and what it derived, if it is of *dialect*.
 
@@ -388,9 +347,5 @@ def split_mark(data: dict[str, Any], dialect: str) -> tuple[dict[str, Any], froz
     if not isinstance(mark, dict) or mark.get("of") != dialect:
         return {}, frozenset()
     kept, derived = mark.get("kept"), mark.get("derived")
-    return (
-        kept if isinstance(kept, dict) else {},
-        frozenset(pointer for pointer in derived if isinstance(pointer, str))
-        if isinstance(derived, list)
-        else frozenset(),
-    )
+    pointers = derived if isinstance(derived, list) else ()
+    return kept if isinstance(kept, dict) else {}, frozenset(text for text in pointers if isinstance(text, str))

@@ -8,19 +8,20 @@ kept, by its foreign pointer, and written again only where reading it gives the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import inspect
 
-from bus.dialects.faults import MISSING, kind_shown, shown
-from bus.dialects.forms import Form, UnfitValueError
+from bus.dialects.faults import MISSING, kind_shown
+from bus.dialects.forms import Form
 from bus.dialects.keeping import ABSENT, is_kept_spelling
 from bus.errors import DialectError
 from bus.protocol.canonical import escape_pointer_token
 
-__all__ = ["FormOf", "Renames", "PayloadShape", "places_of", "read_members", "shape_of", "write_members"]
+__all__ = ["FormOf", "Renames", "PayloadShape", "locations_of", "read_members", "payload_shape_of", "write_members"]
 
 FormOf: TypeAlias = Callable[[str, inspect.Type, Any], Form[Any] | None]
 """(Pointer into data without indexes, type, class around it) -> the form of what is spelled otherwise; None: as it is.
@@ -54,7 +55,7 @@ class PayloadShape(msgspec.Struct, frozen=True):
     here: dict[str, NamedMember]
 
 
-def shape_of(described: Any, form_of: FormOf | None = None, renames: Renames = NO_RENAMES) -> PayloadShape:
+def payload_shape_of(described: Any, form_of: FormOf | None = None, renames: Renames = NO_RENAMES) -> PayloadShape:
     """Make the shape of data of the type *described*, which msgspec can describe."""
     shape = _shape(inspect.type_info(described), "", form_of or _no_form, renames, ())
     return shape or PayloadShape({}, {})
@@ -75,14 +76,14 @@ def _shape(
     for field in kind.fields:
         name = field.encode_name
         inner, is_list = _inner(field.type)
-        place = f"{pointer}/{name}"
-        form = form_of(place, inner, kind.cls)
+        location = f"{pointer}/{name}"
+        form = form_of(location, inner, kind.cls)
         members.append(
             NamedMember(
                 name=foreign.get(name, name),
                 field=name,
                 form=form,
-                inside=_shape(inner, place, form_of, renames, around) if form is None else None,
+                inside=_shape(inner, location, form_of, renames, around) if form is None else None,
                 is_list=is_list,
                 drops_null=_drops_null(field),
             )
@@ -92,19 +93,19 @@ def _shape(
 
 def _inner(kind: inspect.Type) -> tuple[inspect.Type, bool]:
     """Return what *kind* holds, beside null: itself, or its items."""
-    kind = _given(kind)
+    kind = _provided(kind)
     if isinstance(kind, inspect.VarTupleType | inspect.ListType):
-        return _given(kind.item_type), True
+        return _provided(kind.item_type), True
     return kind, False
 
 
-def _given(kind: inspect.Type) -> inspect.Type:
+def _provided(kind: inspect.Type) -> inspect.Type:
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
     if isinstance(kind, inspect.UnionType):
-        given = [part for part in kind.types if not isinstance(part, inspect.NoneType)]
-        if len(given) == 1:
-            return _given(given[0])
+        provided = [part for part in kind.types if not isinstance(part, inspect.NoneType)]
+        if len(provided) == 1:
+            return _provided(provided[0])
     return kind
 
 
@@ -122,18 +123,18 @@ def _drops_null(field: inspect.Field) -> bool:
     return not takes_null or field.default is None
 
 
-def places_of(shape: PayloadShape, base: str, pointer: str = "") -> dict[str, str]:
+def locations_of(shape: PayloadShape, base: str, pointer: str = "") -> dict[str, str]:
     """Return the places of renamed fields: pointers into data -> foreign pointers below *base*."""
-    places = {pointer: base}
+    locations = {pointer: base}
     for member in shape.here.values():
         below = f"{base}/{member.name}" + ("/*" if member.is_list else "")
         here = f"{pointer}/{member.field}" + ("/*" if member.is_list else "")
         if member.name != member.field:
-            places[f"{pointer}/{member.field}"] = f"{base}/{member.name}"
+            locations[f"{pointer}/{member.field}"] = f"{base}/{member.name}"
         if member.inside is not None:
-            inner = places_of(member.inside, below, here)
-            places |= inner if len(inner) > 1 else {}
-    return places
+            inner = locations_of(member.inside, below, here)
+            locations |= inner if len(inner) > 1 else {}
+    return locations
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -160,28 +161,26 @@ def read_members(shape: PayloadShape, members: Mapping[str, Any], pointer: str, 
         elif member.is_plain:
             data[member.field] = value
         else:
-            data[member.field] = _read_value(member, value, f"{pointer}/{_token(name)}", kept)
+            reading = partial(_read_one, member, kept)
+            data[member.field] = _in_each(member, value, (f"{pointer}/{_token(name)}",), reading)
     return data
 
 
-def _read_value(member: NamedMember, value: Any, pointer: str, kept: dict[str, Any]) -> Any:
+def _in_each(member: NamedMember, value: Any, locations: tuple[str, ...], walk: Callable[..., Any]) -> Any:
+    """Return what *walk* makes of the value, or of each item; *locations* are the pointers of it."""
     if not member.is_list:
-        return _read_one(member, value, pointer, kept)
+        return walk(value, *locations)
     if value.__class__ is not list:
         return value  # the type says what is wrong with it
-    return [_read_one(member, item, f"{pointer}/{index}", kept) for index, item in enumerate(value)]
+    return [walk(item, *(f"{location}/{index}" for location in locations)) for index, item in enumerate(value)]
 
 
-def _read_one(member: NamedMember, value: Any, pointer: str, kept: dict[str, Any]) -> Any:
-    if member.inside is not None:
-        return read_members(member.inside, value, pointer, kept) if value.__class__ is dict else value
+def _read_one(member: NamedMember, kept: dict[str, Any], value: Any, pointer: str) -> Any:
     form = member.form
     if form is None:
-        return value
-    try:
-        found = form.read(value)
-    except UnfitValueError:
-        raise DialectError(pointer, shown(value), form.expected) from None
+        inside = member.inside
+        return value if inside is None or value.__class__ is not dict else read_members(inside, value, pointer, kept)
+    found = form.demand(value, pointer)
     if form.written(found) != value:
         kept[pointer] = value
     return found
@@ -197,59 +196,43 @@ def write_members(
 
     *origin* is the pointer of *data*. Raises DialectError for a member that is no field here and would be one there.
     """
-    said: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     for name, value in data.items():
         member = shape.here.get(name)
         if member is None:
             if name in shape.there:
                 raise DialectError(f"{origin}/{_token(name)}", kind_shown(value), "no member that means another there")
-            said[name] = value
+            stated[name] = value
             continue
-        given = member.name
-        if given != name and kept.get(f"{pointer}/{_token(given)}") == ABSENT:
-            given = name
-        if member.is_plain:
-            said[given] = value
-        else:
-            said[given] = _write_value(member, value, f"{pointer}/{_token(given)}", kept, f"{origin}/{_token(name)}")
-    if kept:
-        _write_nulls(shape, data, pointer, kept, said)
-    return said
+        provided = _name_there(member, pointer, kept)
+        locations = f"{pointer}/{_token(provided)}", f"{origin}/{_token(name)}"
+        stated[provided] = (
+            value if member.is_plain else _in_each(member, value, locations, partial(_write_one, member, kept))
+        )
+    for member in shape.there.values() if kept else ():
+        # A null that says nothing is written where nothing is said.
+        if member.drops_null and member.field not in data:
+            provided = _name_there(member, pointer, kept)
+            if kept.get(f"{pointer}/{_token(provided)}", MISSING) is None:
+                stated[provided] = None
+    return stated
 
 
-def _write_nulls(
-    shape: PayloadShape, data: Mapping[str, Any], pointer: str, kept: Mapping[str, Any], said: dict[str, Any]
-) -> None:
-    """Write the nulls that say nothing where nothing is said."""
-    for name, member in shape.there.items():
-        if not member.drops_null or member.field in data:
-            continue
-        if kept.get(f"{pointer}/{_token(name)}") == ABSENT:
-            name = member.field  # noqa: PLW2901 - under which it was
-        if kept.get(f"{pointer}/{_token(name)}", MISSING) is None:
-            said[name] = None
+def _name_there(member: NamedMember, pointer: str, kept: Mapping[str, Any]) -> str:
+    """Return the foreign name of *member*, or ours, under which it was."""
+    return member.field if kept.get(f"{pointer}/{_token(member.name)}") == ABSENT else member.name
 
 
-def _write_value(member: NamedMember, value: Any, pointer: str, kept: Mapping[str, Any], origin: str) -> Any:
-    if not member.is_list:
-        return _write_one(member, value, pointer, kept, origin)
-    if value.__class__ is not list:
-        return value
-    return [
-        _write_one(member, item, f"{pointer}/{index}", kept, f"{origin}/{index}") for index, item in enumerate(value)
-    ]
-
-
-def _write_one(member: NamedMember, value: Any, pointer: str, kept: Mapping[str, Any], origin: str) -> Any:
-    if member.inside is not None:
-        return write_members(member.inside, value, pointer, kept, origin) if value.__class__ is dict else value
+def _write_one(member: NamedMember, kept: Mapping[str, Any], value: Any, pointer: str, origin: str) -> Any:
     form = member.form
-    if form is None or value is None:
-        return value
-    if kept:
-        spelling = kept.get(pointer, MISSING)
-        if spelling is not MISSING and is_kept_spelling(form, spelling, value):
-            return spelling
+    if form is None:
+        inside = member.inside
+        if inside is None or value.__class__ is not dict:
+            return value
+        return write_members(inside, value, pointer, kept, origin)
+    spelling = kept.get(pointer, MISSING)
+    if value is None or (spelling is not MISSING and is_kept_spelling(form, spelling, value)):
+        return None if value is None else spelling
     return form.written(value)
 
 

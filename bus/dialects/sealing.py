@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bus.dialects.data_check import kind_of
 from bus.dialects.foreign import Foreign
-from bus.dialects.forms import LAST_MS
+from bus.dialects.forms import LAST_WRITABLE_MS
 from bus.dialects.keeping import MARK
 from bus.errors import ContractError, DialectError
 from bus.payloads.payload_types import Registry
@@ -60,7 +60,7 @@ def seal_foreign(
     data = _with_kept_time(foreign.data, claims.sent_at_ms, sent_ms)
     lifetime_ms = round(kind.terms.ttl_s * 1000) if kind is not None and kind.terms.ttl_s else _LIFETIME_MS
     expires_ms = options.expires_at_ms if options.expires_at_ms is not None else sent_ms + lifetime_ms
-    if expires_ms > LAST_MS:
+    if expires_ms > LAST_WRITABLE_MS:
         raise ContractError("the message would expire after the year 9999", "/routing/expires_at")
     before = cause.metadata if cause is not None else None
     conversation_id = options.conversation_id or (before.conversation_id if before else identity)
@@ -111,12 +111,12 @@ def seal_foreign(
 
 
 def _policy(foreign: Foreign, waits: Retry) -> RetryPolicy | None:
-    asked = foreign.options.retry
-    if asked is None:
+    requested = foreign.options.retry
+    if requested is None:
         return None
     policy = waits.policy()
     return RetryPolicy(
-        backoff=asked.backoff, base_ms=policy.base_ms, cap_ms=policy.cap_ms, max_attempts=asked.max_attempts
+        backoff=requested.backoff, base_ms=policy.base_ms, cap_ms=policy.cap_ms, max_attempts=requested.max_attempts
     )
 
 

@@ -24,7 +24,7 @@ __all__ = ["read_content", "read_object", "read_value"]
 # Integers of 16 digits and more may be inexact as doubles, and orjson makes doubles of those beyond 64 bits.
 _LONG_RUN: Final = b"0" * 16
 _ALL_ZEROS: Final = bytes(ord("0") if chr(code) in "0123456789" else code for code in range(256))
-_MOST_DIGITS: Final = 300
+_MAX_DIGITS: Final = 300
 
 
 def read_object(value: bytes | Mapping[str, Any]) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class _ExactReading:
         """Make a number; an integer that no double is exactly is a fault."""
         if len(text) < len(_LONG_RUN):
             return int(text)
-        if len(text) <= _MOST_DIGITS:
+        if len(text) <= _MAX_DIGITS:
             exact = int(text)
             if -SAFE_INTEGER <= exact <= SAFE_INTEGER:
                 return exact

@@ -17,18 +17,6 @@ from bus.errors import DialectError
 from bus.payloads.payload_types import PayloadType, Registry
 from bus.protocol.identifiers import is_message_type, is_schema_version
 
-__all__ = [
-    "DIRECTIVES",
-    "TypedContent",
-    "is_typed",
-    "make_typed",
-    "read_typed",
-    "says_all",
-    "split_type",
-    "typed_name",
-    "write_typed",
-]
-
 DIRECTIVES: Final = frozenset({"request", "query", "propose", "call_for_proposal", "subscribe", "cancel"})
 """The performatives that direct their receiver."""
 _MEMBERS: Final = {"type", "data"}
@@ -70,8 +58,8 @@ def is_typed(value: Any, types: Registry) -> bool:
         value.__class__ is dict
         and value.keys() == _MEMBERS
         and value["data"].__class__ is dict
-        and (said := split_type(value["type"])) is not None
-        and said[0] in types
+        and (stated := split_type(value["type"])) is not None
+        and stated[0] in types
     )
 
 
@@ -79,22 +67,25 @@ def read_typed(value: Any, pointer: str, types: Registry) -> TypedContent | None
     """Return the typed content in *value*, which stands at *pointer*; None if it is none of a known type."""
     if not is_typed(value, types):
         return None
-    said = split_type(value["type"]) or ("", "")
-    return make_typed(said, value["data"], types, f"{pointer}/type", f"{pointer}/data")
+    stated = split_type(value["type"]) or ("", "")
+    return make_typed(stated, value["data"], types, f"{pointer}/type", f"{pointer}/data")
 
 
 def make_typed(
-    said: tuple[str, str], data: dict[str, Any], types: Registry, type_pointer: str, data_pointer: str
+    stated: tuple[str, str], data: dict[str, Any], types: Registry, type_pointer: str, data_pointer: str
 ) -> TypedContent:
-    """Return the content of the known type *said*; raise DialectError for a version or a member that cannot be."""
-    kind = kind_of(types, *said)
+    """Return the content of the known type *stated*; raise DialectError for a version or a member that cannot be."""
+    kind = kind_of(types, *stated)
     if kind is None:
         raise DialectError(
-            type_pointer, shown(typed_name(*said)), f"a version of {said[0]} that is known here", "unsupported_version"
+            type_pointer,
+            shown(typed_name(*stated)),
+            f"a version of {stated[0]} that is known here",
+            "unsupported_version",
         )
     if MARK in data:
         raise DialectError(f"{data_pointer}/{MARK}", shown(data[MARK]), "no such member: it is the dialects' own")
-    return TypedContent(kind, said[1], dict(data))
+    return TypedContent(kind, stated[1], dict(data))
 
 
 def write_typed(name: str, version: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,6 +93,6 @@ def write_typed(name: str, version: str, data: Mapping[str, Any]) -> dict[str, A
     return {"type": typed_name(name, version), "data": dict(data)}
 
 
-def says_all(data: Mapping[str, Any], members: Collection[str]) -> bool:
+def states_all(data: Mapping[str, Any], members: Collection[str]) -> bool:
     """Tell whether *data* has no other members than *members*: a table with these says all of it."""
     return data.keys() <= set(members)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from bus import native
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing, Verification
-from bus.protocol.sealing import Message, is_canonical_object
+from bus.protocol.sealing import Message, is_canonical_data
 from bus.protocol.signatures import MAX_SIGNATURE_CHARS
 
 __all__ = ["UNREAD", "EnvelopeLayout", "FastParsed", "KnownLayouts", "PayloadCodec", "without_signature"]
@@ -103,7 +103,7 @@ class KnownLayouts(Generic[_T]):
         self._layouts: dict[Shared, EnvelopeLayout[_T]] = {}
         self._seen_once: set[Shared] = set()
         self._wanted: Shared | None = None
-        self._caster = native.Caster(FastParsed, Message, Verification, replace, is_canonical_object)
+        self._caster = native.Caster(FastParsed, Message, Verification, replace, is_canonical_data)
 
     @property
     def are_of_use(self) -> bool:

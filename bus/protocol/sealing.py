@@ -42,7 +42,7 @@ __all__ = [
     "Prove",
     "addressee_of",
     "check_integrity",
-    "is_canonical_object",
+    "is_canonical_data",
     "parse",
     "seal",
 ]
@@ -202,7 +202,7 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
     if _join(data, *layers) != value:
         return None
     payload = prove(envelope.metadata.message_type, data) if prove else None
-    if (payload is None and not is_canonical_object(data)) or not is_protocol(envelope.metadata.protocol):
+    if (payload is None and not is_canonical_data(data)) or not is_protocol(envelope.metadata.protocol):
         return None
     envelope_hash = _hash_envelope(*layers[:2])
     try:
@@ -222,7 +222,7 @@ def _parse_known(value: bytes, prove: Prove | None) -> Message | None:
         raise
 
 
-def is_canonical_object(data: bytes) -> bool:
+def is_canonical_data(data: bytes) -> bool:
     """Tell whether *data* is the canonical form of an object that may be `data`."""
     if native.is_canonical_object(data, DATA_ROOM):
         return True

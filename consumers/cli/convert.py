@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import click
 import msgspec
 
-from bus.dialects import DIALECTS, Defaults
+from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults
 from bus.dialects import dialect as dialect_of
 from bus.dialects.sealing import seal_foreign
 from bus.errors import ContractError, DialectError
@@ -31,7 +31,7 @@ __all__ = ["convert"]
 
 _MAX_BYTES: Final = 4_194_304
 _CANONICAL: Final = "canonical"
-_NAMES: Final = (*DIALECTS, _CANONICAL)
+_FORM: Final = OneOf((*DIALECTS, _CANONICAL), DIALECT_ALIASES)
 _PROOFS: Final = ("auth", "signature")
 
 
@@ -42,8 +42,8 @@ class _Text(NamedTuple):
 
 @click.command()
 @click.argument("file", type=INPUT, default="-")
-@click.option("--from", "source", type=OneOf(_NAMES), required=True, help="What the lines are.")
-@click.option("--to", "target", type=OneOf(_NAMES), required=True, help="What they become.")
+@click.option("--from", "source", type=_FORM, required=True, help="What the lines are.")
+@click.option("--to", "target", type=_FORM, required=True, help="What they become.")
 @click.option("--sender", type=TEXT_ID, help="The sender of fragments that name none.")
 @click.option("--recipient", type=TEXT_ID, help="The recipient of fragments that name none.")
 @click.option("--conversation", type=TEXT_ID, help="The conversation of fragments that name none.")
@@ -74,17 +74,18 @@ def convert(
 ) -> int:
     """Read messages of one dialect, a line of JSON each, and write them in another.
 
-    Dialects are 000 to 004, cloudevents, and canonical: sealed messages as they lie in the log. A message comes back
-    unchanged when it is converted to its own dialect. A refused line says on standard error where, what was found and
-    what was expected, and does not stop the others. A file that holds one message over several lines is one message.
+    Dialects are layered (000), evidence (001), plain-ids (002), speech-acts (003), frameworks (004), cloudevents, and
+    canonical: sealed messages as they lie in the log. A message comes back unchanged when it is converted to its own
+    dialect. A refused line says on standard error where, what was found and what was expected, and does not stop the
+    others. A file that holds one message over several lines is one message.
 
     Nothing is proven here: signatures and tokens are claims, and times are not judged. One that the other form has no
     place for is left out, which standard error says with its line.
 
     \b
     Examples:
-      sealbus convert --from 003 --to 001 messages.ndjson
-      sealbus convert --from 004 --to canonical task.json --sender planner@svc
+      sealbus convert --from speech-acts --to evidence messages.ndjson
+      sealbus convert --from frameworks --to canonical task.json --sender planner@svc
       sealbus tail task.request --all --output json | jq -c .value | sealbus convert --from canonical --to cloudevents
 
     \b

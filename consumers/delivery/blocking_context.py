@@ -24,7 +24,7 @@ from producers.sealing.options import Options, RequestOptions
 
 __all__ = ["BlockingContext", "BlockingTransaction"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _Reply = TypeVar("_Reply", bound=Payload)
 _LOOK_S: Final = 1.0
 """Seconds between looks whether the loop still runs."""
@@ -39,7 +39,7 @@ class _Carrier:
         self._waiting: set[concurrent.futures.Future[Any]] = set()
         self._closed = False
 
-    def call(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def call(self, begin: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Return the result of the coroutine that *begin* makes on the loop."""
         if is_in_loop():
             raise WrongLoopError(
@@ -201,7 +201,7 @@ class BlockingContext:
         self._carrier.close()
 
 
-async def _begun(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+async def _begun(begin: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
     return await begin()
 
 

@@ -31,7 +31,7 @@ __all__ = ["Context"]
 
 _Reply = TypeVar("_Reply", bound=Payload)
 _P = ParamSpec("_P")
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class _Queued:
@@ -44,11 +44,11 @@ class _Queued:
         yield
 
 
-def _on_its_loop(method: Callable[_P, T]) -> Callable[_P, T]:
+def _on_its_loop(method: Callable[_P, _T]) -> Callable[_P, _T]:
     """Refuse a call from another thread or loop at once: its coroutine would wait there for what happens here."""
 
     @functools.wraps(method)
-    def called(*arguments: _P.args, **named: _P.kwargs) -> T:
+    def called(*arguments: _P.args, **named: _P.kwargs) -> _T:
         context = arguments[0]
         assert isinstance(context, Context)  # noqa: S101 - it is a method of it
         context.check_loop(method.__name__)

@@ -92,11 +92,11 @@ DATA: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }
 SAID_AS = {
-    "000": "task.handoff",
-    "001": "task.request",
-    "002": "method.request",
-    "003": "act.request",
-    "004": "task.request",
+    "layered": "task.handoff",
+    "evidence": "task.request",
+    "plain-ids": "method.request",
+    "speech-acts": "act.request",
+    "frameworks": "task.request",
     "cloudevents": "event.observed",
 }
 
@@ -126,7 +126,7 @@ def sealed(name: str, room: int) -> Message:
 
 
 def layered(room: int) -> bytes:
-    """A message of 000 in its four layers, with a hash of its data."""
+    """A message of `layered` in its four layers, with a hash of its data."""
     data = {
         "content": {"action": "draft_code_review", "findings": FINDINGS, "note": "x" * room},
         "parameters": {"target_length": "concise", "format": "markdown"},
@@ -176,7 +176,7 @@ def conversions() -> Iterator[tuple[str, str, bytes, Message]]:
         value = canonical.encode(codec.encode(sealed(kind, room)))
         yield name, kind, value, seal_foreign(codec.decode(value), namespace="lab")
     value = layered(SIZE - len(layered(0)))
-    yield "000", "layered", value, seal_foreign(dialect("000").decode(value), namespace="lab")
+    yield "layered", "in layers", value, seal_foreign(dialect("layered").decode(value), namespace="lab")
 
 
 def main() -> None:

@@ -75,7 +75,7 @@ ODDS = st.lists(st.sampled_from([*ODD_STRINGS, *ODD_NUMBERS, *LARGE_NUMBERS, *OD
 
 def proven_in_python(data: bytes) -> bool:
     with twins_alone():
-        return sealing.is_canonical_object(data)
+        return sealing.is_canonical_data(data)
 
 
 def compiled_proof(data: bytes, room: int = ROOM) -> bool:

@@ -23,7 +23,7 @@ from bus.settings.schema import Settings
 from consumers.cli.demo.agents import OWN_SOURCES
 from consumers.cli.demo.second_act import tell_second
 from consumers.cli.demo.story import tell
-from consumers.cli.demo.view import outcomes_of, report_text, show
+from consumers.cli.demo.view import outcomes_of, report_text, show_story
 from consumers.cli.demo.watch import StuckError
 
 __all__ = ["demo"]
@@ -72,7 +72,7 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
         if keep:
             (folder / "report.md").write_text(report_text(story.report), "utf-8")
         second = asyncio.run(tell_second(folder, say)) if find_spec("cryptography") else ()
-        show(story, console)
+        show_story(story, console)
         console.print()
         if second:
             console.print(outcomes_of("Outcomes of the second act", second))

@@ -26,7 +26,7 @@ from bus.vocabulary.task import StatusUpdate, TaskHandoff, TaskSpec
 from bus.vocabulary.tool import ToolResult
 from consumers.cli.demo import agents
 from consumers.cli.demo.crew import Crew
-from consumers.cli.demo.watch import Check, Event, events, until
+from consumers.cli.demo.watch import Check, Event, watched_events, until
 from consumers.deadletters.letters import list_dead_letters
 from producers.connection import Bus, connect
 from producers.outcomes import Receipt
@@ -80,7 +80,7 @@ async def _play(bus: Bus, crew: Crew, settings: Settings, repository: str, say: 
     say(f"asked {to} to look at {repository}")
 
     async def reported(*kinds: type[Payload]) -> list[Event]:
-        return [event for event in await events(bus, *kinds) if event.message.metadata.conversation_id == conversation]
+        return [event for event in await watched_events(bus, *kinds) if event.message.metadata.conversation_id == conversation]
 
     async def approved() -> bool:
         return any(review.verdict == "approved" for review in _opened(await reported(ReviewOutput), ReviewOutput))
@@ -169,7 +169,7 @@ async def _outcomes(bus: Bus, troubles: Sequence[Trouble]) -> list[str] | None:
         (letter.topic, letter.partition, letter.offset): letter.reason
         async for letter in list_dead_letters(bus.transport, bus.namespace)
     }
-    done = {event.message.metadata.causation_id for event in await events(bus, ToolResult)}
+    done = {event.message.metadata.causation_id for event in await watched_events(bus, ToolResult)}
     outcomes = [
         "done"
         if isinstance(at := trouble.at, Receipt) and at.message_id in done

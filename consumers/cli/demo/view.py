@@ -16,12 +16,12 @@ from bus.vocabulary.review import DraftOutput, ReviewOutput
 from consumers.cli.demo.story import Story
 from consumers.cli.demo.watch import Check, Event
 
-__all__ = ["outcomes_of", "report_text", "show"]
+__all__ = ["outcomes_of", "report_text", "show_story"]
 
 _SHOWN_LINES = 12
 
 
-def show(story: Story, console: Console) -> None:
+def show_story(story: Story, console: Console) -> None:
     """Print *story*."""
     console.print(_timeline(story.timeline))
     console.print()

@@ -26,7 +26,7 @@ from bus.vocabulary import BUILT_IN
 from consumers.cli.demo.crew import Crew
 from producers.connection import Bus
 
-__all__ = ["Check", "Event", "StuckError", "events", "first", "until"]
+__all__ = ["Check", "Event", "StuckError", "watched_events", "first", "until"]
 
 _DEADLINE_S = 40.0
 _LOOK_S = 0.05
@@ -65,7 +65,7 @@ class Event(msgspec.Struct, frozen=True):
         return True
 
 
-async def events(bus: Bus, *kinds: type[Payload]) -> list[Event]:
+async def watched_events(bus: Bus, *kinds: type[Payload]) -> list[Event]:
     """Return the messages of *kinds*, oldest first."""
     found: list[Event] = []
     for kind in kinds:
@@ -77,7 +77,7 @@ async def events(bus: Bus, *kinds: type[Payload]) -> list[Event]:
 
 async def first(bus: Bus, kind: type[Payload], *, by: str | None = None) -> Message | None:
     """Return the first message of a type, of an agent where it is named."""
-    found = [event.message for event in await events(bus, kind) if by in (None, event.message.metadata.sender.id)]
+    found = [event.message for event in await watched_events(bus, kind) if by in (None, event.message.metadata.sender.id)]
     return found[0] if found else None
 
 

@@ -9,7 +9,9 @@ import math
 import re
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,9 +54,14 @@ class _Kind(_ParamType):
 
 
 class OneOf(_Choice):
-    """One of some words; a wrong one is answered with the nearest."""
+    """One of some words; a wrong one is answered with the nearest. *aliases*: what else stands for one of them."""
+
+    def __init__(self, choices: Iterable[str], aliases: Mapping[str, str] = MappingProxyType({})) -> None:
+        super().__init__(tuple(choices))
+        self._aliases = aliases
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        value = self._aliases.get(value, value)
         if value not in self.choices and (near := nearest(str(value), self.choices)):
             self.fail(f"{value!r} is none of {', '.join(self.choices)}{near}", param, ctx)
         return str(super().convert(value, param, ctx))

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 import click
 
 from bus.clock import SystemClock
-from bus.dialects import DIALECTS, Defaults
+from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults
 from bus.dialects import dialect as dialect_of
 from bus.errors import BusError, TopicMissingError
 from bus.nearest import nearest
@@ -53,8 +53,8 @@ __all__ = ["publish"]
 @app_option
 @click.option(
     "--dialect",
-    type=OneOf(DIALECTS),
-    help="Each line is a message of this dialect, which says its own type: leave TYPE out.",
+    type=OneOf(DIALECTS, DIALECT_ALIASES),
+    help="Each line is a message of this dialect (or 000 to 004), which says its own type: leave TYPE out.",
 )
 @click.option(
     "--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data."
@@ -109,7 +109,7 @@ def publish(
       sealbus publish job.run jobs.ndjson --app agents:app > receipts.ndjson
       echo '{"name": "tea"}' | sealbus publish alarm.set --app alarms:app --delay 5m
       my-program | sealbus publish sensor.reading --schema-version 1.0.0 --key sensor-7
-      sealbus publish --dialect 004 tasks.ndjson
+      sealbus publish --dialect frameworks tasks.ndjson
 
     \b
     Exit codes: 0 all published, 1 some rejected, 75 some may or may not be in the log (or: try again later).

@@ -19,7 +19,7 @@ import click
 import msgspec
 
 from bus.clock import SystemClock
-from bus.dialects import DIALECTS, Dialect
+from bus.dialects import DIALECT_ALIASES, DIALECTS, Dialect
 from bus.dialects import dialect as dialect_of
 from bus.errors import ContractError, NameRefusedError, TopicMissingError
 from bus.nearest import nearest
@@ -82,7 +82,11 @@ _glance = msgspec.json.Decoder(_TailedEnvelope).decode
 @click.option("--sender", metavar="ID", help="Only messages of this sender.")
 @click.option("--conversation", metavar="ID", help="Only messages of this conversation.")
 @click.option("--grep", metavar="TEXT", help="Only records with this text, as it is, in their value.")
-@click.option("--dialect", type=OneOf(DIALECTS), help="Show each message as one of this dialect, a line of JSON each.")
+@click.option(
+    "--dialect",
+    type=OneOf(DIALECTS, DIALECT_ALIASES),
+    help="Show each message as one of this dialect (or 000 to 004), a line of JSON each.",
+)
 @click.option("--verify", "verifying", is_flag=True, help="Check form, hashes, seal and proof of each record.")
 @jwks_option
 @app_option
@@ -116,7 +120,7 @@ def tail(
       sealbus tail research.request --sender planner@svc --grep "moon landing"
       sealbus tail research.request --all --verify --jwks keys/jwks.json
       sealbus tail research.request --from 100 --output json | jq .value.data
-      sealbus tail task.request --dialect 001
+      sealbus tail task.request --dialect evidence
 
     \b
     Exit codes: 0, or 1 when --verify found a bad record; 130 after Ctrl-C.

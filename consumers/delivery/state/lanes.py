@@ -25,7 +25,7 @@ import msgspec
 
 __all__ = ["Lane", "Lanes"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _PRIORITIES = 10
 _TURN = 4
 """Units of a turn; a deep flow's turn takes one."""
@@ -59,25 +59,25 @@ class _Flow:
         return self.waiting[level][0].since - _STEP * level, -level
 
 
-class Lane(msgspec.Struct, Generic[T], eq=False, gc=False):
+class Lane(msgspec.Struct, Generic[_T], eq=False, gc=False):
     """Deliveries of one key, oldest first; the head is the one that runs or waits."""
 
     key: Hashable
-    head: T
+    head: _T
     flow: _Flow
-    behind: deque[T] | None = None
+    behind: deque[_T] | None = None
     """None until a second delivery comes: most keys never have two at once."""
     since: int = 0
     """How many lanes had been taken when it became ready."""
 
 
-class Lanes(Generic[T]):
+class Lanes(Generic[_T]):
     """All lanes of a worker. A taken lane is not ready again until `release` or `finish`."""
 
     __slots__ = ("_active", "_flows", "_lanes", "_now", "_taken", "away", "back", "ready", "ready_deep", "settling")
 
     def __init__(self) -> None:
-        self._lanes: dict[Hashable, Lane[T]] = {}
+        self._lanes: dict[Hashable, Lane[_T]] = {}
         self._flows: dict[str, _Flow] = {}
         self._active: list[_Flow] = []
         """The flows that have ready lanes."""
@@ -90,7 +90,7 @@ class Lanes(Generic[T]):
         """The number among them whose head others wait for."""
         self.away = 0
         """The number of lanes that wait for a claim: a slot is reserved for each."""
-        self.back: deque[Lane[T]] = deque()
+        self.back: deque[Lane[_T]] = deque()
         """Lanes that the inbox has answered."""
         self.settling = 0
         """The number of lanes whose head has run and whose result is being stored."""
@@ -98,12 +98,12 @@ class Lanes(Generic[T]):
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def head_of(self, key: Hashable) -> T | None:
+    def head_of(self, key: Hashable) -> _T | None:
         """Return the head of the lane of *key*; None where there is no lane."""
         lane = self._lanes.get(key)
         return None if lane is None else lane.head
 
-    def add(self, key: Hashable, delivery: T, priority: int, flow: str = "", *, deep: bool = False) -> None:
+    def add(self, key: Hashable, delivery: _T, priority: int, flow: str = "", *, deep: bool = False) -> None:
         """Queue *delivery* of *flow* behind its key.
 
         A new lane is ready at once, ordered by its head's *priority* (9 first); *deep*: others wait for it.
@@ -120,7 +120,7 @@ class Lanes(Generic[T]):
         else:
             lane.behind.append(delivery)
 
-    def take(self, *, only_deep: bool = False) -> Lane[T] | None:
+    def take(self, *, only_deep: bool = False) -> Lane[_T] | None:
         """Take the ready lane whose turn it is; None where no lane is ready. *only_deep*: where others wait for it."""
         active = [flow for flow in self._active if flow.deep] if only_deep else self._active
         if not active:
@@ -128,7 +128,7 @@ class Lanes(Generic[T]):
         flow = active[0] if len(active) == 1 else min(active, key=_turn)
         level = flow.level()
         queue = flow.waiting[level]
-        lane: Lane[T] = queue.popleft()
+        lane: Lane[_T] = queue.popleft()
         if not queue:
             flow.levels.remove(level)
         self.ready -= 1
@@ -141,7 +141,7 @@ class Lanes(Generic[T]):
         self._taken += 1
         return lane
 
-    def take_newest(self) -> Lane[T] | None:
+    def take_newest(self) -> Lane[_T] | None:
         """Take the ready lane that has waited shortest among those that nobody waits for; None: there is none."""
         last = [
             (flow.waiting[level][-1].since, flow, level)
@@ -152,7 +152,7 @@ class Lanes(Generic[T]):
         if not last:
             return None
         _, flow, level = max(last, key=_since)
-        lane: Lane[T] = flow.waiting[level].pop()
+        lane: Lane[_T] = flow.waiting[level].pop()
         if not flow.waiting[level]:
             flow.levels.remove(level)
         self.ready -= 1
@@ -165,7 +165,7 @@ class Lanes(Generic[T]):
         """Count a taken lane as waiting for a claim, without a slot."""
         self.away += 1
 
-    def answered(self, lanes: Collection[Lane[T]]) -> None:
+    def answered(self, lanes: Collection[Lane[_T]]) -> None:
         """Return *lanes* to the ready queue: the inbox has answered their claims."""
         self.away -= len(lanes)
         self.back.extend(lanes)
@@ -178,15 +178,15 @@ class Lanes(Generic[T]):
         """Count *count* lanes as taken again: the store has answered about their results."""
         self.settling -= count
 
-    def put_back(self, lane: Lane[T]) -> None:
+    def put_back(self, lane: Lane[_T]) -> None:
         """Have a slot take *lane*, which is taken, again."""
         self.back.append(lane)
 
-    def take_back(self) -> Lane[T]:
+    def take_back(self) -> Lane[_T]:
         """Take the lane that was answered first."""
         return self.back.popleft()
 
-    def finish(self, lane: Lane[T]) -> T | None:
+    def finish(self, lane: Lane[_T]) -> _T | None:
         """Drop the head of *lane*, which is settled, and return the next one; None ends the lane.
 
         The caller runs or releases the lane.
@@ -197,7 +197,7 @@ class Lanes(Generic[T]):
         del self._lanes[lane.key]
         return None
 
-    def release(self, lane: Lane[T], priority: int, *, deep: bool = False) -> None:
+    def release(self, lane: Lane[_T], priority: int, *, deep: bool = False) -> None:
         """Make a taken lane ready again: its head has waited long enough, or other lanes go first."""
         self.ready += 1
         flow = lane.flow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,8 +17,8 @@ from bus.dialects.sealing import seal_foreign
 from bus.errors import DialectError
 from bus.protocol.envelope import Agent, Security
 from bus.protocol.sealing import Message
+from tests.bus.dialects.foreign_messages import fault_of, message_of
 
-MakeMessage = Callable[..., Message]
 EVENT: dict[str, Any] = {
     "specversion": "1.0",
     "id": "1",
@@ -31,7 +30,7 @@ EVENT: dict[str, Any] = {
 
 
 @pytest.fixture
-def message(message_of: MakeMessage) -> Message:
+def message() -> Message:
     """A message with most of what an envelope can have, and texts beyond ASCII."""
     return message_of(
         "task.request",
@@ -46,12 +45,6 @@ def message(message_of: MakeMessage) -> Message:
         traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01",
         security=Security(data_classification="secret", trust_level="user_request"),
     )
-
-
-def refused(call: Callable[[], object]) -> DialectError:
-    with pytest.raises(DialectError) as caught:
-        call()
-    return caught.value
 
 
 def without(name: str) -> dict[str, Any]:
@@ -95,7 +88,7 @@ def test_attributes_say_the_envelope(message: Message) -> None:
 
 @pytest.mark.parametrize("name", ["specversion", "id", "source", "type", "data"])
 def test_an_event_has_its_required_attributes(name: str) -> None:
-    error = refused(lambda: decode(without(name)))
+    error = fault_of(lambda: decode(without(name)))
     assert (error.pointer, error.found) == (f"/{name}", "nothing")
 
 
@@ -125,13 +118,13 @@ def test_an_event_has_its_required_attributes(name: str) -> None:
     ],
 )
 def test_what_an_attribute_may_not_be_is_refused(changed: dict[str, Any], pointer: str, reason: str) -> None:
-    error = refused(lambda: decode({**EVENT, **changed}))
+    error = fault_of(lambda: decode({**EVENT, **changed}))
     assert (error.pointer, error.reason) == (pointer, reason)
 
 
 def test_a_known_prefix_is_taken_off_the_type() -> None:
     event = {**EVENT, "type": "com.example.task.accepted"}
-    assert refused(lambda: decode(event)).pointer == "/type"
+    assert fault_of(lambda: decode(event)).pointer == "/type"
     foreign = decode(event, prefixes=("com.example.",))
     assert foreign.type == "task.accepted"
     sealed = seal_foreign(foreign, namespace="lab")
@@ -186,7 +179,7 @@ def test_a_wrapped_message_is_the_exact_record(message: Message) -> None:
 def test_an_attribute_that_contradicts_the_wrapped_message_is_refused(
     message: Message, changed: dict[str, Any]
 ) -> None:
-    error = refused(lambda: decode({**encode(message, carry=True), **changed}))
+    error = fault_of(lambda: decode({**encode(message, carry=True), **changed}))
     assert (error.pointer, error.reason) == (f"/{next(iter(changed))}", "x_sealbus_mismatch")
 
 
@@ -200,7 +193,7 @@ def test_attributes_of_others_and_other_spellings_do_not_contradict(message: Mes
 def test_a_wrapped_event_has_its_required_attributes(message: Message, name: str) -> None:
     event = encode(message, carry=True)
     del event[name]
-    assert refused(lambda: decode(event)).pointer == f"/{name}"
+    assert fault_of(lambda: decode(event)).pointer == f"/{name}"
 
 
 def relayed(message: Message, way: str) -> dict[str, Any]:
@@ -232,10 +225,7 @@ def test_a_wrapped_message_survives_a_relay_that_writes_its_json_anew(message: M
 
 @pytest.mark.parametrize(
     ("changed", "pointer", "reason"),
-    [
-        ({"sequence": 13}, "/data", "seal_mismatch"),
-        ({"hops": 1.5}, "/data", "malformed"),
-    ],
+    [({"sequence": 13}, "/data", "seal_mismatch"), ({"hops": 1.5}, "/data", "malformed")],
 )
 def test_what_a_relay_has_changed_is_refused(
     message: Message, changed: dict[str, Any], pointer: str, reason: str
@@ -243,24 +233,24 @@ def test_what_a_relay_has_changed_is_refused(
     headers, body = encode_binary(message, carry=True)
     tree = json.loads(body)
     tree["metadata"] |= changed
-    error = refused(lambda: decode_binary(headers, json.dumps(tree).encode()))
+    error = fault_of(lambda: decode_binary(headers, json.dumps(tree).encode()))
     assert (error.pointer, error.reason) == (pointer, reason)
 
 
 def test_a_rewritten_record_has_every_member_once(message: Message) -> None:
     headers, body = encode_binary(message, carry=True)
     twice = body.replace(b'"hops":0', b'"hops": 0, "hops": 0')
-    assert refused(lambda: decode_binary(headers, twice)).pointer == "/data/metadata"
+    assert fault_of(lambda: decode_binary(headers, twice)).pointer == "/data/metadata"
     event = {**relayed(message, "as text"), "data_base64": ""}
-    assert refused(lambda: decode(event)).expected == "data_base64 alone"
-    assert refused(lambda: decode({**relayed(message, "as text"), "data": 5})).pointer == "/data"
-    assert refused(lambda: decode({**relayed(message, "as text"), "data": "no JSON"})).reason == "malformed"
+    assert fault_of(lambda: decode(event)).expected == "data_base64 alone"
+    assert fault_of(lambda: decode({**relayed(message, "as text"), "data": 5})).pointer == "/data"
+    assert fault_of(lambda: decode({**relayed(message, "as text"), "data": "no JSON"})).reason == "malformed"
 
 
 def test_a_changed_record_is_refused(message: Message) -> None:
     value = message.value.replace(b'"sequence":12', b'"sequence":13')
     event = {**encode(message, carry=True), "data_base64": base64.b64encode(value).decode()}
-    error = refused(lambda: decode(event))
+    error = fault_of(lambda: decode(event))
     assert (error.pointer, error.reason) == ("/data_base64", "seal_mismatch")
 
 
@@ -282,23 +272,23 @@ def test_binary_mode_says_the_same(message: Message, carry: bool, is_http: bool)
 
 def test_errors_in_the_body_of_binary_mode_name_the_data(message: Message) -> None:
     headers, _ = encode_binary(message)
-    assert refused(lambda: decode_binary(headers, b"{")).pointer == "/data"
-    assert refused(lambda: decode_binary(headers, b'{"a":{"b":1,"b":1}}')).pointer == "/data/a"
-    assert refused(lambda: decode_binary(headers, b'{"goal":""}')).pointer == "/data/goal"
+    assert fault_of(lambda: decode_binary(headers, b"{")).pointer == "/data"
+    assert fault_of(lambda: decode_binary(headers, b'{"a":{"b":1,"b":1}}')).pointer == "/data/a"
+    assert fault_of(lambda: decode_binary(headers, b'{"goal":""}')).pointer == "/data/goal"
 
 
 def test_a_null_value_is_no_event(message: Message) -> None:
     headers, _ = encode_binary(message)
-    assert refused(lambda: decode_binary(headers, None)).reason == "malformed"
-    assert refused(lambda: decode_record({"content-type": "application/cloudevents+json"}, None)).reason == "malformed"
+    assert fault_of(lambda: decode_binary(headers, None)).reason == "malformed"
+    assert fault_of(lambda: decode_record({"content-type": "application/cloudevents+json"}, None)).reason == "malformed"
 
 
 def test_a_header_that_is_there_twice_or_no_text_is_refused() -> None:
     pairs = [("ce_id", b"1"), ("CE_ID", b"2")]
-    assert refused(lambda: decode_binary(pairs, b"{}")).pointer == "/id"
-    assert refused(lambda: decode_binary([("ce_id", b"\xff")], b"{}")).pointer == "/id"
-    assert refused(lambda: decode_binary([("ce_id", None)], b"{}")).pointer == "/id"
-    assert refused(lambda: decode_binary([("ce-id", "%ff")], b"{}")).pointer == "/id"
+    assert fault_of(lambda: decode_binary(pairs, b"{}")).pointer == "/id"
+    assert fault_of(lambda: decode_binary([("ce_id", b"\xff")], b"{}")).pointer == "/id"
+    assert fault_of(lambda: decode_binary([("ce_id", None)], b"{}")).pointer == "/id"
+    assert fault_of(lambda: decode_binary([("ce-id", "%ff")], b"{}")).pointer == "/id"
 
 
 def test_the_content_type_tells_the_mode(message: Message) -> None:
@@ -307,7 +297,7 @@ def test_the_content_type_tells_the_mode(message: Message) -> None:
     headers, body = encode_binary(message)
     assert decode_record(headers.items(), body).type == "task.request"
     batch = {"content-type": "application/cloudevents-batch+json"}
-    assert refused(lambda: decode_record(batch, b"[]")).expected == "one event: batches come by HTTP alone"
+    assert fault_of(lambda: decode_record(batch, b"[]")).expected == "one event: batches come by HTTP alone"
 
 
 def test_each_event_of_a_batch_is_judged_for_itself() -> None:
@@ -321,8 +311,8 @@ def test_each_event_of_a_batch_is_judged_for_itself() -> None:
     assert (first.options.message_id, fourth.options.message_id) == ("1", "2")
     assert isinstance(second, DialectError)
     assert isinstance(third, DialectError)
-    assert refused(lambda: decode_batch(b"{}")).expected == "a JSON list of events"
-    assert refused(lambda: decode_batch(b"[" * 100_000)).expected == "a JSON list of events"
+    assert fault_of(lambda: decode_batch(b"{}")).expected == "a JSON list of events"
+    assert fault_of(lambda: decode_batch(b"[" * 100_000)).expected == "a JSON list of events"
 
 
 # --- the official SDK as the other side -------------------------------------------------------------------------------
@@ -363,7 +353,7 @@ def test_what_the_official_sdk_writes_again_is_read(message: Message, carry: boo
         assert encode(seal_foreign(foreign, namespace="lab")) == encode(message)
 
 
-def test_the_partition_key_that_the_sdk_adds_is_the_record_key(message_of: MakeMessage) -> None:
+def test_the_partition_key_that_the_sdk_adds_is_the_record_key() -> None:
     message = message_of("task.accepted", 1)
     headers, body = encode_binary(message)
     record = kafka.KafkaMessage(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
@@ -13,13 +11,14 @@ from bus.dialects import DIALECTS, Foreign, dialect
 from bus.dialects.sealing import seal_foreign
 from bus.errors import DialectError
 from bus.protocol.envelope import Agent
-from bus.protocol.sealing import Message, check_integrity, parse
+from bus.protocol.sealing import check_integrity, parse
 from bus.retry import Retry
+from tests.bus.dialects.foreign_messages import examples, message_of
 
 
 @pytest.fixture
-def foreign(examples: Callable[[str], Any]) -> Foreign:
-    return dialect("004").decode(examples("004")["task request"])
+def foreign() -> Foreign:
+    return dialect("frameworks").decode(examples("frameworks")["task request"])
 
 
 def test_a_converted_message_is_sealed_at_its_own_time(foreign: Foreign) -> None:
@@ -35,7 +34,7 @@ def test_an_ingress_seals_at_its_time_and_keeps_the_foreign_one(foreign: Foreign
     assert message.metadata.timestamp == "2025-02-01T10:00:01.500Z"
     assert message.routing.expires_at == "2025-02-01T10:05:00.000Z"
     assert json.loads(message.data)["x_dialect"]["kept"]["/timestamp"] == "2025-02-01T10:00:00.000Z"
-    assert dialect("004").encode(message)["timestamp"] == "2025-02-01T10:00:01.500Z"
+    assert dialect("frameworks").encode(message)["timestamp"] == "2025-02-01T10:00:01.500Z"
     assert "/timestamp" not in foreign.data["x_dialect"]["kept"]
 
 
@@ -61,7 +60,7 @@ def test_what_the_foreign_message_lacks_is_given_or_missed(foreign: Foreign) -> 
     assert message.routing.retry.cap_ms == 9000
 
 
-def test_the_cause_that_an_ingress_found_is_the_only_one(foreign: Foreign, message_of: Callable[..., Message]) -> None:
+def test_the_cause_that_an_ingress_found_is_the_only_one(foreign: Foreign) -> None:
     cause = message_of("task.request", 1)
     message = seal_foreign(foreign, namespace="lab", cause=cause)
     assert (message.metadata.hops, message.metadata.causation_id) == (1, cause.message_id)
@@ -75,9 +74,12 @@ def test_a_lifetime_that_nobody_gives_is_that_of_the_type(foreign: Foreign) -> N
 
 
 def test_every_dialect_has_a_name_and_no_other() -> None:
-    assert DIALECTS == ("000", "001", "002", "003", "004", "cloudevents")
-    with pytest.raises(KeyError):
-        dialect("005")
+    assert DIALECTS == ("layered", "evidence", "plain-ids", "speech-acts", "frameworks", "cloudevents")
+    for digits, name in zip(("000", "001", "002", "003", "004"), DIALECTS, strict=False):
+        assert dialect(digits) is dialect(name)
+    for unknown in ("005", "plain_ids", "sealing", "forms"):
+        with pytest.raises(KeyError):
+            dialect(unknown)
 
 
 def test_a_dialect_is_imported_when_it_is_asked_for() -> None:
@@ -86,8 +88,9 @@ def test_a_dialect_is_imported_when_it_is_asked_for() -> None:
 
     program = (
         "import sys, bus.dialects\n"
-        "loaded = [name for name in sys.modules if name.startswith(('bus.dialects.seed', 'bus.vocabulary'))]\n"
-        "bus.dialects.dialect('003')\n"
+        "folders = {f'bus.dialects.{folder}' for folder in bus.dialects._FOLDERS.values()}\n"
+        "loaded = [name for name in sys.modules if name in folders or name.startswith('bus.vocabulary')]\n"
+        "bus.dialects.dialect('speech-acts')\n"
         "families = [name for name in ('bus.vocabulary.swe', 'bus.vocabulary.task') if name in sys.modules]\n"
         "print(loaded, families)"
     )

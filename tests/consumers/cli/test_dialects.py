@@ -40,7 +40,7 @@ def lines(*messages: dict[str, Any]) -> str:
 
 
 def test_a_message_comes_back_unchanged_in_its_own_dialect() -> None:
-    done = sealbus("convert", "--from", "004", "--to", "004", stdin=lines(TASK, TASK))
+    done = sealbus("convert", "--from", "frameworks", "--to", "frameworks", stdin=lines(TASK, TASK))
     assert (done.exit_code, done.stderr) == (0, "2 converted, 0 refused\n")
     assert [json.loads(line) for line in done.stdout.splitlines()] == [TASK, TASK]
 
@@ -57,35 +57,44 @@ def test_a_signature_that_is_not_written_is_told() -> None:
     }
     tag = {"agent_id": "agent-a01", "timestamp": message["timestamp"], "nonce": "0" * 32, "signature": "c2lnbmVk" * 11}
     signed = {**message, "auth": tag}
-    done = sealbus("convert", "--from", "002", "--to", "002", stdin=lines(message, signed))
+    done = sealbus("convert", "--from", "plain-ids", "--to", "plain-ids", stdin=lines(message, signed))
     assert [json.loads(line) for line in done.stdout.splitlines()] == [message, message]
     assert done.exit_code == 0
     assert done.stderr == (
         "line 2: left out: signature (proves the bytes of this line alone)\n2 converted, 0 refused\n"
     )
-    told = sealbus("convert", "--output", "json", "--from", "002", "--to", "canonical", stdin=lines(signed)).stderr
+    told = sealbus(
+        "convert", "--output", "json", "--from", "plain-ids", "--to", "canonical", stdin=lines(signed)
+    ).stderr
     assert json.loads(told.splitlines()[0]) == {"line": 1, "left_out": ["signature"]}
 
 
 def test_a_message_spread_over_lines_is_one_message() -> None:
-    done = sealbus("convert", "--from", "004", "--to", "004", stdin=json.dumps(TASK, indent=2))
+    done = sealbus("convert", "--from", "frameworks", "--to", "frameworks", stdin=json.dumps(TASK, indent=2))
     assert json.loads(done.stdout) == TASK
 
 
+def test_the_digits_of_a_dialect_stand_for_its_name() -> None:
+    by_name = sealbus("convert", "--from", "frameworks", "--to", "plain-ids", stdin=lines(TASK))
+    by_digits = sealbus("convert", "--from", "004", "--to", "002", stdin=lines(TASK))
+    assert (by_digits.stdout, by_digits.stderr) == (by_name.stdout, by_name.stderr)
+    assert "frameworks" in sealbus("convert", "--from", "006", "--to", "004").stderr
+
+
 def test_canonical_messages_are_sealed_and_go_on_to_other_dialects() -> None:
-    canonical = sealbus("convert", "--from", "004", "--to", "canonical", stdin=lines(TASK)).stdout
+    canonical = sealbus("convert", "--from", "frameworks", "--to", "canonical", stdin=lines(TASK)).stdout
     message = sealing.parse(canonical.strip().encode())
     sealing.check_integrity(message)
     assert (message.message_type, message.metadata.task_id) == ("task.request", "t-1")
     event = json.loads(sealbus("convert", "--from", "canonical", "--to", "cloudevents", stdin=canonical).stdout)
     assert (event["specversion"], event["type"], event["id"]) == ("1.0", "task.request", "msg_1_a")
-    back = sealbus("convert", "--from", "canonical", "--to", "004", stdin=canonical).stdout
+    back = sealbus("convert", "--from", "canonical", "--to", "frameworks", stdin=canonical).stdout
     assert json.loads(back) == TASK
 
 
 def test_a_refused_line_says_where_and_why_and_does_not_stop_the_others() -> None:
     wrong = {**TASK, "priority": "urgent"}
-    done = sealbus("convert", "--from", "004", "--to", "004", stdin=lines(wrong, TASK) + "{]\n")
+    done = sealbus("convert", "--from", "frameworks", "--to", "frameworks", stdin=lines(wrong, TASK) + "{]\n")
     assert done.exit_code == 1
     assert json.loads(done.stdout) == TASK
     first, *_ = done.stderr.splitlines()
@@ -95,28 +104,35 @@ def test_a_refused_line_says_where_and_why_and_does_not_stop_the_others() -> Non
 
 def test_refusals_as_json_have_pointer_found_and_expected() -> None:
     done = sealbus(
-        "convert", "--from", "004", "--to", "004", "--output", "json", stdin=lines({**TASK, "priority": "urgent"})
+        "convert",
+        "--from",
+        "frameworks",
+        "--to",
+        "frameworks",
+        "--output",
+        "json",
+        stdin=lines({**TASK, "priority": "urgent"}),
     )
     told = json.loads(done.stderr.splitlines()[0])
     assert (told["line"], told["pointer"], told["found"]) == (1, "/priority", "'urgent'")
 
 
 def test_what_cannot_be_said_names_the_member_and_an_alias_may_help() -> None:
-    done = sealbus("convert", "--from", "004", "--to", "002", stdin=lines(TASK))
+    done = sealbus("convert", "--from", "frameworks", "--to", "plain-ids", stdin=lines(TASK))
     assert done.exit_code == 1
     assert "/metadata/message_id" in done.stderr
 
 
 def test_altered_canonical_messages_are_refused() -> None:
-    canonical = sealbus("convert", "--from", "004", "--to", "canonical", stdin=lines(TASK)).stdout
+    canonical = sealbus("convert", "--from", "frameworks", "--to", "canonical", stdin=lines(TASK)).stdout
     done = sealbus(
-        "convert", "--from", "canonical", "--to", "004", stdin=canonical.replace("code_review", "code_rewrite")
+        "convert", "--from", "canonical", "--to", "frameworks", stdin=canonical.replace("code_review", "code_rewrite")
     )
     assert done.exit_code == 1
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("arguments", [("--from", "005", "--to", "004"), ("--from", "004"), ()])
+@pytest.mark.parametrize("arguments", [("--from", "005", "--to", "frameworks"), ("--from", "frameworks"), ()])
 def test_wrong_names_are_refused_with_those_there_are(arguments: tuple[str, ...]) -> None:
     done = sealbus("convert", *arguments)
     assert done.exit_code == 2
@@ -124,12 +140,14 @@ def test_wrong_names_are_refused_with_those_there_are(arguments: tuple[str, ...]
 
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"a":' * 70 + "1" + "}" * 70, "\ufeff{}", "\x00", '{"a":1,"a":2}'])
 def test_hostile_lines_are_refused_and_end_nothing(line: str) -> None:
-    done = sealbus("convert", "--from", "004", "--to", "004", stdin=f"{line}\n{json.dumps(TASK)}\n")
+    done = sealbus("convert", "--from", "frameworks", "--to", "frameworks", stdin=f"{line}\n{json.dumps(TASK)}\n")
     assert (done.exit_code, json.loads(done.stdout)) == (1, TASK)
 
 
 def test_hostile_text_reaches_no_terminal() -> None:
-    done = sealbus("convert", "--from", "004", "--to", "004", stdin=lines({**TASK, "priority": "\x1b[31mred\x07"}))
+    done = sealbus(
+        "convert", "--from", "frameworks", "--to", "frameworks", stdin=lines({**TASK, "priority": "\x1b[31mred\x07"})
+    )
     assert "\x1b" not in done.output
     assert "\x07" not in done.output
 
@@ -142,10 +160,10 @@ class TestOnTheLog:
     def test_foreign_messages_are_published_and_shown_in_any_dialect(self, bus: str) -> None:
         now = datetime.now(UTC).replace(microsecond=0)
         task = {**TASK, "timestamp": now.isoformat().replace("+00:00", "Z")}
-        done = sealbus("publish", "--dialect", "004", "--bus", bus, stdin=lines(task))
+        done = sealbus("publish", "--dialect", "frameworks", "--bus", bus, stdin=lines(task))
         assert done.exit_code == 0
         assert json.loads(done.stdout)["topic"] == "agents.task.request"
-        shown = json.loads(sealbus("tail", "task.request", "--dialect", "004", "--bus", bus).stdout)
+        shown = json.loads(sealbus("tail", "task.request", "--dialect", "frameworks", "--bus", bus).stdout)
         assert {**shown, "timestamp": 0, "routing": 0} == {**task, "timestamp": 0, "routing": 0}
         event = json.loads(sealbus("tail", "task.request", "--dialect", "cloudevents", "--bus", bus).stdout)
         assert event["data"]["inputs"] == {"files": ["a.py"]}
@@ -158,7 +176,7 @@ class TestOnTheLog:
         now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         own = {**TASK, "timestamp": now, "sender": {**TASK["sender"], "agent_id": "planner@svc"}}
         other = {**own, "message_id": "msg_2", "sender": {**TASK["sender"], "agent_id": "eve@svc"}}
-        words = ("publish", "--dialect", "004", "--bus", bus, "--key-file", str(keys.parent / "planner.pem"))
+        words = ("publish", "--dialect", "frameworks", "--bus", bus, "--key-file", str(keys.parent / "planner.pem"))
         done = sealbus(*words, stdin=lines(own, other))
         assert done.exit_code == 1
         answers = [json.loads(line) for line in done.stdout.splitlines()]
@@ -168,18 +186,18 @@ class TestOnTheLog:
 
     def test_what_has_expired_is_not_published(self, bus: str) -> None:
         past = (datetime.now(UTC) - timedelta(hours=1)).isoformat().replace("+00:00", "Z")
-        done = sealbus("publish", "--dialect", "004", "--bus", bus, stdin=lines({**TASK, "timestamp": past}))
+        done = sealbus("publish", "--dialect", "frameworks", "--bus", bus, stdin=lines({**TASK, "timestamp": past}))
         assert done.exit_code == 1
         assert json.loads(done.stdout)["pointer"] == "/routing/expires_at"
 
     def test_what_a_dialect_cannot_say_is_counted(self, bus: str) -> None:
         now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        sealbus("publish", "--dialect", "004", "--bus", bus, stdin=lines({**TASK, "timestamp": now}))
-        done = sealbus("tail", "task.request", "--dialect", "002", "--bus", bus)
+        sealbus("publish", "--dialect", "frameworks", "--bus", bus, stdin=lines({**TASK, "timestamp": now}))
+        done = sealbus("tail", "task.request", "--dialect", "plain-ids", "--bus", bus)
         assert done.stdout == ""
         assert "1 not sayable in that dialect" in done.stderr
 
     def test_publish_takes_no_type_beside_a_dialect(self, bus: str) -> None:
-        done = sealbus("publish", "--dialect", "004", "task.request", "file.ndjson", "--bus", bus)
+        done = sealbus("publish", "--dialect", "frameworks", "task.request", "file.ndjson", "--bus", bus)
         assert done.exit_code == 2
         assert "each line says its type" in done.output

@@ -22,7 +22,7 @@ __all__ = ["BulkClaims", "BulkResults", "BulkStatements", "answer_one"]
 
 _LIMIT = 512
 
-T = TypeVar("T", bound="BulkClaims | BulkResults")
+_T = TypeVar("_T", bound="BulkClaims | BulkResults")
 Connected: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 Begin: TypeAlias = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 
@@ -124,22 +124,22 @@ def _tell(on_answer: Callable[[Any], object], task: asyncio.Task[Any]) -> None:
         on_answer(error if (error := task.exception()) is not None else task.result())
 
 
-class _Gathering(Generic[T]):
+class _Gathering(Generic[_T]):
     """One batch at a time; requests that come meanwhile are the next."""
 
     def __init__(
         self,
-        write: Callable[[Sequence[T]], Awaitable[set[bytes]]],
-        answer: Callable[[T, bool | Exception], None],
+        write: Callable[[Sequence[_T]], Awaitable[set[bytes]]],
+        answer: Callable[[_T, bool | Exception], None],
         begin: Begin,
     ) -> None:
         self._write = write
         self._answer = answer
         self._begin = begin
-        self._waiting: list[T] = []
+        self._waiting: list[_T] = []
         self._is_under_way = False
 
-    def add(self, job: T) -> None:
+    def add(self, job: _T) -> None:
         self._waiting.append(job)
         if not self._is_under_way:
             self._is_under_way = True
@@ -156,7 +156,7 @@ class _Gathering(Generic[T]):
         finally:
             self._is_under_way = False
 
-    async def _try(self, batch: Sequence[T]) -> tuple[set[bytes], InboxError | None]:
+    async def _try(self, batch: Sequence[_T]) -> tuple[set[bytes], InboxError | None]:
         try:
             return await self._write(batch), None
         except InboxError as error:

@@ -51,7 +51,7 @@ from consumers.delivery.inbox.row_encoding import encode_outputs, key_digest, ke
 
 __all__ = ["PostgresInbox"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _NAME: Final = "sealbus inbox"
 _CONNECTIONS: Final = 8
@@ -395,7 +395,7 @@ class PostgresInbox:
             with contextlib.suppress(*failures()):
                 await self._pool.release(connection, timeout=self._timeout_s)
 
-    def _begun(self, running: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _begun(self, running: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.get_running_loop().create_task(running)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

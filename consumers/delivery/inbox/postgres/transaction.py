@@ -30,7 +30,7 @@ from bus.errors import InboxError
 
 __all__ = ["PostgresTransaction", "Sessions"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class PostgresTransaction:
@@ -96,7 +96,7 @@ class PostgresTransaction:
         finally:
             await self._end()
 
-    async def guard(self, run: Callable[[], Awaitable[T]]) -> T:
+    async def guard(self, run: Callable[[], Awaitable[_T]]) -> _T:
         """Return what *run* returns.
 
         Errors about the statement pass through; others are the store's, and end the transaction.
@@ -117,7 +117,7 @@ class PostgresTransaction:
                     await self._end()
                 raise postgres_error_of(error, self._where) from error
 
-    async def _patiently(self, run: Callable[[], Awaitable[T]]) -> T:
+    async def _patiently(self, run: Callable[[], Awaitable[_T]]) -> _T:
         """Return what *run* returns, for as long as its server works on it. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(None) as limit:

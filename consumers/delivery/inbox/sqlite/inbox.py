@@ -40,7 +40,7 @@ from consumers.delivery.inbox.sqlite.transaction import SqliteTransaction, fetch
 
 __all__ = ["SqliteInbox"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _PURGED_AT_ONCE = 5_000
 _CLOSED = "the inbox is not open"
@@ -331,17 +331,17 @@ class SqliteInbox:
 
     def _submit(
         self,
-        action: Callable[[JobBatch], T],
+        action: Callable[[JobBatch], _T],
         key: str = "",
         session: WriterSession | None = None,
         *,
         begins: bool = False,
-    ) -> asyncio.Future[T]:
+    ) -> asyncio.Future[_T]:
         future = self._future()
         self._writer.submit(InboxJob(future, action, key, session, begins))
         return future
 
-    async def _run(self, action: Callable[[JobBatch], T], key: str = "") -> T:
+    async def _run(self, action: Callable[[JobBatch], _T], key: str = "") -> _T:
         return await self._submit(action, key)
 
     def _settle(self, jobs: Sequence[InboxJob]) -> None:

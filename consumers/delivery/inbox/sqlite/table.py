@@ -28,7 +28,7 @@ from consumers.delivery.inbox.sqlite.wal_sync import Syncing
 
 __all__ = ["MEMORY", "Table"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 SQLITE_INBOX_VERSION = 2
 INBOX_BUSY_TIMEOUT_S = 5.0
@@ -250,13 +250,13 @@ class Table:
         return CLOSED if row is None else float(row[1]) - abs(now_s - float(row[0]))
 
 
-def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def _chunks(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
     if len(items) <= _MAX_AT_ONCE:
         return iter((items,))
     return (items[at : at + _MAX_AT_ONCE] for at in range(0, len(items), _MAX_AT_ONCE))
 
 
-def _padded(chunk: Sequence[T]) -> list[T]:
+def _padded(chunk: Sequence[_T]) -> list[_T]:
     """Return *chunk* padded with its last item to one of few lengths.
 
     Each length is a statement that SQLite compiles and caches.

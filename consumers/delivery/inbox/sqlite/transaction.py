@@ -19,7 +19,7 @@ from consumers.delivery.inbox.sqlite.group_commit import JobBatch
 
 __all__ = ["SqliteTransaction", "fetched", "or_undone"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _RESERVED = {"BEGIN", "COMMIT", "END", "ROLLBACK", "ATTACH", "DETACH", "PRAGMA", "VACUUM"}
 _FIRST_WORD = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*([A-Za-z]*)", re.DOTALL)
@@ -55,9 +55,9 @@ class SqliteTransaction:
         with contextlib.suppress(InboxError):
             await self.run(_undone)
 
-    async def run(self, action: Callable[[JobBatch], T], key: str = "") -> T:
+    async def run(self, action: Callable[[JobBatch], _T], key: str = "") -> _T:
         """Run one step. A cancelled step is carried out all the same; the transaction stays open then."""
-        result: T = await self._steps(action, key)
+        result: _T = await self._steps(action, key)
         return result
 
     def undo_soon(self) -> None:

@@ -1,0 +1,136 @@
+"""What a message says by the names of the envelope, while a dialect reads or writes it by its tables. Pure.
+
+Owns what every dialect asks of a sealed message (its data without the mark, what the mark kept, its times in
+milliseconds), and making a `Foreign` of what a foreign one says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from bus.dialects.data_check import kind_of
+from bus.dialects.foreign import Claims, Defaults, Foreign, ForeignOptions
+from bus.dialects.forms import LAST_WRITABLE_MS
+from bus.dialects.keeping import Notes, Source, split_mark
+from bus.dialects.member_table import MessageFacts
+from bus.dialects.strict_json import read_content
+from bus.dialects.typed_content import DIRECTIVES, typed_name
+from bus.errors import ContractError, DialectError
+from bus.payloads.payload_types import PayloadType, Registry
+from bus.protocol.envelope import Agent, Metadata, Performative, Routing
+from bus.protocol.sealing import Message
+from bus.protocol.timestamps import parse_ms
+
+_OPTIONS: Final = frozenset(ForeignOptions.__struct_fields__)
+_CLAIMS: Final = frozenset(Claims.__struct_fields__)
+
+
+class OpenedMessage(msgspec.Struct, frozen=True):
+    """What a dialect says of a message."""
+
+    metadata: Metadata
+    routing: Routing
+    kind: PayloadType | None
+    """None: not known here; the data are as they are."""
+    data: dict[str, Any]
+    kept: dict[str, Any]
+    derived: frozenset[str]
+    sent_ms: int
+    lifetime_ms: int
+
+    def is_derived(self, pointer: str, value: object) -> bool:
+        """Tell whether the field at *pointer* was made up, and still has the *value* that the rule gives."""
+        return pointer in self.derived and bool(self.data.get(pointer[1:]) == value)
+
+    def was_typed(self, pointer: str) -> bool:
+        """Tell whether typed content was kept, with its type at *pointer*, though the dialect has such a type."""
+        return self.kept.get(pointer) == typed_name(self.metadata.message_type, self.metadata.schema_version)
+
+    @property
+    def is_directive(self) -> bool:
+        """Whether the message directs its receiver."""
+        spoken = self.metadata.performative if self.kind is None else self.kind.terms.spoken(self.data)
+        return spoken in DIRECTIVES
+
+    @property
+    def performative(self) -> Performative | None:
+        """The performative: the sealed one, else that of the type."""
+        if self.metadata.performative is not None or self.kind is None:
+            return self.metadata.performative
+        return self.kind.terms.spoken(self.data)
+
+
+def open_message(message: Message, dialect: str, types: Registry) -> OpenedMessage:
+    """Return what *dialect* says of *message*; raise DialectError if its data are not of its type."""
+    metadata = message.metadata
+    kind = kind_of(types, metadata.message_type, metadata.schema_version)
+    if kind is not None:
+        try:
+            kind.decode(message.data)
+        except ContractError as error:
+            raise DialectError(error.pointer, error.text, f"data of {kind.name}", error.reason) from None
+    data = read_content(message.data)
+    kept, derived = split_mark(data, dialect)
+    sent_ms, expires_ms = parse_ms(metadata.timestamp), parse_ms(message.routing.expires_at)
+    if sent_ms is None or expires_ms is None:
+        raise DialectError("/metadata/timestamp", "no time", "a sealed message")
+    return OpenedMessage(metadata, message.routing, kind, data, kept, derived, sent_ms, expires_ms - sent_ms)
+
+
+def opened_facts(opened: OpenedMessage, aliases: Mapping[str, str]) -> MessageFacts:
+    """Return what *opened* says; its sender is called as in *aliases*, ids of ours -> ids there."""
+    sender = opened.metadata.sender.id
+    return {
+        **msgspec.structs.asdict(opened.metadata),
+        **msgspec.structs.asdict(opened.routing),
+        "opened": opened,
+        "kept": dict(opened.kept),
+        "sender_id": aliases.get(sender or "", sender),
+        "sent_at_ms": opened.sent_ms,
+        "lifetime_ms": opened.lifetime_ms,
+    }
+
+
+def addressed_id(recipient: Agent | None, aliases: Mapping[str, str]) -> str:
+    """Return the id of the one agent that a dialect names as the recipient.
+
+    *aliases*: agent ids of ours -> ids there; `role:<role>` and `*` name a role and everybody.
+    """
+    if recipient is not None and recipient.id is not None:
+        return aliases.get(recipient.id, recipient.id)
+    group = f"role:{recipient.role}" if recipient is not None else "*"
+    if group not in aliases:
+        raise DialectError("/metadata/recipient", "no agent's id", f"an agent, or an alias for {group}")
+    return aliases[group]
+
+
+def begin_reading(
+    tree: dict[str, Any], defaults: Defaults, types: Registry, *, nulls: bool
+) -> tuple[Source, MessageFacts]:
+    """Return the message in *tree* to be read, and what is said before it is."""
+    notes = Notes()
+    return Source(tree, "", notes, nulls=nulls), {"defaults": defaults, "notes": notes, "tree": tree, "types": types}
+
+
+def foreign_that_says(facts: MessageFacts, name: str, version: str, data: dict[str, Any]) -> Foreign:
+    """Return the decoded message of type *name* that says *data*, and in its envelope what is *facts*."""
+    return Foreign(
+        type=name,
+        version=version,
+        data=data,
+        options=ForeignOptions(
+            **{option: facts[option] for option in facts.keys() & _OPTIONS if facts[option] is not None}
+        ),
+        claims=Claims(**{claim: facts[claim] for claim in facts.keys() & _CLAIMS if facts[claim] is not None}),
+        carried=facts.get("carried"),
+    )
+
+
+def set_end(facts: MessageFacts, lifetime_ms: int, pointer: str) -> None:
+    """Let the message end after *lifetime_ms*, which stand at *pointer*."""
+    facts["expires_at_ms"] = facts["sent_at_ms"] + lifetime_ms
+    if facts["expires_at_ms"] > LAST_WRITABLE_MS:
+        raise DialectError(pointer, f"{lifetime_ms} ms", "a time before the year 10000")
