@@ -106,15 +106,19 @@ def test_costs_are_self_times_of_the_loop_and_of_threads_at_work() -> None:
 
 
 def test_results_have_a_place_for_everything_and_keep_what_is_written_by_hand() -> None:
-    text = RESULTS.read_text("utf-8")
-    places = ["machine", "goals", "families", *(f"scale-{curve.name}" for curve in CURVES)]
-    places += ["startup", "steady", "profiles", "budget", "native", "backend", "plan"]
-    once = filled(text, {name: rf"| {name} | \1 |" for name in places})
-    assert filled(once, {name: rf"| {name} | \1 |" for name in places}) == once
-    assert once.count(r"\1") == len(places) == text.count("<!-- /")
-    assert "### 1000x: what changes in the design" in once
+    of_tables = [*(f"scale-{curve.name}" for curve in CURVES), "families", "startup", "steady", "profiles", "budget"]
+    of_tables += ["native", "backend", "plan"]
+    for page, places in ((RESULTS, ["machine", "goals"]), (RESULTS.parent / "results" / "tables.md", of_tables)):
+        text = page.read_text("utf-8")
+        once = filled(text, {name: rf"| {name} | \1 |" for name in places})
+        assert filled(once, {name: rf"| {name} | \1 |" for name in places}) == once
+        assert once.count(r"\1") == len(places) == text.count("<!-- /")
     with pytest.raises(ValueError, match="no place for nonsense"):
         filled(text, {"nonsense": ""})
+
+
+def test_results_fit_on_few_screens() -> None:
+    assert len(RESULTS.read_text("utf-8").splitlines()) <= 120
 
 
 def test_the_plan_multiplies_what_was_measured() -> None:

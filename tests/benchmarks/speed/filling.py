@@ -1,7 +1,7 @@
-"""RESULTS.md: its tables are written by a program, its sentences by people.
+"""RESULTS.md and results/tables.md: their tables are written by a program, their sentences by people.
 
 Owns the places, `<!-- name -->` to `<!-- /name -->`, what goes into each from the files of a run, and copying the
-drawings beside it. What was not measured leaves its place as it is.
+drawings beside them. What was not measured leaves its place as it is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def filled(text: str, parts: Mapping[str, str]) -> str:
     for name, part in parts.items():
         pattern = re.compile(rf"<!-- {name} -->\n.*?<!-- /{name} -->", re.DOTALL)
         if not pattern.search(text):
-            raise ValueError(f"RESULTS.md has no place for {name}")
+            raise ValueError(f"there is no place for {name}")
         new = _PLACE.format(name=name, text=part.strip("\n"))
         text = pattern.sub(lambda _, new=new: new, text)
     return text
@@ -51,9 +51,11 @@ def filled(text: str, parts: Mapping[str, str]) -> str:
 def fill(results: Path, source: Path) -> list[str]:
     """Write what *source* holds into *results*; the names of the places that were filled."""
     parts = _of_run(source / "results.json") | _of_scale(source / "scale.json") | _of_files(source, results.parent)
-    results.write_text(filled(results.read_text("utf-8"), parts), "utf-8")
     drawings = results.parent / "results"
     drawings.mkdir(exist_ok=True)
+    first = {name: parts[name] for name in ("machine", "goals") if name in parts}
+    for page, own in ((results, first), (drawings / "tables.md", {k: v for k, v in parts.items() if k not in first})):
+        page.write_text(filled(page.read_text("utf-8"), own), "utf-8")
     for drawing in sorted(source.glob("*.svg")):
         # A flame graph's title is the command that was recorded, with the paths of the machine.
         text = _PATHS.sub("", drawing.read_text("utf-8"))
@@ -99,14 +101,12 @@ def _of_scale(file: Path) -> dict[str, str]:
     parts = {}
     for curve in CURVES:
         if lines_of(curve, scale.points):
-            drawing = f"![{curve.title}](results/scale-{curve.name}.svg)"
+            drawing = f"![{curve.title}](scale-{curve.name}.svg)"
             parts[f"scale-{curve.name}"] = "\n".join([*curve_table(curve, scale.points), "", drawing])
     if scale.starts:
         parts["startup"] = "\n".join(startup_table(scale.starts))
     if scale.steady:
-        drawings = [
-            f"![{run.log}](results/scale-steady-{run.log.partition(' ')[0].lower()}.svg)" for run in scale.steady
-        ]
+        drawings = [f"![{run.log}](scale-steady-{run.log.partition(' ')[0].lower()}.svg)" for run in scale.steady]
         parts["steady"] = "\n".join([*steady_table(scale.steady), "", *drawings])
     return parts
 
@@ -115,7 +115,7 @@ def _of_files(source: Path, folder: Path) -> dict[str, str]:
     parts = {}
     profiles = source / "profiles.md"
     if profiles.exists():
-        parts["profiles"] = profiles.read_text("utf-8").replace("](profile-", "](results/profile-")
+        parts["profiles"] = profiles.read_text("utf-8")
     budget = budgets.read((folder / "budget.toml").read_text("utf-8"))
     rows = [["", "path", "budget, calibrations", "us on the reference machine"]]
     rows += [
