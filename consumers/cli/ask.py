@@ -18,12 +18,25 @@ from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_json
-from consumers.cli.session import CommandSession, key_options, with_session
+from consumers.cli.session import CommandSession, gathered, key_options, with_session
 from producers.requests.submitted import SubmittedTask, TaskEvent
 
 __all__ = ["ask", "name_and_value", "new_task_id", "watch_task"]
 
 _WAIT_S: Final = 120.0
+
+
+class _AskOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    receiver: str | None
+    text: str | None
+    agent: str | None
+    key_file: Path | None
+    wait: float
+    no_wait: bool
+    handle: str | None
+    inputs: tuple[str, ...]
 
 
 @click.command()
@@ -35,18 +48,8 @@ _WAIT_S: Final = 120.0
 @click.option("--task", "handle", metavar="HANDLE", help="Go on with a task that was asked before.")
 @click.option("--input", "inputs", multiple=True, metavar="NAME=TEXT", help="What the work starts from; repeatable.")
 @with_session
-def ask(
-    session: CommandSession,
-    *,
-    receiver: str | None,
-    text: str | None,
-    agent: str | None,
-    key_file: Path | None,
-    wait: float,
-    no_wait: bool,
-    handle: str | None,
-    inputs: tuple[str, ...],
-) -> int:
+@gathered(_AskOptions)
+def ask(session: CommandSession, options: _AskOptions) -> int:
     """Give AGENT a task in words: task.request out, progress lines, task.result back.
 
     Progress goes to standard error, the result to standard output. The handle lets another shell go on, also a day
@@ -59,23 +62,23 @@ def ask(
       sealbus ask researcher@svc "compare vector databases" --wait 1d --no-wait
       sealbus ask --task eyJ0Ijoi...
     """
-    if handle is None and (receiver is None or text is None):
+    if options.handle is None and (options.receiver is None or options.text is None):
         raise click.UsageError("give AGENT and TEXT, or --task HANDLE")
-    if handle is not None and receiver is not None:
+    if options.handle is not None and options.receiver is not None:
         raise click.UsageError("one at a time: AGENT and TEXT, or --task HANDLE")
-    inputs_given = dict(name_and_value(each, "--input", "NAME=TEXT") for each in inputs)
-    settings = session.settings_for(key_file)
-    acting = session.acting_agent(settings, agent)
+    inputs_given = dict(name_and_value(each, "--input", "NAME=TEXT") for each in options.inputs)
+    settings = session.settings_for(options.key_file)
+    acting = session.acting_agent(settings, options.agent)
 
     async def body(_: object) -> int:
-        async with session.acting(settings, acting, create=handle is None) as bus:
-            if handle is not None:
-                task = bus.task(handle)
+        async with session.acting(settings, acting, create=options.handle is None) as bus:
+            if options.handle is not None:
+                task = bus.task(options.handle)
             else:
-                request = TaskRequest(goal=text or "", inputs=inputs_given)
-                task = await bus.submit(request, to=receiver or "", task_id=new_task_id(), ttl_s=wait)
+                request = TaskRequest(goal=options.text or "", inputs=inputs_given)
+                task = await bus.submit(request, to=options.receiver or "", task_id=new_task_id(), ttl_s=options.wait)
             notice = f"task {task.message_id}; to go on elsewhere: sealbus ask --task {task.id}"
-            return await watch_task(session, task, None if no_wait else notice)
+            return await watch_task(session, task, None if options.no_wait else notice)
 
     return execute(body)
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from bus.clock import SystemClock
 from bus.errors import ConfigurationError
 from bus.telemetry.terminal import printable
 from consumers.cli.interrupts import Interrupts, execute
-from consumers.cli.session import CommandSession, with_session
+from consumers.cli.session import CommandSession, gathered, with_session
 from consumers.operations.console.access import SCOPES, Token, read_tokens, token_of
 
 __all__ = ["console"]
@@ -25,6 +26,20 @@ __all__ = ["console"]
 _LAST_PORT: Final = 65_535
 _TOKEN_BYTES: Final = 18
 _LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+class _ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    port: int
+    host: str
+    hosts: tuple[str, ...]
+    tokens: Path | None
+    new_token: str | None
+    read_only: bool
+    behind_tls: bool
+    agent: str | None
+    key_file: Path | None
 
 
 @click.command()
@@ -47,19 +62,8 @@ _LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 )
 @click.option("--key-file", type=click.Path(path_type=Path), help="The private key of that person.")
 @with_session
-def console(
-    session: CommandSession,
-    *,
-    port: int,
-    host: str,
-    hosts: tuple[str, ...],
-    tokens: Path | None,
-    new_token: str | None,
-    read_only: bool,
-    behind_tls: bool,
-    agent: str | None,
-    key_file: Path | None,
-) -> int:
+@gathered(_ConsoleOptions)
+def console(session: CommandSession, options: _ConsoleOptions) -> int:
     """Show what goes on in a browser: what is wrong, dead letters by cause, conversations, approvals, agents, audit.
 
     Looking needs no token on this machine; sending dead letters back does, and it is printed when the console starts.
@@ -73,10 +77,10 @@ def console(
       sealbus console --tokens tokens.toml --host 0.0.0.0 --allow-host console.example.org --behind-tls
       sealbus console --key-file lead.pem
     """
-    if new_token is not None:
+    if options.new_token is not None:
         text = secrets.token_urlsafe(_TOKEN_BYTES)
-        made = token_of(new_token, text, SCOPES)
-        click.echo(f'["{printable(new_token)}"]\nsha256 = "{made.sha256}"\nscopes = ["read", "redrive"]')
+        made = token_of(options.new_token, text, SCOPES)
+        click.echo(f'["{printable(options.new_token)}"]\nsha256 = "{made.sha256}"\nscopes = ["read", "redrive"]')
         click.echo(f"the token, which is stored nowhere: {text}", err=True)
         return 0
     try:
@@ -88,15 +92,15 @@ def console(
         raise ConfigurationError(
             f"the console needs the extra `console` ({error.name} is missing): pip install 'sealbus[console]'"
         ) from error
-    if agent is not None and key_file is None:
+    if options.agent is not None and options.key_file is None:
         raise click.UsageError("--agent needs --key-file: a decision is signed by the person it is of")
-    is_private = _is_loopback(host)
-    if not is_private and tokens is None:
-        raise click.UsageError(f"on {host} anybody could look: give --tokens, or serve on 127.0.0.1")
+    is_private = _is_loopback(options.host)
+    if not is_private and options.tokens is None:
+        raise click.UsageError(f"on {options.host} anybody could look: give --tokens, or serve on 127.0.0.1")
     settings, clock = session.settings(), SystemClock()
-    person_settings = None if key_file is None else session.settings_for(key_file)
-    person = "" if person_settings is None else session.acting_agent(person_settings, agent)
-    known, printed = _tokens(tokens, read_only=read_only, can_decide=bool(person))
+    person_settings = None if options.key_file is None else session.settings_for(options.key_file)
+    person = "" if person_settings is None else session.acting_agent(person_settings, options.agent)
+    known, printed = _tokens(options.tokens, read_only=options.read_only, can_decide=bool(person))
 
     async def body(interrupts: Interrupts) -> int:
         async with session.open(settings) as transport:
@@ -107,12 +111,12 @@ def console(
                 person=person,
                 person_settings=person_settings,
             )
-            sock = _listen(host, port)
+            sock = _listen(options.host, options.port)
             bound = sock.getsockname()[1]
             names = {f"{name}:{bound}" for name in ("127.0.0.1", "localhost", "[::1]")} | {
-                each.lower() for each in hosts
+                each.lower() for each in options.hosts
             }
-            site = make_site(model, known, names, is_private=is_private, is_tls=behind_tls)
+            site = make_site(model, known, names, is_private=is_private, is_tls=options.behind_tls)
             config = uvicorn.Config(
                 site,
                 log_config=None,
@@ -132,7 +136,7 @@ def console(
                 server.should_exit = True
 
             interrupts.soften = soften
-            shown = f"[{host}]" if ":" in host else host
+            shown = f"[{options.host}]" if ":" in options.host else options.host
             click.echo(f"console of {settings.bus.namespace}: http://{shown}:{bound}/", err=True)
             if printed:
                 click.echo(f"token to send dead letters back, for this run: {printed}", err=True)

@@ -25,7 +25,7 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import encode_json
-from consumers.cli.session import CommandSession, with_session
+from consumers.cli.session import CommandSession, gathered, with_session
 
 __all__ = ["convert"]
 
@@ -38,6 +38,23 @@ _PROOFS: Final = ("auth", "signature")
 class _Text(NamedTuple):
     line: int
     content: bytes | None
+
+
+class _ConvertOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    file: BinaryIO
+    source: str
+    target: str
+    sender: str | None
+    recipient: str | None
+    conversation: str | None
+    task: str | None
+    message_id: str | None
+    moment: int | None
+    lifetime: float | None
+    alias: tuple[str, ...]
+    carry: bool
 
 
 @click.command()
@@ -56,22 +73,8 @@ class _Text(NamedTuple):
 )
 @click.option("--carry", is_flag=True, help="Let the sealed message go along whole, where the dialect has a place.")
 @with_session
-def convert(
-    session: CommandSession,
-    *,
-    file: BinaryIO,
-    source: str,
-    target: str,
-    sender: str | None,
-    recipient: str | None,
-    conversation: str | None,
-    task: str | None,
-    message_id: str | None,
-    moment: int | None,
-    lifetime: float | None,
-    alias: tuple[str, ...],
-    carry: bool,
-) -> int:
+@gathered(_ConvertOptions)
+def convert(session: CommandSession, options: _ConvertOptions) -> int:
     """Read messages of one dialect, a line of JSON each, and write them in another.
 
     Dialects are layered (000), evidence (001), plain-ids (002), speech-acts (003), frameworks (004), cloudevents, and
@@ -93,26 +96,28 @@ def convert(
     """
     settings = session.settings()
     defaults = Defaults(
-        message_id=message_id,
-        sent_at_ms=moment,
-        sender=None if sender is None else Agent(id=sender),
-        recipient=None if recipient is None else Agent(id=recipient),
-        conversation_id=conversation,
-        task_id=task,
-        lifetime_ms=None if lifetime is None else round(lifetime * 1000),
+        message_id=options.message_id,
+        sent_at_ms=options.moment,
+        sender=None if options.sender is None else Agent(id=options.sender),
+        recipient=None if options.recipient is None else Agent(id=options.recipient),
+        conversation_id=options.conversation,
+        task_id=options.task,
+        lifetime_ms=None if options.lifetime is None else round(options.lifetime * 1000),
     )
-    aliases = _aliases(alias)
+    aliases = _aliases(options.alias)
     refused = done = 0
     out = sys.stdout.buffer
-    for text in _texts(file):
+    for text in _texts(options.file):
         try:
             if text.content is None:
                 raise ContractError("the line is longer than any message may be", reason="oversized")
-            for message, proofs in _read(source, text.content, defaults, settings.bus.namespace):
-                if target == _CANONICAL:
+            for message, proofs in _read(options.source, text.content, defaults, settings.bus.namespace):
+                if options.target == _CANONICAL:
                     written = message.value
                 else:
-                    written = encode_json(dialect_of(target).encode(message, aliases=aliases, carry=carry))
+                    written = encode_json(
+                        dialect_of(options.target).encode(message, aliases=aliases, carry=options.carry)
+                    )
                 out.write(written + b"\n")
                 done += 1
                 if lost := _left_out(proofs, written):

@@ -40,6 +40,7 @@ __all__ = [
     "app_of",
     "app_option",
     "keys_to_believe",
+    "gathered",
     "jwks_option",
     "key_options",
     "proof_of",
@@ -50,6 +51,7 @@ __all__ = [
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_O = TypeVar("_O")
 
 COMMAND_LINE: Final = "cli@sealbus"
 """Who acts where neither an agent nor a key is named."""
@@ -157,6 +159,19 @@ def with_session(function: Callable[..., _R]) -> Callable[..., _R]:
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped
+
+
+def gathered(kind: Callable[..., _O]) -> Callable[[Callable[[CommandSession, _O], int]], Callable[..., int]]:
+    """Give a command its own options as one value of *kind*, whose fields have their names."""
+
+    def gather(function: Callable[[CommandSession, _O], int]) -> Callable[..., int]:
+        @functools.wraps(function)
+        def command(session: CommandSession, **options: Any) -> int:
+            return function(session, kind(**options))
+
+        return command
+
+    return gather
 
 
 def app_option(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -26,7 +26,7 @@ from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.parameter_types import DURATION_TYPE, RATE
 from consumers.cli.io.printing import bars, print_json
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, key_options, with_session
+from consumers.cli.session import CommandSession, gathered, key_options, with_session
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import MAX_REDRIVES
 from consumers.deadletters.redrive import Redrive
@@ -51,6 +51,22 @@ _WORDS: Final = {
 }
 
 
+class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    selection: Selection
+    rate: float | None
+    stop_after: int | None
+    wait: bool
+    extend: float | None
+    force: bool
+    why: str
+    dry_run: bool
+    yes: bool
+    key_file: Path | None
+    agent: str | None
+
+
 @click.command()
 @click.argument("locations", nargs=-1, metavar="[PLACE]...")
 @with_selection
@@ -70,21 +86,8 @@ _WORDS: Final = {
 @key_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_session
-def redrive(
-    session: CommandSession,
-    *,
-    selection: Selection,
-    rate: float | None,
-    stop_after: int | None,
-    wait: bool,
-    extend: float | None,
-    force: bool,
-    why: str,
-    dry_run: bool,
-    yes: bool,
-    key_file: Path | None,
-    agent: str | None,
-) -> int:
+@gathered(_RedriveOptions)
+def redrive(session: CommandSession, options: _RedriveOptions) -> int:
     """Send dead letters back, with their original bytes, to the group each of them died in and to no other.
 
     Without a PLACE (as `sealbus dlq list` shows it) or a filter all that are open are meant. It may be interrupted at
@@ -110,22 +113,23 @@ def redrive(
     no redrive topic, 75 try again: the log or the group did not answer, or another redrive is
     at work.
     """
-    settings = session.settings(key_file=key_file)
-    acting = session.acting_agent(settings, agent)
-    orders = RedriveOrders(force=force, extend_ms=round((extend or 0) * 1000))
+    selection = options.selection
+    settings = session.settings(key_file=options.key_file)
+    acting = session.acting_agent(settings, options.agent)
+    orders = RedriveOrders(force=options.force, extend_ms=round((options.extend or 0) * 1000))
     plan, selection = _plan(session, settings, selection, orders)
-    if dry_run or not plan.meant:
+    if options.dry_run or not plan.meant:
         _show_plan(session, plan)
-        if not dry_run and not plan.unresolved and not plan.unended:
+        if not options.dry_run and not plan.unresolved and not plan.unended:
             return FAILED if plan.unreachable else 0
-    elif not yes:
+    elif not options.yes:
         _show_plan(session, plan, err=True)
         click.confirm(
             f"Send {plan.total('send')} dead letters back to {', '.join(map(printable, plan.groups)) or 'no group'}?",
             abort=True,
             err=True,
         )
-    if dry_run:
+    if options.dry_run:
         return 0
 
     async def body(interrupts: Interrupts) -> int:
@@ -134,21 +138,21 @@ def redrive(
         clock = SystemClock()
         async with session.open(settings) as transport:
             await prepare_journal(transport, settings)
-            journal = Journal(transport, settings, clock, verb="redrive", why=why)
+            journal = Journal(transport, settings, clock, verb="redrive", why=options.why)
             run = Redrive(
                 transport, settings, clock, selection, orders, journal=journal, sealer=_sealer(settings, acting, clock)
             )
             with Progress(plan.meant, unit="sent", alone=True) as progress:
                 result = await run.run(
                     stop=stop,
-                    rate=rate,
-                    stop_after=stop_after,
-                    wait=wait,
+                    rate=options.rate,
+                    stop_after=options.stop_after,
+                    wait=options.wait,
                     on_progress=lambda done: progress.show(done.sent + done.parked + done.twins, done.sent),
                 )
         _show_result(session, result, plan)
         code = {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
-        return code or (FAILED if result.left or (wait and result.failures) else 0)
+        return code or (FAILED if result.left or (options.wait and result.failures) else 0)
 
     return execute(body)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import click
+import msgspec
 
 from bus.clock import SystemClock
 from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults
@@ -37,6 +38,7 @@ from consumers.cli.session import (
     CommandSession,
     app_of,
     app_option,
+    gathered,
     key_options,
     registry_of,
     with_session,
@@ -46,6 +48,29 @@ from producers.outcomes import PublishUnknown, Receipt, Result
 from producers.sealing.options import Options
 
 __all__ = ["publish"]
+
+
+class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    what: tuple[str, ...]
+    target: str | None
+    dialect: str | None
+    schema_version: str | None
+    agent: str | None
+    key_file: Path | None
+    to: str | None
+    role: str | None
+    key: str | None
+    ttl: float | None
+    delay: float | None
+    idempotency_key: str | None
+    priority: int | str | None
+    conversation: str | None
+    correlation: str | None
+    task: str | None
+    timeout: float | None
+    ignore_unknown: bool
 
 
 @click.command()
@@ -75,28 +100,8 @@ __all__ = ["publish"]
 @click.option("--timeout", type=DURATION_TYPE, help="How long to wait for the log.")
 @click.option("--ignore-unknown", is_flag=True, help="Leave out fields that the type does not have, and warn.")
 @with_session
-def publish(
-    session: CommandSession,
-    *,
-    what: tuple[str, ...],
-    target: str | None,
-    dialect: str | None,
-    schema_version: str | None,
-    agent: str | None,
-    key_file: Path | None,
-    to: str | None,
-    role: str | None,
-    key: str | None,
-    ttl: float | None,
-    delay: float | None,
-    idempotency_key: str | None,
-    priority: int | str | None,
-    conversation: str | None,
-    correlation: str | None,
-    task: str | None,
-    timeout: float | None,
-    ignore_unknown: bool,
-) -> int:
+@gathered(_PublishOptions)
+def publish(session: CommandSession, options: _PublishOptions) -> int:
     """Publish JSON lines from FILE or standard input.
 
     Each line is one JSON object, the payload of one message. For each line one line of JSON comes back, in the same
@@ -114,21 +119,23 @@ def publish(
     \b
     Exit codes: 0 all published, 1 some rejected, 75 some may or may not be in the log (or: try again later).
     """
-    app = app_of(target)
-    settings = session.settings(app, key_file=key_file)
-    acting = session.acting_agent(settings, agent)
-    message_type, file = _what(what, dialect)
-    _check_lifetime(ttl, delay, settings)
-    if dialect is not None:
+    app = app_of(options.target)
+    settings = session.settings(app, key_file=options.key_file)
+    acting = session.acting_agent(settings, options.agent)
+    message_type, file = _what(options.what, options.dialect)
+    _check_lifetime(options.ttl, options.delay, settings)
+    if options.dialect is not None:
         fallback = Defaults(
             sender=Agent(id=acting),
-            recipient=Agent(id=to, role=role) if to or role else None,
-            conversation_id=conversation,
-            task_id=task,
+            recipient=Agent(id=options.to, role=options.role) if options.to or options.role else None,
+            conversation_id=options.conversation,
+            task_id=options.task,
             sent_at_ms=SystemClock().now_ms(),
         )
-        return _publish_foreign(settings, dialect, fallback, file, timeout)
-    kind = untyped(message_type, schema_version) if schema_version else registry_of(app).get(message_type)
+        return _publish_foreign(settings, options.dialect, fallback, file, options.timeout)
+    kind = (
+        untyped(message_type, options.schema_version) if options.schema_version else registry_of(app).get(message_type)
+    )
     if kind is None:
         known = registry_of(app).names()
         raise click.UsageError(
@@ -136,25 +143,25 @@ def publish(
             "Name your app with --app MODULE:APP, or the version with --schema-version 1.0.0 to publish without a check"
         )
     provided: dict[str, object] = {
-        "to": Agent(id=to, role=role) if role is not None else to,
-        "key": key,
-        "ttl_s": ttl,
-        "delay_s": delay,
-        "idempotency_key": idempotency_key,
-        "priority": priority,
-        "conversation_id": conversation,
-        "correlation_id": correlation,
-        "task_id": task,
+        "to": Agent(id=options.to, role=options.role) if options.role is not None else options.to,
+        "key": options.key,
+        "ttl_s": options.ttl,
+        "delay_s": options.delay,
+        "idempotency_key": options.idempotency_key,
+        "priority": options.priority,
+        "conversation_id": options.conversation,
+        "correlation_id": options.correlation,
+        "task_id": options.task,
     }
-    options = cast("Options", {name: value for name, value in provided.items() if value is not None})
+    sealing = cast("Options", {name: value for name, value in provided.items() if value is not None})
 
     async def open_feed(bus: Bus) -> LineFeed:
-        if schema_version is not None or not creates_topics(settings, bus.transport.features):
+        if options.schema_version is not None or not creates_topics(settings, bus.transport.features):
             await _require_topic(bus, message_type)
-        typed = schema_version is None
-        return Feed(bus.publisher, kind, options, typed=typed, stream=file, ignore_unknown=ignore_unknown)
+        typed = options.schema_version is None
+        return Feed(bus.publisher, kind, sealing, typed=typed, stream=file, ignore_unknown=options.ignore_unknown)
 
-    return _run(settings, acting, open_feed, timeout, message_type)
+    return _run(settings, acting, open_feed, options.timeout, message_type)
 
 
 def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:

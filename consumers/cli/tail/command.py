@@ -34,7 +34,16 @@ from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.known_names import complete_topics
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import LineWriter, raw_json
-from consumers.cli.session import CommandSession, app_of, app_option, jwks_option, proof_of, registry_of, with_session
+from consumers.cli.session import (
+    CommandSession,
+    app_of,
+    app_option,
+    gathered,
+    jwks_option,
+    proof_of,
+    registry_of,
+    with_session,
+)
 from consumers.cli.tail.topic_reader import follow_topic, history, reading_positions
 from consumers.cli.verify.verdicts import DEAD, FileChecks, FileVerdict, judge_line
 
@@ -71,6 +80,23 @@ class _TailedEnvelope(msgspec.Struct):
 _glance = msgspec.json.Decoder(_TailedEnvelope).decode
 
 
+class _TailOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    name: str
+    following: bool
+    last: int
+    everything: bool
+    start: str | None
+    sender: str | None
+    conversation: str | None
+    grep: str | None
+    dialect: str | None
+    verifying: bool
+    jwks: Path | None
+    target: str | None
+
+
 @click.command()
 @click.argument("name", metavar="TOPIC_OR_TYPE", shell_complete=complete_topics)
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until Ctrl-C.")
@@ -91,22 +117,8 @@ _glance = msgspec.json.Decoder(_TailedEnvelope).decode
 @jwks_option
 @app_option
 @with_session
-def tail(
-    session: CommandSession,
-    *,
-    name: str,
-    following: bool,
-    last: int,
-    everything: bool,
-    start: str | None,
-    sender: str | None,
-    conversation: str | None,
-    grep: str | None,
-    dialect: str | None,
-    verifying: bool,
-    jwks: Path | None,
-    target: str | None,
-) -> int:
+@gathered(_TailOptions)
+def tail(session: CommandSession, options: _TailOptions) -> int:
     """Show the records of a topic, oldest first: time, partition/offset, type, sender, id, and the payload, cut to the
     width of the terminal.
 
@@ -125,10 +137,10 @@ def tail(
     \b
     Exit codes: 0, or 1 when --verify found a bad record; 130 after Ctrl-C.
     """
-    app = app_of(target)
-    settings = session.settings(app, jwks=jwks)
+    app = app_of(options.target)
+    settings = session.settings(app, jwks=options.jwks)
     checks = None
-    if verifying:
+    if options.verifying:
         verifier, admit = proof_of(settings, SystemClock())
         checks = FileChecks(
             max_message_bytes=settings.publish.max_message_bytes,
@@ -136,16 +148,18 @@ def tail(
             verifier=verifier,
             admit=admit,
         )
-    whence = "beginning" if everything else _start(start)
-    wanted = _TailFilter(sender, conversation, None if grep is None else grep.encode())
+    whence = "beginning" if options.everything else _start(options.start)
+    wanted = _TailFilter(options.sender, options.conversation, None if options.grep is None else options.grep.encode())
 
     async def body(_: Interrupts) -> int:
         async with session.open(settings) as transport:
-            topic = await resolve_topic(transport, settings, name)
+            topic = await resolve_topic(transport, settings, options.name)
             with LineWriter() as writer:
-                show = _Show(writer, checks, as_json=session.as_json, dialect=dialect)
+                show = _Show(writer, checks, as_json=session.as_json, dialect=options.dialect)
                 try:
-                    await _run(transport, topic, show, wanted, whence=whence, last=last, following=following)
+                    await _run(
+                        transport, topic, show, wanted, whence=whence, last=options.last, following=options.following
+                    )
                 finally:
                     show.summarize()
             return FAILED if show.bad else 0

@@ -22,7 +22,16 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import print_json
-from consumers.cli.session import CommandSession, app_of, app_option, jwks_option, proof_of, registry_of, with_session
+from consumers.cli.session import (
+    CommandSession,
+    app_of,
+    app_option,
+    gathered,
+    jwks_option,
+    proof_of,
+    registry_of,
+    with_session,
+)
 from consumers.cli.verify.verdicts import DEAD, OK, FileChecks, FileVerdict, judge_line
 
 __all__ = ["verify"]
@@ -33,6 +42,20 @@ class _TextOrBytes(NamedTuple):
     line: int | None
     content: bytes
     overlong: bool
+
+
+class _VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    files: tuple[BinaryIO, ...]
+    lines: bool
+    target: str | None
+    risk: RiskClass | None
+    jwks: Path | None
+    now: int | None
+    recipient: str | None
+    message_type: str | None
+    key: str | None
 
 
 @click.command()
@@ -50,19 +73,8 @@ class _TextOrBytes(NamedTuple):
 @click.option("--type", "message_type", type=MESSAGE_TYPE, help="Refuse messages of other types.")
 @click.option("--key", help="Refuse messages whose record key is another.")
 @with_session
-def verify(
-    session: CommandSession,
-    *,
-    files: tuple[BinaryIO, ...],
-    lines: bool,
-    target: str | None,
-    risk: RiskClass | None,
-    jwks: Path | None,
-    now: int | None,
-    recipient: str | None,
-    message_type: str | None,
-    key: str | None,
-) -> int:
+@gathered(_VerifyOptions)
+def verify(session: CommandSession, options: _VerifyOptions) -> int:
     """Check sealed messages in files or standard input, without a bus.
 
     A file holds one record value, byte for byte; one line break at its end is taken as the file's own. Checked are
@@ -80,35 +92,35 @@ def verify(
     \b
     Exit codes: 0 every message holds, 1 at least one does not.
     """
-    settings = session.settings(jwks=jwks)
-    app = app_of(target)
+    settings = session.settings(jwks=options.jwks)
+    app = app_of(options.target)
     # One clock for lifetimes and for keys: an archive is judged as it would have been then.
-    clock: Clock = SystemClock() if now is None else ManualClock(now)
+    clock: Clock = SystemClock() if options.now is None else ManualClock(options.now)
     verifier, admit = proof_of(settings, clock)
     checks = FileChecks(
         max_message_bytes=settings.publish.max_message_bytes,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
-        risk=risk,
+        risk=options.risk,
         registry=registry_of(app) if app else Registry(),
         schemas=registry_of(app) if app else None,
-        recipient=recipient,
+        recipient=options.recipient,
         namespace=session.namespace,
-        message_type=message_type,
-        key=key.encode() if key is not None else None,
+        message_type=options.message_type,
+        key=options.key.encode() if options.key is not None else None,
         now_ms=clock.now_ms,
-        append_ms=now,
+        append_ms=options.now,
         verifier=verifier,
         admit=admit,
     )
     failed = False
-    for stream in files or (sys.stdin.buffer,):
-        for value in _values(stream, checks.max_message_bytes, lines=lines):
+    for stream in options.files or (sys.stdin.buffer,):
+        for value in _values(stream, checks.max_message_bytes, lines=options.lines):
             verdict = _judge(value, checks)
             failed = failed or verdict.verdict == DEAD
             if session.as_json:
                 print_json(_as_json(value, verdict))
             else:
-                click.echo(_sentence(value, verdict, many=lines or len(files) > 1))
+                click.echo(_sentence(value, verdict, many=options.lines or len(options.files) > 1))
     return FAILED if failed else 0
 
 

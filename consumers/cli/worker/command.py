@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from bus.settings import loading as bus_settings
 from bus.telemetry.terminal import printable
 from consumers import cli
 from consumers.cli.app_loading import load_app
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.session import CommandSession, with_session
+from consumers.cli.session import CommandSession, gathered, with_session
 from consumers.worker.signals import ECHO_S
 
 if TYPE_CHECKING:
@@ -34,6 +35,19 @@ if TYPE_CHECKING:
 __all__ = ["command_of", "worker"]
 
 _LAST_PORT = 65_535
+
+
+class _WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says."""
+
+    targets: tuple[str, ...]
+    processes: int
+    concurrency: str | None
+    reload: bool
+    metrics_port: int | None
+    metrics_host: str
+    drain_timeout: str | None
+    supervised: bool
 
 
 @click.command()
@@ -63,18 +77,8 @@ _LAST_PORT = 65_535
 )
 @click.option("--supervised", is_flag=True, hidden=True, help="Started by a supervisor: drain when it is gone.")
 @with_session
-def worker(
-    session: CommandSession,
-    *,
-    targets: tuple[str, ...],
-    processes: int,
-    concurrency: str | None,
-    reload: bool,
-    metrics_port: int | None,
-    metrics_host: str,
-    drain_timeout: str | None,
-    supervised: bool,
-) -> int:
+@gathered(_WorkerOptions)
+def worker(session: CommandSession, options: _WorkerOptions) -> int:
     """Run the handlers of one app or several.
 
     MODULE:APP names an App object: agents:app is `app = App(...)` in agents.py in the current directory. Several apps
@@ -89,16 +93,18 @@ def worker(
       sealbus worker orders:app billing:app mail:app
       sealbus worker agents:app --reload --log-level debug
     """
-    if reload and processes > 1:
+    if options.reload and options.processes > 1:
         raise click.UsageError("--reload works with one process: leave --processes out")
-    if metrics_port and metrics_port + processes - 1 > _LAST_PORT:
-        raise click.UsageError(f"--metrics-port {metrics_port} leaves no port for {processes} processes")
-    loaded = session.load(concurrency=concurrency, drain_timeout=drain_timeout)
-    if processes > 1 and loaded.settings.bus.url.startswith("memory:"):
+    if options.metrics_port and options.metrics_port + options.processes - 1 > _LAST_PORT:
+        raise click.UsageError(
+            f"--metrics-port {options.metrics_port} leaves no port for {options.processes} processes"
+        )
+    loaded = session.load(concurrency=options.concurrency, drain_timeout=options.drain_timeout)
+    if options.processes > 1 and loaded.settings.bus.url.startswith("memory:"):
         raise click.UsageError(
             "a log in memory belongs to one process: use --bus sqlite:///sealbus.db or leave --processes out"
         )
-    if reload:
+    if options.reload:
         return _reload()
     from consumers.worker.host import check_groups
 
@@ -106,16 +112,16 @@ def worker(
         # The kernel ignores signals without a handler for a container's first process, and importing an app can take
         # long.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
-    apps = [load_app(target) for target in targets]
+    apps = [load_app(target) for target in options.targets]
     check_groups([app.declaration for app in apps])
     for app in apps:
-        session.settings(app, concurrency=concurrency, drain_timeout=drain_timeout)
-        _announce(app, loaded, processes)
-    if processes > 1:
-        return _supervise(apps, loaded, processes, metrics_port)
-    if supervised:
+        session.settings(app, concurrency=options.concurrency, drain_timeout=options.drain_timeout)
+        _announce(app, loaded, options.processes)
+    if options.processes > 1:
+        return _supervise(apps, loaded, options.processes, options.metrics_port)
+    if options.supervised:
         _drain_when_orphaned()
-    return _work(apps, loaded, metrics_port, metrics_host, supervised=supervised)
+    return _work(apps, loaded, options.metrics_port, options.metrics_host, supervised=options.supervised)
 
 
 def _work(apps: Sequence[App], loaded: Loaded, metrics_port: int | None, metrics_host: str, *, supervised: bool) -> int:
