@@ -35,9 +35,9 @@ from bus.trust.policy.facts import Request
 from bus.trust.policy.policy import NO_POLICY, Policy, rules_source
 from bus.trust.policy.rules import PolicyRules
 
-__all__ = ["Admission", "Denial", "GLANCE", "Party", "is_stricter"]
+__all__ = ["Admission", "Denial", "FAST_PATH", "Party", "is_stricter"]
 
-GLANCE: Final = "glance"
+FAST_PATH: Final = "glance"
 """The fast way: what it refuses is judged once more, and noted then."""
 
 _ANSWERING: Final = frozenset({"reply", "mailbox"})
@@ -233,7 +233,7 @@ class Admission:
                     "/metadata/security/data_classification",
                 )
         actor = self._party.agent_id if message.verification.signature else None
-        if _is_bus_word(message, payload):
+        if _is_from_bus(message, payload):
             # The bus asks and tells on the order of the rule that wants an approval, and says who is there: only a
             # deny rule stops it.
             judged = msgspec.structs.replace(judged, lenient=True)
@@ -484,7 +484,7 @@ class Admission:
         differing: tuple[str, ...] = (),
         reason: str = "unauthorized",
     ) -> None:
-        if how == GLANCE:
+        if how == FAST_PATH:
             return
         self._note(
             Denial(
@@ -547,7 +547,7 @@ class Admission:
             via=tuple(via),
             via_complete=oldest.parents is None,
             first=metadata.hops == 0,
-            performative=metadata.performative or _spoken(kind, payload),
+            performative=metadata.performative or _performative_of(kind, payload),
             lift_to=None,
             now_ms=self._now_ms(),
             risk=None if kind is None else kind.risk,
@@ -587,7 +587,7 @@ def _is_decision(message: Message) -> bool:
     return message.message_type == _DECISION and message.metadata.correlation_id is not None
 
 
-def _is_bus_word(message: Message, payload: object) -> bool:
+def _is_from_bus(message: Message, payload: object) -> bool:
     """Tell whether *message* is what the bus itself sends: about a held message, or that an agent is there."""
     if message.message_type == "status.update":
         return getattr(payload, "approval_id", None) is not None
@@ -631,7 +631,7 @@ def _resource(kind: PayloadType | None, payload: object) -> str:
     return "" if kind is None or payload is None else kind.resource_of(payload)
 
 
-def _spoken(kind: PayloadType | None, payload: object) -> str | None:
+def _performative_of(kind: PayloadType | None, payload: object) -> str | None:
     return None if kind is None or payload is None else kind.terms.spoken(payload)
 
 

@@ -417,7 +417,11 @@ class AppBus:
             waiting, lanes = worker.requests.waiting.causes(), worker.lanes
             if not all(_waits(slot, waiting) for slot in worker.slots.running()):
                 return False
-            if lanes.away or lanes.settling or ((lanes.ready or lanes.back) and not worker.slots.full):
+            if (
+                lanes.awaiting_claim
+                or lanes.settling
+                or ((lanes.ready or lanes.answered_lanes) and not worker.slots.full)
+            ):
                 return False
         if any(requested.waiting.moving for requested in requests):
             return False

@@ -47,13 +47,13 @@ async def drain(
     deadline_s = clock.monotonic_s() + timeout_s
     cut_at_s = deadline_s + CUT_GRACE_S
     count = 0
-    while (running := running_for(slots, partitions)) or any(partition.parked for partition in partitions):
+    while (running := running_for(slots, partitions)) or any(partition.awaiting_inbox for partition in partitions):
         now_s = clock.monotonic_s()
         if now_s >= cut_at_s:
             end_if_strict(running)
             break
         if now_s >= deadline_s and not count:
-            count = len(running) + sum(partition.parked for partition in partitions)
+            count = len(running) + sum(partition.awaiting_inbox for partition in partitions)
             on_count(count)
             cancel_handlers(slots, partitions)
         await asyncio.sleep(_TURN_S)

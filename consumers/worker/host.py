@@ -30,16 +30,16 @@ from bus.trust.policy.globs import compile_globs
 from bus.trust.policy.policy import NO_POLICY, rules_source
 from consumers.deadletters.park_orders import ParkOrders, follow_orders
 from consumers.delivery.crashes.crash_guard import CrashGuard
-from consumers.delivery.crashes.open import open_roll
+from consumers.delivery.crashes.open import open_process_files
 from consumers.delivery.declaration import Declaration
 from consumers.delivery.group_plan import make_plan
 from consumers.delivery.handling.composition import NO_RESOURCES, Resources, compose_handlers, opened_lifespans
 from consumers.delivery.handling.slots import RunningHandler
 from consumers.delivery.inbox.open import choose_inbox, has_inbox
 from consumers.processes.sagas.subscriptions import mail_subscriptions
-from consumers.worker.beacon import Beacon, WorkProgress
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.health import WorkerSigns, answer_probe
+from consumers.worker.heartbeats import HeartbeatSender, WorkProgress
 from consumers.worker.loop_watchdog import LoopWatch, find_work
 from consumers.worker.startup_checks import check_hash_seed, check_needs
 from consumers.worker.worker import Worker
@@ -120,11 +120,11 @@ class Host:
         """What the app declares, with the trust that the settings give it."""
         self._clock = clock
         self._metrics = metrics
-        self._guard = CrashGuard(open_roll(self._settings, app.group), clock)
+        self._guard = CrashGuard(open_process_files(self._settings, app.group), clock)
         self._opened = AsyncExitStack()
         self._worker: Worker | None = None
         self._following: asyncio.Task[None] | None = None
-        self._beacon: Beacon | None = None
+        self._beacon: HeartbeatSender | None = None
         self._is_stopping = False
 
     async def start(self) -> None:
@@ -156,7 +156,7 @@ class Host:
             self._beacon = self._make_beacon(worker)
             self._beacon.start()
 
-    def _make_beacon(self, worker: Worker) -> Beacon:
+    def _make_beacon(self, worker: Worker) -> HeartbeatSender:
         def progress() -> WorkProgress:
             signs = worker.signs()
             # What a probe says of it, for those who do not ask it.
@@ -165,7 +165,7 @@ class Host:
             return WorkProgress(signs.fetched_s_ago, len(worker.slots.running()), is_stuck, missing)
 
         publisher = publisher_of(self._app, self._transport, self._settings, clock=self._clock, metrics=self._metrics)
-        return Beacon(
+        return HeartbeatSender(
             self._app, publisher, self._settings, clock=self._clock, progress=progress, learn=worker.learn_time
         )
 

@@ -52,7 +52,7 @@ from consumers.delivery.state.delivery import Delivery
 from consumers.delivery.state.in_flight import InFlight
 from consumers.delivery.state.lane_timers import LaneTimers
 from consumers.delivery.state.lanes import Lanes
-from consumers.processes.approvals.desk import ApprovalDesk
+from consumers.processes.approvals.service import ApprovalService
 from consumers.processes.approvals.state import APPROVAL_SAGA
 from consumers.processes.sagas.early_events import EarlyEvents
 from consumers.processes.sagas.process import Process, ending_of
@@ -130,7 +130,7 @@ def assemble(
         judge=guard.judging(verification.judge),
         own=own,
     )
-    dependencies = CircuitBreakers(group, clock, metrics, partitions.let_wait)
+    dependencies = CircuitBreakers(group, clock, metrics, partitions.throttle_waiting)
     appender = DurableAppender(
         publisher,
         group=group,
@@ -138,7 +138,7 @@ def assemble(
         retry_clock=retry_clock,
         metrics=metrics,
         details=deadletter.details,
-        hold=partitions.hold,
+        pause=partitions.pause,
     )
     late = LateAnswers(appender, in_flight, clock)
     timers = LaneTimers(lanes, clock, wake)
@@ -162,7 +162,7 @@ def assemble(
     brake_rule = BrakeRule(
         share=deadletter.brake_share, window=deadletter.brake_window, pause_s=deadletter.brake_pause_s
     )
-    brake = FailureBrake(brake_rule, group, clock, metrics, partitions.let_rest)
+    brake = FailureBrake(brake_rule, group, clock, metrics, partitions.pause_braked)
     # Asked in this order before each run; the breaker last, see `BreakerPolicy`.
     policies = RunPolicies(
         (
@@ -191,7 +191,7 @@ def assemble(
     if processes is not None:
         runners = [
             StepRun(processes.steps, results, clock),
-            ApprovedRun(processes.desk, handlers, results),
+            ApprovedRun(processes.approvals, handlers, results),
             handlers,
         ]
     before_runs = None
@@ -252,7 +252,7 @@ def _claims(
         keep_s=publisher.settings.inbox.keep_s,
         clock=publisher.clock,
         metrics=publisher.metrics,
-        pause=partitions.hold,
+        pause=partitions.pause,
         high_risk=publisher.settings.trust.high_risk,
         has_keys=app.verifier is not None,
         remembers_all=app.has_mailbox,
@@ -265,7 +265,7 @@ class Processes:
 
     steps: StepRunner
     sweeper: WaitSweeper
-    desk: ApprovalDesk
+    approvals: ApprovalService
 
 
 def _processes(app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: Inbox) -> Processes:
@@ -286,7 +286,7 @@ def _processes(app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: I
         clock=clock,
         ended=partial(_count_end, metrics, plan.group),
     )
-    desk = ApprovalDesk(
+    approvals = ApprovalService(
         store,
         group=group,
         publisher=publisher,
@@ -310,7 +310,7 @@ def _processes(app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: I
         clock=clock,
         metrics=metrics,
         early=early,
-        built_in={APPROVAL_SAGA: desk},
+        built_in={APPROVAL_SAGA: approvals},
     )
     sweeper = WaitSweeper(
         store,
@@ -321,7 +321,7 @@ def _processes(app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: I
         max_processes=settings.worker.max_processes,
         crowded=partial(setattr, steps, "crowded"),
     )
-    return Processes(steps=steps, sweeper=sweeper, desk=desk)
+    return Processes(steps=steps, sweeper=sweeper, approvals=approvals)
 
 
 def _count_end(metrics: Metrics, group: str, process: Process) -> None:

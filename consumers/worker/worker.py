@@ -201,7 +201,7 @@ class Worker:
         self.fetched_s = self._clock.monotonic_s()
         subscription = self._joined()
         if self._shares and (self.in_flight.is_half_full or self._partitions.crowding):
-            self._partitions.let_others(self.in_flight.crowding(self._partitions.crowding, self._waiting.held_up()))
+            self._partitions.pause_crowding(self.in_flight.crowding(self._partitions.crowding, self._waiting.held_up()))
             timeout_s = min(timeout_s, _CROWDED_S if self._partitions.crowding else timeout_s)
         if self.overflow.is_needed:
             self.overflow.relieve()

@@ -1,4 +1,4 @@
 """The agent that answers who is there.
 
-The view on cards and heartbeats is `producers.directory`; workers send them (`consumers.worker.beacon`).
+The view on cards and heartbeats is `producers.directory`; workers send them (`consumers.worker.heartbeats`).
 """

@@ -163,14 +163,14 @@ def _announce(app: App, loaded: Loaded, processes: int) -> None:
 
 def _supervise(apps: Sequence[App], loaded: Loaded, processes: int, metrics_port: int | None) -> int:
     from consumers.cli.worker.supervisor import supervise
-    from consumers.delivery.crashes.open import open_roll
+    from consumers.delivery.crashes.open import open_process_files
     from consumers.worker.host import in_namespace
 
     commands = []
     for number in range(processes):
         port = ["--metrics-port", str(metrics_port + number if metrics_port else 0)] if metrics_port is not None else []
         commands.append(_child_command(["--processes", "1", *port, "--supervised"]))
-    rolls = [open_roll(in_namespace(loaded.settings, app.namespace), app.group) for app in apps]
+    rolls = [open_process_files(in_namespace(loaded.settings, app.namespace), app.group) for app in apps]
     return asyncio.run(supervise(commands, [roll for roll in rolls if roll is not None]))
 
 

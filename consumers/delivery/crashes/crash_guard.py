@@ -61,10 +61,10 @@ class CrashGuard:
     """The crash notes of one worker. Without a *roll*, and before `open`, it notes nothing."""
 
     def __init__(self, roll: ProcessFiles | None, clock: Clock) -> None:
-        self._roll = roll
+        self._process_files = roll
         self._clock = clock
         self._slots: RunningMessages | None = None
-        self.tolls: Mapping[RecordLocation, CrashCount] = {}
+        self.crash_counts: Mapping[RecordLocation, CrashCount] = {}
         """Crash counts of messages; empty as long as no process dies."""
         self.orders: Mapping[RecordKey, ParkOrder] = {}
         """What operators have set aside."""
@@ -74,9 +74,9 @@ class CrashGuard:
 
     def open(self, count: int, member: str) -> None:
         """Note from now on what runs in this process, a *member* of its group, *count* at most at once."""
-        if self._roll is not None:
+        if self._process_files is not None:
             try:
-                self._slots = self._roll.join(count, member)
+                self._slots = self._process_files.join(count, member)
             except OSError as error:
                 self._failed(error)
 
@@ -91,8 +91,8 @@ class CrashGuard:
     def close(self) -> None:
         """Note that the process ends in order."""
         self._forgive()
-        if self._roll is not None:
-            self._roll.leave()
+        if self._process_files is not None:
+            self._process_files.leave()
         self._slots = None
 
     def begin(self, delivery: Delivery, has_row: bool) -> int:
@@ -109,12 +109,12 @@ class CrashGuard:
         """Note that the handler of *delivery* has ended, in order or by an error: its crash count is forgiven."""
         if at and self._slots is not None:
             self._slots.end(at)
-            if self.tolls:
+            if self.crash_counts:
                 self._ended(_key_of(delivery.control))
 
     def judging(self, judge: Judge) -> Judge:
         """Wrap *judge* so that the large record being judged is noted."""
-        if self._roll is None:
+        if self._process_files is None:
             return judge
 
         def judged(record: Record, partition: Partition, now_ms: int) -> Delivery | None:
@@ -137,27 +137,27 @@ class CrashGuard:
         if order is not None:
             error = Parked(order.why)
             return Failure(reason=error.reason, error=PARKED, text=error.text)
-        toll = self._toll_of(delivery)
-        if toll is None or not is_given_up(toll, control.redrive_count):
+        crash_count = self._toll_of(delivery)
+        if crash_count is None or not is_given_up(crash_count, control.redrive_count):
             return None
         return Failure(
             reason="crash_loop",
             error=CrashLoop.__name__,
-            text=f"{toll.deaths} workers died while they ran it alone",
+            text=f"{crash_count.deaths} workers died while they ran it alone",
         )
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """Return whether *delivery* has to run alone."""
-        toll = self._toll_of(delivery)
-        return toll is not None and toll.suspect
+        crash_count = self._toll_of(delivery)
+        return crash_count is not None and crash_count.suspect
 
     def look(self) -> None:
         """Count the processes that have died: partitions have arrived."""
-        if self._roll is None:
+        if self._process_files is None:
             return
         try:
-            deaths = self._roll.count(self._clock.now_ms())
-            self.tolls = self._roll.tolls()
+            deaths = self._process_files.count(self._clock.now_ms())
+            self.crash_counts = self._process_files.crash_counts()
         except OSError as error:
             self._failed(error)
             return
@@ -169,7 +169,9 @@ class CrashGuard:
         """Return the members of the group whose processes died lately; the group may not know yet."""
         self.look()
         try:
-            deaths = self._roll.deaths(self._clock.now_ms() - _LATELY_MS) if self._roll is not None else []
+            deaths = (
+                self._process_files.deaths(self._clock.now_ms() - _LATELY_MS) if self._process_files is not None else []
+            )
         except OSError:
             return set()
         return {death.member for death in deaths if death.member}
@@ -178,17 +180,17 @@ class CrashGuard:
         """Count the records of *partition*, now lost, whose judging took so long that it may have cost the session."""
         slow = [each.mark for each in self._slow if each.partition is partition]
         slow = [mark for mark in slow if partition.committed is None or mark.offset >= partition.committed]
-        if not slow or self._roll is None:
+        if not slow or self._process_files is None:
             return
         now_ms = self._clock.now_ms()
 
-        def strike(tolls: dict[RecordLocation, CrashCount]) -> Mapping[RecordLocation, CrashCount]:
+        def strike(crash_counts: dict[RecordLocation, CrashCount]) -> Mapping[RecordLocation, CrashCount]:
             for mark in slow:
-                tolls = after(tolls, Death(0, now_ms, (mark,)))
-            return tolls
+                crash_counts = after(crash_counts, Death(0, now_ms, (mark,)))
+            return crash_counts
 
         try:
-            self.tolls = self._roll.change(strike, now_ms)
+            self.crash_counts = self._process_files.change(strike, now_ms)
         except OSError as error:
             self._failed(error)
         _log.warning("deaths.session_lost_in_judging", records=[mark.key.place for mark in slow])
@@ -205,13 +207,13 @@ class CrashGuard:
         order = self._order_for(control)
         if order is not None:
             return _refused(record, partition, control, Parked(order.why))
-        toll = self.tolls.get(mark.key) if self.tolls else None
-        if toll is not None and toll.name == mark.name and is_given_up(toll, 0):
+        crash_count = self.crash_counts.get(mark.key) if self.crash_counts else None
+        if crash_count is not None and crash_count.name == mark.name and is_given_up(crash_count, 0):
             return _refused(
                 record,
                 partition,
                 control,
-                CrashLoop(f"{toll.deaths} workers died or lost their session while they judged it"),
+                CrashLoop(f"{crash_count.deaths} workers died or lost their session while they judged it"),
             )
         slots.judge(mark)
         started_s = self._clock.monotonic_s()
@@ -221,7 +223,7 @@ class CrashGuard:
             slots.judged()
             if self._clock.monotonic_s() - started_s > _SLOW_S:
                 self._slow.append(_Slow(mark, partition))
-            elif toll is not None:
+            elif crash_count is not None:
                 self._ended(mark.key)
 
     def _order_for(self, control: Control) -> ParkOrder | None:
@@ -233,27 +235,33 @@ class CrashGuard:
         return order if order is not None and control.redrive_count <= order.redrives else None
 
     def _toll_of(self, delivery: Delivery) -> CrashCount | None:
-        toll = self.tolls.get(_key_of(delivery.control))
+        crash_count = self.crash_counts.get(_key_of(delivery.control))
         message = delivery.message
-        return toll if toll is not None and message is not None and toll.name == message.message_id else None
+        return (
+            crash_count
+            if crash_count is not None and message is not None and crash_count.name == message.message_id
+            else None
+        )
 
     def _ended(self, key: RecordLocation) -> None:
-        toll = self.tolls.get(key)
-        if toll is not None:
+        crash_count = self.crash_counts.get(key)
+        if crash_count is not None:
             if not self._forgiven:
                 self._clock.call_later(_FORGIVING_S, self._forgive)
-            self._forgiven[key] = toll
-            self.tolls = {other: crash_count for other, crash_count in self.tolls.items() if other != key}
+            self._forgiven[key] = crash_count
+            self.crash_counts = {other: crash_count for other, crash_count in self.crash_counts.items() if other != key}
 
     def _forgive(self) -> None:
         """Write down what was forgiven, many at once."""
         forgiven, self._forgiven = self._forgiven, {}
-        if not forgiven or self._roll is None:
+        if not forgiven or self._process_files is None:
             return
         try:
             # A count that has changed since is new, and stays.
-            self.tolls = self._roll.change(
-                lambda tolls: {key: toll for key, toll in tolls.items() if forgiven.get(key) != toll},
+            self.crash_counts = self._process_files.change(
+                lambda crash_counts: {
+                    key: crash_count for key, crash_count in crash_counts.items() if forgiven.get(key) != crash_count
+                },
                 self._clock.now_ms(),
             )
         except OSError as error:

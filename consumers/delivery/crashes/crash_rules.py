@@ -100,39 +100,45 @@ class CrashCount(msgspec.Struct, frozen=True):
         return self.starts >= DEATHS_TO_SUSPICION or self.deaths > 0
 
 
-def after(tolls: Mapping[RecordLocation, CrashCount], death: Death) -> dict[RecordLocation, CrashCount]:
+def after(crash_counts: Mapping[RecordLocation, CrashCount], death: Death) -> dict[RecordLocation, CrashCount]:
     """Return the counts once *death* is counted."""
     judged = any(mark.kind == "judged" for mark in death.running)
-    counted = dict(tolls)
+    counted = dict(crash_counts)
     for mark in death.running:
         if mark.kind != "inbox":
             alone = mark.kind == "judged" if judged else len(death.running) == 1
-            counted[mark.key] = _counted(_standing(tolls.get(mark.key), mark), alone, death.at_ms)
+            counted[mark.key] = _counted(_standing(crash_counts.get(mark.key), mark), alone, death.at_ms)
     return counted
 
 
-def is_given_up(toll: CrashCount, redrives: int) -> bool:
+def is_given_up(crash_count: CrashCount, redrives: int) -> bool:
     """Return whether the message has had all its tries; a redrive since gives it new ones."""
-    return toll.deaths >= MAX_DEATHS and redrives <= toll.redrives
+    return crash_count.deaths >= MAX_DEATHS and redrives <= crash_count.redrives
 
 
-def unexpired(tolls: Mapping[RecordLocation, CrashCount], now_ms: int) -> dict[RecordLocation, CrashCount]:
+def unexpired(crash_counts: Mapping[RecordLocation, CrashCount], now_ms: int) -> dict[RecordLocation, CrashCount]:
     """Return the counts worth keeping: not too old, and not too many."""
-    young = [toll for toll in tolls.values() if toll.at_ms > now_ms - _KEPT_MS]
-    return {toll.key: toll for toll in sorted(young, key=_age)[-_MAX_KEPT:]}
+    young = [crash_count for crash_count in crash_counts.values() if crash_count.at_ms > now_ms - _KEPT_MS]
+    return {crash_count.key: crash_count for crash_count in sorted(young, key=_age)[-_MAX_KEPT:]}
 
 
-def _standing(toll: CrashCount | None, mark: Mark) -> CrashCount:
+def _standing(crash_count: CrashCount | None, mark: Mark) -> CrashCount:
     """Return the count before this death; a recreated topic has other messages in the same places."""
-    if toll is None or toll.name != mark.name:
+    if crash_count is None or crash_count.name != mark.name:
         return CrashCount(*mark.key, name=mark.name, redrives=mark.redrives, starts=0, deaths=0, at_ms=0)
     # Deaths are forgiven once for each redrive; suspicion stays.
-    return msgspec.structs.replace(toll, deaths=0, redrives=mark.redrives) if mark.redrives > toll.redrives else toll
+    return (
+        msgspec.structs.replace(crash_count, deaths=0, redrives=mark.redrives)
+        if mark.redrives > crash_count.redrives
+        else crash_count
+    )
 
 
-def _counted(toll: CrashCount, alone: bool, at_ms: int) -> CrashCount:
-    return msgspec.structs.replace(toll, starts=toll.starts + 1, deaths=toll.deaths + alone, at_ms=at_ms)
+def _counted(crash_count: CrashCount, alone: bool, at_ms: int) -> CrashCount:
+    return msgspec.structs.replace(
+        crash_count, starts=crash_count.starts + 1, deaths=crash_count.deaths + alone, at_ms=at_ms
+    )
 
 
-def _age(toll: CrashCount) -> tuple[int, RecordLocation]:
-    return toll.at_ms, toll.key
+def _age(crash_count: CrashCount) -> tuple[int, RecordLocation]:
+    return crash_count.at_ms, crash_count.key

@@ -21,7 +21,7 @@ from consumers.delivery.inbox.open import log_file
 if TYPE_CHECKING:
     from consumers.delivery.crashes.process_files import ProcessFiles
 
-__all__ = ["open_roll", "state_directory"]
+__all__ = ["open_process_files", "state_directory"]
 
 _log = get_logger("deaths")
 
@@ -46,7 +46,7 @@ def state_directory(settings: Settings, group: str, environment: Mapping[str, st
     return None if str(path) == MEMORY else Path(f"{str(path.absolute()).removesuffix('.db')}-workers") / part
 
 
-def open_roll(settings: Settings, group: str) -> ProcessFiles | None:
+def open_process_files(settings: Settings, group: str) -> ProcessFiles | None:
     """Return the process files of *group*; None where none are kept, with a warning where that is a failure."""
     if sys.platform == "win32":
         # Windows locks do not tell which process has died.

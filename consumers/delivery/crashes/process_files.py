@@ -40,7 +40,7 @@ _locked: set[Path] = set()
 
 
 class _WrittenFile(msgspec.Struct):
-    tolls: list[CrashCount] = []
+    crash_counts: list[CrashCount] = []
     deaths: list[Death] = []
 
 
@@ -90,13 +90,13 @@ class ProcessFiles:
             deaths = [msgspec.structs.replace(death, running=()) if death.pid == excused else death for death in deaths]
             if deaths:
                 written = self._load()
-                tolls = _by_key(written)
+                crash_counts = _by_key(written)
                 for death in deaths:
-                    tolls = after(tolls, death)
-                self._save(tolls, [*written.deaths, *deaths], now_ms)
+                    crash_counts = after(crash_counts, death)
+                self._save(crash_counts, [*written.deaths, *deaths], now_ms)
         return deaths
 
-    def tolls(self) -> dict[RecordLocation, CrashCount]:
+    def crash_counts(self) -> dict[RecordLocation, CrashCount]:
         """Return the crash counts of messages."""
         return _by_key(self._load())
 
@@ -124,9 +124,9 @@ class ProcessFiles:
             return _WrittenFile()
 
     def _save(
-        self, tolls: Mapping[RecordLocation, CrashCount], deaths: list[Death], now_ms: int
+        self, crash_counts: Mapping[RecordLocation, CrashCount], deaths: list[Death], now_ms: int
     ) -> dict[RecordLocation, CrashCount]:
-        left = unexpired(tolls, now_ms)
+        left = unexpired(crash_counts, now_ms)
         beside = self.path / f"{_TOLLS}.new"
         beside.write_bytes(msgspec.json.encode(_WrittenFile([*left.values()], deaths[-_MAX_DEATHS_KEPT:])))
         beside.replace(self.path / _TOLLS)
@@ -205,4 +205,4 @@ def machine() -> str:
 
 
 def _by_key(written: _WrittenFile) -> dict[RecordLocation, CrashCount]:
-    return {toll.key: toll for toll in written.tolls}
+    return {crash_count.key: crash_count for crash_count in written.crash_counts}

@@ -53,7 +53,7 @@ class ClaimBatcher:
     def ask(self, key: InboxKey, lane: Lane[Delivery], delivery: Accepted) -> None:
         """Ask for a claim on *delivery*, the head of *lane*; it comes back with the answer in `delivery.asked`."""
         delivery.inbox_request = inbox_request = self._claims.claim_request(key, delivery, lane)
-        delivery.partition.parked += 1
+        delivery.partition.awaiting_inbox += 1
         self._lanes.ask()
         self._asks.append(inbox_request)
         if len(self._asks) == 1:
@@ -63,7 +63,7 @@ class ClaimBatcher:
         """Store that *delivery*, the head of *lane*, is done without outputs; the next delivery then runs."""
         # The run counts as inside the gate until its result is stored: an exclusive run waits for it.
         self._exclusive.inside += 1
-        delivery.partition.parked += 1
+        delivery.partition.awaiting_inbox += 1
         self._lanes.settle()
         self._ends.append(
             ResultRequest(claim.key, claim.token, claim.identity, lane=lane, delivery=delivery, claim=claim)
@@ -104,7 +104,7 @@ class ClaimBatcher:
                 delivery.inbox_request = end
                 self._lanes.put_back(lane)
             else:
-                delivery.partition.parked -= 1
+                delivery.partition.awaiting_inbox -= 1
         self._wake_soon()
 
     def _done(self, lane: Lane[Delivery], delivery: Delivery) -> None:

@@ -60,7 +60,12 @@ class Executor:
             following = self._lanes.finish(lane)
             if following is None:
                 return
-            if self._lanes.ready or self._lanes.back or slot.released or following.is_deep is not lane.flow.deep:
+            if (
+                self._lanes.ready
+                or self._lanes.answered_lanes
+                or slot.released
+                or following.is_deep is not lane.flow.deep
+            ):
                 self._lanes.release(lane, following.priority, deep=following.is_deep)
                 return
 

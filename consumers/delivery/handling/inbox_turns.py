@@ -73,7 +73,7 @@ class InboxTurns:
         """
         answer = inbox_request.answer
         delivery.inbox_request = None
-        delivery.partition.parked -= 1
+        delivery.partition.awaiting_inbox -= 1
         if isinstance(answer, Exception) and not isinstance(answer, InboxError):
             raise answer
         failed = answer if isinstance(answer, InboxError) else None

@@ -95,7 +95,7 @@ class CrashPolicy(RunPolicy):
     @property
     def idle(self) -> bool:
         """True while no process has died and nothing is set aside."""
-        return not (self._guard.tolls or self._guard.orders)
+        return not (self._guard.crash_counts or self._guard.orders)
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:  # noqa: ARG002 - the hook's form
         """Bury a message that must not run again."""

@@ -275,14 +275,16 @@ class HandlerSlots:
         It wakes as many as are busy, in a handler or waiting for a claim. Where handlers never wait, one slot is enough
         for all lanes; where they do, waking one by one costs each a turn of the loop.
         """
-        back = len(self._lanes.back)
-        if self._waking or self._closed or not (back or self._lanes.ready):
+        answered_lanes = len(self._lanes.answered_lanes)
+        if self._waking or self._closed or not (answered_lanes or self._lanes.ready):
             return
         taken = self._busy - self._released - len(self._paused)
         ready = self._lanes.ready_deep if self.holds_back else self._lanes.ready
         # A slot is reserved for each lane that waits for the inbox.
-        fresh = 0 if self._stopping else min(ready, self._concurrency - taken - back - self._lanes.away)
-        for _ in range(min(back + max(0, fresh), self._concurrency - taken, max(1, taken))):
+        fresh = (
+            0 if self._stopping else min(ready, self._concurrency - taken - answered_lanes - self._lanes.awaiting_claim)
+        )
+        for _ in range(min(answered_lanes + max(0, fresh), self._concurrency - taken, max(1, taken))):
             if not self._wake():
                 return
 
@@ -320,7 +322,13 @@ class HandlerSlots:
 
     def _is_quiet(self) -> bool:
         lanes = self._lanes
-        return not (self._busy or lanes.away or lanes.settling or lanes.back or (lanes.ready and not self._stopping))
+        return not (
+            self._busy
+            or lanes.awaiting_claim
+            or lanes.settling
+            or lanes.answered_lanes
+            or (lanes.ready and not self._stopping)
+        )
 
     def stop(self) -> None:
         """Start no further deliveries; those that run, or that the inbox has answered, are still settled."""
@@ -374,9 +382,9 @@ class HandlerSlots:
         lanes, free = self._lanes, self._concurrency - self._busy + self._released + len(self._paused)
         if free <= 0:
             return None
-        if lanes.back:
+        if lanes.answered_lanes:
             return lanes.take_back()
-        return None if self._stopping or free <= lanes.away else lanes.take(only_deep=self.holds_back)
+        return None if self._stopping or free <= lanes.awaiting_claim else lanes.take(only_deep=self.holds_back)
 
     def slot_released(self) -> None:
         """Note that the handler of a slot has ended, and only its outcome keeps it."""

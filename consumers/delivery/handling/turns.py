@@ -62,7 +62,7 @@ class Turns:
             claim = answer
         elif inbox is not None and inbox.ask(lane, delivery):
             return AWAIT_INBOX
-        elif self._guard.tolls and self._guard.is_suspect(delivery):
+        elif self._guard.crash_counts and self._guard.is_suspect(delivery):
             return await self._take_alone(lane, delivery, slot, None)
         if self._exclusive.closed:
             await self._exclusive.enter(alone=False)

@@ -23,7 +23,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import read_topic
 from bus.transports.base import HEADER_BYTES, Record, size_of
-from bus.trust.admission import GLANCE, is_stricter
+from bus.trust.admission import FAST_PATH, is_stricter
 from bus.trust.effective_labels import says_nothing
 from bus.trust.policy.policy import NO_POLICY
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
@@ -39,7 +39,7 @@ from consumers.delivery.state.partition import Partition
 
 __all__ = ["RecordVerifier", "location_of"]
 
-NUDGE: Final = "wait.due"
+TIMER_MESSAGE: Final = "wait.due"
 MAILBOX: Final = "_mail"
 
 
@@ -78,7 +78,7 @@ class RecordVerifier:
         self._layouts: KnownLayouts[_Passed] = KnownLayouts()
         # Apart: an unsigned message must not pass by what a signed one was let in for.
         self._signed_layouts: KnownLayouts[_Passed] | None = None if view.verifier is None else KnownLayouts()
-        self._glanced = gates.Case(record=gates.NOWHERE, how=GLANCE)
+        self._glanced = gates.Case(record=gates.NOWHERE, how=FAST_PATH)
         self._checks = gates.Checks(
             max_message_bytes=view.max_message_bytes,
             own_headers=CONTROL_HEADERS,
@@ -97,7 +97,7 @@ class RecordVerifier:
 
     def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """Return the delivery of *record*, accepted or refused; None when it is addressed to another agent."""
-        delivery = self._judge_alike(record, partition, now_ms) if self._layouts.are_of_use else None
+        delivery = self._judge_known_layout(record, partition, now_ms) if self._layouts.are_of_use else None
         delivery = delivery or self._judge_fully(record, partition, now_ms)
         if self._deprecations is not None and isinstance(delivery, Accepted) and delivery.subscription.kind.deprecated:
             self._deprecations.look(delivery.subscription.kind, delivery.message)
@@ -110,7 +110,7 @@ class RecordVerifier:
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> object:
         if self._asks_little and says_nothing(message):
             return None
-        if message.message_type == NUDGE and how == "mailbox":
+        if message.message_type == TIMER_MESSAGE and how == "mailbox":
             # It says only that a row of this group's own store is to be looked at.
             return None
         known = self._view.mail if how == "mailbox" else self._view.subscriptions
@@ -128,7 +128,7 @@ class RecordVerifier:
             return self._layouts.cast(value), None
         return self._signed_layouts.cast(signed[0]), signed[1]
 
-    def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
+    def _judge_known_layout(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """Return the delivery of a record with a known layout; None where every gate has to be asked."""
         value, key = record.value, record.key
         if value is None or partition.own or len(value) > self._view.max_message_bytes:

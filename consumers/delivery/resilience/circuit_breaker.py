@@ -25,13 +25,15 @@ _log = get_logger("breaker")
 
 
 class CircuitBreakers:
-    """The breakers of one group; *let_wait* receives the message types that wait now."""
+    """The breakers of one group; *throttle_waiting* receives the message types that wait now."""
 
-    def __init__(self, group: str, clock: Clock, metrics: Metrics, let_wait: Callable[[set[str]], None]) -> None:
+    def __init__(
+        self, group: str, clock: Clock, metrics: Metrics, throttle_waiting: Callable[[set[str]], None]
+    ) -> None:
         self._group = group
         self._clock = clock
         self._metrics = metrics
-        self._let_wait = let_wait
+        self._let_wait = throttle_waiting
         self._breakers = Breakers()
         self._names: set[str] = set()
         self._meters = metrics.meters(group)

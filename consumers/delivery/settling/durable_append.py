@@ -53,13 +53,13 @@ class DurableAppender:
         retry_clock: RetryClock,
         metrics: Metrics,
         details: bool,
-        hold: Callable[[Partition, bool], None],
+        pause: Callable[[Partition, bool], None],
     ) -> None:
         self._publisher = publisher
         self._group = group
         self._clock = clock
         self._details = details
-        self._hold = hold
+        self._hold = pause
         self._retry_clock = retry_clock
         self._metrics = metrics
         self.missing: set[str] = set()
@@ -247,14 +247,14 @@ class _Patience:
         self,
         partition: Partition,
         clock: Clock,
-        hold: Callable[[Partition, bool], None],
+        pause: Callable[[Partition, bool], None],
         show: Callable[[str, bool], None],
     ) -> None:
         self._show = show
         self._missing = ""
         self._partition = partition
         self._clock = clock
-        self._hold = hold
+        self._hold = pause
         self._is_paused = False
         self._pauses_s = _BACKOFF.delays_s()
         self.pause_s = next(self._pauses_s)

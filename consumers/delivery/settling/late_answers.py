@@ -36,7 +36,7 @@ class LateAnswers:
     def add(self, delivery: Delivery, records: Sequence[NewRecord], settle: Callable[[], object]) -> None:
         """Send *records* again after a pause, up to four times, then settle *delivery* by *settle*."""
         pauses_s = _PAUSES_S if len(self._tasks) < _LIMIT else _PAUSES_S[:0]
-        delivery.partition.parked += 1
+        delivery.partition.awaiting_inbox += 1
         task = asyncio.get_running_loop().create_task(self._send(delivery, records, settle, pauses_s))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -64,4 +64,4 @@ class LateAnswers:
         except GaveUpError:
             self._in_flight.drop(delivery)
         finally:
-            delivery.partition.parked -= 1
+            delivery.partition.awaiting_inbox -= 1

@@ -99,9 +99,9 @@ class Partitions:
             )
             self._owned[assignment] = partition
             self._locations[assignment.topic, assignment.partition] = partition
-        self.let_rest(self._resting)
-        self.let_others(self.crowding)
-        self.let_wait(self._waiting)
+        self.pause_braked(self._resting)
+        self.pause_crowding(self.crowding)
+        self.throttle_waiting(self._waiting)
 
     def forget(self, assignments: Iterable[Assignment]) -> None:
         """Close the partitions of *assignments*: nothing of theirs is settled or committed any more."""
@@ -115,7 +115,7 @@ class Partitions:
                 if self._locations.get(location) is partition:
                     del self._locations[location]
 
-    def hold(self, partition: Partition, paused: bool) -> None:
+    def pause(self, partition: Partition, paused: bool) -> None:
         """Count one more reason not to fetch from *partition*, or one less; pause or resume it."""
         partition.paused += 1 if paused else -1
         if partition.closed or self.subscription is None:
@@ -125,7 +125,7 @@ class Partitions:
         elif not paused and partition.paused == 0:
             self.subscription.resume([partition.assignment])
 
-    def let_rest(self, message_types: set[str]) -> None:
+    def pause_braked(self, message_types: set[str]) -> None:
         """Stop fetching *message_types*, on which the brake is on; fetch the earlier ones again.
 
         A partition with another reason to pause stays paused.
@@ -135,18 +135,18 @@ class Partitions:
             resting = partition.expected_type in message_types
             if resting != partition.resting:
                 partition.resting = resting
-                self.hold(partition, resting)
+                self.pause(partition, resting)
 
-    def let_others(self, message_types: set[str]) -> None:
+    def pause_crowding(self, message_types: set[str]) -> None:
         """Stop fetching *message_types*, which have taken half of the room; fetch the earlier ones again."""
         self.crowding = message_types
         for partition in self._owned.values():
             crowding = partition.expected_type in message_types
             if crowding != partition.crowding:
                 partition.crowding = crowding
-                self.hold(partition, crowding)
+                self.pause(partition, crowding)
 
-    def let_wait(self, message_types: set[str]) -> None:
+    def throttle_waiting(self, message_types: set[str]) -> None:
         """Take only a few of *message_types*, which wait; of the earlier ones as many as usual.
 
         Not none: the message that made its type wait may never find out that the dependency is up.
@@ -171,8 +171,8 @@ class Partitions:
     def defer(self, partition: Partition, offset: int, delay_s: float) -> None:
         """Fetch the head of a tier again at *offset* in *delay_s* seconds, when it is due."""
         self._rewind(partition, offset)
-        self.hold(partition, True)
-        self._clock.call_later(delay_s, lambda: self.hold(partition, False))
+        self.pause(partition, True)
+        self._clock.call_later(delay_s, lambda: self.pause(partition, False))
 
     def pause_full(self, partition: Partition, offset: int) -> None:
         """Fetch *offset* again when the frontier has moved: the span of *partition* is full."""
@@ -188,7 +188,7 @@ class Partitions:
         for partition in self._owned.values():
             if partition.full and partition.frontier.span <= partition.max_open // 2:
                 partition.full = False
-                self.hold(partition, False)
+                self.pause(partition, False)
 
     def _in_doubt(self) -> bool:
         return self.subscription is not None and self.subscription.in_doubt()
@@ -196,7 +196,7 @@ class Partitions:
     def _mark_full(self, partition: Partition) -> None:
         if not partition.full:
             partition.full = True
-            self.hold(partition, True)
+            self.pause(partition, True)
 
     def _rewind(self, partition: Partition, offset: int) -> None:
         if self.subscription is not None:

@@ -74,7 +74,18 @@ class Lane(msgspec.Struct, Generic[_T], eq=False, gc=False):
 class Lanes(Generic[_T]):
     """All lanes of a worker. A taken lane is not ready again until `release` or `finish`."""
 
-    __slots__ = ("_active", "_flows", "_lanes", "_now", "_taken", "away", "back", "ready", "ready_deep", "settling")
+    __slots__ = (
+        "_active",
+        "_flows",
+        "_lanes",
+        "_now",
+        "_taken",
+        "answered_lanes",
+        "awaiting_claim",
+        "ready",
+        "ready_deep",
+        "settling",
+    )
 
     def __init__(self) -> None:
         self._lanes: dict[Hashable, Lane[_T]] = {}
@@ -85,12 +96,12 @@ class Lanes(Generic[_T]):
         """The turn of the flow that was taken from last."""
         self._taken = 0
         self.ready = 0
-        """The number of lanes whose head may run now, without those in `back`."""
+        """The number of lanes whose head may run now, without those in `answered_lanes`."""
         self.ready_deep = 0
         """The number among them whose head others wait for."""
-        self.away = 0
+        self.awaiting_claim = 0
         """The number of lanes that wait for a claim: a slot is reserved for each."""
-        self.back: deque[Lane[_T]] = deque()
+        self.answered_lanes: deque[Lane[_T]] = deque()
         """Lanes that the inbox has answered."""
         self.settling = 0
         """The number of lanes whose head has run and whose result is being stored."""
@@ -163,12 +174,12 @@ class Lanes(Generic[_T]):
 
     def ask(self) -> None:
         """Count a taken lane as waiting for a claim, without a slot."""
-        self.away += 1
+        self.awaiting_claim += 1
 
     def answered(self, lanes: Collection[Lane[_T]]) -> None:
         """Return *lanes* to the ready queue: the inbox has answered their claims."""
-        self.away -= len(lanes)
-        self.back.extend(lanes)
+        self.awaiting_claim -= len(lanes)
+        self.answered_lanes.extend(lanes)
 
     def settle(self) -> None:
         """Count a taken lane as settling: its head has run, and no slot waits while the result is stored."""
@@ -180,11 +191,11 @@ class Lanes(Generic[_T]):
 
     def put_back(self, lane: Lane[_T]) -> None:
         """Have a slot take *lane*, which is taken, again."""
-        self.back.append(lane)
+        self.answered_lanes.append(lane)
 
     def take_back(self) -> Lane[_T]:
         """Take the lane that was answered first."""
-        return self.back.popleft()
+        return self.answered_lanes.popleft()
 
     def finish(self, lane: Lane[_T]) -> _T | None:
         """Drop the head of *lane*, which is settled, and return the next one; None ends the lane.

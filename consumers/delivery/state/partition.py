@@ -18,6 +18,7 @@ class Partition:
 
     __slots__ = (
         "assignment",
+        "awaiting_inbox",
         "closed",
         "committed",
         "crowding",
@@ -29,7 +30,6 @@ class Partition:
         "max_open",
         "measured",
         "own",
-        "parked",
         "passed_ms",
         "patient",
         "paused",
@@ -65,7 +65,7 @@ class Partition:
         """The append time of the last record taken."""
         self.measured: int | None = None
         """The frontier when the lag was last measured."""
-        self.parked = 0
+        self.awaiting_inbox = 0
         """Deliveries whose claim or result is with the inbox, or that no slot has continued since.
 
         Also messages whose late answers are being sent.

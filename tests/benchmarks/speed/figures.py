@@ -29,7 +29,7 @@ from bus.topics.names import message_topic
 from bus.transports import open_configured
 from bus.transports.base import Appended, AppendOutcome, Assignment, Features, Listener, NewRecord, Record, Transport
 from consumers.delivery.crashes.crash_guard import CrashGuard
-from consumers.delivery.crashes.open import open_roll
+from consumers.delivery.crashes.open import open_process_files
 from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
 from producers.connection import Bus, make_publisher
@@ -169,7 +169,7 @@ class _Reader:
         app.on(Report)(handle)
 
         settings, clock = _settings(folder), SystemClock()
-        guard = CrashGuard(open_roll(settings, _GROUP), clock)
+        guard = CrashGuard(open_process_files(settings, _GROUP), clock)
         guard.open(settings.worker.concurrency, _MEMBER)
         self.worker: Worker = make_worker(
             app.declaration, log, settings, member=_MEMBER, clock=clock, metrics=Metrics(), guard=guard

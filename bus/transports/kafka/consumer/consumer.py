@@ -31,7 +31,7 @@ from bus.telemetry.logs import get_logger
 from bus.transports.base import Record
 from bus.transports.kafka.options import KafkaOptions
 
-__all__ = ["Committing", "Consumer", "Rebalance", "Unfinished", "kill"]
+__all__ = ["Committing", "Consumer", "Rebalance", "StalledPartitions", "kill"]
 
 # The library keeps fetched batches compressed until they are asked for. Taking all at once would need ten times the
 # memory, and the records would be out of the CPU cache when used.
@@ -90,7 +90,7 @@ class Consumer:
         self._topics = frozenset(topics)
         self._seen: set[str] = set()
         self._gone: set[str] = set()
-        self._unfinished = Unfinished()
+        self._unfinished = StalledPartitions()
         self._ending: asyncio.Task[None] | None = None
         self.refreshed_s = time.monotonic()
         """When the cluster last answered this client (monotonic, in seconds)."""
@@ -216,10 +216,10 @@ class Consumer:
 
     def _refreshed(self, cluster: Any) -> None:
         self.refreshed_s = time.monotonic()
-        self._say_what_is_gone(cluster)
-        self._say_what_is_held_up()
+        self._log_missing_topics(cluster)
+        self._log_open_transactions()
 
-    def _say_what_is_gone(self, cluster: Any) -> None:
+    def _log_missing_topics(self, cluster: Any) -> None:
         there = {topic for topic in self._topics if cluster.partitions_for_topic(topic) is not None}
         gone = self._seen - there
         self._seen |= there
@@ -237,7 +237,7 @@ class Consumer:
             _log.info("kafka.topics_back", group=self._group, topics=sorted(news))
         self._gone = gone
 
-    def _say_what_is_held_up(self) -> None:
+    def _log_open_transactions(self) -> None:
         if late := self._unfinished.late(self._held_up(), self.refreshed_s):
             locations = [f"{location.topic}/{location.partition}" for location in late]
             detail = (
@@ -321,7 +321,7 @@ async def kill(consumer: AIOKafkaConsumer) -> None:
 _LATE_S = 10.0
 
 
-class Unfinished:
+class StalledPartitions:
     """Tracks the offset at which each held-up partition stands, and since when."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from bus.transports.base import Assignment, Record
 from consumers.deadletters.records import Control
 from consumers.delivery.crashes.crash_guard import CrashGuard
 from consumers.delivery.crashes.crash_rules import Death, Mark, after
-from consumers.delivery.crashes.open import open_roll, state_directory
+from consumers.delivery.crashes.open import open_process_files, state_directory
 from consumers.delivery.crashes.process_files import ProcessFiles
 from consumers.delivery.state.delivery import Delivery, Refused
 from consumers.delivery.state.partition import Partition
@@ -60,7 +60,7 @@ def test_a_record_that_cost_the_session_three_times_while_it_was_judged_is_not_j
 
 def test_a_session_that_was_lost_after_quick_judging_is_nobodys_fault(case: Case) -> None:
     assert [case.judged_and_lost() for _ in range(5)] == [""] * 5
-    assert case.roll.tolls() == {}
+    assert case.roll.crash_counts() == {}
 
 
 def test_one_that_was_committed_before_its_partition_went_is_not_counted(case: Case) -> None:
@@ -70,14 +70,16 @@ def test_one_that_was_committed_before_its_partition_went_is_not_counted(case: C
     case.judge(Record("agents.a", 0, 7, 0, b"k", LARGE), partition, 0)
     partition.committed = 8
     case.guard.gone(partition)
-    assert case.roll.tolls() == {}
+    assert case.roll.crash_counts() == {}
 
 
 async def test_a_run_that_ends_in_order_is_forgiven_what_was_held_against_it(case: Case) -> None:
     marks = tuple(Mark("agents.a", 0, offset, f"id-{offset}", 0, "handler") for offset in (1, 2))
-    case.roll.change(lambda tolls: after(tolls, Death(1, case.clock.now_ms(), marks)), case.clock.now_ms())
+    case.roll.change(
+        lambda crash_counts: after(crash_counts, Death(1, case.clock.now_ms(), marks)), case.clock.now_ms()
+    )
     case.guard.look()
-    assert len(case.guard.tolls) == 2
+    assert len(case.guard.crash_counts) == 2
     partition = Partition(Assignment("agents.a", 0, 1), expected_type=None, own=False, tier=None)
     record = Record("agents.a", 0, 1, 0, b"k", b"{}")
     message = type("Message", (), {"message_id": "id-1"})()
@@ -85,9 +87,9 @@ async def test_a_run_that_ends_in_order_is_forgiven_what_was_held_against_it(cas
         record=record, partition=partition, control=Control("agents.a", 0, 1), key=1, size=0, message=message
     )
     case.guard.end(case.guard.begin(delivery, False), delivery)
-    assert [key.offset for key in case.guard.tolls] == [2]
+    assert [key.offset for key in case.guard.crash_counts] == [2]
     case.clock.advance(1.0)
-    assert [key.offset for key in case.roll.tolls()] == [2]
+    assert [key.offset for key in case.roll.crash_counts()] == [2]
 
 
 def test_a_directory_that_fails_is_said_and_nothing_else(tmp_path: Path) -> None:
@@ -127,16 +129,16 @@ def test_a_directory_others_may_write_to_is_not_used(tmp_path: Path) -> None:
     settings = load(
         flags={"bus.url": "kafka://h:1", "worker.state_dir": str(tmp_path / "state")}, env={}, file=None
     ).settings
-    roll = open_roll(settings, "g")
+    roll = open_process_files(settings, "g")
     assert roll is not None
     assert roll.path.stat().st_mode & 0o777 == 0o700
     roll.path.chmod(0o777)
     with capture_logs() as logs:
-        assert open_roll(settings, "g") is None
+        assert open_process_files(settings, "g") is None
     assert logs[0]["event"] == "deaths.not_counted"
 
 
 def test_no_directory_is_made_where_there_is_none_for_the_log(tmp_path: Path) -> None:
     settings = load(flags={"bus.url": f"sqlite:///{tmp_path}/none/log.db"}, env={}, file=None).settings
-    assert open_roll(settings, "g") is None
+    assert open_process_files(settings, "g") is None
     assert list(tmp_path.iterdir()) == []

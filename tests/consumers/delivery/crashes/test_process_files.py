@@ -83,7 +83,7 @@ def test_a_process_that_lives_is_nobodys_death_and_one_that_was_killed_is_counte
     assert death.pid == child.pid
     assert [(mark.name, mark.kind) for mark in death.running] == [("id-0", "handler"), ("id-1", "handler")]
     assert ProcessFiles(tmp_path).count(NOW_MS) == []
-    assert [toll.starts for toll in ProcessFiles(tmp_path).tolls().values()] == [1, 1]
+    assert [crash_count.starts for crash_count in ProcessFiles(tmp_path).crash_counts().values()] == [1, 1]
     assert roll.death_of(child.pid, NOW_MS) == death
     assert roll.death_of(child.pid, NOW_MS + 1) is None
 
@@ -99,7 +99,7 @@ def test_a_process_that_was_told_to_end_or_was_killed_on_purpose_or_ran_nothing_
     kill(child)
     assert [death.running for death in roll.count(NOW_MS, excused=child.pid)] == [()]
     assert roll.count(NOW_MS) == []
-    assert roll.tolls() == {}
+    assert roll.crash_counts() == {}
     assert list(tmp_path.glob("*.running")) == []
 
 
@@ -138,7 +138,7 @@ def test_many_processes_that_die_and_count_at_once_lose_no_death_and_count_none_
     )
     counting = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(3)]
     assert sum(int(each.communicate()[0]) for each in counting) == 6
-    assert [toll.deaths for toll in ProcessFiles(tmp_path).tolls().values()] == [6]
+    assert [crash_count.deaths for crash_count in ProcessFiles(tmp_path).crash_counts().values()] == [6]
 
 
 def test_a_file_of_another_machine_or_boot_is_left_alone_until_it_is_old(tmp_path: Path, children: Children) -> None:
@@ -170,7 +170,7 @@ def test_a_file_that_is_damaged_tells_nothing_that_breaks(tmp_path: Path, conten
     roll = ProcessFiles(tmp_path)
     roll.count(NOW_MS)
     assert list(tmp_path.glob("*.running")) == []
-    assert roll.change(lambda tolls: tolls, NOW_MS) == roll.tolls()
+    assert roll.change(lambda crash_counts: crash_counts, NOW_MS) == roll.crash_counts()
 
 
 def test_the_longest_names_come_through(tmp_path: Path) -> None:

@@ -144,18 +144,18 @@ async def _given_up(case: Case, name: str) -> None:
 
 
 async def test_tasks_of_one_handler_that_ask_at_once_get_the_same_transaction(case: Case) -> None:
-    hold = ActiveClaim(case.claims, key("one"), 1)
-    first, second = await asyncio.gather(case.claims.begin(hold, OPEN), case.claims.begin(hold, OPEN))
+    pause = ActiveClaim(case.claims, key("one"), 1)
+    first, second = await asyncio.gather(case.claims.begin(pause, OPEN), case.claims.begin(pause, OPEN))
     assert first is second
-    await case.claims.release(hold)
+    await case.claims.release(pause)
 
 
 async def test_whoever_asks_after_the_end_of_the_handler_gets_no_transaction_and_holds_up_nobody(case: Case) -> None:
-    hold = ActiveClaim(case.claims, key("one"), 1)
-    late = asyncio.ensure_future(case.claims.begin(hold, OPEN))
+    pause = ActiveClaim(case.claims, key("one"), 1)
+    late = asyncio.ensure_future(case.claims.begin(pause, OPEN))
     await asyncio.sleep(0)
-    hold.over = True
-    for asked in (late, case.claims.begin(hold, OPEN)):
+    pause.over = True
+    for asked in (late, case.claims.begin(pause, OPEN)):
         with pytest.raises(InboxError, match="has ended"):
             await asked
     async with asyncio.timeout(30):
@@ -163,9 +163,9 @@ async def test_whoever_asks_after_the_end_of_the_handler_gets_no_transaction_and
 
 
 async def test_a_handler_waits_for_its_transaction_while_the_store_cannot_open_one(case: Case) -> None:
-    hold = ActiveClaim(case.claims, key("one"), 1)
+    pause = ActiveClaim(case.claims, key("one"), 1)
     case.store.failing = True
-    asked = asyncio.ensure_future(case.claims.begin(hold, OPEN))
+    asked = asyncio.ensure_future(case.claims.begin(pause, OPEN))
     for _ in range(20):
         await asyncio.sleep(0)
         case.clock.advance(30)
@@ -174,8 +174,8 @@ async def test_a_handler_waits_for_its_transaction_while_the_store_cannot_open_o
     for _ in range(5):
         await asyncio.sleep(0)
         case.clock.advance(30)
-    assert await asyncio.wait_for(asked, 30) is hold.transaction
-    await case.claims.release(hold)
+    assert await asyncio.wait_for(asked, 30) is pause.transaction
+    await case.claims.release(pause)
 
 
 async def test_a_handler_that_waits_for_its_transaction_is_given_up_with_its_partition(case: Case) -> None:

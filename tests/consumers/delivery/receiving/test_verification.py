@@ -206,9 +206,9 @@ def test_the_short_way_is_taken() -> None:
     made = app()
     for like in LIKES[:4]:
         taught = experienced(made, like)
-        assert taught._judge_alike(record(like, like.key), partition(), NOW_MS) is not None
+        assert taught._judge_known_layout(record(like, like.key), partition(), NOW_MS) is not None
     for like in LIKES[4:8]:
-        assert experienced(made, like)._judge_alike(record(like, like.key), partition(), NOW_MS) is None
+        assert experienced(made, like)._judge_known_layout(record(like, like.key), partition(), NOW_MS) is None
 
 
 @pytest.mark.parametrize("key", [None, b"", b"other"])

@@ -22,8 +22,8 @@ class Model(RuleBasedStateMachine):
         self.waiting: dict[str, list[int]] = {}
         self.ready: list[tuple[int, int, str]] = []
         self.taken: dict[str, Lane[int]] = {}
-        self.away: dict[str, Lane[int]] = {}
-        self.back: list[str] = []
+        self.awaiting_claim: dict[str, Lane[int]] = {}
+        self.answered_lanes: list[str] = []
         self.done: dict[str, list[int]] = {}
         self.count = 0
 
@@ -80,20 +80,20 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data())
     def ask(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.taken)))
-        self.away[key] = self.taken.pop(key)
+        self.awaiting_claim[key] = self.taken.pop(key)
         self.lanes.ask()
 
-    @precondition(lambda self: self.away)
+    @precondition(lambda self: self.awaiting_claim)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.away)))
-        self.lanes.answered([self.away.pop(key)])
-        self.back.append(key)
+        key = data.draw(st.sampled_from(sorted(self.awaiting_claim)))
+        self.lanes.answered([self.awaiting_claim.pop(key)])
+        self.answered_lanes.append(key)
 
-    @precondition(lambda self: self.back)
+    @precondition(lambda self: self.answered_lanes)
     @rule()
     def take_back(self) -> None:
-        key = self.back.pop(0)
+        key = self.answered_lanes.pop(0)
         lane = self.lanes.take_back()
         assert (lane.key, lane.head) == (key, self.waiting[key][0])
         self.taken[key] = lane
@@ -101,10 +101,10 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def a_lane_exists_only_while_it_has_deliveries(self) -> None:
         assert len(self.lanes) == len(self.waiting)
-        assert (self.lanes.ready, self.lanes.away, len(self.lanes.back)) == (
+        assert (self.lanes.ready, self.lanes.awaiting_claim, len(self.lanes.answered_lanes)) == (
             len(self.ready),
-            len(self.away),
-            len(self.back),
+            len(self.awaiting_claim),
+            len(self.answered_lanes),
         )
 
     @invariant()

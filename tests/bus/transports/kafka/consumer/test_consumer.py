@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from aiokafka import TopicPartition
 
-from bus.transports.kafka.consumer.consumer import Unfinished
+from bus.transports.kafka.consumer.consumer import StalledPartitions
 
 ONE, OTHER = TopicPartition("a.b", 0), TopicPartition("a.b", 1)
 
 
 def test_what_stands_for_long_is_told_once() -> None:
-    unfinished = Unfinished()
+    unfinished = StalledPartitions()
     told = [unfinished.late({ONE: 7}, now_s) for now_s in (0.0, 5.0, 10.0, 15.0, 99.0)]
     assert told == [[], [], [ONE], [], []]
 
 
 def test_what_moves_on_is_not_told_however_long_some_transaction_is_open() -> None:
-    unfinished = Unfinished()
+    unfinished = StalledPartitions()
     assert [unfinished.late({ONE: int(now_s)}, now_s) for now_s in (0.0, 9.0, 18.0, 27.0)] == [[]] * 4
 
 
 def test_it_is_told_again_when_it_happens_again() -> None:
-    unfinished = Unfinished()
+    unfinished = StalledPartitions()
     told = [
         unfinished.late(held_up, now_s)
         for held_up, now_s in (({ONE: 7}, 0.0), ({ONE: 7}, 10.0), ({}, 11.0), ({ONE: 9}, 12.0), ({ONE: 9}, 22.0))
@@ -30,7 +30,7 @@ def test_it_is_told_again_when_it_happens_again() -> None:
 
 
 def test_each_partition_has_its_own_time() -> None:
-    unfinished = Unfinished()
+    unfinished = StalledPartitions()
     assert unfinished.late({ONE: 7}, 0.0) == []
     assert unfinished.late({ONE: 7, OTHER: 1}, 10.0) == [ONE]
     assert unfinished.late({ONE: 7, OTHER: 1}, 20.0) == [OTHER]

@@ -61,7 +61,7 @@ from producers.sealing.options import Draft
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import record_of
 
-__all__ = ["ApprovalDesk", "Proceed"]
+__all__ = ["ApprovalService", "Proceed"]
 
 MIN_LEFT_S: Final = 60.0
 """A message that lives for less is not held: nobody could decide in time."""
@@ -78,21 +78,21 @@ _log = get_logger("approvals")
 class Proceed(msgspec.Struct, frozen=True):
     """The message may run: *agreed* says who agreed. Its process is consumed with the result of the run."""
 
-    desk: ApprovalDesk
+    approvals: ApprovalService
     agreed: ApprovalGiven
     process: Process
     state: ApprovalState
 
     async def consume(self, transaction: Transaction) -> bool:
         """Use the approval up in *transaction*; False: it was used or voided meanwhile."""
-        return await self.desk.consume(transaction, self.process, self.state)
+        return await self.approvals.consume(transaction, self.process, self.state)
 
     def closed(self) -> Sequence[NewRecord]:
         """Return what is told when the run has its result."""
-        return self.desk.closed(self.state)
+        return self.approvals.closed(self.state)
 
 
-class ApprovalDesk:
+class ApprovalService:
     """Holds what needs an approval, for one group."""
 
     def __init__(

@@ -30,7 +30,7 @@ from producers.publisher import Publisher
 from producers.sealing.options import Draft
 from producers.sealing.seal_request import SealRequest
 
-__all__ = ["Beacon", "WorkProgress", "card_of"]
+__all__ = ["HeartbeatSender", "WorkProgress", "card_of"]
 
 _SPREAD: Final = 0.2
 _CARD_AGAIN_S: Final = 300.0
@@ -56,7 +56,7 @@ class WorkProgress(msgspec.Struct, frozen=True):
     """Topics that do not exist, and for which an output waits."""
 
 
-class Beacon:
+class HeartbeatSender:
     """The sign of life of one worker of *app*."""
 
     def __init__(

@@ -12,7 +12,7 @@ from bus.errors import NotPermittedError
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
-from consumers.worker.beacon import Beacon, WorkProgress
+from consumers.worker.heartbeats import HeartbeatSender, WorkProgress
 from producers.connection import make_publisher
 from sealbus import App
 
@@ -30,7 +30,7 @@ async def test_what_cannot_be_told_waits_for_the_next_beat(monkeypatch: pytest.M
 
     monkeypatch.setattr(publisher, "send", refused)
     missing = ("agents.order.placed",)
-    beacon = Beacon(
+    beacon = HeartbeatSender(
         App("shop@svc").declaration,
         publisher,
         settings,
