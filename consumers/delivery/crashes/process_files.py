@@ -39,7 +39,7 @@ _locked: set[Path] = set()
 """The files of this process: closing any descriptor of one of them would release its lock."""
 
 
-class _WrittenFile(msgspec.Struct):
+class _WrittenFile(msgspec.Struct, rename={"crash_counts": "tolls"}):
     crash_counts: list[CrashCount] = []
     deaths: list[Death] = []
 

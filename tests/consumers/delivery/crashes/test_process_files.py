@@ -4,6 +4,7 @@ it lives."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -183,3 +184,10 @@ def test_the_longest_names_come_through(tmp_path: Path) -> None:
     assert (found.topic, found.partition, found.offset, found.name) == ("a" * 249, 10**15 - 1, 2**63 - 1, "i" * 128)
     os.close(descriptor)
     assert after({}, Death(1, NOW_MS, (found,)))
+
+
+def test_counts_that_an_older_release_has_written_still_count(tmp_path: Path) -> None:
+    written = {"topic": "agents.a", "partition": 0, "offset": 7, "judged": False, "name": "m-1", "redrives": 0}
+    counts = {**written, "starts": 1, "deaths": 1, "at_ms": NOW_MS}
+    (tmp_path / "deaths.json").write_text(json.dumps({"tolls": [counts], "deaths": []}), "utf-8")
+    assert [location.offset for location in ProcessFiles(tmp_path).crash_counts()] == [7]
