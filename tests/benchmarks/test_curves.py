@@ -13,7 +13,6 @@ from curves.document import Measured, document
 from curves.stacks import costs
 from curves.steady import Course, Steady
 from curves.task import Sample, Told, window
-from speed import plan
 from speed.filling import filled
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -107,7 +106,7 @@ def test_costs_are_self_times_of_the_loop_and_of_threads_at_work() -> None:
 
 def test_results_have_a_place_for_everything_and_keep_what_is_written_by_hand() -> None:
     of_tables = [*(f"scale-{curve.name}" for curve in CURVES), "families", "startup", "steady", "profiles", "budget"]
-    of_tables += ["native", "backend", "plan"]
+    of_tables += ["native"]
     for page, places in ((RESULTS, ["machine", "goals"]), (RESULTS.parent / "results" / "tables.md", of_tables)):
         text = page.read_text("utf-8")
         once = filled(text, {name: rf"| {name} | \1 |" for name in places})
@@ -119,11 +118,3 @@ def test_results_have_a_place_for_everything_and_keep_what_is_written_by_hand() 
 
 def test_results_fit_on_few_screens() -> None:
     assert len(RESULTS.read_text("utf-8").splitlines()) <= 120
-
-
-def test_the_plan_multiplies_what_was_measured() -> None:
-    table = {row[0]: row[1:] for row in plan.rows(40_000, 30_000, 430.0)}
-    assert table["messages/s"] == ["40,000", "400,000", "40,000,000"]
-    assert next(value for name, value in table.items() if name.startswith("worker processes"))[1] == "23"
-    assert next(value for name, value in table.items() if name.startswith("to the brokers"))[1] == "172 MB/s"
-    assert table["kept for 7 days, one copy"][1] == "104.0 TB"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from speed.rows import BACKENDS, CONSUME, PATHS, PUBLISH, QUEUE_CONSUME, QUEUE_PUBLISH, SEALED
+from speed.rows import CONSUME, PATHS, PUBLISH, QUEUE_CONSUME, QUEUE_PUBLISH, SEALED
 
 __all__ = ["FAMILIES", "VARIANTS", "Family", "Variant", "chosen", "of_family"]
 
@@ -79,7 +79,6 @@ FAMILIES = (
     Family(
         name="native-consume", title="The compiled hot path: a worker on Kafka with it and without", source="sealed"
     ),
-    Family(name="backend", title="sealbus publish_many over confluent-kafka instead of its own Kafka client"),
     Family(name="memory", title="Resident memory over many messages, on the embedded log", log="file", rounds=1),
 )
 
@@ -153,22 +152,6 @@ def _paths(family: str) -> list[Variant]:
         )
         for where, name, label, function, native in PATHS
         if where == family
-    ]
-
-
-def _backends() -> list[Variant]:
-    return [
-        Variant(
-            name=name,
-            family="backend",
-            label=label,
-            function=function,
-            does=does,
-            messages=160_000,
-            quick=16_000,
-            ours=name == "sealbus-many",
-        )
-        for name, label, function, does in BACKENDS
     ]
 
 
@@ -272,7 +255,6 @@ VARIANTS = (
     ),
     *_paths("native-publish"),
     *_paths("native-consume"),
-    *_backends(),
     Variant(
         name="processes",
         family="memory",

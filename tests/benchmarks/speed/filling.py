@@ -7,7 +7,6 @@ drawings beside them. What was not measured leaves its place as it is.
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import msgspec
 from curves.catalog import CURVES
 from curves.document import Measured as Scale
 from curves.document import curve_table, lines_of, startup_table, steady_table
-from speed import budgets, plan, tables
+from speed import budgets, tables
 from speed.goals import judge
 from speed.results import Failure, Measured
 
@@ -23,8 +22,7 @@ __all__ = ["fill", "filled"]
 
 _PATHS = re.compile(r"(?<![\w.])/(?:[\w.-]+/)+(?=(?:tests|build|bin)/)")
 _PLACE = "<!-- {name} -->\n{text}\n<!-- /{name} -->"
-_PUBLISH, _CONSUME = "publish/sealbus-keyed", "consume/sealbus-worker"
-_APART = ("native-publish", "native-consume", "backend")
+_APART = ("native-publish", "native-consume")
 
 
 class _Run(msgspec.Struct):
@@ -76,22 +74,9 @@ def _of_run(file: Path) -> dict[str, str]:
     if rest:
         parts["goals"] = "\n".join(tables.goals_table(judge(rest)))
         parts["families"] = _lower(tables.families(rest))
-        parts |= _planned(rest)
     if apart["native-publish"] or apart["native-consume"]:
         parts["native"] = _lower(tables.families([*apart["native-publish"], *apart["native-consume"]]))
-    if apart["backend"]:
-        parts["backend"] = _lower(tables.families(apart["backend"]))
     return parts
-
-
-def _planned(measured: list[Measured]) -> dict[str, str]:
-    """The arithmetic for more, where its two figures were measured."""
-    answers = {name: [each.answer for each in measured if each.variant == name] for name in (_PUBLISH, _CONSUME)}
-    wire_bytes = [answer.wire_bytes for answer in answers[_CONSUME] if answer.wire_bytes]
-    if not all(answers.values()) or not wire_bytes:
-        return {}
-    publish, consume = (statistics.median(answer.rate for answer in answers[name]) for name in (_PUBLISH, _CONSUME))
-    return {"plan": "\n".join(tables.table(plan.rows(publish, consume, statistics.median(wire_bytes))))}
 
 
 def _of_scale(file: Path) -> dict[str, str]:

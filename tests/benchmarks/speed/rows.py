@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["BACKENDS", "CONSUME", "PATHS", "PUBLISH", "QUEUE_CONSUME", "QUEUE_PUBLISH", "SEALED"]
+__all__ = ["CONSUME", "PATHS", "PUBLISH", "QUEUE_CONSUME", "QUEUE_PUBLISH", "SEALED"]
 
 SEALED = "sealed, checked by type"
 PUBLISH = (
@@ -206,24 +206,4 @@ PATHS: tuple[tuple[str, str, str, str, Literal["off", "require"]], ...] = (
     ("native-publish", "pure", "sealbus publish_many, SEALBUS_NATIVE=off", "sealbus_publish:many", "off"),
     ("native-consume", "compiled", "sealbus worker, compiled hot path", "sealbus_consume:worker", "require"),
     ("native-consume", "pure", "sealbus worker, SEALBUS_NATIVE=off", "sealbus_consume:worker", "off"),
-)
-BACKENDS = (
-    (
-        "sealbus-many",
-        "sealbus publish_many, its own client",
-        "sealbus_publish:many",
-        f"{SEALED}; headers; an outcome for each",
-    ),
-    (
-        "on-aioproducer",
-        "sealbus publish_many over AIOProducer",
-        "confluent_backend:on_aioproducer",
-        f"not a product: {SEALED}; NO headers, which AIOProducer cannot send; an outcome for each",
-    ),
-    (
-        "on-producer",
-        "sealbus publish_many over Producer, a callback each",
-        "confluent_backend:on_producer",
-        f"not a product: {SEALED}; headers; an outcome for each",
-    ),
 )
