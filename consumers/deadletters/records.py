@@ -21,7 +21,17 @@ from bus.redaction import MAX_LENGTH, cut, names_secret, redacted
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports.base import Headers, NewRecord, Record, check_topic_name
 
-__all__ = ["CONTROL_HEADERS", "Control", "Failure", "bury", "end_id", "is_origin", "read_control", "reappend", "stub"]
+__all__ = [
+    "CONTROL_HEADERS",
+    "Control",
+    "Failure",
+    "dead_letter_record",
+    "end_id",
+    "is_origin",
+    "read_control",
+    "reappend",
+    "stub",
+]
 
 CONTROL_HEADERS: Final = frozenset(
     (
@@ -150,7 +160,7 @@ def reappend(record: Record, control: Control, topic: str) -> NewRecord:
     return NewRecord(topic, record.key, record.value, _own_headers(record) + control_headers)
 
 
-def bury(
+def dead_letter_record(
     record: Record,
     control: Control,
     failure: Failure,

@@ -431,7 +431,7 @@ def marks_before_the_work(patch: pytest.MonkeyPatch) -> None:
 def settles_without_a_dead_letter(patch: pytest.MonkeyPatch) -> None:
     async def bury(*_: object) -> None: ...
 
-    patch.setattr(DurableAppender, "bury", bury)
+    patch.setattr(DurableAppender, "write_dead_letter", bury)
 
 
 def settles_without_the_retry_record(patch: pytest.MonkeyPatch) -> None:

@@ -138,7 +138,7 @@ class Dispositions:
                 await self._move(delivery, self._longer(delivery, tier), delivery.control)
             case Dead(failure=failure, control=control, records=records):
                 delivery.control = control or delivery.control
-                await self._bury(delivery, failure, records)
+                await self._write_dead_letter(delivery, failure, records)
             case Dropped():
                 self.drop(delivery)
             case AwaitInbox():
@@ -297,7 +297,7 @@ class Dispositions:
                     self._note_told(delivery)
         except RecordTooLargeError as error:
             text = f"its output is too large for the log: {error}"
-            await self._bury(delivery, Failure(reason="rejected", error=type(error).__name__, text=text))
+            await self._write_dead_letter(delivery, Failure(reason="rejected", error=type(error).__name__, text=text))
             return
         self.succeeded(delivery)
 
@@ -320,15 +320,15 @@ class Dispositions:
             await self._appender.send([reappend(delivery.record, control, topic)], delivery.partition)
         except RecordTooLargeError as error:
             failure = Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}")
-            await self._bury(delivery, failure)
+            await self._write_dead_letter(delivery, failure)
             return
         reach("retried")
         self._in_flight.retried(delivery, tier.name)
         reach("settled")
 
-    async def _bury(self, delivery: Delivery, failure: Failure, stored: Sequence[NewRecord] = ()) -> None:
+    async def _write_dead_letter(self, delivery: Delivery, failure: Failure, stored: Sequence[NewRecord] = ()) -> None:
         letter = stored[0] if stored else self._appender.letter_of(delivery, failure)
-        await self._appender.bury(delivery, failure, letter)
+        await self._appender.write_dead_letter(delivery, failure, letter)
         reach("buried")
         report = await self._report_of(delivery, failure) if not stored else stored[1] if stored[1:] else None
         undecided: Sequence[NewRecord] = ()

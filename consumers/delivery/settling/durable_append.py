@@ -19,7 +19,7 @@ from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import dead_letter_topic, read_topic
 from bus.transports.base import Appended, NewRecord
-from consumers.deadletters.records import Failure, bury, stub
+from consumers.deadletters.records import Failure, dead_letter_record, stub
 from consumers.delivery.handler_errors import GaveUpError
 from consumers.delivery.resilience.retry_clock import RetryClock
 from consumers.delivery.state.delivery import Delivery
@@ -133,7 +133,7 @@ class DurableAppender:
 
     def letter_of(self, delivery: Delivery, failure: Failure) -> NewRecord:
         """Return the dead letter of *delivery*."""
-        return bury(
+        return dead_letter_record(
             delivery.record,
             delivery.control,
             failure,
@@ -149,7 +149,7 @@ class DurableAppender:
         (fault,) = await self._publisher.transport.refusals([letter])
         return letter if fault is None else stub(delivery.record, letter, failure)
 
-    async def bury(self, delivery: Delivery, failure: Failure, letter: NewRecord) -> None:
+    async def write_dead_letter(self, delivery: Delivery, failure: Failure, letter: NewRecord) -> None:
         """Append *letter*, the dead letter of *delivery*, or its stub. Raises GaveUpError."""
         partition = delivery.partition
         control = delivery.control

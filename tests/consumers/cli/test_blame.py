@@ -17,7 +17,7 @@ from bus.protocol import sealing
 from bus.protocol.sealing import Message
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Record, TopicSpec
-from consumers.deadletters.records import Control, Failure, bury, reappend
+from consumers.deadletters.records import Control, Failure, dead_letter_record, reappend
 from producers.sealing.sealed_record import record_of
 from tests.consumers.operations.lineage.changes import AGENTS, HIDDEN, OPEN, Note, Step, changes_of, conversation
 from tests.keyrings import key_of, write_keys
@@ -179,7 +179,7 @@ class TestTrace:
         read = Record("agents.relay.step", 0, 3, 0, messages[3].key, messages[3].value)
         control = Control("agents.relay.step", 0, 3, attempt=1)
         failure = Failure(reason="rejected", error="Reject", text="no")
-        letter = bury(read, control, failure, group="workers", now_ms=0, honoured=False, details=False)
+        letter = dead_letter_record(read, control, failure, group="workers", now_ms=0, honoured=False, details=False)
         write([reappend(read, control, "agents._retry.workers.5s"), letter])
         name = messages[0].metadata.conversation_id
         events = folder.objects(folder.call("trace", name, "--output", "json").stdout)

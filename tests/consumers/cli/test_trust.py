@@ -17,7 +17,7 @@ from bus.protocol.sealing import Message
 from bus.settings.loading import load
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Record, TopicSpec
-from consumers.deadletters.records import Control, Failure, bury
+from consumers.deadletters.records import Control, Failure, dead_letter_record
 from producers.sealing.options import Draft
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import record_of
@@ -150,7 +150,9 @@ def test_a_dead_letter_is_explained_as_the_message_it_was(folder: Any, jwks: str
     (message,) = story({})
     record = Record(TOPIC, 0, 0, 0, message.key, message.value)
     failure = Failure(reason="rejected", error="Reject")
-    letter = bury(record, Control(TOPIC, 0, 0), failure, group="g", now_ms=0, honoured=False, details=False)
+    letter = dead_letter_record(
+        record, Control(TOPIC, 0, 0), failure, group="g", now_ms=0, honoured=False, details=False
+    )
     write(message, letter)
     code, (found,) = explained(folder, message, "--jwks", jwks)
     assert (code, found["place"]) == (0, f"{TOPIC}/0/0")

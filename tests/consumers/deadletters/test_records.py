@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from bus.protocol.reasons import GATE_NAMES, REASONS, gate_of
 from bus.transports.base import NewRecord, Record, check_topic_name
 from consumers.deadletters.letters import read_dead_letter
-from consumers.deadletters.records import CONTROL_HEADERS, Control, Failure, bury, read_control, reappend, stub
+from consumers.deadletters.records import (
+    CONTROL_HEADERS,
+    Control,
+    Failure,
+    dead_letter_record,
+    read_control,
+    reappend,
+    stub,
+)
 
 NAMES = st.sampled_from(
     ["content-type", "sb-type", "x", "__dlq.errors.topic", "sb-dlq-reason", *sorted(CONTROL_HEADERS)]
@@ -47,7 +55,7 @@ def buried(
     record: Record, control: Control = CONTROL, *, honoured: bool = False, details: bool = False, **failure: Any
 ) -> NewRecord:
     told = Failure(**{"reason": "rejected", "error": "Reject"} | failure)
-    return bury(record, control, told, group="g", now_ms=FAILED_MS, honoured=honoured, details=details)
+    return dead_letter_record(record, control, told, group="g", now_ms=FAILED_MS, honoured=honoured, details=details)
 
 
 def record(*headers: tuple[str, bytes], value: bytes | None = b"v") -> Record:

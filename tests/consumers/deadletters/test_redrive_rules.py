@@ -25,7 +25,7 @@ from consumers.deadletters.letter_state import (
     state_of,
 )
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
-from consumers.deadletters.records import CONTROL_HEADERS, Control, Failure, bury, read_control, stub
+from consumers.deadletters.records import CONTROL_HEADERS, Control, Failure, dead_letter_record, read_control, stub
 from consumers.deadletters.redrive_rules import (
     Leave,
     Park,
@@ -91,7 +91,7 @@ def letter_of(
     came = Record("agents.a.b", 3, 42, NOW_MS, b"k", value, own)
     failure = Failure(reason=reason, error="Reject")
     control = Control("agents.a.b", 3, 42, redrive_count=count)
-    new = bury(came, control, failure, group=group, now_ms=NOW_MS, honoured=False, details=False)
+    new = dead_letter_record(came, control, failure, group=group, now_ms=NOW_MS, honoured=False, details=False)
     return read_dead_letter(laid(stub(came, new, failure) if is_stub else new))
 
 
@@ -131,7 +131,7 @@ def test_a_record_sent_back_tells_which_death_it_undoes(own: Headers, count: int
 def test_dying_again_is_another_death_of_the_same_origin(own: Headers, count: int) -> None:
     letter = letter_of(own=own, count=count)
     back = laid(send_back(letter, "agents", NOW_MS + 1))
-    again = bury(
+    again = dead_letter_record(
         back,
         read_control(back),
         Failure(reason="rejected", error="x"),

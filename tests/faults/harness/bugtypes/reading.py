@@ -129,13 +129,13 @@ def poison_skipped() -> None:
 
 def letters_altered() -> None:
     """A dead letter is written anew instead of kept as it came."""
-    bury = durable_append.bury  # type: ignore[attr-defined]
+    bury = durable_append.dead_letter_record  # type: ignore[attr-defined]
 
     def patched(*arguments: Any, **options: Any) -> Any:
         letter = bury(*arguments, **options)
         return msgspec.structs.replace(letter, value=(letter.value or b"") + b"\n")
 
-    durable_append.bury = patched  # type: ignore[attr-defined]
+    durable_append.dead_letter_record = patched  # type: ignore[attr-defined]
 
 
 BUGS = [
