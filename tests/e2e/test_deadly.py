@@ -111,4 +111,4 @@ def test_who_is_killed_on_purpose_dies_of_no_message(workers: Workers) -> None:
         process.wait(30)
     assert asyncio.run(letters(workers.url)) == []
     (state,) = workers.folder.glob("log-workers/*")
-    assert ProcessFiles(state).tolls() == {}
+    assert ProcessFiles(state).crash_counts() == {}
