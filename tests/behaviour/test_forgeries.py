@@ -174,7 +174,7 @@ class Grammar:
             routing,
             () if cause is None else (cause.seal,),
             () if cause is None else cause.chain_for_children(),
-            None,  # type: ignore[arg-type]
+            None,
         )
         first = {"causation_id": None, "hops": 0, "message_id": uuid7(at_ms, draw.randbytes(10))}
         other = plan.but(parents=(), chain=()).saying(**first)

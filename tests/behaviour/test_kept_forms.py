@@ -183,6 +183,7 @@ PAYLOADS = [AsStruct, AsDataclass, AsDict, AsModel]
 @st.composite
 def typed_values(draw: st.DrawFn) -> tuple[Any, Any]:
     """A type that can be kept, and a value of it."""
+    base: Any
     base, values = draw(st.sampled_from([*FORMS.items(), *PLAIN_VALUES.items()]))
     return draw(
         st.one_of(
@@ -386,7 +387,7 @@ class Needing(pydantic.BaseModel):
 
 
 class Sloppy(msgspec.Struct):
-    text: str = None  # type: ignore[assignment]
+    text: str = None
 
 
 @pytest.mark.parametrize(

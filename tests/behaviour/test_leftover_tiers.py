@@ -47,7 +47,8 @@ async def work(app: App, transport: Transport, tiers: str, clock: ManualClock, s
 
 
 async def test_what_waits_in_a_tier_that_is_gone_from_the_settings_is_handled_when_it_is_due() -> None:
-    clock, runs = ManualClock(), []
+    clock = ManualClock()
+    runs: list[tuple[int, float]] = []
     transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, heartbeat_s=3600)
     settings = load(flags={}, env={}, file=None).settings
     publisher = make_publisher(transport, settings, "tests@tests", clock=clock, metrics=Metrics())

@@ -567,13 +567,13 @@ def test_a_handler_is_declared_as_what_it_is() -> None:
 
     for function, blocking in ((waits, True), (blocks, False)):
         with pytest.raises(ConfigurationError, match="blocking=True"):
-            App("a@b").on(Order, blocking=blocking)(function)
+            App("a@b").on(Order, blocking=blocking)(function)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("name", ["order", "dedup"])
 def test_an_unknown_mode_names_the_known_ones(name: str) -> None:
     with pytest.raises(ConfigurationError, match="is none of"):
-        App("a@b").on(Order, **{name: "sometimes"})
+        App("a@b").on(Order, **{name: "sometimes"})  # type: ignore[call-overload]
 
 
 def settings_for(url: str, inbox: str, **more):

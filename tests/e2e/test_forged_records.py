@@ -34,7 +34,7 @@ def sealed(
         transport = open_transport("memory://")
         clock = ManualClock(time.time_ns() // 1_000_000 - ago_ms)
         publisher = make_publisher(transport, settings, "forger@tests", clock=clock, metrics=Metrics())
-        record = publisher.sealer.seal(Draft(payload=Entry(number=number), **options)).record  # type: ignore[arg-type]
+        record = publisher.sealer.seal(Draft(payload=Entry(number=number), **options)).record
         await transport.close()
         return record.key or b"", record.value or b""
 

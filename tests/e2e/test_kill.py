@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from conftest import Workers, wait_until
@@ -29,9 +31,9 @@ async def publish(url: str, numbers: range) -> list[int]:
     return accepted
 
 
-async def _zip(numbers: range, outcomes: object) -> object:
+async def _zip(numbers: range, outcomes: AsyncIterator[Any]) -> AsyncIterator[tuple[int, Any]]:
     iterator = iter(numbers)
-    async for outcome in outcomes:  # type: ignore[attr-defined]
+    async for outcome in outcomes:
         yield next(iterator), outcome
 
 

@@ -29,6 +29,7 @@ from bus.errors import ContractError
 from bus.payloads.payload_types import encode_payload, payload_type
 from bus.protocol import canonical, sealing
 from bus.protocol.envelope import PROTOCOL, Agent, Authority, Link, Metadata, Routing, Security
+from bus.protocol.proof_chain import encode_statement
 from bus.protocol.reasons import REASONS, gate_of
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms
@@ -457,7 +458,7 @@ def resigned(message: Message, signature: str | None) -> NewRecord:
 def jws(message: Message, header: dict[str, Any], signing: Callable[[bytes], bytes]) -> str:
     """Return a detached JWS over the statement of *message* with any protected *header*."""
     protected = base64url(canonical.encode(header))
-    return f"{protected}..{base64url(signing(protected.encode() + b'.' + sealing.encode_statement(message.statement)))}"
+    return f"{protected}..{base64url(signing(protected.encode() + b'.' + encode_statement(message.statement)))}"
 
 
 def base64url(data: bytes) -> str:

@@ -116,7 +116,7 @@ async def test_an_older_version_without_an_upcaster_is_a_dead_letter_that_says_s
 def test_a_handler_for_another_type_stops_the_start() -> None:
     with pytest.raises(ConfigurationError, match="write `analysed: Analysed`"):
 
-        @App("tester@ci", group="wrong").on(Analysed)  # type: ignore[arg-type]
+        @App("tester@ci", group="wrong").on(Analysed)
         async def run_tests(analysed: PullRequestOpened) -> None: ...
 
 

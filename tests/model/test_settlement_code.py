@@ -30,7 +30,7 @@ from bus.transports.read_all import scan_topic
 from consumers.delivery.group_plan import make_plan
 from consumers.delivery.handling import claim_batches, claims, handler_run, results
 from consumers.delivery.inbox import claim_rules as rules
-from consumers.delivery.inbox.base import AlreadyDone, Claim, InboxKey, SomeAsk, SomeEnd, Transaction
+from consumers.delivery.inbox.base import AlreadyDone, Claim, Claimed, InboxKey, SomeAsk, SomeEnd, Transaction
 from consumers.delivery.inbox.row_encoding import encode_outputs
 from consumers.delivery.receiving import receiver
 from consumers.delivery.resilience.retry import Tier
@@ -181,7 +181,7 @@ class PaperInbox:
         written, claim = rules.decide_claim(row, asker, rest_s)
         if written is not None:
             self.store.rows[key] = written
-        if isinstance(claim, rules.Claimed):
+        if isinstance(claim, Claimed):
             self._running[key] = claim.token
         return claim
 

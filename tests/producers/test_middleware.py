@@ -57,7 +57,7 @@ def in_task(task_id: str, seen: list[object]) -> object:
 async def test_a_publish_goes_through_the_middleware_outermost_first() -> None:
     seen: list[object] = []
     around = [in_task("outer", seen), in_task("inner", seen)]
-    async with connect("memory://", agent="shop@svc", env={}, middleware=around) as bus:  # type: ignore[arg-type]
+    async with connect("memory://", agent="shop@svc", env={}, middleware=around) as bus:
         await bus.publish(Order(number=1), key="k")
         with pytest.raises(PublishRejected):
             await bus.publish(Order(number=2), ttl_s=-1)
@@ -66,7 +66,7 @@ async def test_a_publish_goes_through_the_middleware_outermost_first() -> None:
 
 async def test_each_of_many_goes_through_it_and_outcomes_keep_their_order() -> None:
     seen: list[object] = []
-    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:  # type: ignore[list-item]
+    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:
         source = [Draft(payload=Order(number=n), key="k", ttl_s=-1 if n == 3 else 60) for n in range(1_000)]
         outcomes = [outcome async for outcome in bus.publish_many(source)]
         assert [isinstance(outcome, Receipt) for outcome in outcomes] == [n != 3 for n in range(1_000)]
@@ -77,7 +77,7 @@ async def test_each_of_many_goes_through_it_and_outcomes_keep_their_order() -> N
 
 async def test_a_stream_that_is_left_publishes_no_more() -> None:
     begun: list[object] = []
-    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", begun)]) as bus:  # type: ignore[list-item]
+    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", begun)]) as bus:
         stream = bus.publish_many(Order(number=n) for n in range(100_000))
         async for _ in stream:
             break
@@ -114,7 +114,7 @@ def publishing_by(step: Callable[[Publishing, Draft], Awaitable[Receipt]]) -> Ca
 async def test_a_request_goes_through_the_middleware_and_is_answered(tmp_path: Path) -> None:
     seen: list[object] = []
     around = [in_task("outer", seen), in_task("inner", seen)]
-    async with booking(tmp_path) as url, connect(url, agent="shop@svc", env={}, middleware=around) as bus:  # type: ignore[arg-type]
+    async with booking(tmp_path) as url, connect(url, agent="shop@svc", env={}, middleware=around) as bus:
         assert await bus.request(Order(number=1), Booked, timeout_s=20) == Booked(number=1, task_id="inner")
         with pytest.raises(PublishRejected):
             await bus.request(Order(number=2), Booked, max_hops=-1)
@@ -138,7 +138,7 @@ async def test_middleware_that_sends_a_request_again_gets_the_answer_to_the_last
 
 async def test_a_request_that_nobody_answers_ends_at_its_deadline_with_middleware_too() -> None:
     seen: list[object] = []
-    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:  # type: ignore[list-item]
+    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:
         with pytest.raises(RequestTimedOut):
             await bus.request(Order(number=1), Booked, timeout_s=0.2)
     assert seen[0] == "t"
@@ -188,7 +188,7 @@ async def test_a_request_whose_middleware_does_not_publish_it_ends_all_the_same(
 
 def test_a_bus_without_a_loop_has_middleware_too() -> None:
     seen: list[object] = []
-    with connect_sync("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:  # type: ignore[list-item]
+    with connect_sync("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:
         bus.publish(Order(number=1), key="k")
         list(bus.publish_many([Order(number=2)]))
     assert [each for each in seen if each == "t"] == ["t", "t"]

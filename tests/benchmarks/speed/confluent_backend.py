@@ -90,7 +90,7 @@ class _OnProducer(_Through):
                 record.value,
                 record.key,
                 headers=list(record.headers),
-                on_delivery=lambda error, message, number=number: delivered(number, error, message),
+                on_delivery=lambda error, message, number=number: delivered(number, error, message),  # type: ignore[misc]
             )
         await done
         return outcomes

@@ -306,7 +306,7 @@ async def test_a_group_that_cannot_be_sent_anything_back_holds_up_no_other(creat
         await die_elsewhere(it, "gone")
         it.mended = True
         transport = Topicless(it.bus.transport, "")
-        plan = await Redrive(transport, it.settings, it.bus.clock, Selection(), RedriveOrders()).plan()  # type: ignore[arg-type]
+        plan = await Redrive(transport, it.settings, it.bus.clock, Selection(), RedriveOrders()).plan()
         assert plan.total("unreachable") == (0 if create else 3), "what may be made is not missing yet"
         result = await it.redrive(transport)
         await it.bus.settle()

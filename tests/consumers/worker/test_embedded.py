@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from bus.errors import ClosedError, ConfigurationError, UnreachableError
 from bus.telemetry.metrics import Metrics
-from consumers.worker import host
+from consumers.worker.worker import Worker
 from sealbus import App, connect, payload
 
 
@@ -98,11 +98,11 @@ class GoneError(Exception):
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that fail soon after their start."""
 
-    async def run(self: host.Worker, stop: asyncio.Event) -> None:
+    async def run(self: Worker, stop: asyncio.Event) -> None:
         await asyncio.sleep(0.05)
         raise GoneError("the log is gone")
 
-    monkeypatch.setattr(host.Worker, "run", run)
+    monkeypatch.setattr(Worker, "run", run)
 
 
 @pytest.mark.usefixtures("failing")

@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -41,7 +42,7 @@ def settings(**flags: object) -> Settings:
     return load(flags={"bus.url": "memory://", **flags}, env={}, file=None).settings
 
 
-def orders(**options: object) -> App:
+def orders(**options: Any) -> App:
     app = App("needs@tests")
 
     @app.on(Order, **options)

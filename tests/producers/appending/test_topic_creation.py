@@ -77,9 +77,9 @@ class Case:
     def __init__(self) -> None:
         self.log, self.clock = FakeLog(), ManualClock()
         settings = load(flags={}, env={}, file=None).settings
-        publisher = make_publisher(self.log, settings, "a@tests", clock=self.clock, metrics=Metrics())  # type: ignore[arg-type]
+        publisher = make_publisher(self.log, settings, "a@tests", clock=self.clock, metrics=Metrics())
         self.publisher = publisher
-        self.bus = Bus(publisher, self.log)  # type: ignore[arg-type]
+        self.bus = Bus(publisher, self.log)
 
     async def publishing(self, payload: msgspec.Struct, timeout_s: float) -> asyncio.Task[Receipt]:
         """A publish that waits for its topic."""

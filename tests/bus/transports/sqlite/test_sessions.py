@@ -9,7 +9,7 @@ import pytest
 from bus.clock import ManualClock
 from bus.errors import DamagedError, FencedError, LogFullError
 from bus.transports import open_transport
-from bus.transports.base import NewRecord, TopicSpec
+from bus.transports.base import NewRecord, Record, TopicSpec
 from bus.transports.sqlite import subscription
 
 
@@ -98,7 +98,7 @@ async def test_a_member_that_was_silent_delivers_nothing_before_it_knows_what_it
     one.clock._elapsed_s += 6  # as after a suspension: no timer ran yet
     assert list(await one.poll()) == []
     # Nobody has come meanwhile: it goes on, and what its handlers did is committed.
-    found = []
+    found: list[Record] = []
     async with asyncio.timeout(30):
         while not found:
             found = await one.poll()

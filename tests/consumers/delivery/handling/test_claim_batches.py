@@ -93,7 +93,7 @@ class Case:
             claims = bus.workers[0]._claims
             assert claims is not None
             slow = Slow(claims.inbox)
-            claims.inbox = slow  # type: ignore[assignment]
+            claims.inbox = slow
             yield bus, slow
             for _ in range(100):
                 await slow.let(slow.claims)

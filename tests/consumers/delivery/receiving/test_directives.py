@@ -92,10 +92,11 @@ def reader() -> App:
             kind.name,
             performative=kind.type_says,
             side_effect=kind.side_effect,
-            risk="medium" if kind.risk == "raised" else kind.risk,  # type: ignore[arg-type]
+            risk="medium" if kind.risk == "raised" else kind.risk,
             needs=("idempotency_key",) if kind.needs_key else (),
         )(msgspec.defstruct("Data", [("text", str, "")]))
-        app.on(cls, **({"instructions_from": "user_request"} if kind.has_threshold else {}))(handle)
+        threshold: Any = {"instructions_from": "user_request"} if kind.has_threshold else {}
+        app.on(cls, **threshold)(handle)
     return app
 
 

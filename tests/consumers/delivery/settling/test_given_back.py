@@ -114,7 +114,7 @@ async def test_a_handler_that_says_it_answers_and_returns_none_is_told_at_once()
 
     @app.on(Ask, retry=Retry(attempts=5))
     async def handle(ask: Ask) -> Answer:
-        return None  # type: ignore[return-value]
+        return None
 
     async with app.test() as bus:
         with pytest.raises(RequestFailed, match="returned no answer"):

@@ -38,7 +38,7 @@ async def test_a_file_that_is_no_database_is_closed(tmp_path: Path, monkeypatch:
         made.append(connect(*arguments, **named))
         return made[-1]
 
-    monkeypatch.setattr(databases.sqlite3, "connect", noted)
+    monkeypatch.setattr(sqlite3, "connect", noted)
     database = databases.open_database(f"sqlite:///{tmp_path}/audit.db")
     with pytest.raises(InboxError, match="file is not a database"):
         await database.open()

@@ -62,7 +62,7 @@ async def appends(bus: AppBus) -> Counter[bytes]:
     found: Counter[bytes] = Counter()
     for topic in await bus.transport.admin.topics():
         if "._retry." in topic:
-            found.update([record.value async for record in scan_topic(bus.transport, topic)])
+            found.update([record.value or b"" async for record in scan_topic(bus.transport, topic)])
     return found
 
 

@@ -315,7 +315,7 @@ def test_an_outcome_that_is_none_is_refused_where_it_is_written() -> None:
     context.over = False
     context._done = type("Done", (), {"ending": None})()
     with pytest.raises(ContractError, match="is no outcome"):
-        context.finish("finished")  # type: ignore[arg-type]
+        context.finish("finished")
 
 
 def test_the_name_of_the_buss_own_wait_is_refused() -> None:
