@@ -23,16 +23,7 @@ from sealbus import (
     payload,
     starts,
 )
-
-
-@payload("stop.asked", version="1.0.0")
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    text: str = ""
-
-
-@payload("stop.answered", version="1.0.0")
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    text: str = ""
+from tests.kit import Answered, Asked
 
 
 @payload("stop.ended", version="1.0.0")

@@ -3,8 +3,6 @@ more."""
 
 from __future__ import annotations
 
-import msgspec
-
 from bus.clock import ManualClock
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
@@ -14,12 +12,8 @@ from consumers.delivery.group_plan import leftover_tiers, make_plan
 from consumers.worker.host import make_worker
 from producers.connection import make_publisher
 from producers.sealing.options import Draft
-from sealbus import App, RetryLater, payload
-
-
-@payload("leftover.job")
-class Job(msgspec.Struct, frozen=True):
-    number: int
+from sealbus import App, RetryLater
+from tests.kit import Job
 
 
 def app_of(runs: list[tuple[int, float]], clock: ManualClock, *, failing: bool) -> App:
@@ -75,7 +69,7 @@ def test_only_this_groups_own_tiers_count() -> None:
         f"agents._retry.{group}.later",
         "agents._retry.others.1m",
         f"other._retry.{group}.1m",
-        "agents.leftover.job",
+        "agents.job.asked",
         "x",
     ]
     assert {topic: tier.delay_s for topic, tier in leftover_tiers(topics, plan).items()} == {

@@ -26,6 +26,7 @@ from consumers.delivery.inbox.row_encoding import key_text
 from producers.connection import make_publisher
 from producers.sealing.options import Draft
 from sealbus import App, Context, Reject, Retry, payload
+from tests.kit import Done
 
 
 @payload("repeat.order")
@@ -64,18 +65,13 @@ class OutOnce(Keys):
         return super().sign(signing_input)
 
 
-@payload("repeat.receipt")
-class OrderReceipt(msgspec.Struct, frozen=True):
-    number: int
-
-
 def ledger(runs: list[int], *, policy: Any = None, **options) -> App:
     app = App("ledger@tests", policy=policy)
 
     @app.on(Order, **options)
-    async def handle(order: Order) -> OrderReceipt:
+    async def handle(order: Order) -> Done:
         runs.append(order.number)
-        return OrderReceipt(order.number)
+        return Done(order.number)
 
     return app
 
@@ -86,7 +82,7 @@ async def test_a_repeated_idempotency_key_runs_once_and_is_answered_with_the_sam
         for _ in range(3):
             await bus.publish(Order(1), idempotency_key="one")
             await bus.settle()
-        answers = [record.value async for record in scan_topic(bus.transport, "agents.repeat.receipt")]
+        answers = [record.value async for record in scan_topic(bus.transport, "agents.job.done")]
     assert runs == [1]
     assert len(answers) == 3
     assert len(set(answers)) == 1
@@ -118,7 +114,7 @@ async def test_what_is_done_is_answered_with_what_it_sent_though_its_life_is_ove
         await bus.settle()
         bus.clock.advance(later_s)
         await appended_again(bus, "agents.repeat.order")
-        answers = [record.value async for record in scan_topic(bus.transport, "agents.repeat.receipt")]
+        answers = [record.value async for record in scan_topic(bus.transport, "agents.job.done")]
         assert not bus.dead
     assert runs == [1]
     assert len(answers) == 2
@@ -132,7 +128,7 @@ async def test_what_is_done_is_answered_with_what_it_sent_though_the_policy_has_
         await bus.settle()
         policy.allows = False
         await appended_again(bus, "agents.repeat.order")
-        assert len([record async for record in scan_topic(bus.transport, "agents.repeat.receipt")]) == 2
+        assert len([record async for record in scan_topic(bus.transport, "agents.job.done")]) == 2
         assert not bus.dead
         await bus.publish(Order(1), idempotency_key="one")
         await bus.settle()
@@ -224,7 +220,7 @@ async def test_a_request_that_is_made_again_under_its_key_runs_nothing_and_is_an
     runs: list[int] = []
     async with ledger(runs).test() as bus:
         for _ in range(3):
-            assert await bus.request(Order(1), OrderReceipt, idempotency_key="one", timeout_s=30) == OrderReceipt(1)
+            assert await bus.request(Order(1), Done, idempotency_key="one", timeout_s=30) == Done(1)
         assert not bus.late_replies
     assert runs == [1]
 
@@ -232,7 +228,7 @@ async def test_a_request_that_is_made_again_under_its_key_runs_nothing_and_is_an
 async def test_a_request_that_lies_in_the_log_twice_is_answered_with_the_same_bytes() -> None:
     runs: list[int] = []
     async with ledger(runs).test() as bus:
-        await bus.request(Order(1), OrderReceipt, idempotency_key="one", timeout_s=30)
+        await bus.request(Order(1), Done, idempotency_key="one", timeout_s=30)
         (first,) = [record async for record in scan_topic(bus.transport, "agents.repeat.order")]
         await bus.transport.append([NewRecord(first.topic, first.key, first.value, first.headers)], timeout_s=5)
         await bus.settle()
@@ -248,7 +244,7 @@ async def test_an_answer_that_cannot_be_made_out_just_now_to_who_asks_again_is_m
     app.signer = OutOnce(call=2)
     async with app.test() as bus:
         for _ in range(2):
-            assert await bus.request(Order(1), OrderReceipt, idempotency_key="one", timeout_s=30) == OrderReceipt(1)
+            assert await bus.request(Order(1), Done, idempotency_key="one", timeout_s=30) == Done(1)
     assert runs == [1]
 
 
@@ -258,7 +254,7 @@ async def test_repeats_that_are_taken_together_run_once_as_well() -> None:
         await asyncio.gather(*(bus.publish(Order(1), idempotency_key="one", key=f"k{number}") for number in range(8)))
         await bus.settle()
         await bus.advance(5)
-        assert len(bus.sent(OrderReceipt)) == 8
+        assert len(bus.sent(Done)) == 8
     assert runs == [1]
 
 
@@ -319,11 +315,11 @@ async def test_a_key_whose_run_failed_is_free_for_the_next_attempt() -> None:
     app = App("ledger@tests")
 
     @app.on(Order, retry=Retry(attempts=3, base_s=0.1))
-    async def handle(order: Order) -> OrderReceipt:
+    async def handle(order: Order) -> Done:
         runs.append(order.number)
         if len(runs) < 3:
             raise ValueError("not yet")
-        return OrderReceipt(order.number)
+        return Done(order.number)
 
     async with app.test() as bus:
         await bus.publish(Order(1), idempotency_key="one")
@@ -331,7 +327,7 @@ async def test_a_key_whose_run_failed_is_free_for_the_next_attempt() -> None:
         await bus.advance(10)
         await bus.publish(Order(1), idempotency_key="one")
         await bus.settle()
-        assert len(bus.sent(OrderReceipt)) == 2
+        assert len(bus.sent(Done)) == 2
     assert runs == [1, 1, 1]
 
 
@@ -493,18 +489,18 @@ async def test_a_blocking_handler_runs_in_a_thread_of_its_own_and_answers() -> N
     app = App("ledger@tests")
 
     @app.on(Order, blocking=True, retry=Retry(attempts=2, base_s=0.01))
-    def handle(order: Order, context: Context) -> OrderReceipt:
+    def handle(order: Order, context: Context) -> Done:
         threads.append(threading.current_thread().name)
         if order.number == 2:
             raise Reject("no")
-        context.send(OrderReceipt(order.number + 100))
-        return OrderReceipt(order.number)
+        context.send(Done(order.number + 100))
+        return Done(order.number)
 
     async with app.test() as bus:
         await bus.publish(Order(1))
         await bus.publish(Order(2))
         await bus.settle()
-        assert [receipt.number for receipt in bus.sent(OrderReceipt)] == [101, 1]
+        assert [receipt.number for receipt in bus.sent(Done)] == [101, 1]
         assert [letter.reason for letter in bus.dead] == ["rejected"]
     assert threads == ["handler-handle", "handler-handle"]
 
@@ -653,7 +649,7 @@ async def test_nothing_is_handled_without_a_claim_while_the_store_is_away_and_no
         bus.clock.advance(30)
         await bus.settle()
         assert (sorted(runs), bus.dead) == ([1, 2], [])
-        assert len(bus.sent(OrderReceipt)) == 2
+        assert len(bus.sent(Done)) == 2
 
 
 class Mute:
@@ -683,10 +679,10 @@ async def test_a_last_attempt_whose_commit_was_not_answered_dies_only_if_nothing
     app = App("ledger@tests")
 
     @app.on(Order, retry=Retry(attempts=1))
-    async def handle(order: Order, context: Context) -> OrderReceipt:
+    async def handle(order: Order, context: Context) -> Done:
         transaction = await context.transaction()
         await transaction.execute("CREATE TABLE booked (number INTEGER)")
-        return OrderReceipt(order.number)
+        return Done(order.number)
 
     async with app.test() as bus:
         claims = bus.workers[0]._claims
@@ -694,7 +690,7 @@ async def test_a_last_attempt_whose_commit_was_not_answered_dies_only_if_nothing
         await bus.publish(Order(1), idempotency_key="one")
         await bus.settle()
         await bus.advance(5)
-        assert bus.sent(OrderReceipt) == ([OrderReceipt(1)] if commits else [])
+        assert bus.sent(Done) == ([Done(1)] if commits else [])
         assert [letter.reason for letter in bus.dead] == ([] if commits else ["retries_exhausted"])
 
 

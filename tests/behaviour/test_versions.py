@@ -23,6 +23,7 @@ from bus.settings.schema import Settings
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
 from sealbus import App, Context, Draft, connect, payload
+from tests.kit import Done
 
 
 @payload("order.placed", version="1.0.0")
@@ -68,11 +69,6 @@ class OnlyV2(msgspec.Struct, frozen=True, kw_only=True):
     last_name: str
 
 
-@payload("order.booked")
-class Booked(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
-
-
 def consumer(cls: Any, handled: Counter[int], *, answers: bool = False) -> App:
     """An app in the code that knows *cls*, counting what it handles."""
     app = App("booking@svc", group="booking")
@@ -80,7 +76,7 @@ def consumer(cls: Any, handled: Counter[int], *, answers: bool = False) -> App:
     @app.on(cls)
     async def book(order: Any) -> Any:
         handled[order.number] += 1
-        return Booked(number=order.number) if answers else None
+        return Done(number=order.number) if answers else None
 
     return app
 
@@ -182,7 +178,7 @@ class TestDualWrite:
         assert handled == Counter(range(total))
         assert await dead_letters(url) == []
         if answers:
-            assert await _numbers(url, "agents.order.booked") == Counter(range(total))
+            assert await _numbers(url, "agents.job.done") == Counter(range(total))
 
     async def test_readers_of_either_version_alone_take_theirs(self, url: str) -> None:
         old, new = Counter[int](), Counter[int]()
@@ -209,13 +205,13 @@ class TestDualWrite:
     async def test_what_a_handler_sends_is_written_in_both_versions(self, url: str) -> None:
         app = App("shop@svc", group="shop")
 
-        @app.on(Booked)
-        async def order(booked: Booked, context: Context) -> None:
+        @app.on(Done)
+        async def order(booked: Done, context: Context) -> None:
             context.send(BothV2(number=booked.number, first_name="A", last_name="L"))
 
         handled: Counter[int] = Counter()
         async with running(url, app, consumer(OrderV1, handled)), connect(url, agent="x@svc") as bus:
-            await bus.publish(Booked(number=1))
+            await bus.publish(Done(number=1))
             await settled(url, handled, 1)
         assert await _versions(url) == Counter({"1.0.0": 1, "2.0.0": 1})
 
@@ -228,15 +224,15 @@ class TestDualWrite:
 
         app = App("shop@svc", group="shop")
 
-        @app.on(Booked)
-        async def order(booked: Booked, context: Context) -> None:
+        @app.on(Done)
+        async def order(booked: Done, context: Context) -> None:
             placed = Changing(number=booked.number, first_name="A", last_name="L")
             context.send(placed)
             placed.number = 99
 
         handled: Counter[int] = Counter()
         async with running(url, app, consumer(OrderV1, handled)), connect(url, agent="x@svc") as bus:
-            await bus.publish(Booked(number=1))
+            await bus.publish(Done(number=1))
             await settled(url, handled, 1)
         assert await _numbers(url, "agents.order.placed") == Counter({1: 2})
 
@@ -297,8 +293,8 @@ def test_the_older_version_has_to_be_one_of_the_same_type() -> None:
 async def _sealed(subject: Any) -> Any:
     app = App("x@svc", group="x")
 
-    @app.on(Booked)
-    async def ignore(booked: Booked) -> None: ...
+    @app.on(Done)
+    async def ignore(booked: Done) -> None: ...
 
     async with connect("memory://", agent="x@svc") as bus:
         return bus.publisher.sealer.seal(Draft(payload=subject)).message

@@ -43,6 +43,7 @@ from consumers.worker.worker import Worker
 from producers.connection import make_publisher
 from producers.sealing.options import Draft
 from sealbus import App, Reject, Retry, payload
+from tests.kit import Done
 
 pytestmark = pytest.mark.medium  # whole workers
 
@@ -56,11 +57,6 @@ class Job(msgspec.Struct, frozen=True):
     number: int
     fails: int = 0
     """So many runs raise before one goes through; negative: it is rejected."""
-
-
-@payload("model.answer")
-class Answer(msgspec.Struct, frozen=True):
-    number: int
 
 
 class Killed(BaseException):
@@ -287,14 +283,14 @@ async def live_and_die_on(
     @app.on(
         Job, order="key_strict" if strict else "key", retry=Retry(attempts=5, base_s=3, cap_s=3, backoff="constant")
     )
-    async def handle(job: Job) -> Answer | None:
+    async def handle(job: Job) -> Done | None:
         if job.fails < 0:
             raise Reject("as asked")
         if left[job.number] > 0:
             left[job.number] -= 1
             raise ValueError("not yet")
         done.append(job.number)
-        return Answer(job.number) if answers(job.number) else None
+        return Done(job.number) if answers(job.number) else None
 
     publisher = make_publisher(transport, SETTINGS, "source@tests", clock=clock, metrics=Metrics())
     accepted: dict[str, int] = {}
@@ -380,7 +376,7 @@ def assert_in_order(done: list[int], jobs: list[tuple[str, int, bool]]) -> None:
 async def judge(transport, store: Store, accepted: dict[str, int], jobs: list[tuple[str, int, bool]]) -> None:
     sent: dict[int, set[bytes]] = defaultdict(set)
     answered = {number for number in range(len(jobs)) if not answers(number) and store.effects[f"k{number}"]}
-    async for record in scan_topic(transport, "agents.model.answer"):
+    async for record in scan_topic(transport, "agents.job.done"):
         number = msgspec.json.decode(record.value or b"")["data"]["number"]
         sent[number].add(record.value or b"")
         answered.add(number)

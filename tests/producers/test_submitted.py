@@ -21,11 +21,7 @@ from producers.outcomes import PublishRejected
 from producers.requests.in_turn import ask_in_turn
 from producers.requests.submitted import TaskKey
 from sealbus import App, Context, Reject, RequestFailed, connect, payload
-
-
-@payload("turn.asked", version="1.0.0")
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    text: str = ""
+from tests.kit import Asked
 
 
 @payload("turn.answered", version="1.0.0")

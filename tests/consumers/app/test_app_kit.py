@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from bus.errors import ConfigurationError
 from sealbus import App, Context, DependencyDown, RequestFailed, payload
+from tests.kit import Order
 
 
 @payload("quote.asked")
@@ -21,11 +22,6 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 @payload("quote.given")
 class Quote(msgspec.Struct, frozen=True, kw_only=True):
     cents: int
-
-
-@payload("order.placed")
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    sku: str = "tea"
 
 
 @payload("order.booked")

@@ -17,11 +17,7 @@ from consumers.delivery.context import Context
 from consumers.delivery.declaration import Handling
 from consumers.delivery.handler_errors import LifespanError
 from sealbus import App, Draft, Reject, payload
-
-
-@payload("order.placed")
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    sku: str = "tea"
+from tests.kit import Order
 
 
 @payload("order.booked")

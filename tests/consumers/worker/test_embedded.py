@@ -14,11 +14,7 @@ from bus.errors import ClosedError, ConfigurationError, UnreachableError
 from bus.telemetry.metrics import Metrics
 from consumers.worker.worker import Worker
 from sealbus import App, connect, payload
-
-
-@payload("order.placed")
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    sku: str = "tea"
+from tests.kit import Order
 
 
 @payload("order.booked")

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import chain
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,8 @@ from structlog.testing import capture_logs
 from bus.clock import ManualClock
 from consumers.app.testing import AppBus
 from consumers.delivery.resilience.retry_clock import FirstSeen, RetryClock
-from sealbus import App, Context, Retry, RetryLater, payload
+from sealbus import App, Context, Retry, RetryLater
+from tests.kit import Job
 
 
 class JumpyClock(ManualClock):
@@ -136,11 +136,6 @@ def test_what_was_seen_has_waited_since_and_nothing_counts_before_it_was_seen(
         if offset >= asked and first_s is None:
             first_s = now_s
     assert sightings.waited_s(asked, now_s) == (0.0 if first_s is None else now_s - first_s)
-
-
-@payload("clock.job")
-class Job(msgspec.Struct, frozen=True):
-    number: int
 
 
 def wall_clock(bus: AppBus) -> JumpyClock:
