@@ -12,12 +12,12 @@ from sealbus import App, payload
 __all__ = ["Answered", "Asked", "Done", "Job", "Order", "handling"]
 
 
-@payload("job.asked")
+@payload("job.asked", performative="request")
 class Job(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-@payload("job.done")
+@payload("job.done", performative="inform")
 class Done(msgspec.Struct, frozen=True):
     number: int = 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,8 @@ from hypothesis import strategies as st
 from bus.errors import ContractError, DependencyDown, InboxError, Reject, RetryLater, SettingMissing
 from consumers.delivery.handler_errors import GaveUpError, TaskCancelled, decision_in, leaves_of
 from producers.outcomes import PublishRejected, PublishUnknown
-from sealbus import App, Retry, payload
+from sealbus import App, Retry
+from tests.kit import Job
 
 ORDER: list[Any] = [
     GaveUpError,
@@ -59,11 +59,6 @@ def test_a_group_of_one_is_that_one() -> None:
 def test_a_missing_setting_counts_as_a_dependency_that_is_down() -> None:
     missing = SettingMissing("KEY", "is not set")
     assert decision_in(ExceptionGroup("two", [RetryLater(), missing])) is missing
-
-
-@payload("group.job", version="1.0.0", performative="request")
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
