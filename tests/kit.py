@@ -47,6 +47,7 @@ def handling(app: App, kind: type, answer: Any = None, **options: Any) -> App:
         returned = answer(message) if inspect.isroutine(answer) else answer
         return await returned if inspect.isawaitable(returned) else returned
 
-    handle.__annotations__ = {"message": kind, "return": None}
+    returned_type = type(answer) if isinstance(answer, msgspec.Struct) else None
+    handle.__annotations__ = {"message": kind, "return": returned_type}
     app.on(kind, **options)(handle)
     return app

@@ -23,7 +23,7 @@ from consumers.delivery.context import Context
 from producers.connection import connect
 from producers.outcomes import PublishRejected
 from tests.keyrings import jwks_of, write_keys
-from tests.kit import Done, Job
+from tests.kit import Done, Job, handling
 
 DAY_MS = 86_400_000
 
@@ -125,11 +125,7 @@ async def test_what_a_run_sends_when_its_key_has_just_ended_waits_for_another(li
 
 
 async def test_a_worker_tells_of_the_end_of_its_key_two_weeks_before(limits: Limits) -> None:
-    app = App("worker@svc")
-
-    @app.on(Job)
-    async def answer(asked: Job) -> None: ...
-
+    app = handling(App("worker@svc"), Job)
     async with app.test(keys=True) as bus:
         (worker,) = bus.workers
 
@@ -177,11 +173,9 @@ async def test_an_agent_with_the_key_of_another_does_not_connect(folder: Path) -
 
 
 async def test_an_app_with_the_key_of_another_does_not_start(folder: Path) -> None:
-    app = App("planner@svc", signer=FileSigner(folder / "eve.pem"), verifier=TrustedKeys(folder / "jwks.json"))
-
-    @app.on(Done)
-    async def hear(told: Done) -> None: ...
-
+    app = handling(
+        App("planner@svc", signer=FileSigner(folder / "eve.pem"), verifier=TrustedKeys(folder / "jwks.json")), Done
+    )
     with pytest.raises(ConfigurationError, match=r"signs for eve@svc, not for planner@svc"):
         async with app.running("memory://"):
             pass

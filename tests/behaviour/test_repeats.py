@@ -26,7 +26,7 @@ from consumers.delivery.inbox.row_encoding import key_text
 from producers.connection import make_publisher
 from producers.sealing.options import Draft
 from sealbus import App, Context, Reject, Retry, payload
-from tests.kit import Done
+from tests.kit import Done, handling
 
 
 @payload("repeat.order")
@@ -292,12 +292,9 @@ async def test_a_record_that_lies_in_the_log_twice_runs_once_where_ids_count() -
 @pytest.mark.parametrize("idempotency_key", [None, "one"])
 async def test_a_message_of_high_risk_that_somebody_appends_again_runs_once(idempotency_key: str | None) -> None:
     runs: list[int] = []
-    app = App("ledger@tests", signer=Keys(), verifier=Keys())
-
-    @app.on(Transfer)
-    async def handle(transfer: Transfer) -> None:
-        runs.append(transfer.number)
-
+    app = handling(
+        App("ledger@tests", signer=Keys(), verifier=Keys()), Transfer, lambda transfer: runs.append(transfer.number)
+    )
     async with app.test() as bus:
         settings = load(flags={}, env={}, file=None).settings
         payer = make_publisher(
@@ -469,12 +466,7 @@ async def test_in_strict_order_the_next_of_a_key_follows_a_death() -> None:
 
 
 async def test_the_reason_of_a_rejection_is_said_once() -> None:
-    app = App("ledger@tests")
-
-    @app.on(Order)
-    async def handle(order: Order) -> None:
-        raise Reject("no way")
-
+    app = handling(App("ledger@tests"), Order, Reject("no way"))
     settings = load(flags={"deadletter.details": True}, env={}, file=None).settings
     async with app.test(settings=settings) as bus:
         await bus.publish(Order(1))

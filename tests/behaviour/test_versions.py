@@ -23,7 +23,7 @@ from bus.settings.schema import Settings
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
 from sealbus import App, Context, Draft, connect, payload
-from tests.kit import Done
+from tests.kit import Done, handling
 
 
 @payload("order.placed", version="1.0.0")
@@ -134,11 +134,7 @@ class TestAChangeOfOneSide:
         assert await dead_letters(url) == []
 
     async def test_a_version_without_its_upcaster_dies_and_says_which_is_missing(self, url: str) -> None:
-        app = App("booking@svc", group="booking")
-
-        @app.on(OnlyV2)
-        async def book(order: OnlyV2) -> None: ...
-
+        app = handling(App("booking@svc", group="booking"), OnlyV2)
         async with app.test() as bus:
             await bus.publish(OrderV1(number=1, customer="Ada"))
             await bus.settle()
@@ -291,11 +287,6 @@ def test_the_older_version_has_to_be_one_of_the_same_type() -> None:
 
 
 async def _sealed(subject: Any) -> Any:
-    app = App("x@svc", group="x")
-
-    @app.on(Done)
-    async def ignore(booked: Done) -> None: ...
-
     async with connect("memory://", agent="x@svc") as bus:
         return bus.publisher.sealer.seal(Draft(payload=subject)).message
 

@@ -19,7 +19,7 @@ from sealbus import (
     UnexpectedReply,
     connect,
 )
-from tests.kit import Done, Job
+from tests.kit import Done, Job, handling
 
 
 @pytest.mark.parametrize("kind", [PublishRejected, PublishUnknown, RequestTimedOut, RequestFailed, UnexpectedReply])
@@ -48,12 +48,7 @@ async def test_a_request_that_timed_out_is_a_timeout_of_python_too() -> None:
 
 
 async def test_a_request_that_died_is_a_request_error_with_the_reason() -> None:
-    app = App("waiter@svc", types=[Done])
-
-    @app.on(Job)
-    async def serve(ask: Job) -> Done:
-        raise Reject("no tea after six")
-
+    app = handling(App("waiter@svc", types=[Done]), Job, Reject("no tea after six"))
     async with app.test() as bus:
         with pytest.raises(RequestError) as caught:
             await bus.request(Job(), Done, timeout_s=5)

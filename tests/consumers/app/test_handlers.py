@@ -17,7 +17,7 @@ from consumers.delivery.context import Context
 from consumers.delivery.declaration import Handling
 from consumers.delivery.handler_errors import LifespanError
 from sealbus import App, Draft, Reject, payload
-from tests.kit import Order
+from tests.kit import Order, handling
 
 
 @payload("order.booked")
@@ -93,11 +93,7 @@ async def test_middleware_that_raises_decides_as_a_handler_does() -> None:
 
         return handler
 
-    app = App("shop@svc", middleware=[closed])
-
-    @app.on(Order)
-    async def book(order: Order) -> None: ...
-
+    app = handling(App("shop@svc", middleware=[closed]), Order)
     async with app.test() as bus:
         await bus.publish(Order())
         await bus.settle()
@@ -105,11 +101,7 @@ async def test_middleware_that_raises_decides_as_a_handler_does() -> None:
 
 
 async def test_middleware_that_returns_nothing_is_refused_when_the_worker_is_made() -> None:
-    app = App("shop@svc", middleware=[lambda _: None])
-
-    @app.on(Order)
-    async def book(order: Order) -> None: ...
-
+    app = handling(App("shop@svc", middleware=[lambda _: None]), Order)
     with pytest.raises(ConfigurationError, match="takes the next handler and returns"):
         async with app.test():
             pass

@@ -12,7 +12,7 @@ from bus.errors import ContractError, DependencyDown, InboxError, Reject, RetryL
 from consumers.delivery.handler_errors import GaveUpError, TaskCancelled, decision_in, leaves_of
 from producers.outcomes import PublishRejected, PublishUnknown
 from sealbus import App, Retry
-from tests.kit import Job
+from tests.kit import Job, handling
 
 ORDER: list[Any] = [
     GaveUpError,
@@ -111,12 +111,7 @@ async def test_a_dependency_that_is_down_is_waited_for_also_from_a_group() -> No
 
 
 async def test_a_group_with_what_is_no_exception_decides_by_what_is() -> None:
-    app = App("group@tests")
-
-    @app.on(Job)
-    async def handle(_: Job) -> None:
-        raise BaseExceptionGroup("two", [KeyboardInterrupt(), Reject("no")])
-
+    app = handling(App("group@tests"), Job, BaseExceptionGroup("two", [KeyboardInterrupt(), Reject("no")]))
     async with app.test() as bus:
         await bus.publish(Job())
         await bus.settle()

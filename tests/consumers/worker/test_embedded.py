@@ -14,7 +14,7 @@ from bus.errors import ClosedError, ConfigurationError, UnreachableError
 from bus.telemetry.metrics import Metrics
 from consumers.worker.worker import Worker
 from sealbus import App, connect, payload
-from tests.kit import Order
+from tests.kit import Order, handling
 
 
 @payload("order.booked")
@@ -34,13 +34,7 @@ def shop(seen: asyncio.Queue[object]) -> App:
 
 
 def mail(seen: asyncio.Queue[object]) -> App:
-    app = App("mail@svc")
-
-    @app.on(Booked)
-    async def tell(booked: Booked) -> None:
-        seen.put_nowait(booked)
-
-    return app
+    return handling(App("mail@svc"), Booked, seen.put_nowait)
 
 
 async def test_several_apps_work_beside_the_program_on_one_log() -> None:

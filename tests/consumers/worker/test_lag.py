@@ -20,7 +20,7 @@ from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.state.partition import Partition
 from consumers.worker import lag
 from consumers.worker.lag import measure, show
-from tests.kit import Job
+from tests.kit import Job, handling
 
 GROUP = "readers"
 PLACE = Assignment("a.b", 0, 1)
@@ -145,12 +145,7 @@ async def test_while_the_groups_commits_cannot_be_looked_up_the_gauges_stay_as_t
 
 
 def app_of() -> App:
-    app = App("worker@svc")
-
-    @app.on(Job)
-    async def handle(_: Job) -> None: ...
-
-    return app
+    return handling(App("worker@svc"), Job)
 
 
 async def moved_on(bus: AppBus, running: asyncio.Task[None], rounds: int) -> None:

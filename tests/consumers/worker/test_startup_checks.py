@@ -14,7 +14,7 @@ from bus.settings.loading import load
 from bus.settings.schema import Settings
 from consumers.worker.startup_checks import check_hash_seed, check_needs
 from sealbus import App, Context, FilePolicy, Saga, SagaContext, payload, starts
-from tests.kit import Job
+from tests.kit import Job, handling
 
 
 @payload("needs.payment", risk="high")
@@ -89,12 +89,7 @@ def test_what_can_be_known_is_said_at_start() -> None:
 def test_high_risk_without_keys_is_said_at_start() -> None:
     with pytest.raises(ConfigurationError, match="signer"):
         check_needs(App("needs@tests", types=[Payment]).declaration, has_inbox=True)
-    app = App("needs@tests")
-
-    @app.on(Payment)
-    async def handle(payment: Payment) -> None:
-        return None
-
+    app = handling(App("needs@tests"), Payment)
     with pytest.raises(ConfigurationError, match="verifier"):
         check_needs(app.declaration, has_inbox=True)
     keys = Keys()

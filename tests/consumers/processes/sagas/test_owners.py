@@ -16,6 +16,7 @@ from consumers.processes.sagas.process import Process, ending_of
 from producers.sealing.seal_request import SealRequest
 from sealbus import App, Draft, RequestFailed, Saga, SagaContext, answers, cancelled, due, failed, on, payload, starts
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
+from tests.kit import handling
 
 
 class Seen(msgspec.Struct):
@@ -273,12 +274,7 @@ async def test_a_process_that_ends_with_silence_has_timed_out() -> None:
 
 
 async def test_a_process_that_ends_with_a_refusal_has_failed() -> None:
-    helper = App("helper@svc")
-
-    @helper.on(QuoteRequest)
-    async def quote(_: QuoteRequest) -> Quote:
-        raise PermissionError("no")
-
+    helper = handling(App("helper@svc"), QuoteRequest, PermissionError("no"))
     async with shop().test(helper) as bus:
         await bus.publish(Order(order_id="1"))
         await bus.advance(300)
