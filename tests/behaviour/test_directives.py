@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from consumers.app.testing import AppBus
-from producers.connection import Bus
 from sealbus import (
     App,
+    Bus,
     Context,
     Draft,
     PublishRejected,

@@ -18,9 +18,7 @@ from bus.transports.base import NewRecord, Record
 from bus.transports.read_all import scan_topic
 from consumers.app.testing import AppBus
 from consumers.deadletters.records import end_id, read_control, reappend
-from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import Saga, on, starts
-from sealbus import App, Approval, Context, Reject, Retry, payload
+from sealbus import App, Approval, Context, Reject, Retry, Saga, SagaContext, on, payload, starts
 from tests.kit import Done, Job
 
 

@@ -127,10 +127,9 @@ async def test_what_a_run_sends_when_its_key_has_just_ended_waits_for_another(li
 async def test_a_worker_tells_of_the_end_of_its_key_two_weeks_before(limits: Limits) -> None:
     app = handling(App("worker@svc"), Job)
     async with app.test(keys=True) as bus:
-        (worker,) = bus.workers
 
         def expiry() -> float | None:
-            registry = worker._metrics.registry
+            registry = bus.publisher.metrics.registry
             return registry.get_sample_value("sealbus_key_expiry_timestamp_seconds", {"agent": "worker@svc"})
 
         await bus.settle()

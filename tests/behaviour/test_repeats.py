@@ -11,12 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError, ContractError, InboxError
 from bus.gates import MAX_TTL_MS
 from bus.protocol.sealing import parse
 from bus.protocol.timestamps import parse_ms
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.topics.names import reply_topic
 from bus.transports.base import NewRecord, TopicSpec
 from bus.transports.read_all import scan_topic
@@ -24,8 +22,7 @@ from consumers.app.testing import AppBus
 from consumers.delivery.inbox.open import inbox_url
 from consumers.delivery.inbox.row_encoding import key_text
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import App, Context, Reject, Retry, payload
+from sealbus import App, ConfigurationError, Context, ContractError, Draft, InboxError, Metrics, Reject, Retry, payload
 from tests.kit import Done, handling
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bus.errors import ContractError
 from bus.protocol import sealing
-from bus.protocol.envelope import Agent
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from bus.trust.policy.file_policy import FilePolicy
-from producers.connection import Bus
 from sealbus import (
+    Agent,
     App,
+    Bus,
     Context,
+    ContractError,
     Draft,
+    FilePolicy,
     Outbox,
     PublishRejected,
     Receipt,

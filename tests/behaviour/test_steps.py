@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ContractError
 from bus.protocol import canonical
-from sealbus import App, Context, Retry, payload
+from sealbus import App, Context, ContractError, Retry, payload
 from tests.kit import Asked
 
 

@@ -8,12 +8,10 @@ from pathlib import Path
 
 from bus.clock import ManualClock
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from consumers.worker.host import make_worker
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import App, RetryLater
+from sealbus import App, Draft, Metrics, RetryLater
 from tests.kit import Job
 
 

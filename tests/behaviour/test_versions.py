@@ -14,15 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.errors import ContractError
-from bus.payloads.dual_write import Also, in_share, which_version
+from bus.payloads.dual_write import in_share, which_version
 from bus.payloads.payload_types import payload_type
 from bus.protocol.sealing import parse
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
-from sealbus import App, Context, Draft, connect, payload
+from sealbus import Also, App, Context, ContractError, Draft, connect, payload
 from tests.kit import Done, handling
 
 

@@ -14,12 +14,10 @@ from ledger_app import Entry
 
 from bus.clock import ManualClock
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from consumers.deadletters.letters import DeadLetter, list_dead_letters
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import connect
+from sealbus import Draft, Metrics, connect
 
 TOPIC = "agents.ledger.entry"
 

@@ -14,8 +14,7 @@ from ledger_app import Entry
 
 from bus.settings.loading import load
 from bus.transports import open_transport
-from consumers.app.app import App
-from sealbus import Receipt, connect
+from sealbus import App, Receipt, connect
 
 GROUP = App("ledger@tests").group
 

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError
-from sealbus import App, PublishRejected, connect, payload
+from sealbus import App, ConfigurationError, PublishRejected, connect, payload
 from sealbus import vocabulary as words
 
 

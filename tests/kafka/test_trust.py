@@ -13,9 +13,9 @@ from bus.settings.schema import Settings
 from bus.topics.names import agent_slug
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
-from bus.trust.keys.private_keys import FileSigner, pem_of
+from bus.trust.keys.private_keys import pem_of
 from consumers.deadletters.letters import read_dead_letter
-from sealbus import App, connect
+from sealbus import App, FileSigner, connect
 from tests.keyrings import jwks_of, key_of
 from tests.kit import Job
 

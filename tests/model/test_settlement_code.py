@@ -22,7 +22,6 @@ from bus.failpoints import FAILPOINTS
 from bus.protocol import sealing
 from bus.settings.loading import load
 from bus.telemetry.logs import configure
-from bus.telemetry.metrics import Metrics
 from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Transport
@@ -41,8 +40,7 @@ from consumers.delivery.state.delivery import Delivery
 from consumers.worker import worker
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import App, Reject, Retry, payload
+from sealbus import App, Draft, Metrics, Reject, Retry, payload
 from tests.kit import Done
 
 pytestmark = pytest.mark.medium  # whole workers

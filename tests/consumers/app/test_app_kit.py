@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from bus.errors import ConfigurationError
-from sealbus import App, Context, DependencyDown, RequestFailed, payload
+from sealbus import App, ConfigurationError, Context, DependencyDown, RequestFailed, payload
 from tests.kit import Order
 
 

@@ -10,13 +10,11 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError, UnknownTypeError
+from bus.errors import UnknownTypeError
 from bus.protocol.envelope import Performative
-from consumers.app.handlers import Handlers
-from consumers.delivery.context import Context
 from consumers.delivery.declaration import Handling
 from consumers.delivery.handler_errors import LifespanError
-from sealbus import App, Draft, Reject, payload
+from sealbus import App, ConfigurationError, Context, Draft, Handlers, Reject, payload
 from tests.kit import Order, handling
 
 

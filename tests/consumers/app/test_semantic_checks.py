@@ -7,7 +7,6 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError, ContractError
 from bus.payloads.payload_types import payload_type
 from bus.payloads.rules import Has, Is, Rule, when
 from bus.vocabulary.approval import ApprovalDecision, Reviewer
@@ -15,8 +14,7 @@ from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.review import ReviewOutput
 from bus.vocabulary.task import StatusUpdate, TaskHandoff, TaskRequest, TaskResult, TaskSpec
 from bus.vocabulary.tool import ToolError, ToolResult
-from producers.outcomes import PublishRejected
-from sealbus import App, Message, Reject, connect, payload
+from sealbus import App, ConfigurationError, ContractError, Message, PublishRejected, Reject, connect, payload
 from tests.kit import Job
 
 

@@ -16,8 +16,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from bus.protocol.envelope import Security
-from sealbus import connect, payload
+from sealbus import Security, connect, payload
 from tests.databases import Postgres
 
 pytestmark = pytest.mark.medium  # real workers

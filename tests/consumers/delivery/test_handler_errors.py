@@ -8,10 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.errors import ContractError, DependencyDown, InboxError, Reject, RetryLater, SettingMissing
-from consumers.delivery.handler_errors import GaveUpError, TaskCancelled, decision_in, leaves_of
-from producers.outcomes import PublishRejected, PublishUnknown
-from sealbus import App, Retry
+from consumers.delivery.handler_errors import GaveUpError, decision_in, leaves_of
+from sealbus import (
+    App,
+    ContractError,
+    DependencyDown,
+    InboxError,
+    PublishRejected,
+    PublishUnknown,
+    Reject,
+    Retry,
+    RetryLater,
+    SettingMissing,
+    TaskCancelled,
+)
 from tests.kit import Job, handling
 
 ORDER: list[Any] = [

@@ -10,10 +10,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bus.errors import ClosedError, ConfigurationError, UnreachableError
-from bus.telemetry.metrics import Metrics
 from consumers.worker.worker import Worker
-from sealbus import App, connect, payload
+from sealbus import App, ClosedError, ConfigurationError, Metrics, UnreachableError, connect, payload
 from tests.kit import Order, handling
 
 

@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from consumers.worker.startup_checks import check_hash_seed, check_needs
-from sealbus import App, Context, FilePolicy, Saga, SagaContext, payload, starts
+from sealbus import App, ConfigurationError, Context, FilePolicy, Saga, SagaContext, payload, starts
 from tests.kit import Job, handling
 
 

@@ -10,14 +10,12 @@ import structlog
 from structlog.testing import capture_logs
 
 from bus.clock import ManualClock
-from bus.errors import UnreachableError
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import Transport
 from consumers.worker import startup_topics as provisioning
 from consumers.worker.host import make_worker
-from sealbus import App
+from sealbus import App, Metrics, UnreachableError
 from tests.kit import Job
 
 app = App("provisioned@tests")

@@ -17,31 +17,33 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from bus.clock import SystemClock
-from bus.errors import UnreachableError
 from bus.protocol import sealing
-from bus.protocol.envelope import PROTOCOL, Agent, Metadata, Routing
+from bus.protocol.envelope import PROTOCOL, Metadata, Routing
 from bus.protocol.timestamps import format_ms
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from bus.telemetry.metrics import Metrics
 from bus.topics.names import reply_topic
 from bus.transports import open_configured
 from bus.transports.base import NewRecord, TopicSpec, Transport
 from bus.vocabulary.error import ErrorReported
 from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
-from producers.connection import connect, make_publisher
+from producers.connection import make_publisher
 from sealbus import (
+    Agent,
     App,
     Bus,
     Context,
     ContractError,
+    Metrics,
     PublishRejected,
     Reject,
     RequestFailed,
     RequestTimedOut,
     Retry,
     UnexpectedReply,
+    UnreachableError,
+    connect,
     payload,
 )
 from tests.kit import Answered, Asked

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from bus.errors import InboxError
 from bus.settings.loading import load
 from consumers.app.testing import AppBus
 from consumers.delivery.inbox.base import End, Inbox, InboxKey
-from sealbus import App
+from sealbus import App, InboxError
 from tests.kit import Job
 
 

@@ -9,13 +9,11 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import TopicSpec
 from consumers.worker.host import make_worker
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import App, Context, DependencyDown, Retry, RetryLater, payload
+from sealbus import App, Context, DependencyDown, Draft, Metrics, Retry, RetryLater, payload
 from tests.kit import Asked
 
 REPLY = "agents._reply.asker-0123abcd"

@@ -337,7 +337,7 @@ async def test_owners_of_one_name_are_not_taken_for_each_other(shared_store: Sto
 
 @pytest.mark.medium
 async def test_a_kill_between_claim_and_finish_is_a_death(shared_store: Store) -> None:
-    shared_store._clock, shared_store.lease_s = None, 1.0
+    shared_store.clock, shared_store.lease_s = None, 1.0
     child = await shared_store.child("claim", "task-1")
     assert child.stdout is not None
     assert b"token=1" in await child.stdout.readline()

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ContractError
-from sealbus import App, Authority, Context, Draft, RequestFailed, Retry, payload
+from sealbus import App, Authority, Context, ContractError, Draft, RequestFailed, Retry, payload
 from tests.kit import Job
 
 

@@ -12,11 +12,9 @@ import msgspec
 import pytest
 
 from bus.clock import ManualClock, SystemClock
-from bus.errors import InboxError, UnreachableError, UnstorableError
+from bus.errors import UnstorableError
 from bus.payloads.payload_types import Registry
-from bus.protocol.envelope import Security
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Record, TopicSpec, Transport
@@ -27,8 +25,7 @@ from consumers.operations.audit.store import AuditRecord, AuditStore
 from consumers.operations.audit.trail import AuditTrail, TrailSettings
 from consumers.operations.audit.verification import verify_chain
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import payload
+from sealbus import Draft, InboxError, Metrics, Security, UnreachableError, payload
 from tests.databases import Postgres
 
 SETTINGS = TrailSettings(

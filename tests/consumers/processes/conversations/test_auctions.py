@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from bus.protocol import sealing
-from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import mailbox_topic
 from bus.transports.read_all import scan_topic
@@ -26,7 +25,7 @@ from bus.vocabulary.auction import (
 from bus.vocabulary.parts import ErrorInfo, Money, ReturnContract
 from consumers.app.testing import AppBus
 from consumers.processes.conversations.contract_net import ContractNet, SeenBid, fault_of, ranked
-from sealbus import App, Context, Reject, RetryLater, SagaContext, payload, starts
+from sealbus import App, Context, Message, Reject, RetryLater, SagaContext, payload, starts
 from tests.kit import Job
 
 CARRIERS = ("a@svc", "b@svc", "c@svc", "d@svc")

@@ -7,14 +7,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError
 from bus.settings.loading import load
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.task import TaskCancel
 from consumers.app.testing import AppBus
 from consumers.processes.sagas.process import Process, ending_of
 from producers.sealing.seal_request import SealRequest
-from sealbus import App, Draft, RequestFailed, Saga, SagaContext, answers, cancelled, due, failed, on, payload, starts
+from sealbus import (
+    App,
+    ConfigurationError,
+    Draft,
+    RequestFailed,
+    Saga,
+    SagaContext,
+    answers,
+    cancelled,
+    due,
+    failed,
+    on,
+    payload,
+    starts,
+)
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
 from tests.kit import handling
 
@@ -292,7 +305,7 @@ async def test_an_end_is_counted_kept_and_says_why() -> None:
         await bus.settle()
         assert await outcomes(bus) == [("failed", "called off", "over")]
         labels = {"group": bus.workers[0].app.group, "saga": "ordering", "outcome": "failed"}
-        metrics = bus.workers[0]._metrics
+        metrics = bus.publisher.metrics
         assert metrics.registry.get_sample_value("sealbus_processes_ended_total", labels) == 1
         (process,) = await processes(bus)
         assert process.version == 2

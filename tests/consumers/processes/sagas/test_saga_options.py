@@ -8,11 +8,24 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from bus.protocol.envelope import Agent, Authority, Security
 from bus.vocabulary.approval import ApprovalRequest
 from consumers.app.testing import AppBus
 from consumers.processes.sagas.context import AskOptions
-from sealbus import App, Approval, FilePolicy, Saga, SagaContext, answers, due, failed, on, starts
+from sealbus import (
+    Agent,
+    App,
+    Approval,
+    Authority,
+    FilePolicy,
+    Saga,
+    SagaContext,
+    Security,
+    answers,
+    due,
+    failed,
+    on,
+    starts,
+)
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
 from tests.kit import handling
 

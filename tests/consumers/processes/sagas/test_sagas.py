@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError
 from producers.sealing.seal_request import SealRequest
-from sealbus import App, Draft, Reject, Saga, SagaContext, answers, due, failed, on, starts, upcast
+from sealbus import App, ConfigurationError, Draft, Reject, Saga, SagaContext, answers, due, failed, on, starts, upcast
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
 from tests.kit import handling
 
