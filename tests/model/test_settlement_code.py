@@ -29,7 +29,16 @@ from bus.transports.read_all import scan_topic
 from consumers.delivery.group_plan import make_plan
 from consumers.delivery.handling import claim_batches, claims, handler_run, results
 from consumers.delivery.inbox import claim_rules as rules
-from consumers.delivery.inbox.base import AlreadyDone, Claim, Claimed, InboxKey, SomeAsk, SomeEnd, Transaction
+from consumers.delivery.inbox.base import (
+    AlreadyDead,
+    AlreadyDone,
+    Claim,
+    Claimed,
+    InboxKey,
+    SomeAsk,
+    SomeEnd,
+    Transaction,
+)
 from consumers.delivery.inbox.row_encoding import encode_outputs
 from consumers.delivery.receiving import receiver
 from consumers.delivery.resilience.retry import Tier
@@ -221,7 +230,7 @@ class PaperInbox:
         self._life.ask()
         self.store.sync()
 
-    async def find_done(self, key: InboxKey, content_hash: str) -> AlreadyDone | None:
+    async def find_done(self, key: InboxKey, content_hash: str) -> AlreadyDone | AlreadyDead | None:
         self._life.ask()
         return rules.found_done(self.store.rows.get(key), content_hash)
 

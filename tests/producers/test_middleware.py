@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,7 +34,7 @@ class Booked(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str | None = None
 
 
-def in_task(task_id: str, seen: list[object]) -> object:
+def in_task(task_id: str, seen: list[object]) -> Any:
     def wrap(following: Publishing) -> Publishing:
         async def publish(draft: Draft) -> Receipt:
             seen.append(task_id)

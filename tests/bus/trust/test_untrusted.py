@@ -99,9 +99,9 @@ def test_it_refuses_a_level_that_there_is_not_and_what_is_no_text() -> None:
     with pytest.raises(ContractError, match="untrusted_content"):
         Untrusted("a", level="Trusted")
     with pytest.raises(TypeError, match="str"):
-        Untrusted(b"a")
+        Untrusted(b"a")  # type: ignore[type-var]
     with pytest.raises(TypeError, match="str"):
-        Untrusted(Untrusted("a"))
+        Untrusted(Untrusted("a"))  # type: ignore[type-var]
 
 
 def parts(quoted: str) -> tuple[str, str, str]:

@@ -99,7 +99,7 @@ async def test_middleware_that_raises_decides_as_a_handler_does() -> None:
 
 
 async def test_middleware_that_returns_nothing_is_refused_when_the_worker_is_made() -> None:
-    app = handling(App("shop@svc", middleware=[lambda _: None]), Order)
+    app = handling(App("shop@svc", middleware=[lambda _: None]), Order)  # type: ignore[list-item, return-value]
     with pytest.raises(ConfigurationError, match="takes the next handler and returns"):
         async with app.test():
             pass
@@ -326,7 +326,7 @@ def test_a_handler_is_checked_when_it_is_declared(function: Any, cure: str) -> N
 
 def test_a_blocking_coroutine_and_an_argument_that_nobody_takes_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="a coroutine function: leave blocking=True out"):
-        App("shop@svc").on(Order, blocking=True)(_right)
+        App("shop@svc").on(Order, blocking=True)(_right)  # type: ignore[type-var]
     with pytest.raises(
         ConfigurationError, match="provide names 'pol', which _needs does not take; it takes order, pool"
     ):
@@ -355,7 +355,7 @@ def _sync_with() -> None:
     ("mistake", "cure"),
     [
         (lambda: App("shop@svc", middleware=_right), r"write middleware=\[_right\]"),
-        (lambda: App("shop@svc", middleware=[3]), r"functions \(next\) -> handler, and holds 3"),
+        (lambda: App("shop@svc", middleware=[3]), r"functions \(next\) -> handler, and holds 3"),  # type: ignore[list-item]
         (lambda: App("shop@svc", types=Order), r"write types=\[Order\]"),
         (lambda: App("shop@svc", types=[int]), "int is no payload"),
         (lambda: App("shop@svc").on(Order, order="keys"), "the nearest is key"),  # type: ignore[call-overload]

@@ -530,7 +530,7 @@ async def test_a_request_is_not_refused_for_what_the_log_said_when_nobody_was_le
             first.cancel()
             await asyncio.wait([first])
             gave_up.set()
-            await asyncio.wait([bus.requests._opening])
+            await asyncio.wait([bus.requests._opening])  # type: ignore[type-var]
 
         with pytest.raises(RequestTimedOut):
             await bus.request(Asked(), Answered, timeout_s=0.05)

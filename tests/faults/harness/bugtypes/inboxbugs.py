@@ -106,7 +106,7 @@ def claim_is_done() -> None:
 
     def patched(row: Any, asker: Any) -> Any:
         decision = claimed(row, asker)
-        return decision._replace(row=msgspec.structs.replace(decision.row, state="done"))
+        return decision._replace(row=msgspec.structs.replace(decision.row, state="done"))  # type: ignore[type-var]
 
     rules._claimed = patched
     finished = rules.finished
