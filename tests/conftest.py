@@ -146,6 +146,16 @@ def kafka_of_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """The PostgreSQL of this process, in which a test makes databases of its own."""
+    from tests.databases import postgres_server
+
+    server = postgres_server()
+    yield server
+    server.end()
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Count what ran on which transport."""
     if report.when == "call" and report.passed:

@@ -98,7 +98,7 @@ def _interruptible() -> Generator[None, Any, Any]:
         _is_interruptible = False
 
 
-class EnduringScheduling(LoadScopeScheduling):
+class EnduringScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Goes on with a new worker where one has died: its test has failed, and is not run again."""
 
     def remove_node(self, node: Any) -> str | None:

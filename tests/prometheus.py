@@ -45,7 +45,7 @@ class Prometheus:
                 }
             )
         )
-        command = [program, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
+        command = [str(program), f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
         with (folder / "prometheus.log").open("w") as log:
             self._process = subprocess.Popen(
                 [*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log

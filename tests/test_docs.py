@@ -43,7 +43,7 @@ def test_a_page_runs(page: Path) -> None:
         for function in tests:
             result = function()
             if inspect.isawaitable(result):
-                asyncio.run(result)  # type: ignore[arg-type]
+                asyncio.run(result)
     finally:
         del sys.modules[module.__name__]
 
@@ -81,4 +81,4 @@ def test_every_verb_that_a_page_names_exists(page: Path) -> None:
     from consumers.cli import main
 
     named = set(re.findall(r"(?:^\$ |`)sealbus ([a-z]+)", page.read_text("utf-8"), re.MULTILINE))
-    assert named <= set(main.list_commands(None))  # type: ignore[arg-type]
+    assert named <= set(main.list_commands(None))

@@ -38,7 +38,7 @@ class Unmarked(msgspec.Struct):
     name: str = ""
 
 
-class Inherited(Job):
+class Inherited(Job):  # type: ignore[misc]
     pass
 
 
@@ -109,7 +109,7 @@ PYTHON: list[tuple[str, Callable[[], object], tuple[str, ...]]] = [
     ("App.on of an unmarked model", lambda: App("a@svc").on(Model), ("Model", '@payload("my.type") above it')),
     ("App.on of an unmarked dataclass", lambda: App("a@svc").on(Order), ("Order", '@payload("my.type") above it')),
     ("App.on of an unmarked TypedDict", lambda: App("a@svc").on(Typed), ("Typed", '@payload("my.type") above it')),
-    ("App.on without brackets", lambda: App("a@svc").on(handler), ("the function handler", "@app.on(MyPayload)")),
+    ("App.on without brackets", lambda: App("a@svc").on(handler), ("the function handler", "@app.on(MyPayload)")),  # type: ignore[call-overload]
     ("App.on of an unmarked class", lambda: App("a@svc").on(Unmarked), ("Unmarked", '@payload("my.type") above it')),
     ("App.on of an inheriting class", lambda: App("a@svc").on(Inherited), ("Inherited", "of Job is not inherited")),
     ("App without an agent", lambda: App(None), ("agent is None", "App('researcher@svc')")),
@@ -119,23 +119,23 @@ PYTHON: list[tuple[str, Callable[[], object], tuple[str, ...]]] = [
     ("Retry of no backoff", lambda: Retry(backoff="exp"), ("backoff", "one of constant, linear, exponential", "'exp'")),
     ("Retry of a text's seconds", lambda: Retry(base_s=wrong), ("base_s", "seconds, such as 0.5", "found str '3'")),
     ("Retry with a low cap", lambda: Retry(base_s=9, cap_s=1), ("cap_s", "at least base_s, which is 9", "found int 1")),
-    ("a handler's retry that is none", lambda: App("a@svc").on(Job, retry=3), ("int 3", "retry=Retry(attempts=5)")),
+    ("a handler's retry that is none", lambda: App("a@svc").on(Job, retry=3), ("int 3", "retry=Retry(attempts=5)")),  # type: ignore[call-overload]
     ("connect without an agent", lambda: connect("memory://", agent=any_), ("agent is NoneType None", "planner@svc")),
     ("connect with an empty agent", lambda: connect("memory://", agent=""), ("illegal agent id ''", "planner@svc")),
     ("an outbox without an agent", lambda: Outbox(any_), ("agent is NoneType None", "planner@svc")),
     (
         "an ordinary with",
-        lambda: connect("memory://", agent="a").__enter__(),
+        lambda: connect("memory://", agent="a").__enter__(),  # type: ignore[attr-defined]
         ("async with connect(...) as bus", "with connect_sync(...) as bus"),
     ),
     (
         "no with at all",
-        lambda: connect("memory://", agent="a").publish(Job(name="x")),
+        lambda: connect("memory://", agent="a").publish(Job(name="x")),  # type: ignore[attr-defined]
         ("the log is not open", "async with connect(...) as bus", "bus.publish"),
     ),
     (
         "connect that is awaited",
-        lambda: connect("memory://", agent="a").__await__(),
+        lambda: connect("memory://", agent="a").__await__(),  # type: ignore[attr-defined]
         ("not awaited", "async with connect(...) as bus"),
     ),
 ]
@@ -226,7 +226,7 @@ def test_a_bus_for_programs_without_a_loop_names_the_cure_too() -> None:
     with pytest.raises(Exception, match="agent is NoneType None"), connect_sync("memory://", agent=any_):
         pass
     with connect_sync("memory://", agent="a@svc", env={}) as bus, pytest.raises(TypeError, match="nearest is ttl_s"):
-        bus.publish(job, ttl=5)
+        bus.publish(job, ttl=5)  # type: ignore[call-arg]
 
 
 AGENTS = """

@@ -12,11 +12,7 @@ import pytest
 
 from bus.transports import open_transport
 from sealbus import App, ConfigurationError, Context, PublishRejected, Retry, RetryLater, connect, payload
-
-
-@payload("task.given")
-class Task(msgspec.Struct, frozen=True):
-    number: int = 0
+from tests.kit import Job
 
 
 @payload("progress.made", risk="low")
@@ -34,12 +30,12 @@ class _Name(str):
 async def test_retry_later_with_a_wrong_delay_does_not_end_the_worker(after_s: Any) -> None:
     app = App("worker@svc")
 
-    @app.on(Task, retry=Retry(attempts=2, base_s=0.01))
-    async def handle(task: Task) -> None:
+    @app.on(Job, retry=Retry(attempts=2, base_s=0.01))
+    async def handle(task: Job) -> None:
         raise RetryLater(after_s=after_s)
 
     async with app.test() as bus:
-        await bus.publish(Task())
+        await bus.publish(Job())
         await bus.settle()
         await bus.advance(1)
         assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
@@ -55,14 +51,14 @@ class RateLimited(RetryLater):
 async def test_a_retry_later_of_the_users_own_class_is_tried_again_by_the_policy() -> None:
     app, runs = App("worker@svc"), []
 
-    @app.on(Task, retry=Retry(base_s=0.01))
-    async def handle(task: Task, context: Context) -> None:
+    @app.on(Job, retry=Retry(base_s=0.01))
+    async def handle(task: Job, context: Context) -> None:
         runs.append(context.attempt)
         if context.attempt == 1:
             raise RateLimited(None)
 
     async with app.test() as bus:
-        await bus.publish(Task())
+        await bus.publish(Job())
         await bus.advance(1)
         assert (runs, bus.dead) == ([1, 2], [])
 
@@ -70,7 +66,7 @@ async def test_a_retry_later_of_the_users_own_class_is_tried_again_by_the_policy
 def test_a_retry_that_is_no_retry_is_refused() -> None:
     wrong: Any = 3
     with pytest.raises(ConfigurationError, match=r"write retry=Retry\(attempts=5\)"):
-        App("worker@svc").on(Task, retry=wrong)
+        App("worker@svc").on(Job, retry=wrong)
 
 
 def test_roles_given_as_one_text_are_refused() -> None:
@@ -101,42 +97,42 @@ def test_retry_refuses_what_is_no_number_by_name(wrong: dict[str, Any]) -> None:
 
 
 def test_a_handler_with_a_further_required_argument_is_refused() -> None:
-    async def handle(task: Task, *, database: object) -> None: ...
+    async def handle(task: Job, *, database: object) -> None: ...
 
     with pytest.raises(ConfigurationError, match="database"):
-        App("worker@svc").on(Task)(handle)
+        App("worker@svc").on(Job)(handle)
 
 
 async def test_a_partial_may_be_a_handler() -> None:
     app = App("worker@svc")
 
-    async def handle(task: Task, *, database: list[Task]) -> None:
+    async def handle(task: Job, *, database: list[Job]) -> None:
         database.append(task)
 
-    database: list[Task] = []
-    app.on(Task)(functools.partial(handle, database=database))
+    database: list[Job] = []
+    app.on(Job)(functools.partial(handle, database=database))
     async with app.test() as bus:
-        await bus.publish(Task(1))
+        await bus.publish(Job(1))
         await bus.settle()
-    assert database == [Task(1)]
+    assert database == [Job(1)]
 
 
 @pytest.mark.parametrize("option", ["to", "key", "task_id", "message_id"])
 async def test_a_text_of_another_class_is_refused_by_name(option: str) -> None:
     async with connect("memory://", agent="a@svc") as bus:
         with pytest.raises(PublishRejected, match=option):
-            await bus.publish(Task(), **{option: _Name("x")})
+            await bus.publish(Job(), **{option: _Name("x")})
 
 
 async def test_what_send_now_sent_is_seen_by_the_test() -> None:
     app = App("worker@svc")
 
-    @app.on(Task)
-    async def handle(task: Task, context: Context) -> None:
+    @app.on(Job)
+    async def handle(task: Job, context: Context) -> None:
         await context.send_now(Progress(percent=10))
 
     async with app.test() as bus:
-        await bus.publish(Task())
+        await bus.publish(Job())
         await bus.settle()
         assert bus.sent(Progress) == [Progress(percent=10)]
         assert [message.message_type for message in bus.messages(Progress)] == ["progress.made"]

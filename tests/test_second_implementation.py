@@ -159,7 +159,7 @@ FIELDS = (
     "reply_to",
     "statement",
 )
-ODD = (
+ODD: tuple[Any, ...] = (
     None,
     0,
     -1,

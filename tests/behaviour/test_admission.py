@@ -14,12 +14,10 @@ import msgspec
 import pytest
 
 from bus.clock import ManualClock
-from bus.errors import ContractError
 from bus.payloads.payload_types import encode_payload, payload_type
 from bus.protocol import sealing
-from bus.protocol.envelope import Agent, Authority, Metadata, Routing, Security
+from bus.protocol.envelope import Metadata, Routing
 from bus.protocol.identifiers import uuid7
-from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms
 from bus.settings.loading import load
 from bus.topics.names import group_of_agent, redrive_topic
@@ -33,7 +31,7 @@ from bus.vocabulary.bus import RedriveOrdered
 from consumers.app.testing import AppBus
 from consumers.delivery.receiving.redrive_orders import granted_until_ms
 from consumers.worker.denial_journal import DenialRate
-from sealbus import App, Context, payload
+from sealbus import Agent, App, Authority, Context, ContractError, Message, Security, payload
 from tests.keyrings import key_of
 
 READER = "reader@svc"

@@ -23,16 +23,7 @@ from sealbus import (
     payload,
     starts,
 )
-
-
-@payload("stop.asked", version="1.0.0")
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    text: str = ""
-
-
-@payload("stop.answered", version="1.0.0")
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    text: str = ""
+from tests.kit import Answered, Asked, handling
 
 
 @payload("stop.ended", version="1.0.0")
@@ -62,12 +53,7 @@ async def test_what_waits_dies_when_its_requester_cancels_it() -> None:
 
 
 async def test_a_stranger_cancels_nothing() -> None:
-    app = App("worker@svc")
-
-    @app.on(TaskRequest)
-    async def work(task: TaskRequest) -> TaskResult:
-        return TaskResult(status="completed")
-
+    app = handling(App("worker@svc"), TaskRequest, TaskResult(status="completed"))
     async with app.test() as bus:
         await bus.as_agent("stranger@svc").publish(CANCEL, task_id="t1")
         await bus.settle()

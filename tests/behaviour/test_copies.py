@@ -11,14 +11,10 @@ import pytest
 from bus.settings.loading import load
 from bus.transports.base import AppendOutcome, NewRecord, Record
 from consumers.app.testing import AppBus
-from sealbus import App, Context, RetryLater, payload
+from sealbus import App, Context, RetryLater
+from tests.kit import Job
 
 TIER = "agents._retry.copies.5s"
-
-
-@payload("copies.job", version="1.0.0")
-class Job(msgspec.Struct, frozen=True):
-    number: int
 
 
 def app_of(runs: list[tuple[int, int]], order: str) -> App:

@@ -18,19 +18,8 @@ from bus.transports.base import NewRecord, Record
 from bus.transports.read_all import scan_topic
 from consumers.app.testing import AppBus
 from consumers.deadletters.records import end_id, read_control, reappend
-from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import Saga, on, starts
-from sealbus import App, Approval, Context, Reject, Retry, payload
-
-
-@payload("ends.order", version="1.0.0", performative="request")
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
-
-
-@payload("ends.done", version="1.0.0", performative="inform")
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    n: int
+from sealbus import App, Approval, Context, Reject, Retry, Saga, SagaContext, on, payload, starts
+from tests.kit import Done, Job
 
 
 class Mind:
@@ -54,12 +43,12 @@ REPLY = "agents._reply.asker-svc-0a1b2c3d"
 def shop(mind: Mind, **options: Any) -> App:
     app = App("ends@svc", types=[Done], policy=options.pop("policy", None))
 
-    @app.on(Order, **options)
-    async def handle(order: Order, context: Context) -> Done:
+    @app.on(Job, **options)
+    async def handle(order: Job, context: Context) -> Done:
         if mind.rejects:
             raise Reject("no")
         mind.runs.append(context.message.message_id)
-        return Done(n=order.n)
+        return Done(number=order.number)
 
     return app
 
@@ -86,14 +75,14 @@ async def told(bus: AppBus) -> list[tuple[str, str]]:
 
 
 async def letters(bus: AppBus) -> list[str]:
-    found = await records(bus, "agents.ends.order.dlq")
+    found = await records(bus, "agents.job.asked.dlq")
     return [dict(record.headers)["sb-dlq-id"].decode() for record in found]
 
 
 async def asked(bus: AppBus, **options: Any) -> Record:
-    await bus.publish(Order(), reply_to=REPLY, **options)
+    await bus.publish(Job(), reply_to=REPLY, **options)
     await bus.settle()
-    (record,) = await records(bus, "agents.ends.order")
+    (record,) = await records(bus, "agents.job.asked")
     return record
 
 
@@ -124,7 +113,7 @@ async def test_a_repeat_of_a_death_is_the_same_bytes() -> None:
         bus.clock.advance(7)
         await again(bus, record)
         reports = [each.value for each in await records(bus, REPLY)]
-        dead = [(each.value, each.headers) for each in await records(bus, "agents.ends.order.dlq")]
+        dead = [(each.value, each.headers) for each in await records(bus, "agents.job.asked.dlq")]
         assert (len(reports), len(set(reports))) == (2, 1)
         assert (len(dead), len(set(dead))) == (2, 1)
 
@@ -152,7 +141,7 @@ async def test_only_a_redrive_reopens_what_was_told_dead() -> None:
         await bus.transport.append([sent_back], timeout_s=5)
         await bus.settle()
         assert len(mind.runs) == 1
-        assert [kind for kind, _ in await told(bus)] == ["error.reported", "ends.done"]
+        assert [kind for kind, _ in await told(bus)] == ["error.reported", "job.done"]
         await again(bus, record)
         assert len(mind.runs) == 1
 
@@ -175,7 +164,7 @@ async def test_a_message_that_the_schema_refused_does_not_run_when_the_code_has_
     mind, objections = Mind(), ["makes no sense"]
     mind.rejects = False
 
-    def check(_: Order, __: object) -> str | None:
+    def check(_: Job, __: object) -> str | None:
         return objections[0] if objections else None
 
     async with shop(mind, dedup="always", checks=[check]).test() as bus:
@@ -196,7 +185,7 @@ async def test_what_was_done_is_answered_though_the_handler_would_reject_it_now(
         mind.rejects = True
         await again(bus, record)
         assert len(mind.runs) == 1
-        assert {kind for kind, _ in await told(bus)} == {"ends.done"}
+        assert {kind for kind, _ in await told(bus)} == {"job.done"}
         assert len(set(await told(bus))) == 1
 
 
@@ -206,7 +195,7 @@ async def test_another_message_under_a_dead_key_is_told_so_under_its_own_id() ->
         await prepared(bus)
         await asked(bus, idempotency_key="one")
         mind.rejects = False
-        await bus.publish(Order(), reply_to=REPLY, idempotency_key="one")
+        await bus.publish(Job(), reply_to=REPLY, idempotency_key="one")
         await bus.settle()
         assert mind.runs == []
         assert [letter.reason for letter in bus.dead] == ["rejected", "rejected"]
@@ -216,8 +205,8 @@ async def test_another_message_under_a_dead_key_is_told_so_under_its_own_id() ->
 async def test_retries_that_are_exhausted_end_a_message_once() -> None:
     app, runs = App("ends@svc", types=[Done]), list[int]()
 
-    @app.on(Order, dedup="always", retry=Retry(attempts=2, base_s=0.01))
-    async def handle(order: Order) -> Done:
+    @app.on(Job, dedup="always", retry=Retry(attempts=2, base_s=0.01))
+    async def handle(order: Job) -> Done:
         runs.append(1)
         raise OSError("away")
 
@@ -277,18 +266,18 @@ async def test_a_verdict_of_a_process_stands_though_the_process_changes(opened: 
 async def test_a_rejected_approval_ends_its_message_once() -> None:
     app, runs = App("ends@acme", types=[Done]), list[int]()
 
-    @app.on(Order, approval=Approval(by="human", timeout_s=600))
-    async def handle(order: Order) -> Done:
-        runs.append(order.n)
-        return Done(n=order.n)
+    @app.on(Job, approval=Approval(by="human", timeout_s=600))
+    async def handle(order: Job) -> Done:
+        runs.append(order.number)
+        return Done(number=order.number)
 
     async with app.test(keys=True) as bus:
-        await bus.publish(Order())
+        await bus.publish(Job())
         await bus.settle()
         (held,) = await bus.held()
         await bus.reject(held, by="lead@acme", reason="too dear")
         await bus.settle()
-        (record,) = await records(bus, "agents.ends.order")
+        (record,) = await records(bus, "agents.job.asked")
         await again(bus, record)
         found = await letters(bus)
         assert runs == []
@@ -308,9 +297,9 @@ def test_no_request_is_both_refused_and_done_whatever_changes_its_mind(
         mind.rejects = first
         async with shop(mind, policy=policy, dedup=dedup).test() as bus:
             await prepared(bus)
-            await bus.publish(Order(), reply_to=REPLY, idempotency_key="one")
+            await bus.publish(Job(), reply_to=REPLY, idempotency_key="one")
             await bus.settle()
-            (record,) = await records(bus, "agents.ends.order")
+            (record,) = await records(bus, "agents.job.asked")
             for act in acts:
                 match act:
                     case "again":
@@ -347,9 +336,9 @@ async def test_a_repeat_under_another_id_that_was_told_is_not_told_otherwise_whe
     async with shop(mind).test() as bus:
         await prepared(bus)
         await asked(bus, idempotency_key="one")
-        second = await bus.publish(Order(), reply_to=REPLY, idempotency_key="one", ttl_s=4)
+        second = await bus.publish(Job(), reply_to=REPLY, idempotency_key="one", ttl_s=4)
         await bus.settle()
-        found = await records(bus, "agents.ends.order")
+        found = await records(bus, "agents.job.asked")
         (record,) = [each for each in found if sealing.parse(each.value).message_id == second.message_id]
         before = set(await told(bus))
         bus.clock.advance(3_600)

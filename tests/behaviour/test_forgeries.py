@@ -20,17 +20,16 @@ import pytest
 
 from bus.protocol import canonical, sealing
 from bus.protocol.base64url import to_base64url
-from bus.protocol.envelope import Addressee, Agent, Link, Metadata, Routing, Security, Statement
+from bus.protocol.envelope import Addressee, Link, Metadata, Routing, Statement
 from bus.protocol.identifiers import uuid7
 from bus.protocol.proof_chain import encode_statement
-from bus.protocol.sealing import Message
 from bus.protocol.signatures import signing_input
 from bus.protocol.timestamps import format_ms
 from bus.settings.loading import load
 from bus.transports.base import NewRecord
 from bus.trust.keys.private_keys import PrivateKey, new_shared_secret, public_jwk
 from consumers.app.testing import AppBus
-from sealbus import App, Context, payload
+from sealbus import Agent, App, Context, Message, Security, payload
 from tests.keyrings import key_of
 
 READER = "reader@svc"
@@ -174,7 +173,7 @@ class Grammar:
             routing,
             () if cause is None else (cause.seal,),
             () if cause is None else cause.chain_for_children(),
-            None,  # type: ignore[arg-type]
+            None,
         )
         first = {"causation_id": None, "hops": 0, "message_id": uuid7(at_ms, draw.randbytes(10))}
         other = plan.but(parents=(), chain=()).saying(**first)

@@ -13,10 +13,8 @@ import pytest
 import structlog
 
 from bus.settings.loading import load
-from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import due, on, starts
 from producers.sealing.run_labels import CURRENT_RUN
-from sealbus import App, BlockingContext, Context, Retry, RetryLater, Saga, payload
+from sealbus import App, BlockingContext, Context, Retry, RetryLater, Saga, SagaContext, due, on, payload, starts
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 CLEAN = {"tenant": "nobody", "bound": {}, "precision": decimal.DefaultContext.prec}

@@ -22,8 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bus.errors import ConfigurationError
-from bus.payloads.payload_types import encode_payload, payload
+from bus.payloads.payload_types import encode_payload
 from bus.trust.effective_labels import EffectiveLabels
 from consumers.delivery.inbox.remembered_steps import RememberedSteps
 from consumers.delivery.inbox.step_identity import step_id
@@ -32,6 +31,7 @@ from consumers.processes.sagas.process import Memory, Process, pack, unpack
 from producers.sealing.run_labels import RunLabels
 from sealbus import (
     App,
+    ConfigurationError,
     Context,
     Reject,
     Retry,
@@ -41,6 +41,7 @@ from sealbus import (
     due,
     failed,
     on,
+    payload,
     starts,
 )
 
@@ -183,6 +184,7 @@ PAYLOADS = [AsStruct, AsDataclass, AsDict, AsModel]
 @st.composite
 def typed_values(draw: st.DrawFn) -> tuple[Any, Any]:
     """A type that can be kept, and a value of it."""
+    base: Any
     base, values = draw(st.sampled_from([*FORMS.items(), *PLAIN_VALUES.items()]))
     return draw(
         st.one_of(
@@ -386,7 +388,7 @@ class Needing(pydantic.BaseModel):
 
 
 class Sloppy(msgspec.Struct):
-    text: str = None  # type: ignore[assignment]
+    text: str = None
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,11 @@ import msgspec
 import pytest
 
 from sealbus import App, Bus, Context, RequestTimedOut, Retry, connect, connect_sync, payload
-
-
-@payload("leave.ask", version="1.0.0", performative="request")
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
+from tests.kit import Done, Job
 
 
 @payload("leave.deeper", version="1.0.0", performative="request")
 class Deeper(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
-
-
-@payload("leave.answer", version="1.0.0", performative="inform")
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
     n: int = 0
 
 
@@ -42,14 +33,14 @@ class Work:
 
 
 def slow(work: Work, **options: Any) -> App:
-    app = App("slow@svc", types=[Answer])
+    app = App("slow@svc", types=[Done])
 
-    @app.on(Ask, retry=Retry(attempts=1), **options)
-    async def handle(ask: Ask, context: Context) -> Answer:
+    @app.on(Job, retry=Retry(attempts=1), **options)
+    async def handle(ask: Job, context: Context) -> Done:
         work.begun.set()
         try:
-            if ask.n:
-                await context.request(Deeper(), Answer, timeout_s=60)
+            if ask.number:
+                await context.request(Deeper(), Done, timeout_s=60)
             while not context.cancelled:  # noqa: ASYNC110 - the form of the documents
                 await asyncio.sleep(0.01)
             work.saw_cancelled = True
@@ -58,17 +49,17 @@ def slow(work: Work, **options: Any) -> App:
             if not work.ended.done():
                 work.ended.set_result("cut")
             raise
-        return Answer()
+        return Done()
 
     @app.on(Deeper, retry=Retry(attempts=1))
-    async def deeper(ask: Deeper, context: Context) -> Answer:
+    async def deeper(ask: Deeper, context: Context) -> Done:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             if not work.deeper.done():
                 work.deeper.set_result("cut")
             raise
-        return Answer()
+        return Done()
 
     return app
 
@@ -86,7 +77,7 @@ async def test_a_caller_that_is_cancelled_has_its_request_cancelled(
 ) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
-        asking = asyncio.create_task(bus.request(Ask(), Answer, timeout_s=60))
+        asking = asyncio.create_task(bus.request(Job(), Done, timeout_s=60))
         await asyncio.wait_for(work.begun.wait(), 30)
         asking.cancel()
         assert await asyncio.wait_for(work.ended, 30) == "cut"
@@ -98,7 +89,7 @@ async def test_a_callers_own_time_limit_cancels_its_request(tmp_path: Path, monk
     async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(3):
-                await bus.request(Ask(), Answer, timeout_s=60)
+                await bus.request(Job(), Done, timeout_s=60)
         assert await asyncio.wait_for(work.ended, 30) == "cut"
 
 
@@ -106,7 +97,7 @@ async def test_a_bus_that_is_closed_cancels_what_it_has_asked(tmp_path: Path, mo
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (url, _):
         async with connect(url, agent="other@svc") as bus:
-            asking = asyncio.create_task(bus.request(Ask(), Answer, timeout_s=60))
+            asking = asyncio.create_task(bus.request(Job(), Done, timeout_s=60))
             await asyncio.wait_for(work.begun.wait(), 30)
         await asyncio.wait([asking])
         assert await asyncio.wait_for(work.ended, 30) == "cut"
@@ -115,7 +106,7 @@ async def test_a_bus_that_is_closed_cancels_what_it_has_asked(tmp_path: Path, mo
 async def test_what_a_cut_run_has_asked_is_cut_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
-        asking = asyncio.create_task(bus.request(Ask(n=1), Answer, timeout_s=60))
+        asking = asyncio.create_task(bus.request(Job(number=1), Done, timeout_s=60))
         await asyncio.wait_for(work.begun.wait(), 30)
         asking.cancel()
         assert await asyncio.wait_for(work.deeper, 30) == "cut"
@@ -124,7 +115,7 @@ async def test_what_a_cut_run_has_asked_is_cut_too(tmp_path: Path, monkeypatch: 
 async def test_a_submitted_task_is_cancelled_by_its_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
-        task = await bus.submit(Ask(), to="slow@svc", ttl_s=60)
+        task = await bus.submit(Job(), to="slow@svc", ttl_s=60)
         await asyncio.wait_for(work.begun.wait(), 30)
         await bus.task(task.id).cancel(grace_s=0)
         assert await asyncio.wait_for(work.ended, 30) == "cut"
@@ -135,7 +126,7 @@ async def test_a_task_that_is_cancelled_before_it_runs_never_runs(
 ) -> None:
     work, url = Work(), f"sqlite:///{tmp_path}/leave.db"
     async with connect(url, agent="asker@svc") as bus:
-        task = await bus.submit(Ask(), to="slow@svc", ttl_s=60)
+        task = await bus.submit(Job(), to="slow@svc", ttl_s=60)
         await task.cancel()
         async with slow(work).running(url):
             async for event in task.events():
@@ -148,7 +139,7 @@ async def test_a_task_that_is_cancelled_before_it_runs_never_runs(
 async def test_nobody_else_cancels_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (url, bus):
-        task = await bus.submit(Ask(), to="slow@svc", ttl_s=60)
+        task = await bus.submit(Job(), to="slow@svc", ttl_s=60)
         await asyncio.wait_for(work.begun.wait(), 30)
         async with connect(url, agent="mallory@svc") as other:
             await other.task(task.id).cancel(grace_s=0)
@@ -169,28 +160,28 @@ async def test_an_interrupted_thread_has_its_request_cancelled(tmp_path: Path, m
 
         def asked(bus: Any) -> None:
             with pytest.raises(Exception, match="closed"):
-                bus.request(Ask(), Answer, timeout_s=60)
+                bus.request(Job(), Done, timeout_s=60)
 
         await asyncio.to_thread(ask)
         assert await asyncio.wait_for(work.ended, 30) == "cut"
 
 
 async def test_a_run_is_cut_when_its_message_expires_and_not_later() -> None:
-    app, left, ended = App("cut@tests", types=[Answer]), list[float](), list[float]()
+    app, left, ended = App("cut@tests", types=[Done]), list[float](), list[float]()
 
-    @app.on(Ask, timeout_s=None, retry=Retry(attempts=1))
-    async def handle(ask: Ask, context: Context) -> Answer:
+    @app.on(Job, timeout_s=None, retry=Retry(attempts=1))
+    async def handle(ask: Job, context: Context) -> Done:
         left.append(context.remaining_s)
         try:
             await asyncio.Event().wait()
         finally:
             ended.append(clock.monotonic_s())
-        return Answer()
+        return Done()
 
     async with app.test() as bus:
         clock = bus.clock
         begun_s = clock.monotonic_s()
-        asking = asyncio.create_task(bus.request(Ask(), Answer, timeout_s=2))
+        asking = asyncio.create_task(bus.request(Job(), Done, timeout_s=2))
         await bus.advance(2.5)
         assert left == [2.0]
         assert ended[0] - begun_s == pytest.approx(2.0, abs=0.05)

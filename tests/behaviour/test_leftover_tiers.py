@@ -3,23 +3,15 @@ more."""
 
 from __future__ import annotations
 
-import msgspec
-
 from bus.clock import ManualClock
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import Transport
 from consumers.delivery.group_plan import leftover_tiers, make_plan
 from consumers.worker.host import make_worker
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import App, RetryLater, payload
-
-
-@payload("leftover.job")
-class Job(msgspec.Struct, frozen=True):
-    number: int
+from sealbus import App, Draft, Metrics, RetryLater
+from tests.kit import Job
 
 
 def app_of(runs: list[tuple[int, float]], clock: ManualClock, *, failing: bool) -> App:
@@ -47,7 +39,8 @@ async def work(app: App, transport: Transport, tiers: str, clock: ManualClock, s
 
 
 async def test_what_waits_in_a_tier_that_is_gone_from_the_settings_is_handled_when_it_is_due() -> None:
-    clock, runs = ManualClock(), []
+    clock = ManualClock()
+    runs: list[tuple[int, float]] = []
     transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, heartbeat_s=3600)
     settings = load(flags={}, env={}, file=None).settings
     publisher = make_publisher(transport, settings, "tests@tests", clock=clock, metrics=Metrics())
@@ -74,7 +67,7 @@ def test_only_this_groups_own_tiers_count() -> None:
         f"agents._retry.{group}.later",
         "agents._retry.others.1m",
         f"other._retry.{group}.1m",
-        "agents.leftover.job",
+        "agents.job.asked",
         "x",
     ]
     assert {topic: tier.delay_s for topic, tier in leftover_tiers(topics, plan).items()} == {

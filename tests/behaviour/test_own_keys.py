@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from bus.errors import ConfigurationError
-from bus.payloads.payload_types import payload, payload_type
+from bus.payloads.payload_types import payload_type
 from bus.settings.loading import load
 from bus.transports.read_all import scan_topic
 from bus.trust.keys.generated_keys import GeneratedKeys
@@ -23,22 +23,13 @@ from consumers.delivery.context import Context
 from producers.connection import connect
 from producers.outcomes import PublishRejected
 from tests.keyrings import jwks_of, write_keys
+from tests.kit import Done, Job, handling
 
 DAY_MS = 86_400_000
 
 
-@payload("own.asked", performative="request")
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
-
-
-@payload("own.told", performative="inform")
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
-
-
 def numbers(bus: Any, cls: type[Any]) -> list[int]:
-    return [payload_type(cls).decode(message.data).n for message in bus.messages(cls)]
+    return [payload_type(cls).decode(message.data).number for message in bus.messages(cls)]
 
 
 class Limits(dict[str, dict[str, Any]]):
@@ -62,7 +53,7 @@ LIMITED = [
     ({"not_after_ms": 0}, "key_expired", "ended at 1970-01-01T00:00:00.000Z: `sealbus keys rotate planner@svc`"),
     ({"not_before_ms": 2**42}, "key_expired", "is not valid before 2109"),
     ({"revoked_at_ms": 0}, "key_revoked", "was revoked at 1970"),
-    ({"types": ("other.*",)}, "unauthorized", "may not sign own.asked"),
+    ({"types": ("other.*",)}, "unauthorized", "may not sign job.asked"),
     ({"namespaces": frozenset({"elsewhere"})}, "sender_mismatch", "signs in elsewhere, not in agents"),
     ({"principals": frozenset({"planner@svc-2"})}, "sender_mismatch", "not for planner@svc"),
 ]
@@ -74,76 +65,71 @@ async def test_publish_refuses_what_the_key_may_not_sign(
 ) -> None:
     async with App("reader@svc").test(keys=True) as bus:
         planner = bus.as_agent("planner@svc")
-        await planner.publish(Asked(n=1))
+        await planner.publish(Job(number=1))
         limits["planner@svc"] = limit
         limits["planner@svc-2"] = limit
         for _ in range(3):
             with pytest.raises(PublishRejected) as caught:
-                await planner.publish(Asked(n=2))
+                await planner.publish(Job(number=2))
             assert (caught.value.reason, caught.value.pointer) == (reason, "/verification/signature")
             assert said in str(caught.value)
         with pytest.raises(PublishRejected, match=r"not sent"):
-            await planner.request(Asked(n=3), Told, timeout_s=1)
+            await planner.request(Job(number=3), Done, timeout_s=1)
         limits.clear()
-        await planner.publish(Asked(n=4))
-        lying = [record async for record in scan_topic(bus.transport, "agents.own.asked")]
-        assert sorted(json.loads(record.value or b"")["data"]["n"] for record in lying) == [1, 4]
+        await planner.publish(Job(number=4))
+        lying = [record async for record in scan_topic(bus.transport, "agents.job.asked")]
+        assert sorted(json.loads(record.value or b"")["data"]["number"] for record in lying) == [1, 4]
 
 
 async def test_a_worker_runs_nothing_while_its_key_may_not_sign(limits: Limits) -> None:
     runs: list[int] = []
     app = App("worker@svc")
 
-    @app.on(Asked)
-    async def answer(asked: Asked) -> Told:
-        runs.append(asked.n)
-        return Told(n=asked.n)
+    @app.on(Job)
+    async def answer(asked: Job) -> Done:
+        runs.append(asked.number)
+        return Done(number=asked.number)
 
     async with app.test(keys=True) as bus:
         limits["worker@svc"] = {"not_after_ms": 0}
         with structlog.testing.capture_logs() as logs:
-            await bus.publish(Asked(n=1))
+            await bus.publish(Job(number=1))
             await bus.advance(60)
-        assert (runs, bus.dead, bus.sent(Told)) == ([], [], [])
+        assert (runs, bus.dead, bus.sent(Done)) == ([], [], [])
         told = [line for line in logs if line["event"] == "trust.key_refused"]
         assert [line["reason"] for line in told] == ["key_expired"]
         limits.clear()
         await bus.advance(10)
         bus.raise_dead()
         assert runs == [1]
-        assert numbers(bus, Told) == [1]
+        assert numbers(bus, Done) == [1]
 
 
 async def test_what_a_run_sends_when_its_key_has_just_ended_waits_for_another(limits: Limits) -> None:
     app = App("worker@svc")
 
-    @app.on(Asked)
-    async def answer(asked: Asked, context: Context) -> Told:
+    @app.on(Job)
+    async def answer(asked: Job, context: Context) -> Done:
         if context.attempt == 1 and not limits:
             limits["worker@svc"] = {"not_after_ms": 0}
-        return Told(n=asked.n)
+        return Done(number=asked.number)
 
     async with app.test(keys=True) as bus:
-        await bus.publish(Asked(n=1))
+        await bus.publish(Job(number=1))
         await bus.advance(120)
-        assert (bus.dead, bus.messages(Told)) == ([], [])
+        assert (bus.dead, bus.messages(Done)) == ([], [])
         limits["worker@svc"] = {"not_after_ms": 2**42}
         await bus.advance(600)
         bus.raise_dead()
-        assert numbers(bus, Told) == [1]
+        assert numbers(bus, Done) == [1]
 
 
 async def test_a_worker_tells_of_the_end_of_its_key_two_weeks_before(limits: Limits) -> None:
-    app = App("worker@svc")
-
-    @app.on(Asked)
-    async def answer(asked: Asked) -> None: ...
-
+    app = handling(App("worker@svc"), Job)
     async with app.test(keys=True) as bus:
-        (worker,) = bus.workers
 
         def expiry() -> float | None:
-            registry = worker._metrics.registry
+            registry = bus.publisher.metrics.registry
             return registry.get_sample_value("sealbus_key_expiry_timestamp_seconds", {"agent": "worker@svc"})
 
         await bus.settle()
@@ -186,26 +172,24 @@ async def test_an_agent_with_the_key_of_another_does_not_connect(folder: Path) -
 
 
 async def test_an_app_with_the_key_of_another_does_not_start(folder: Path) -> None:
-    app = App("planner@svc", signer=FileSigner(folder / "eve.pem"), verifier=TrustedKeys(folder / "jwks.json"))
-
-    @app.on(Told)
-    async def hear(told: Told) -> None: ...
-
+    app = handling(
+        App("planner@svc", signer=FileSigner(folder / "eve.pem"), verifier=TrustedKeys(folder / "jwks.json")), Done
+    )
     with pytest.raises(ConfigurationError, match=r"signs for eve@svc, not for planner@svc"):
         async with app.running("memory://"):
             pass
 
 
 async def test_a_stream_says_of_each_message_why_it_was_not_signed(folder: Path) -> None:
-    (folder / "jwks.json").write_bytes(jwks_of("planner@svc", types=["own.told"]))
+    (folder / "jwks.json").write_bytes(jwks_of("planner@svc", types=["job.done"]))
     async with connect(settings=settings_of(folder, "planner.pem"), agent="planner@svc") as bus:
-        for cls, expected in ((Told, ""), (Asked, "unauthorized"), (Told, "")):
-            results = [result async for result in bus.publish_many(cls(n=n) for n in range(600))]
+        for cls, expected in ((Done, ""), (Job, "unauthorized"), (Done, "")):
+            results = [result async for result in bus.publish_many(cls(number=n) for n in range(600))]
             assert [getattr(result, "reason", "") for result in results] == [expected] * 600
 
 
 async def test_a_key_that_nobody_here_knows_signs(folder: Path) -> None:
     (folder / "jwks.json").write_bytes(jwks_of("eve@svc"))
     async with connect(settings=settings_of(folder, "planner.pem"), agent="planner@svc") as bus:
-        receipt = await bus.publish(Told(n=1))
-    assert receipt.topic == "agents.own.told"
+        receipt = await bus.publish(Done(number=1))
+    assert receipt.topic == "agents.job.done"

@@ -6,29 +6,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 
 from bus.errors import DependencyDown
-from bus.payloads.payload_types import payload
 from consumers.app.app import App
 from consumers.app.testing import AppBus
 from consumers.delivery.resilience.retry import Retry
-
-
-@payload("plenty.item", version="1.0.0")
-class Item(msgspec.Struct, frozen=True):
-    number: int
-
-
-@payload("plenty.other", version="1.0.0")
-class Other(msgspec.Struct, frozen=True):
-    number: int
+from tests.kit import Done, Job
 
 
 async def publish_others(bus: AppBus) -> None:
     for number in range(20):
-        await bus.publish(Other(number), ttl_s=7_200)
+        await bus.publish(Done(number), ttl_s=7_200)
     await bus.settle()
 
 
@@ -37,13 +26,13 @@ async def test_thousands_of_keys_are_handled_while_the_clock_stands_still() -> N
     app = App("plenty@svc")
     seen: list[int] = []
 
-    @app.on(Item)
-    async def handle(item: Item) -> None:
+    @app.on(Job)
+    async def handle(item: Job) -> None:
         seen.append(item.number)
 
     async with app.test() as bus:
         for number in range(3_000):
-            await bus.publish(Item(number))
+            await bus.publish(Job(number))
         await bus.settle()
     assert sorted(seen) == list(range(3_000))
 
@@ -55,14 +44,14 @@ async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_sh
     app = App("plenty@svc")
     free = asyncio.Event()
 
-    @app.on(Item)
-    async def handle(item: Item) -> None:
+    @app.on(Job)
+    async def handle(item: Job) -> None:
         await free.wait()
 
     async with app.test() as bus:
         worker = bus.workers[0]
         for number in range(800):
-            await bus.publish(Item(number))
+            await bus.publish(Job(number))
         while worker.in_flight.room()[0] > 200:
             await worker.cycle(0)
         polls: list[dict[str, Any]] = []
@@ -88,18 +77,18 @@ async def test_what_waits_for_a_dependency_leaves_room_for_what_does_not() -> No
     app = App("plenty@svc")
     found_out, others = asyncio.Event(), []
 
-    @app.on(Item)
-    async def handle(item: Item) -> None:
+    @app.on(Job)
+    async def handle(item: Job) -> None:
         await found_out.wait()
         raise DependencyDown("db")
 
-    @app.on(Other)
-    async def handle_other(other: Other) -> None:
+    @app.on(Done)
+    async def handle_other(other: Done) -> None:
         others.append(other.number)
 
     async with app.test() as bus:
         for number in range(1_500):
-            await bus.publish(Item(number), ttl_s=7_200)
+            await bus.publish(Job(number), ttl_s=7_200)
         while len(bus.workers[0].in_flight) < 500:
             await bus.workers[0].cycle(0)
         found_out.set()
@@ -115,19 +104,19 @@ async def test_a_key_whose_first_message_waits_for_its_retry_leaves_room_for_oth
     app = App("plenty@svc")
     others = []
 
-    @app.on(Item, order="key_strict", retry=Retry(attempts=5, base_s=60, cap_s=300))
-    async def handle(item: Item) -> None:
+    @app.on(Job, order="key_strict", retry=Retry(attempts=5, base_s=60, cap_s=300))
+    async def handle(item: Job) -> None:
         raise ValueError("not yet")
 
-    @app.on(Other)
-    async def handle_other(other: Other) -> None:
+    @app.on(Done)
+    async def handle_other(other: Done) -> None:
         others.append(other.number)
 
     async with app.test() as bus:
         for key in range(40):
             # Keys of every partition.
             for number in range(60):
-                await bus.publish(Item(number), key=f"key-{key}", ttl_s=86_400)
+                await bus.publish(Job(number), key=f"key-{key}", ttl_s=86_400)
         await bus.settle()
         await publish_others(bus)
         assert sorted(others) == list(range(20))

@@ -17,7 +17,6 @@ import structlog
 from structlog.typing import EventDict
 
 from bus.errors import Reject, RetryLater, trace_of
-from bus.payloads.payload_types import payload
 from bus.transports.base import NewRecord
 from consumers.app.app import App
 from consumers.delivery.context import Context
@@ -25,53 +24,44 @@ from consumers.delivery.resilience.retry import Retry
 from consumers.delivery.state.delivery import Delivery
 from producers.connection import connect
 from producers.outcomes import PublishRejected
+from tests.kit import Done, Job
 
 pytestmark = pytest.mark.medium  # handlers that time out
 
 
-@payload("released.asked", version="1.0.0")
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
+async def well(asked: Job) -> Done:
+    return Done(number=asked.number)
 
 
-@payload("released.told", version="1.0.0")
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
+async def badly(asked: Job) -> None:
+    raise ValueError(asked.number)
 
 
-async def well(asked: Asked) -> Told:
-    return Told(n=asked.n)
-
-
-async def badly(asked: Asked) -> None:
-    raise ValueError(asked.n)
-
-
-async def with_a_cause(asked: Asked, context: Context) -> None:
+async def with_a_cause(asked: Job, context: Context) -> None:
     try:
         await badly(asked)
     except ValueError as error:
         raise RuntimeError(context.attempt) from error
 
 
-async def never(asked: Asked) -> None:
+async def never(asked: Job) -> None:
     raise Reject("never")
 
 
-async def later(asked: Asked) -> None:
+async def later(asked: Job) -> None:
     raise RetryLater(10)
 
 
-async def wrongly(asked: Asked) -> Told:
-    return Told(n="x")  # type: ignore[arg-type]
+async def wrongly(asked: Job) -> Done:
+    return Done(number="x")
 
 
-async def too_long(asked: Asked) -> None:
+async def too_long(asked: Job) -> None:
     await asyncio.Event().wait()
 
 
-def blocking(asked: Asked) -> None:
-    raise ValueError(asked.n)
+def blocking(asked: Job) -> None:
+    raise ValueError(asked.number)
 
 
 _EARLIER: list[Delivery] = []
@@ -115,25 +105,25 @@ def held() -> list[Delivery]:
 @pytest.mark.parametrize("handler", [well, badly, with_a_cause, never, later, wrongly, too_long, blocking])
 @pytest.mark.parametrize(("order", "keyed"), [("key", False), ("none", False), ("key", True), ("key_strict", True)])
 async def test_whatever_a_handler_does(handler: Any, order: Any, keyed: bool) -> None:
-    app = App("worker@svc", types=[Told])
-    app.on(Asked, retry=Retry(attempts=3, base_s=0.1), timeout_s=1, order=order, blocking=handler is blocking)(handler)
+    app = App("worker@svc", types=[Done])
+    app.on(Job, retry=Retry(attempts=3, base_s=0.1), timeout_s=1, order=order, blocking=handler is blocking)(handler)  # type: ignore[call-overload]
     async with app.test() as bus:
         for number in range(3):
-            await bus.publish(Asked(n=number), ttl_s=600, idempotency_key=f"once-{number}" if keyed else None)
+            await bus.publish(Job(number=number), ttl_s=600, idempotency_key=f"once-{number}" if keyed else None)
         for _ in range(10):
             await bus.advance(60)
         assert len(bus.dead) in (0, 3)
         # What the test's own bus keeps, to show it, has traces; from Python 3.12 on they keep the callers of a handler.
-        bus._failures.clear()
+        bus._failures.clear()  # type: ignore[attr-defined]
         assert held() == []
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"x" * 2_000_000, b'{"data":{}}'])
 async def test_a_record_that_no_gate_lets_pass(value: bytes) -> None:
     app = App("worker@svc")
-    app.on(Asked)(well)
+    app.on(Job)(well)
     async with app.test() as bus:
-        await bus.transport.append([NewRecord("agents.released.asked", b"k", value, ())] * 3, timeout_s=1)
+        await bus.transport.append([NewRecord("agents.job.asked", b"k", value, ())] * 3, timeout_s=1)
         await bus.settle()
         assert len(bus.dead) == 3
         assert held() == []
@@ -141,9 +131,9 @@ async def test_a_record_that_no_gate_lets_pass(value: bytes) -> None:
 
 async def test_a_record_that_no_letter_can_hold() -> None:
     app = App("worker@svc")
-    app.on(Asked)(well)
+    app.on(Job)(well)
     async with app.test() as bus:
-        await bus.transport.append([NewRecord("agents.released.asked", b"k", b"x" * 2_000_000, ())] * 3, timeout_s=1)
+        await bus.transport.append([NewRecord("agents.job.asked", b"k", b"x" * 2_000_000, ())] * 3, timeout_s=1)
         bus.transport.features = msgspec.structs.replace(bus.transport.features, max_record_bytes=1_000_000)
         await bus.settle()
         assert [len(letter.record.value or b"") < 1_000 for letter in bus.dead] == [True] * 3
@@ -154,7 +144,7 @@ async def test_a_request_that_the_log_refuses() -> None:
     async with connect("memory://", agent="asker@svc") as bus:
         bus.transport.features = msgspec.structs.replace(bus.transport.features, max_record_bytes=1)
         try:
-            await bus.request(Asked(), Told, timeout_s=5)
+            await bus.request(Job(), Done, timeout_s=5)
         except PublishRejected as error:
             refused = weakref.ref(error)
         assert refused() is None

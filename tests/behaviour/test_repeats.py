@@ -11,12 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError, ContractError, InboxError
 from bus.gates import MAX_TTL_MS
 from bus.protocol.sealing import parse
 from bus.protocol.timestamps import parse_ms
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.topics.names import reply_topic
 from bus.transports.base import NewRecord, TopicSpec
 from bus.transports.read_all import scan_topic
@@ -24,8 +22,8 @@ from consumers.app.testing import AppBus
 from consumers.delivery.inbox.open import inbox_url
 from consumers.delivery.inbox.row_encoding import key_text
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import App, Context, Reject, Retry, payload
+from sealbus import App, ConfigurationError, Context, ContractError, Draft, InboxError, Metrics, Reject, Retry, payload
+from tests.kit import Done, handling
 
 
 @payload("repeat.order")
@@ -64,18 +62,13 @@ class OutOnce(Keys):
         return super().sign(signing_input)
 
 
-@payload("repeat.receipt")
-class OrderReceipt(msgspec.Struct, frozen=True):
-    number: int
-
-
 def ledger(runs: list[int], *, policy: Any = None, **options) -> App:
     app = App("ledger@tests", policy=policy)
 
     @app.on(Order, **options)
-    async def handle(order: Order) -> OrderReceipt:
+    async def handle(order: Order) -> Done:
         runs.append(order.number)
-        return OrderReceipt(order.number)
+        return Done(order.number)
 
     return app
 
@@ -86,7 +79,7 @@ async def test_a_repeated_idempotency_key_runs_once_and_is_answered_with_the_sam
         for _ in range(3):
             await bus.publish(Order(1), idempotency_key="one")
             await bus.settle()
-        answers = [record.value async for record in scan_topic(bus.transport, "agents.repeat.receipt")]
+        answers = [record.value async for record in scan_topic(bus.transport, "agents.job.done")]
     assert runs == [1]
     assert len(answers) == 3
     assert len(set(answers)) == 1
@@ -118,7 +111,7 @@ async def test_what_is_done_is_answered_with_what_it_sent_though_its_life_is_ove
         await bus.settle()
         bus.clock.advance(later_s)
         await appended_again(bus, "agents.repeat.order")
-        answers = [record.value async for record in scan_topic(bus.transport, "agents.repeat.receipt")]
+        answers = [record.value async for record in scan_topic(bus.transport, "agents.job.done")]
         assert not bus.dead
     assert runs == [1]
     assert len(answers) == 2
@@ -132,7 +125,7 @@ async def test_what_is_done_is_answered_with_what_it_sent_though_the_policy_has_
         await bus.settle()
         policy.allows = False
         await appended_again(bus, "agents.repeat.order")
-        assert len([record async for record in scan_topic(bus.transport, "agents.repeat.receipt")]) == 2
+        assert len([record async for record in scan_topic(bus.transport, "agents.job.done")]) == 2
         assert not bus.dead
         await bus.publish(Order(1), idempotency_key="one")
         await bus.settle()
@@ -224,7 +217,7 @@ async def test_a_request_that_is_made_again_under_its_key_runs_nothing_and_is_an
     runs: list[int] = []
     async with ledger(runs).test() as bus:
         for _ in range(3):
-            assert await bus.request(Order(1), OrderReceipt, idempotency_key="one", timeout_s=30) == OrderReceipt(1)
+            assert await bus.request(Order(1), Done, idempotency_key="one", timeout_s=30) == Done(1)
         assert not bus.late_replies
     assert runs == [1]
 
@@ -232,7 +225,7 @@ async def test_a_request_that_is_made_again_under_its_key_runs_nothing_and_is_an
 async def test_a_request_that_lies_in_the_log_twice_is_answered_with_the_same_bytes() -> None:
     runs: list[int] = []
     async with ledger(runs).test() as bus:
-        await bus.request(Order(1), OrderReceipt, idempotency_key="one", timeout_s=30)
+        await bus.request(Order(1), Done, idempotency_key="one", timeout_s=30)
         (first,) = [record async for record in scan_topic(bus.transport, "agents.repeat.order")]
         await bus.transport.append([NewRecord(first.topic, first.key, first.value, first.headers)], timeout_s=5)
         await bus.settle()
@@ -248,7 +241,7 @@ async def test_an_answer_that_cannot_be_made_out_just_now_to_who_asks_again_is_m
     app.signer = OutOnce(call=2)
     async with app.test() as bus:
         for _ in range(2):
-            assert await bus.request(Order(1), OrderReceipt, idempotency_key="one", timeout_s=30) == OrderReceipt(1)
+            assert await bus.request(Order(1), Done, idempotency_key="one", timeout_s=30) == Done(1)
     assert runs == [1]
 
 
@@ -258,7 +251,7 @@ async def test_repeats_that_are_taken_together_run_once_as_well() -> None:
         await asyncio.gather(*(bus.publish(Order(1), idempotency_key="one", key=f"k{number}") for number in range(8)))
         await bus.settle()
         await bus.advance(5)
-        assert len(bus.sent(OrderReceipt)) == 8
+        assert len(bus.sent(Done)) == 8
     assert runs == [1]
 
 
@@ -296,12 +289,9 @@ async def test_a_record_that_lies_in_the_log_twice_runs_once_where_ids_count() -
 @pytest.mark.parametrize("idempotency_key", [None, "one"])
 async def test_a_message_of_high_risk_that_somebody_appends_again_runs_once(idempotency_key: str | None) -> None:
     runs: list[int] = []
-    app = App("ledger@tests", signer=Keys(), verifier=Keys())
-
-    @app.on(Transfer)
-    async def handle(transfer: Transfer) -> None:
-        runs.append(transfer.number)
-
+    app = handling(
+        App("ledger@tests", signer=Keys(), verifier=Keys()), Transfer, lambda transfer: runs.append(transfer.number)
+    )
     async with app.test() as bus:
         settings = load(flags={}, env={}, file=None).settings
         payer = make_publisher(
@@ -319,11 +309,11 @@ async def test_a_key_whose_run_failed_is_free_for_the_next_attempt() -> None:
     app = App("ledger@tests")
 
     @app.on(Order, retry=Retry(attempts=3, base_s=0.1))
-    async def handle(order: Order) -> OrderReceipt:
+    async def handle(order: Order) -> Done:
         runs.append(order.number)
         if len(runs) < 3:
             raise ValueError("not yet")
-        return OrderReceipt(order.number)
+        return Done(order.number)
 
     async with app.test() as bus:
         await bus.publish(Order(1), idempotency_key="one")
@@ -331,7 +321,7 @@ async def test_a_key_whose_run_failed_is_free_for_the_next_attempt() -> None:
         await bus.advance(10)
         await bus.publish(Order(1), idempotency_key="one")
         await bus.settle()
-        assert len(bus.sent(OrderReceipt)) == 2
+        assert len(bus.sent(Done)) == 2
     assert runs == [1, 1, 1]
 
 
@@ -473,12 +463,7 @@ async def test_in_strict_order_the_next_of_a_key_follows_a_death() -> None:
 
 
 async def test_the_reason_of_a_rejection_is_said_once() -> None:
-    app = App("ledger@tests")
-
-    @app.on(Order)
-    async def handle(order: Order) -> None:
-        raise Reject("no way")
-
+    app = handling(App("ledger@tests"), Order, Reject("no way"))
     settings = load(flags={"deadletter.details": True}, env={}, file=None).settings
     async with app.test(settings=settings) as bus:
         await bus.publish(Order(1))
@@ -493,18 +478,18 @@ async def test_a_blocking_handler_runs_in_a_thread_of_its_own_and_answers() -> N
     app = App("ledger@tests")
 
     @app.on(Order, blocking=True, retry=Retry(attempts=2, base_s=0.01))
-    def handle(order: Order, context: Context) -> OrderReceipt:
+    def handle(order: Order, context: Context) -> Done:
         threads.append(threading.current_thread().name)
         if order.number == 2:
             raise Reject("no")
-        context.send(OrderReceipt(order.number + 100))
-        return OrderReceipt(order.number)
+        context.send(Done(order.number + 100))
+        return Done(order.number)
 
     async with app.test() as bus:
         await bus.publish(Order(1))
         await bus.publish(Order(2))
         await bus.settle()
-        assert [receipt.number for receipt in bus.sent(OrderReceipt)] == [101, 1]
+        assert [receipt.number for receipt in bus.sent(Done)] == [101, 1]
         assert [letter.reason for letter in bus.dead] == ["rejected"]
     assert threads == ["handler-handle", "handler-handle"]
 
@@ -567,13 +552,13 @@ def test_a_handler_is_declared_as_what_it_is() -> None:
 
     for function, blocking in ((waits, True), (blocks, False)):
         with pytest.raises(ConfigurationError, match="blocking=True"):
-            App("a@b").on(Order, blocking=blocking)(function)
+            App("a@b").on(Order, blocking=blocking)(function)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("name", ["order", "dedup"])
 def test_an_unknown_mode_names_the_known_ones(name: str) -> None:
     with pytest.raises(ConfigurationError, match="is none of"):
-        App("a@b").on(Order, **{name: "sometimes"})
+        App("a@b").on(Order, **{name: "sometimes"})  # type: ignore[call-overload]
 
 
 def settings_for(url: str, inbox: str, **more):
@@ -653,7 +638,7 @@ async def test_nothing_is_handled_without_a_claim_while_the_store_is_away_and_no
         bus.clock.advance(30)
         await bus.settle()
         assert (sorted(runs), bus.dead) == ([1, 2], [])
-        assert len(bus.sent(OrderReceipt)) == 2
+        assert len(bus.sent(Done)) == 2
 
 
 class Mute:
@@ -683,10 +668,10 @@ async def test_a_last_attempt_whose_commit_was_not_answered_dies_only_if_nothing
     app = App("ledger@tests")
 
     @app.on(Order, retry=Retry(attempts=1))
-    async def handle(order: Order, context: Context) -> OrderReceipt:
+    async def handle(order: Order, context: Context) -> Done:
         transaction = await context.transaction()
         await transaction.execute("CREATE TABLE booked (number INTEGER)")
-        return OrderReceipt(order.number)
+        return Done(order.number)
 
     async with app.test() as bus:
         claims = bus.workers[0]._claims
@@ -694,7 +679,7 @@ async def test_a_last_attempt_whose_commit_was_not_answered_dies_only_if_nothing
         await bus.publish(Order(1), idempotency_key="one")
         await bus.settle()
         await bus.advance(5)
-        assert bus.sent(OrderReceipt) == ([OrderReceipt(1)] if commits else [])
+        assert bus.sent(Done) == ([Done(1)] if commits else [])
         assert [letter.reason for letter in bus.dead] == ([] if commits else ["retries_exhausted"])
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bus.errors import ContractError
 from bus.protocol import sealing
-from bus.protocol.envelope import Agent
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from bus.trust.policy.file_policy import FilePolicy
-from producers.connection import Bus
 from sealbus import (
+    Agent,
     App,
+    Bus,
     Context,
+    ContractError,
     Draft,
+    FilePolicy,
     Outbox,
     PublishRejected,
     Receipt,
@@ -27,6 +27,7 @@ from sealbus import (
     Security,
     payload,
 )
+from tests.kit import handling
 
 
 @payload("run.order", version="1.0.0", performative="request")
@@ -91,12 +92,7 @@ async def test_another_agents_bus_begins_a_conversation_at_the_level_of_the_run(
 
 async def test_a_signed_request_that_is_appended_again_runs_once() -> None:
     runs: list[str] = []
-    app = App("shop@svc")
-
-    @app.on(Order)
-    async def book(order: Order) -> None:
-        runs.append(order.sku)
-
+    app = handling(App("shop@svc"), Order, lambda order: runs.append(order.sku))
     async with app.test(keys=True) as bus:
         sealed = bus.as_agent("planner@svc").publisher.sealer.seal(Draft(payload=Order(sku="tea")))
         for _ in range(3):
@@ -106,11 +102,7 @@ async def test_a_signed_request_that_is_appended_again_runs_once() -> None:
 
 
 async def test_a_setting_raises_the_risk_of_a_type() -> None:
-    app = App("shop@svc")
-
-    @app.on(Order)
-    async def book(order: Order) -> None: ...
-
+    app = handling(App("shop@svc"), Order)
     async with app.test(settings=settings()) as bus:
         with pytest.raises(PublishRejected, match="high risk"):
             await bus.publish(Order(sku="tea"))
@@ -179,24 +171,14 @@ async def test_a_request_to_nobody_is_answered_by_who_may_handle_it(policy: File
         planner = bus.as_agent("planner@svc")
         assert (await planner.request(Order(sku="tea"), Booked, to=Agent(role="seller"))).sku == "tea"
 
-    other = App("thief@svc", policy=policy, roles=["seller"])
-
-    @other.on(Order)
-    async def steal(order: Order) -> Booked:
-        return Booked(sku="stolen")
-
+    other = handling(App("thief@svc", policy=policy, roles=["seller"]), Order, Booked(sku="stolen"))
     async with other.test() as bus:
         with pytest.raises((RequestTimedOut, PublishRejected)):
             await bus.as_agent("planner@svc").request(Order(sku="tea"), Booked, to=Agent(role="seller"), timeout_s=5)
 
 
 async def test_a_requester_is_told_of_a_death_without_a_rule_for_it(policy: FilePolicy) -> None:
-    app = App("shop@svc", policy=policy)
-
-    @app.on(Order)
-    async def book(order: Order) -> Booked:
-        raise Reject("sold out")
-
+    app = handling(App("shop@svc", policy=policy), Order, Reject("sold out"))
     async with app.test() as bus:
         with pytest.raises(RequestFailed) as caught:
             await bus.as_agent("planner@svc").request(Order(sku="tea"), Booked, to="shop@svc", timeout_s=5)

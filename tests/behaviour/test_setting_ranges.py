@@ -12,17 +12,8 @@ from bus.settings.loading import _TYPES, load
 from bus.settings.schema import Settings
 from bus.transports.kafka import options_of
 from bus.transports.kafka.options import KafkaOptions
-from sealbus import App, payload
-
-
-@payload("ranges.asked")
-class Asked(msgspec.Struct, frozen=True):
-    text: str
-
-
-@payload("ranges.answered")
-class Answered(msgspec.Struct, frozen=True):
-    text: str
+from sealbus import App
+from tests.kit import Answered, Asked
 
 
 def at(end: str, **others: object) -> Settings:

@@ -9,14 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ContractError
 from bus.protocol import canonical
-from sealbus import App, Context, Retry, payload
-
-
-@payload("steps.asked", version="1.0.0")
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    text: str = ""
+from sealbus import App, Context, ContractError, Retry, payload
+from tests.kit import Asked
 
 
 @payload("steps.done", version="1.0.0")

@@ -6,21 +6,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import msgspec
-
 from bus.clock import ManualClock
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from consumers.worker.host import make_worker
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import App, RetryLater, payload
-
-
-@payload("suspended.job")
-class Job(msgspec.Struct, frozen=True):
-    number: int
+from sealbus import App, Draft, Metrics, RetryLater
+from tests.kit import Job
 
 
 class Process:

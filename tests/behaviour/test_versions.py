@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.errors import ContractError
-from bus.payloads.dual_write import Also, in_share, which_version
+from bus.payloads.dual_write import in_share, which_version
 from bus.payloads.payload_types import payload_type
 from bus.protocol.sealing import parse
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
-from sealbus import App, Context, Draft, connect, payload
+from sealbus import Also, App, Context, ContractError, Draft, connect, payload
+from tests.kit import Done, handling
 
 
 @payload("order.placed", version="1.0.0")
@@ -68,11 +68,6 @@ class OnlyV2(msgspec.Struct, frozen=True, kw_only=True):
     last_name: str
 
 
-@payload("order.booked")
-class Booked(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
-
-
 def consumer(cls: Any, handled: Counter[int], *, answers: bool = False) -> App:
     """An app in the code that knows *cls*, counting what it handles."""
     app = App("booking@svc", group="booking")
@@ -80,7 +75,7 @@ def consumer(cls: Any, handled: Counter[int], *, answers: bool = False) -> App:
     @app.on(cls)
     async def book(order: Any) -> Any:
         handled[order.number] += 1
-        return Booked(number=order.number) if answers else None
+        return Done(number=order.number) if answers else None
 
     return app
 
@@ -138,11 +133,7 @@ class TestAChangeOfOneSide:
         assert await dead_letters(url) == []
 
     async def test_a_version_without_its_upcaster_dies_and_says_which_is_missing(self, url: str) -> None:
-        app = App("booking@svc", group="booking")
-
-        @app.on(OnlyV2)
-        async def book(order: OnlyV2) -> None: ...
-
+        app = handling(App("booking@svc", group="booking"), OnlyV2)
         async with app.test() as bus:
             await bus.publish(OrderV1(number=1, customer="Ada"))
             await bus.settle()
@@ -182,7 +173,7 @@ class TestDualWrite:
         assert handled == Counter(range(total))
         assert await dead_letters(url) == []
         if answers:
-            assert await _numbers(url, "agents.order.booked") == Counter(range(total))
+            assert await _numbers(url, "agents.job.done") == Counter(range(total))
 
     async def test_readers_of_either_version_alone_take_theirs(self, url: str) -> None:
         old, new = Counter[int](), Counter[int]()
@@ -209,13 +200,13 @@ class TestDualWrite:
     async def test_what_a_handler_sends_is_written_in_both_versions(self, url: str) -> None:
         app = App("shop@svc", group="shop")
 
-        @app.on(Booked)
-        async def order(booked: Booked, context: Context) -> None:
+        @app.on(Done)
+        async def order(booked: Done, context: Context) -> None:
             context.send(BothV2(number=booked.number, first_name="A", last_name="L"))
 
         handled: Counter[int] = Counter()
         async with running(url, app, consumer(OrderV1, handled)), connect(url, agent="x@svc") as bus:
-            await bus.publish(Booked(number=1))
+            await bus.publish(Done(number=1))
             await settled(url, handled, 1)
         assert await _versions(url) == Counter({"1.0.0": 1, "2.0.0": 1})
 
@@ -228,15 +219,15 @@ class TestDualWrite:
 
         app = App("shop@svc", group="shop")
 
-        @app.on(Booked)
-        async def order(booked: Booked, context: Context) -> None:
+        @app.on(Done)
+        async def order(booked: Done, context: Context) -> None:
             placed = Changing(number=booked.number, first_name="A", last_name="L")
             context.send(placed)
             placed.number = 99
 
         handled: Counter[int] = Counter()
         async with running(url, app, consumer(OrderV1, handled)), connect(url, agent="x@svc") as bus:
-            await bus.publish(Booked(number=1))
+            await bus.publish(Done(number=1))
             await settled(url, handled, 1)
         assert await _numbers(url, "agents.order.placed") == Counter({1: 2})
 
@@ -295,11 +286,6 @@ def test_the_older_version_has_to_be_one_of_the_same_type() -> None:
 
 
 async def _sealed(subject: Any) -> Any:
-    app = App("x@svc", group="x")
-
-    @app.on(Booked)
-    async def ignore(booked: Booked) -> None: ...
-
     async with connect("memory://", agent="x@svc") as bus:
         return bus.publisher.sealer.seal(Draft(payload=subject)).message
 

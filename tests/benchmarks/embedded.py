@@ -52,7 +52,7 @@ def sealbus(folder: Path, *arguments: str, **streams: object) -> subprocess.Pope
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "consumers.cli", *arguments, "--bus", "sqlite:///log.db"]
     with (folder / f"{arguments[0]}.err").open("ab") as errors:
-        return subprocess.Popen(command, cwd=folder, env=environment, stderr=errors, **streams)  # type: ignore[call-overload,no-any-return]
+        return subprocess.Popen(command, cwd=folder, env=environment, stderr=errors, **streams)  # type: ignore[call-overload]
 
 
 def resident_mb(pid: int) -> float:

@@ -85,7 +85,7 @@ def _typed_dict(name: str, hints: dict[str, Any]) -> Any:
 
 
 def _model(name: str, hints: dict[str, Any]) -> Any:
-    return pydantic.create_model(name, **{field: (hint, ...) for field, hint in hints.items()})
+    return pydantic.create_model(name, **{field: (hint, ...) for field, hint in hints.items()})  # type: ignore[call-overload]
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def measure(
         write_payloads(runner.payloads, runner.most_payloads(variants))
         for result in runner.run(variants, options.rounds, display.begin):
             display.end(result)
-            (measured if isinstance(result, Measured) else failures).append(result)  # type: ignore[arg-type]
+            (measured if isinstance(result, Measured) else failures).append(result)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -129,7 +129,7 @@ class Load:
         share = 0.0
         while share < 1:
             share = min(1.0, (time.monotonic() - began_s) / (self.plan.minutes * 60))
-            batch = []
+            batch: list[Any] = []
             for kind in self.plan.types:
                 wanted = int(due(kind, self.plan, share)) - sent[kind.name]
                 batch += [self.made(kind, self.published + len(batch) + each) for each in range(wanted)]

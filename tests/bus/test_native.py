@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -26,7 +28,10 @@ NUMBERS = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.sampled_from([0.0, -0.0, 1e21, 1e-7, 1e-6, 1e16, 5e-324, 123456789012345680.0, 2**53 - 1, 1 - 2**53])
 )
-NESTS = {"lists": st.lists, "objects": lambda inner, **bounds: st.dictionaries(TEXTS, inner, **bounds)}
+NESTS: dict[str, Callable[..., st.SearchStrategy[Any]]] = {
+    "lists": st.lists,
+    "objects": lambda inner, **bounds: st.dictionaries(TEXTS, inner, **bounds),
+}
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | TEXTS,
     lambda inner: st.one_of(*(nest(inner, max_size=4) for nest in NESTS.values())),

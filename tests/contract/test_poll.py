@@ -28,7 +28,7 @@ async def test_a_poll_returns_at_most_what_was_asked(log):
 async def test_a_poll_returns_no_more_bytes_than_asked(log):
     transport, member = await joined(log)
     await log.fill(transport, 100)
-    sizes = []
+    sizes: list[int] = []
     while sum(sizes) < 100:
         sizes.append(len(await member.poll(timeout_s=5, max_bytes=30)))
     assert 1 <= max(sizes) <= 30

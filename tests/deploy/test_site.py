@@ -25,7 +25,7 @@ def test_every_setting_metric_verb_and_name_is_there(pages: dict[str, str]) -> N
         assert f"`{name}`" in pages["settings.md"], name
     for family in Metrics().registry.collect():
         assert f"`{family.name}" in pages["metrics.md"]
-    for verb in shell.list_commands(None):  # type: ignore[arg-type]
+    for verb in shell.list_commands(None):
         assert f"## sealbus {verb}\n" in pages["command-line.md"]
     for name in sealbus.__all__:
         page = pages["errors.md"] if f"| `{name}`" in pages["errors.md"] else pages["python.md"]

@@ -5,8 +5,7 @@ import time
 
 import msgspec
 
-from bus.protocol.sealing import Message
-from sealbus import App, payload
+from sealbus import App, Message, payload
 
 
 class Deadly:

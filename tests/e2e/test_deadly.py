@@ -104,7 +104,7 @@ def test_who_is_killed_on_purpose_dies_of_no_message(workers: Workers) -> None:
     asyncio.run(publish(workers.url, Job(number=7)))
     for count in range(1, 5):
         process: subprocess.Popen[bytes] = workers.start("--processes", "2", app="deadly_app:app")
-        wait_until(lambda count=count: workers.handled().count(7) == count, 30, f"it runs\n{workers.logs()}")
+        wait_until(lambda count=count: workers.handled().count(7) == count, 30, f"it runs\n{workers.logs()}")  # type: ignore[misc]
         process.send_signal(signal.SIGTERM)
         time.sleep(0.6)
         process.send_signal(signal.SIGTERM)

@@ -22,7 +22,6 @@ from bus.vocabulary.bus import WorkflowStart
 from bus.vocabulary.subscription import SubscriptionOpen, SubscriptionOpened
 from bus.vocabulary.task import TaskRequest, TaskResult
 from sealbus import Bus, connect
-from tests.databases import Postgres, postgres_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -157,13 +156,6 @@ class Deployment:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    server = postgres_server()
-    yield server
-    server.end()
 
 
 @pytest.fixture(params=["sqlite", "kafka"])

@@ -14,12 +14,10 @@ from ledger_app import Entry
 
 from bus.clock import ManualClock
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from consumers.deadletters.letters import DeadLetter, list_dead_letters
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import connect
+from sealbus import Draft, Metrics, connect
 
 TOPIC = "agents.ledger.entry"
 
@@ -34,7 +32,7 @@ def sealed(
         transport = open_transport("memory://")
         clock = ManualClock(time.time_ns() // 1_000_000 - ago_ms)
         publisher = make_publisher(transport, settings, "forger@tests", clock=clock, metrics=Metrics())
-        record = publisher.sealer.seal(Draft(payload=Entry(number=number), **options)).record  # type: ignore[arg-type]
+        record = publisher.sealer.seal(Draft(payload=Entry(number=number), **options)).record
         await transport.close()
         return record.key or b"", record.value or b""
 

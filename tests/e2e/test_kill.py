@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from conftest import Workers, wait_until
@@ -12,8 +14,7 @@ from ledger_app import Entry
 
 from bus.settings.loading import load
 from bus.transports import open_transport
-from consumers.app.app import App
-from sealbus import Receipt, connect
+from sealbus import App, Receipt, connect
 
 GROUP = App("ledger@tests").group
 
@@ -29,9 +30,9 @@ async def publish(url: str, numbers: range) -> list[int]:
     return accepted
 
 
-async def _zip(numbers: range, outcomes: object) -> object:
+async def _zip(numbers: range, outcomes: AsyncIterator[Any]) -> AsyncIterator[tuple[int, Any]]:
     iterator = iter(numbers)
-    async for outcome in outcomes:  # type: ignore[attr-defined]
+    async for outcome in outcomes:
         yield next(iterator), outcome
 
 

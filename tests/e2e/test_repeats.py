@@ -9,6 +9,7 @@ import random
 import sqlite3
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,7 @@ COUNT = 20_000 if os.environ.get("SEALBUS_FAULTS") == "all" else 3_000
 
 
 @pytest.fixture
-def bookings(workers: Workers) -> sqlite3.Connection:
+def bookings(workers: Workers) -> Iterator[sqlite3.Connection]:
     path = Path(workers.url.removeprefix("sqlite:///").removesuffix(".db") + "-inbox.db")
     connection = sqlite3.connect(path, timeout=30)
     connection.execute("PRAGMA journal_mode=WAL")
@@ -51,7 +52,7 @@ async def publish(url: str, payments: list[Payment]) -> dict[str, str]:
     return keys
 
 
-async def answers(url: str) -> list[msgspec.Raw]:
+async def answers(url: str) -> list[bytes]:
     transport = open_transport(url)
     try:
         return [record.value or b"" async for record in scan_topic(transport, "agents.test.booked")]

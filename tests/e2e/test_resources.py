@@ -52,7 +52,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-async def fill(url: str) -> tuple[list[int], list[BaseException]]:
+async def fill(url: str) -> tuple[list[int], list[PublishRejected | PublishUnknown]]:
     accepted, refused = [], []
     async with connect(url, agent="tests@tests", env={}) as bus:
         for number in range(2000):

@@ -7,7 +7,6 @@ import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -18,17 +17,10 @@ from bus.protocol import sealing
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
 from sealbus import Receipt, connect
-from tests.databases import Postgres, postgres_server
+from tests.databases import Postgres
 
 PLACES = ("claimed", "stepped", "inboxed", "sent", "settled", "nudged", "committing", "committed")
 HOW = "placed,priced,paused,delivered"
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    server = postgres_server()
-    yield server
-    server.end()
 
 
 async def publish(workers: Workers, count: int) -> None:

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError
-from sealbus import App, PublishRejected, connect, payload
+from sealbus import App, ConfigurationError, PublishRejected, connect, payload
 from sealbus import vocabulary as words
 
 
@@ -116,7 +115,7 @@ async def test_an_older_version_without_an_upcaster_is_a_dead_letter_that_says_s
 def test_a_handler_for_another_type_stops_the_start() -> None:
     with pytest.raises(ConfigurationError, match="write `analysed: Analysed`"):
 
-        @App("tester@ci", group="wrong").on(Analysed)  # type: ignore[arg-type]
+        @App("tester@ci", group="wrong").on(Analysed)
         async def run_tests(analysed: PullRequestOpened) -> None: ...
 
 

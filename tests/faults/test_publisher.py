@@ -18,7 +18,7 @@ from producers.connection import connect
 async def test_nothing_is_sent_before_its_intent_is_durable(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     drawn = {"count": 40, "rate": 4_000, "seed": 1, "duplicates": 1.0, "most_repeats": 3, "forged": 0.1}
-    config = Config(url="memory://", namespace="faults", journal=str(journal), **drawn)  # type: ignore[arg-type]
+    config = Config(url="memory://", namespace="faults", journal=str(journal), **drawn)
     early: list[str] = []
     async with connect("memory://", namespace="faults", agent="faults-publisher") as bus:
         append = bus.transport.append
@@ -28,7 +28,7 @@ async def test_nothing_is_sent_before_its_intent_is_durable(tmp_path: Path) -> N
             early.extend(name for record in records if (name := parse(record.value or b"").message_id) not in durable)
             return await append(records, timeout_s=timeout_s)
 
-        bus.transport.append = watched  # type: ignore[method-assign,assignment]
+        bus.transport.append = watched
         await Publishing(config, bus).run()
     assert len(published_in(journal)) >= 40
     assert early == []

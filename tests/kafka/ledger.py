@@ -21,9 +21,7 @@ from harness.clusterlogs import read_commit
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.transports import open_transport
-from producers.connection import Bus, connect
-from producers.outcomes import PublishRejected, PublishUnknown, Receipt
-from sealbus import payload
+from sealbus import Bus, PublishRejected, PublishUnknown, Receipt, connect, payload
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = "fault-test"

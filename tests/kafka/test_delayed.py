@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,7 +29,8 @@ async def test_it_waits_in_the_retry_topics_of_kafka(kafka: str) -> None:
         "inbox.url": "off",
     }
     settings = load(flags=flags, env={}, file=None).settings
-    app, rung = App("alarms@svc"), asyncio.Queue()
+    app = App("alarms@svc")
+    rung: asyncio.Queue[Any] = asyncio.Queue()
 
     @app.on(Alarm)
     async def ring(alarm: Alarm) -> None:

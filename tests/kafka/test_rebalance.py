@@ -16,11 +16,10 @@ import pytest
 from bus.clock import SystemClock
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_configured
 from bus.transports.base import NewRecord, TopicSpec
 from consumers.worker.host import make_worker
-from sealbus import App, connect, payload
+from sealbus import App, Metrics, connect, payload
 
 pytestmark = pytest.mark.timeout(150)
 

@@ -12,7 +12,6 @@ import pytest
 from bus.clock import ManualClock, SystemClock
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from bus.telemetry.metrics import Metrics
 from bus.topics.specs import message_topics
 from bus.transports import open_configured
 from bus.transports.base import Appended, NewRecord, Transport
@@ -22,9 +21,8 @@ from consumers.worker.host import make_worker
 from consumers.worker.needed_topics import needed_topics
 from producers.connection import make_publisher
 from producers.publisher import Publisher
-from producers.sealing.options import Draft
 from producers.sealing.sealed_record import SealedRecord
-from sealbus import App, Context, Reject, Retry, RetryLater, payload
+from sealbus import App, Context, Draft, Metrics, Reject, Retry, RetryLater, payload
 
 
 @payload("parity.job", version="1.0.0")

@@ -15,8 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bus.settings.loading import load
 from bus.transports.kafka.producer import replacement as supply
 from deploy.kafka.cluster import Cluster
-from producers.outcomes import PublishRejected, PublishUnknown
-from sealbus import Bus, connect, payload
+from sealbus import Bus, PublishRejected, PublishUnknown, connect, payload
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -8,17 +8,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.topics.names import agent_slug
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
-from bus.trust.keys.private_keys import FileSigner, pem_of
+from bus.trust.keys.private_keys import pem_of
 from consumers.deadletters.letters import read_dead_letter
-from sealbus import App, connect, payload
+from sealbus import App, FileSigner, connect
 from tests.keyrings import jwks_of, key_of
+from tests.kit import Job
 
 AGENTS = ("planner@svc", "worker@svc", "stranger@svc")
 EACH = 100
@@ -32,20 +31,15 @@ id = "planner-asks"
 effect = "allow"
 action = "publish"
 agents = ["planner@svc"]
-types = ["trust.job"]
+types = ["job.asked"]
 
 [[rules]]
 id = "worker-works"
 effect = "allow"
 action = "handle"
 agents = ["worker@svc"]
-types = ["trust.job"]
+types = ["job.asked"]
 """
-
-
-@payload("trust.job", version="1.0.0", performative="request")
-class Job(msgspec.Struct, frozen=True):
-    number: int
 
 
 def write(folder: Path) -> None:
@@ -111,7 +105,7 @@ async def _letters(settings: Settings, namespace: str, count: int) -> list[Any]:
                 found = [
                     read_dead_letter(record)
                     for topic in await transport.admin.topics()
-                    if topic == f"{namespace}.trust.job.dlq"
+                    if topic == f"{namespace}.job.asked.dlq"
                     async for record in scan_topic(transport, topic)
                 ]
                 if len(found) >= count:

@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from bus.payloads.dual_write import Also
 from bus.settings.loading import load
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
-from sealbus import App, connect, payload
+from sealbus import Also, App, connect, payload
 
 TOTAL = 900
 

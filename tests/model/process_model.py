@@ -369,7 +369,8 @@ def _is_many(world: World, request: Row) -> bool:
 def run(seed: int, mistake: str | None = None, *, wild: int = 700) -> World:  # noqa: C901 - the schedule
     """Play one schedule: *wild* turns with deaths and forgeries, then calm ones until all has ended."""
     world = World(seed, mistake)
-    chance, jobs, answered = world.chance, {}, set[str]()
+    chance, answered = world.chance, set[str]()
+    jobs: dict[Any, Any] = {}
     for number in range(3):
         world.append({"kind": "start", "id": f"s{number}", "key": ("start", number)})
     for number in range(2):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.model.process_model import MISTAKES, run
+from process_model import MISTAKES, run
 
 SCHEDULES = 400
 

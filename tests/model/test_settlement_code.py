@@ -22,7 +22,6 @@ from bus.failpoints import FAILPOINTS
 from bus.protocol import sealing
 from bus.settings.loading import load
 from bus.telemetry.logs import configure
-from bus.telemetry.metrics import Metrics
 from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Transport
@@ -30,7 +29,16 @@ from bus.transports.read_all import scan_topic
 from consumers.delivery.group_plan import make_plan
 from consumers.delivery.handling import claim_batches, claims, handler_run, results
 from consumers.delivery.inbox import claim_rules as rules
-from consumers.delivery.inbox.base import AlreadyDone, Claim, InboxKey, SomeAsk, SomeEnd, Transaction
+from consumers.delivery.inbox.base import (
+    AlreadyDead,
+    AlreadyDone,
+    Claim,
+    Claimed,
+    InboxKey,
+    SomeAsk,
+    SomeEnd,
+    Transaction,
+)
 from consumers.delivery.inbox.row_encoding import encode_outputs
 from consumers.delivery.receiving import receiver
 from consumers.delivery.resilience.retry import Tier
@@ -41,8 +49,8 @@ from consumers.delivery.state.delivery import Delivery
 from consumers.worker import worker
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import App, Reject, Retry, payload
+from sealbus import App, Draft, Metrics, Reject, Retry, payload
+from tests.kit import Done
 
 pytestmark = pytest.mark.medium  # whole workers
 
@@ -56,11 +64,6 @@ class Job(msgspec.Struct, frozen=True):
     number: int
     fails: int = 0
     """So many runs raise before one goes through; negative: it is rejected."""
-
-
-@payload("model.answer")
-class Answer(msgspec.Struct, frozen=True):
-    number: int
 
 
 class Killed(BaseException):
@@ -181,7 +184,7 @@ class PaperInbox:
         written, claim = rules.decide_claim(row, asker, rest_s)
         if written is not None:
             self.store.rows[key] = written
-        if isinstance(claim, rules.Claimed):
+        if isinstance(claim, Claimed):
             self._running[key] = claim.token
         return claim
 
@@ -227,7 +230,7 @@ class PaperInbox:
         self._life.ask()
         self.store.sync()
 
-    async def find_done(self, key: InboxKey, content_hash: str) -> AlreadyDone | None:
+    async def find_done(self, key: InboxKey, content_hash: str) -> AlreadyDone | AlreadyDead | None:
         self._life.ask()
         return rules.found_done(self.store.rows.get(key), content_hash)
 
@@ -287,14 +290,14 @@ async def live_and_die_on(
     @app.on(
         Job, order="key_strict" if strict else "key", retry=Retry(attempts=5, base_s=3, cap_s=3, backoff="constant")
     )
-    async def handle(job: Job) -> Answer | None:
+    async def handle(job: Job) -> Done | None:
         if job.fails < 0:
             raise Reject("as asked")
         if left[job.number] > 0:
             left[job.number] -= 1
             raise ValueError("not yet")
         done.append(job.number)
-        return Answer(job.number) if answers(job.number) else None
+        return Done(job.number) if answers(job.number) else None
 
     publisher = make_publisher(transport, SETTINGS, "source@tests", clock=clock, metrics=Metrics())
     accepted: dict[str, int] = {}
@@ -380,7 +383,7 @@ def assert_in_order(done: list[int], jobs: list[tuple[str, int, bool]]) -> None:
 async def judge(transport, store: Store, accepted: dict[str, int], jobs: list[tuple[str, int, bool]]) -> None:
     sent: dict[int, set[bytes]] = defaultdict(set)
     answered = {number for number in range(len(jobs)) if not answers(number) and store.effects[f"k{number}"]}
-    async for record in scan_topic(transport, "agents.model.answer"):
+    async for record in scan_topic(transport, "agents.job.done"):
         number = msgspec.json.decode(record.value or b"")["data"]["number"]
         sent[number].add(record.value or b"")
         answered.add(number)

@@ -108,7 +108,7 @@ class Shop:
 
     def relay(self, log: FakeLog, *, clock: Clock | None = None, **options: Any) -> Relay:
         settings = load(flags={}, env={}, file=None).settings
-        publisher = make_publisher(log, settings, "outbox@svc", clock=clock or SystemClock(), metrics=Metrics())  # type: ignore[arg-type]
+        publisher = make_publisher(log, settings, "outbox@svc", clock=clock or SystemClock(), metrics=Metrics())
         self._relays.append(Relay(self.url, publisher, **options))
         return self._relays[-1]
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,11 +25,7 @@ from sealbus import (
     connect_sync,
     payload,
 )
-
-
-@payload("order.placed")
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
+from tests.kit import Job
 
 
 @payload("order.booked")
@@ -37,7 +34,7 @@ class Booked(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str | None = None
 
 
-def in_task(task_id: str, seen: list[object]) -> object:
+def in_task(task_id: str, seen: list[object]) -> Any:
     def wrap(following: Publishing) -> Publishing:
         async def publish(draft: Draft) -> Receipt:
             seen.append(task_id)
@@ -57,17 +54,17 @@ def in_task(task_id: str, seen: list[object]) -> object:
 async def test_a_publish_goes_through_the_middleware_outermost_first() -> None:
     seen: list[object] = []
     around = [in_task("outer", seen), in_task("inner", seen)]
-    async with connect("memory://", agent="shop@svc", env={}, middleware=around) as bus:  # type: ignore[arg-type]
-        await bus.publish(Order(number=1), key="k")
+    async with connect("memory://", agent="shop@svc", env={}, middleware=around) as bus:
+        await bus.publish(Job(number=1), key="k")
         with pytest.raises(PublishRejected):
-            await bus.publish(Order(number=2), ttl_s=-1)
+            await bus.publish(Job(number=2), ttl_s=-1)
     assert seen == ["outer", "inner", 0, 0, "outer", "inner", "rejected", "rejected"]
 
 
 async def test_each_of_many_goes_through_it_and_outcomes_keep_their_order() -> None:
     seen: list[object] = []
-    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:  # type: ignore[list-item]
-        source = [Draft(payload=Order(number=n), key="k", ttl_s=-1 if n == 3 else 60) for n in range(1_000)]
+    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:
+        source = [Draft(payload=Job(number=n), key="k", ttl_s=-1 if n == 3 else 60) for n in range(1_000)]
         outcomes = [outcome async for outcome in bus.publish_many(source)]
         assert [isinstance(outcome, Receipt) for outcome in outcomes] == [n != 3 for n in range(1_000)]
         offsets = [outcome.offset for outcome in outcomes if isinstance(outcome, Receipt)]
@@ -77,8 +74,8 @@ async def test_each_of_many_goes_through_it_and_outcomes_keep_their_order() -> N
 
 async def test_a_stream_that_is_left_publishes_no_more() -> None:
     begun: list[object] = []
-    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", begun)]) as bus:  # type: ignore[list-item]
-        stream = bus.publish_many(Order(number=n) for n in range(100_000))
+    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", begun)]) as bus:
+        stream = bus.publish_many(Job(number=n) for n in range(100_000))
         async for _ in stream:
             break
         await stream.aclose()  # type: ignore[attr-defined]
@@ -93,8 +90,8 @@ async def booking(tmp_path: Path) -> AsyncGenerator[str]:
     """A worker that answers orders but number 0; yields its log."""
     app, url = App("books@svc"), f"sqlite:///{tmp_path / 'log.db'}"
 
-    @app.on(Order)
-    async def book(order: Order, context: Context) -> Booked | None:
+    @app.on(Job)
+    async def book(order: Job, context: Context) -> Booked | None:
         return Booked(number=order.number, task_id=context.message.metadata.task_id) if order.number else None
 
     async with app.running(url):
@@ -114,10 +111,10 @@ def publishing_by(step: Callable[[Publishing, Draft], Awaitable[Receipt]]) -> Ca
 async def test_a_request_goes_through_the_middleware_and_is_answered(tmp_path: Path) -> None:
     seen: list[object] = []
     around = [in_task("outer", seen), in_task("inner", seen)]
-    async with booking(tmp_path) as url, connect(url, agent="shop@svc", env={}, middleware=around) as bus:  # type: ignore[arg-type]
-        assert await bus.request(Order(number=1), Booked, timeout_s=20) == Booked(number=1, task_id="inner")
+    async with booking(tmp_path) as url, connect(url, agent="shop@svc", env={}, middleware=around) as bus:
+        assert await bus.request(Job(number=1), Booked, timeout_s=20) == Booked(number=1, task_id="inner")
         with pytest.raises(PublishRejected):
-            await bus.request(Order(number=2), Booked, max_hops=-1)
+            await bus.request(Job(number=2), Booked, max_hops=-1)
         await asyncio.sleep(0)
     assert seen[:2] == ["outer", "inner"]
     assert seen[-4:] == ["outer", "inner", "rejected", "rejected"]
@@ -125,22 +122,22 @@ async def test_a_request_goes_through_the_middleware_and_is_answered(tmp_path: P
 
 async def test_middleware_that_sends_a_request_again_gets_the_answer_to_the_last_one(tmp_path: Path) -> None:
     async def twice(following: Publishing, draft: Draft) -> Receipt:
-        await following(msgspec.structs.replace(draft, payload=Order(number=0)))
+        await following(msgspec.structs.replace(draft, payload=Job(number=0)))
         return await following(draft)
 
     async with (
         booking(tmp_path) as url,
         connect(url, agent="shop@svc", env={}, middleware=[publishing_by(twice)]) as bus,
     ):
-        assert await bus.request(Order(number=7), Booked, timeout_s=20) == Booked(number=7)
+        assert await bus.request(Job(number=7), Booked, timeout_s=20) == Booked(number=7)
         assert len(bus.requests.waiting) == 0
 
 
 async def test_a_request_that_nobody_answers_ends_at_its_deadline_with_middleware_too() -> None:
     seen: list[object] = []
-    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:  # type: ignore[list-item]
+    async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:
         with pytest.raises(RequestTimedOut):
-            await bus.request(Order(number=1), Booked, timeout_s=0.2)
+            await bus.request(Job(number=1), Booked, timeout_s=0.2)
     assert seen[0] == "t"
 
 
@@ -182,15 +179,15 @@ async def test_a_request_whose_middleware_does_not_publish_it_ends_all_the_same(
     async with connect("memory://", agent="shop@svc", env={}, middleware=[publishing_by(step)]) as bus:
         async with asyncio.timeout(30):
             with pytest.raises(error):
-                await bus.request(Order(number=1), Booked, timeout_s=0.3)
+                await bus.request(Job(number=1), Booked, timeout_s=0.3)
         assert len(bus.requests.waiting) == 0
 
 
 def test_a_bus_without_a_loop_has_middleware_too() -> None:
     seen: list[object] = []
-    with connect_sync("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:  # type: ignore[list-item]
-        bus.publish(Order(number=1), key="k")
-        list(bus.publish_many([Order(number=2)]))
+    with connect_sync("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:
+        bus.publish(Job(number=1), key="k")
+        list(bus.publish_many([Job(number=2)]))
     assert [each for each in seen if each == "t"] == ["t", "t"]
 
 
@@ -208,12 +205,12 @@ async def test_the_middleware_of_handlers_sees_what_a_handler_queues_and_returns
 
     app = App("books@svc", types=[Booked], middleware=[watched])
 
-    @app.on(Order)
-    async def book(order: Order, context: Context) -> Booked:
+    @app.on(Job)
+    async def book(order: Job, context: Context) -> Booked:
         context.send(Booked(number=1))
         return Booked(number=2)
 
     async with app.test() as bus:
-        await bus.publish(Order(number=1))
+        await bus.publish(Job(number=1))
         await bus.settle()
     assert seen == [Booked(number=1), Booked(number=2)]

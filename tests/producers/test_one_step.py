@@ -167,7 +167,7 @@ def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
         plain = sealer()
     for first in (Rich(), Omitting(), Checked(1), Open(None), item, item):
         sealed_by(quick, first)
-    quick._entropy = plain._entropy = bytes  # type: ignore[method-assign]
+    quick._entropy = plain._entropy = bytes
     with twins_alone():
         expected = sealed_by(plain, item)
     assert sealed_by(quick, item) == expected
@@ -179,7 +179,7 @@ def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
 @given(ITEMS, st.booleans())
 def test_a_run_seals_what_each_by_itself_seals_until_one_has_to_go_alone(items: list[Any], as_tuple: bool) -> None:
     quick = sealer()
-    quick._entropy = bytes  # type: ignore[method-assign]
+    quick._entropy = bytes
     for first in (Rich(), Omitting(), Checked(1), Open(None), *items, *items):
         sealed_by(quick, first)
     given_items = tuple(items) if as_tuple else items

@@ -117,7 +117,7 @@ async def test_what_receivers_would_refuse_is_refused_at_the_door(shop: Shop) ->
         with pytest.raises(PublishRejected, match="ttl_s"):
             shop.outbox.add(connection, OrderPlaced(number=1), ttl_s=-1)
         with pytest.raises(PublishRejected, match="number"):
-            shop.outbox.add(connection, OrderPlaced(number="x"))  # type: ignore[arg-type]
+            shop.outbox.add(connection, OrderPlaced(number="x"))
     assert await shop.backlog() == []
 
 
@@ -342,13 +342,13 @@ async def test_rows_that_cannot_be_deleted_are_sent_once(shop: Shop, log: FakeLo
     async def refused(*_: object) -> bool:
         raise InboxError("cannot execute DELETE in a read-only transaction")
 
-    relay._rows.settle = refused  # type: ignore[method-assign]
+    relay._rows.settle = refused
     await shop.place(1, 2, key="k")
     for _ in range(3):
         with pytest.raises(InboxError):
             await relay.run_once()
     await shop.place(3, key="k")
-    relay._rows.settle = settle  # type: ignore[method-assign]
+    relay._rows.settle = settle
     assert (await relay.run_once()).sent == 3
     assert log.numbers() == [1, 2, 3]
     assert not await shop.backlog()
@@ -474,7 +474,7 @@ async def test_a_database_that_is_not_there_is_an_error_and_is_not_made(url: str
 @pytest.mark.parametrize("url", ["mysql://host/db", "memory://", "shop.db", "sqlite:///"])
 def test_a_database_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
-        open_rows(url, clock=None)  # type: ignore[arg-type]
+        open_rows(url, clock=None)
 
 
 @pytest.mark.slow  # stops PostgreSQL, and waits for its recovery

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from sealbus import (
@@ -19,18 +18,8 @@ from sealbus import (
     RequestTimedOut,
     UnexpectedReply,
     connect,
-    payload,
 )
-
-
-@payload("tea.asked")
-class Ask(msgspec.Struct, frozen=True):
-    cups: int = 1
-
-
-@payload("tea.given")
-class Tea(msgspec.Struct, frozen=True):
-    cups: int = 1
+from tests.kit import Done, Job, handling
 
 
 @pytest.mark.parametrize("kind", [PublishRejected, PublishUnknown, RequestTimedOut, RequestFailed, UnexpectedReply])
@@ -43,31 +32,26 @@ async def test_a_request_that_cannot_be_sent_and_one_without_an_answer_are_reque
     wrong: Any = "two"
     async with connect("memory://", agent="guest@svc") as bus:
         with pytest.raises(RequestError) as refused:
-            await bus.request(Ask(cups=wrong), Tea)
+            await bus.request(Job(number=wrong), Done)
         with pytest.raises(RequestError) as late:
-            await bus.request(Ask(), Tea, timeout_s=0.05)
+            await bus.request(Job(), Done, timeout_s=0.05)
     assert isinstance(refused.value, PublishRejected)
     assert refused.value.request is None
     assert late.value.request is not None
-    assert late.value.request.message_type == "tea.asked"
+    assert late.value.request.message_type == "job.asked"
 
 
 async def test_a_request_that_timed_out_is_a_timeout_of_python_too() -> None:
     async with connect("memory://", agent="guest@svc") as bus:
-        with pytest.raises(TimeoutError, match=r"tea\.asked .* was accepted and not answered within 0\.05 s"):
-            await bus.request(Ask(), Tea, timeout_s=0.05)
+        with pytest.raises(TimeoutError, match=r"job\.asked .* was accepted and not answered within 0\.05 s"):
+            await bus.request(Job(), Done, timeout_s=0.05)
 
 
 async def test_a_request_that_died_is_a_request_error_with_the_reason() -> None:
-    app = App("waiter@svc", types=[Tea])
-
-    @app.on(Ask)
-    async def serve(ask: Ask) -> Tea:
-        raise Reject("no tea after six")
-
+    app = handling(App("waiter@svc", types=[Done]), Job, Reject("no tea after six"))
     async with app.test() as bus:
         with pytest.raises(RequestError) as caught:
-            await bus.request(Ask(), Tea, timeout_s=5)
+            await bus.request(Job(), Done, timeout_s=5)
     assert isinstance(caught.value, RequestFailed)
     assert caught.value.reason == "rejected"
 
@@ -76,10 +60,10 @@ async def test_a_refused_publish_says_field_and_reason() -> None:
     wrong: Any = "two"
     async with connect("memory://", agent="guest@svc") as bus:
         with pytest.raises(PublishRejected) as field:
-            await bus.publish(Ask(cups=wrong))
+            await bus.publish(Job(number=wrong))
         with pytest.raises(PublishRejected) as option:
-            await bus.publish(Ask(), ttl_s=-1)
-    assert (field.value.pointer, field.value.reason) == ("/data/cups", "schema_violation")
+            await bus.publish(Job(), ttl_s=-1)
+    assert (field.value.pointer, field.value.reason) == ("/data/number", "schema_violation")
     assert option.value.pointer == "ttl_s"
 
 

@@ -101,8 +101,8 @@ class Case:
         self.settings = load(flags=flags, env={}, file=None).settings
         publisher = make_publisher(
             self.log, self.settings, agent, clock=self.clock, metrics=self.metrics, signer=signer
-        )  # type: ignore[arg-type]
-        self.bus = Bus(publisher, self.log)  # type: ignore[arg-type]
+        )
+        self.bus = Bus(publisher, self.log)
 
     def counted(self, outcome: str) -> float | None:
         return self.metrics.registry.get_sample_value(
@@ -320,12 +320,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"critical_fields": "/"}, "critical_fields"),
     ({"retry": RetryPolicy(backoff="linear", base_ms=2, cap_ms=1, max_attempts=1)}, "/routing/retry/cap_ms"),
     ({"retry": RetryPolicy(backoff="linear", base_ms=0, cap_ms=1, max_attempts=101)}, "/routing/retry/max_attempts"),
-    ({"retry": RetryPolicy(backoff="no", base_ms=0, cap_ms=1, max_attempts=1)}, "retry"),  # type: ignore[arg-type]
+    ({"retry": RetryPolicy(backoff="no", base_ms=0, cap_ms=1, max_attempts=1)}, "retry"),
     ({"retry": {"backoff": "linear", "base_ms": 0, "cap_ms": 1, "max_attempts": 1}}, "retry"),
     ({"retry": 3}, "retry"),
     ({"retry": Retry(attempts=101)}, "retry"),
-    ({"security": Security(trust_level=5)}, "security"),  # type: ignore[arg-type]
-    ({"authority": Authority(can_read=(5,))}, "authority"),  # type: ignore[arg-type]
+    ({"security": Security(trust_level=5)}, "security"),
+    ({"authority": Authority(can_read=(5,))}, "authority"),
 ]
 
 
@@ -341,7 +341,7 @@ async def test_what_receivers_would_refuse_is_refused_at_the_door(options: dict[
 
 @pytest.mark.parametrize(
     ("note", "pointer"),
-    [(Note(text=5), "/data/text"), (Note(weight=float("inf")), "/data/weight"), (Note(text="\ud800"), "/data/text")],  # type: ignore[arg-type]
+    [(Note(text=5), "/data/text"), (Note(weight=float("inf")), "/data/weight"), (Note(text="\ud800"), "/data/text")],
 )
 async def test_a_payload_that_cannot_be_read_is_refused_at_the_door(note: Note, pointer: str) -> None:
     case = Case()
@@ -397,7 +397,7 @@ async def test_what_is_no_payload_is_refused_at_the_door_by_what_to_give_instead
 
 @pytest.mark.parametrize(
     "agent", ["", "a\u200b", "\ud800", Agent(), Agent(id="a", type="robot"), Agent(id="a", version=5)]
-)  # type: ignore[arg-type]
+)
 def test_an_agent_that_receivers_would_refuse_cannot_publish(agent: str | Agent) -> None:
     with pytest.raises(ConfigurationError, match="agent"):
         Case(agent)

@@ -65,7 +65,7 @@ def log() -> FakeLog:
 @pytest.fixture
 async def bus(log: FakeLog) -> Bus:
     settings = load(flags={"topics.create": False}, env={}, file=None).settings
-    return Bus(make_publisher(log, settings, "a@b", clock=ManualClock(), metrics=Metrics()), log)  # type: ignore[arg-type]
+    return Bus(make_publisher(log, settings, "a@b", clock=ManualClock(), metrics=Metrics()), log)
 
 
 async def turns(count: int = 20) -> None:
@@ -126,7 +126,7 @@ async def test_an_empty_source_gives_nothing(bus: Bus, log: FakeLog) -> None:
 
 async def test_each_outcome_keeps_its_place(bus: Bus, log: FakeLog) -> None:
     log.answers = {1: RecordTooLargeError("x"), 3: AppendUnknownError("x")}
-    told = await results(bus, [Row(n=0), Row(n=1), Row(n="x"), Row(n=3), Row(n=4)])  # type: ignore[arg-type]
+    told = await results(bus, [Row(n=0), Row(n=1), Row(n="x"), Row(n=3), Row(n=4)])
     assert [type(result) for result in told] == [Receipt, PublishRejected, PublishRejected, PublishUnknown, Receipt]
     assert msgspec.json.decode(told[3].message.data)["n"] == 3
 

@@ -12,20 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ContractError
 from bus.topics.names import agent_slug
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Record, TopicSpec, Transport
 from bus.vocabulary.task import StatusUpdate, TaskRequest, TaskResult
-from producers.outcomes import PublishRejected
 from producers.requests.in_turn import ask_in_turn
 from producers.requests.submitted import TaskKey
-from sealbus import App, Context, Reject, RequestFailed, connect, payload
-
-
-@payload("turn.asked", version="1.0.0")
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    text: str = ""
+from sealbus import App, Context, ContractError, PublishRejected, Reject, RequestFailed, connect, payload
+from tests.kit import Asked
 
 
 @payload("turn.answered", version="1.0.0")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from sealbus import Authority, PublishRejected, Receipt, Security, connect, payload
+from sealbus import Authority, PublishRejected, Receipt, Security, connect
+from tests.kit import Asked
 
 BAD = "\ud800"
-
-
-@payload("surrogate.said", version="1.0.0")
-class Said(msgspec.Struct, frozen=True):
-    text: str = "x"
 
 
 PLACES: dict[str, Any] = {
@@ -36,11 +31,11 @@ PLACES: dict[str, Any] = {
 async def test_a_lone_surrogate_is_refused_wherever_it_stands(place: str) -> None:
     async with connect("memory://", agent="a@svc") as bus:
         with pytest.raises(PublishRejected, match="refused before sending"):
-            await bus.publish(Said(), **PLACES[place])
-        assert isinstance(await bus.publish(Said()), Receipt)
+            await bus.publish(Asked(), **PLACES[place])
+        assert isinstance(await bus.publish(Asked()), Receipt)
 
 
 async def test_a_stream_goes_on_after_text_that_is_none() -> None:
     async with connect("memory://", agent="a@svc") as bus:
-        found = [result async for result in bus.publish_many([Said(text=BAD), Said()])]
+        found = [result async for result in bus.publish_many([Asked(text=BAD), Asked()])]
         assert [type(result) for result in found] == [PublishRejected, Receipt]

@@ -26,18 +26,8 @@ from sealbus import (
     WrongLoopError,
     connect,
     connect_sync,
-    payload,
 )
-
-
-@payload("sync.job", version="1.0.0")
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
-
-
-@payload("sync.done", version="1.0.0")
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
+from tests.kit import Done, Job
 
 
 @pytest.fixture
@@ -58,7 +48,7 @@ def numbers_in(url: str) -> list[int]:
 
         transport = open_transport(url)
         try:
-            values = [record.value async for record in scan_topic(transport, "agents.sync.job")]
+            values = [record.value async for record in scan_topic(transport, "agents.job.asked")]
         finally:
             await transport.close()
         return [msgspec.json.decode(value)["data"]["number"] for value in values if value is not None]
@@ -69,7 +59,7 @@ def numbers_in(url: str) -> list[int]:
 def test_a_message_is_durable_when_publish_returns(bus: SyncBus, url: str) -> None:
     receipt = bus.publish(Job(number=7), key="customer-3")
     assert isinstance(receipt, Receipt)
-    assert receipt.topic == "agents.sync.job"
+    assert receipt.topic == "agents.job.asked"
     assert bus.namespace == "agents"
     assert numbers_in(url) == [7]
 

@@ -185,7 +185,7 @@ class _Reader:
 
 @asynccontextmanager
 async def _seal(reports: Sequence[Report], folder: Path, *, calls: bool = False) -> AsyncIterator[Round]:
-    bus = _bus(_Log(), folder)  # type: ignore[arg-type]
+    bus = _bus(_Log(), folder)
     payloads = [_Call.of(number, report) for number, report in enumerate(reports)] if calls else reports
 
     @asynccontextmanager
@@ -208,9 +208,9 @@ async def _judge(
     reports: Sequence[Report], folder: Path, *, ancestors: int = 0, answers: bool = False
 ) -> AsyncIterator[Round]:
     log = _Log()
-    sealed = _sealed(_bus(log, folder), reports, ancestors)  # type: ignore[arg-type]
+    sealed = _sealed(_bus(log, folder), reports, ancestors)
     topic, at_ms = message_topic("agents", TYPE), SystemClock().now_ms()
-    reader = _Reader(log, folder, answers=answers)  # type: ignore[arg-type]
+    reader = _Reader(log, folder, answers=answers)
     await reader.worker.start(create_topics=False)
 
     @asynccontextmanager

@@ -42,7 +42,7 @@ def filled(text: str, parts: Mapping[str, str]) -> str:
         if not pattern.search(text):
             raise ValueError(f"there is no place for {name}")
         new = _PLACE.format(name=name, text=part.strip("\n"))
-        text = pattern.sub(lambda _, new=new: new, text)
+        text = pattern.sub(new.replace("\\", r"\\"), text)
     return text
 
 

@@ -17,7 +17,7 @@ from bus.protocol.sealing import Message
 from bus.transports.base import Record
 from consumers.deadletters.records import Control
 from consumers.delivery.receiving.verification import RecordVerifier
-from consumers.delivery.state.delivery import Delivery
+from consumers.delivery.state.delivery import Accepted, Delivery
 from consumers.delivery.state.partition import Partition
 from consumers.worker import wiring as assembly
 
@@ -42,13 +42,13 @@ class _Credulous(RecordVerifier):
         if partition.own or value is None or key is None:
             return super().judge(record, partition, now_ms)
         whole = _decode(value)
-        return Delivery(
+        return Accepted(
             record=record,
             partition=partition,
             key=(TYPE, key),
             size=len(value) + len(key),
             control=Control(record.topic, record.partition, record.offset),
-            message=Message(value, whole.metadata, whole.routing, _NOTHING, _NOTHING, 0, whole.data),  # type: ignore[arg-type]
+            message=Message(value, whole.metadata, whole.routing, _NOTHING, _NOTHING, 0, whole.data),
             subscription=self._view.subscriptions[TYPE],
             payload=whole.data,
             label=TYPE,

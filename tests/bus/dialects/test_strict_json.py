@@ -105,4 +105,4 @@ def test_a_mapping_of_other_values_is_refused(tree: Any, pointer: str) -> None:
 
 def test_a_text_is_no_message() -> None:
     with pytest.raises(DialectError, match="found a str, expected bytes or a mapping"):
-        read_object("{}")  # type: ignore[arg-type]
+        read_object("{}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -104,7 +105,7 @@ def test_the_kinds_of_002_are_those_of_the_page() -> None:
 def test_the_performatives_of_003_are_the_eleven() -> None:
     assert "the eleven only" in SECTIONS["5"]
     acts = {name.removeprefix("act.").replace("-", "_") for name in BUILT_IN.names() if name.startswith("act.")}
-    assert acts == set(Performative.__args__)
+    assert acts == set(get_args(Performative))
     assert len(acts) == 11
 
 
@@ -116,7 +117,7 @@ def test_the_kinds_of_004_are_those_of_the_page() -> None:
 
 
 def test_levels_priorities_and_words_are_those_of_the_page() -> None:
-    assert len(Level.__args__) == 8
+    assert len(get_args(Level)) == 8
     assert "outside the eight" in SECTIONS["1"]
     rule = re.search(r"low (\d), normal and medium (\d), high (\d), critical (\d)\.", SECTIONS["1"])
     assert rule is not None

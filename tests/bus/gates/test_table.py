@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from bus import gates
+from bus.errors import ContractError
 from bus.protocol.reasons import REASON_TABLE
 from sealbus import App, payload
 
@@ -91,7 +92,7 @@ async def test_a_gate_that_says_nothing_of_itself_is_asked_of_every_record(monke
 async def test_what_an_added_gate_refuses_is_not_handled_also_after_good_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbids(case: gates.Case, checks: gates.Checks) -> bool:
         if b'"n":3' in case.message.value:
-            raise gates.ContractError("holds the forbidden number", "/data/n", "semantic_violation")
+            raise ContractError("holds the forbidden number", "/data/n", "semantic_violation")
         return True
 
     _with_probe(monkeypatch, gates.Gate("content", forbids, "before_inbox"), 6)
@@ -117,8 +118,9 @@ def test_nobody_calls_a_gate_past_the_table() -> None:
             if path.parent == Path(gates.__file__).parent:
                 continue
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                called = node.func if isinstance(node, ast.Call) else None
-                name = getattr(called, "attr", getattr(called, "id", ""))
+                if not isinstance(node, ast.Call):
+                    continue
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 if name in functions:
                     found.append(f"{path.name}:{node.lineno} {name}")
     assert found == []

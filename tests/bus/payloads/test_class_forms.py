@@ -195,7 +195,7 @@ def test_a_handler_takes_a_typed_dict_by_its_name_or_as_a_mapping() -> None:
     async def by_name(line: Line, context: Context) -> Line | None: ...
 
     @App("a@svc").on(Line)
-    async def as_mapping(line: Mapping[str, Any]) -> list[Place]: ...
+    async def as_mapping(line: Mapping[str, Any]) -> list[Place]: ...  # type: ignore[empty-body]
 
 
 @pytest.mark.parametrize("hint", [Unmarked, UnmarkedData, Order, Place, int])

@@ -101,9 +101,9 @@ def test_it_is_refused_where_the_type_is_declared_and_named_when_it_can_be() -> 
 
 
 HEAVY = {
-    "structs with lists of their own": list[
+    "structs with lists of their own": list[  # type: ignore[misc]
         defstruct("Lists", [(f"f{n}", list[int], field(default_factory=list)) for n in range(30)])
-    ],  # type: ignore[misc]
+    ],
     "structs of thirty fields": list[defstruct("Wide", [(f"f{n}", int | None, None) for n in range(30)])],  # type: ignore[misc]
 }
 
@@ -141,7 +141,7 @@ WORST = {
     "lists": (Any, b"[]"),
     "numbers": (list[float], b"0.1"),
     "decimals": (list[decimal.Decimal], b'"0.1"'),
-    "patterns": (list[text("^[a-z]*$")], b'"a"'),
+    "patterns": (list[text("^[a-z]*$")], b'"a"'),  # type: ignore[misc]
     "choices": (list[Literal["a", "b"]], b'"a"'),
     "structs": (list[defstruct("Some", [(f"f{n}", int | None, None) for n in range(5)])], b"{}"),  # type: ignore[misc]
 }

@@ -360,8 +360,8 @@ class Named(msgspec.Struct):
 
 
 class Hiding(Named):
-    @property
-    def size(self) -> int:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def size(self) -> int:
         return 7
 
 

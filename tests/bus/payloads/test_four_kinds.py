@@ -589,7 +589,7 @@ def shop(kind: Kind, **options: Any) -> tuple[Shop, list[Any]]:
     app, seen = Shop("shop@svc"), []
     app.contexts = []
 
-    async def book(order, context: Context) -> Booked:  # type: ignore[no-untyped-def]
+    async def book(order, context: Context) -> Booked:
         app.contexts.append(context)
         seen.append(order)
         return Booked(sku=value_of(order, "sku"))
@@ -643,7 +643,7 @@ def test_an_outbox_takes_it(kind: Kind) -> None:
 async def test_requests_are_answered_with_it(kind: Kind) -> None:
     app = App("clerk@svc")
 
-    async def repeat(order):  # type: ignore[no-untyped-def]
+    async def repeat(order):
         return order
 
     repeat.__annotations__ |= {"order": kind.order, "return": kind.order}
@@ -689,7 +689,7 @@ async def test_what_was_queued_is_sent_as_it_was_then(kind: Kind) -> None:
 async def test_a_repeated_run_starts_from_what_was_sent(kind: Kind) -> None:
     app, seen = App("shop@svc"), []
 
-    async def book(order) -> None:  # type: ignore[no-untyped-def]
+    async def book(order) -> None:
         seen.append(dict(value_of(order, "counts")))
         value_of(order, "counts")["a"] = 99
         if len(seen) == 1:
@@ -706,7 +706,7 @@ async def test_a_repeated_run_starts_from_what_was_sent(kind: Kind) -> None:
 async def test_what_a_handler_rejects_is_a_dead_letter(kind: Kind) -> None:
     app = App("shop@svc")
 
-    async def book(order) -> None:  # type: ignore[no-untyped-def]
+    async def book(order) -> None:
         raise Reject("no such thing")
 
     book.__annotations__["order"] = kind.order

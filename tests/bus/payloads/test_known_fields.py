@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any
 
 import msgspec
@@ -131,6 +132,6 @@ def test_a_type_is_described_once_for_tens_of_thousands_of_pointers(monkeypatch:
         described.append(cls)
         return inspect.type_info(cls)
 
-    monkeypatch.setattr(fields, "_described", fields.lru_cache()(counted))
+    monkeypatch.setattr(fields, "_described", functools.lru_cache()(counted))
     assert all(knows_field(Whole, f"/metadata/authority/can_read/{place}") for place in range(20_000))
     assert described == [Metadata]

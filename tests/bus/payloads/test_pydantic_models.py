@@ -304,7 +304,7 @@ class Many(BaseModel):
     raw: pydantic.Base64Bytes = pydantic.Field(b"", validate_default=False)
     text: pydantic.Json[list[int]] = pydantic.Field(default_factory=list)
     free: pydantic.JsonValue = None
-    numbers: Sequence[Number] = (1, 2)  # type: ignore[assignment]
+    numbers: Sequence[Number] = (1, 2)
     queue: collections.deque[int] = collections.deque()
     days: dict[date, int] = {}
     either: uuid.UUID | int = 1

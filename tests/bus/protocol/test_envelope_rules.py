@@ -281,7 +281,7 @@ BROKEN: list[tuple[str, object]] = [
             "/routing/retry",
         )
     ],
-    *[
+    *[  # type: ignore[var-annotated]
         (layer, value)
         for layer in ("/data", "/metadata", "/routing", "/verification")
         for value in ([], "x", 1)

@@ -101,7 +101,7 @@ def agrees(layouts: KnownLayouts[str], value: bytes) -> bool:
     assert cast.message.data == exact.data
     assert cast.known == exact.message_type
     if cast.message.payload is not None:
-        assert cast.message.payload == REGISTRY.get(exact.message_type).decode(exact.data)  # type: ignore[union-attr]
+        assert cast.message.payload == REGISTRY.get(exact.message_type).decode(exact.data)
     return True
 
 
@@ -110,9 +110,9 @@ def test_the_third_of_its_kind_is_cast(name: str) -> None:
     layouts: KnownLayouts[str] = KnownLayouts()
     message = PLAIN[name]
     assert layouts.cast(message.value) is None
-    layouts.learn(message, REGISTRY.get(message.message_type), message.message_type)  # type: ignore[arg-type]
+    layouts.learn(message, REGISTRY.get(message.message_type), message.message_type)
     assert layouts.cast(message.value) is None
-    layouts.learn(message, REGISTRY.get(message.message_type), message.message_type)  # type: ignore[arg-type]
+    layouts.learn(message, REGISTRY.get(message.message_type), message.message_type)
     assert agrees(layouts, message.value)
 
 
@@ -178,7 +178,7 @@ def test_fields_that_differ_from_message_to_message_are_not_remembered() -> None
         message = sealed(task_id=f"t-{number}")
         for _ in range(1 + number % 2):
             assert layouts.cast(message.value) is None
-            layouts.learn(message, REGISTRY.get("layout.asked"), "layout.asked")  # type: ignore[arg-type]
+            layouts.learn(message, REGISTRY.get("layout.asked"), "layout.asked")
     assert len(layouts._layouts) <= 512
     assert len(layouts._seen_once) <= 512
 

@@ -172,7 +172,7 @@ FORGERIES: dict[str, tuple[Callable[[Message], Message], str]] = {
                     )
                 ),
             ),
-        ),  # type: ignore[index]
+        ),
         "go together",
     ),
     "another namespace": (lambda message: with_statement(message, 1, namespace="other"), "namespace"),

@@ -31,7 +31,7 @@ class Rotating(Domain):
     """Reads which key it has each time; just now there is none."""
 
     @property
-    def kid(self) -> str:  # type: ignore[override]
+    def kid(self) -> str:
         raise OSError("the keys are away")
 
 

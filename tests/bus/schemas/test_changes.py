@@ -215,7 +215,7 @@ def test_a_deprecation_needs_a_date_and_advice(what: Any) -> None:
 
 def test_limits_that_every_integer_has_are_no_change() -> None:
     before = {"type": "object", "properties": {"count": {"type": "integer"}, "size": {"type": "integer", "minimum": 0}}}
-    after = {
+    after: dict[str, Any] = {
         "type": "object",
         "properties": {
             "count": {"type": "integer", "minimum": 1 - 2**53, "maximum": 2**53 - 1},

@@ -8,16 +8,7 @@ import msgspec
 import pytest
 
 from sealbus import App, Bus, Context, Draft, PublishRejected, Receipt, Retry, RetryLater, payload
-
-
-@payload("bus.asked", version="1.0.0")
-class Asked(msgspec.Struct, frozen=True):
-    text: str
-
-
-@payload("bus.answered", version="1.0.0")
-class Answered(msgspec.Struct, frozen=True):
-    text: str
+from tests.kit import Answered, Asked
 
 
 @payload("bus.tallied", version="1.0.0")
@@ -64,7 +55,7 @@ async def test_what_is_sent_leaves_as_it_was_when_it_was_sent() -> None:
             tally.number = number
             tally.seen.append(number)
             context.send(tally)
-        tally.number = "no number"  # type: ignore[assignment]
+        tally.number = "no number"
 
     async with app.test() as bus:
         await bus.publish(Asked("count"))
@@ -83,7 +74,7 @@ async def test_settle_says_which_handlers_wait_for_something_outside(monkeypatch
 
     async with app.test() as bus:
         await bus.publish(Asked("never"))
-        with pytest.raises(TimeoutError, match=r"bus\.asked"):
+        with pytest.raises(TimeoutError, match=r"question\.asked"):
             await bus.settle()
 
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from bus.errors import ConfigurationError
-from sealbus import App, Context, DependencyDown, RequestFailed, payload
+from sealbus import App, ConfigurationError, Context, DependencyDown, RequestFailed, payload
+from tests.kit import Order
 
 
 @payload("quote.asked")
@@ -21,11 +21,6 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 @payload("quote.given")
 class Quote(msgspec.Struct, frozen=True, kw_only=True):
     cents: int
-
-
-@payload("order.placed")
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    sku: str = "tea"
 
 
 @payload("order.booked")

@@ -31,6 +31,7 @@ from sealbus import (
     UnexpectedReply,
     payload,
 )
+from tests.kit import handling
 
 
 @payload("research.request")
@@ -96,11 +97,7 @@ async def test_requests_at_the_same_time_each_get_their_answer() -> None:
 
 
 async def test_where_nobody_answers_the_clock_moves_to_the_deadline_and_no_further() -> None:
-    app = App("silent@tests", types=[Facts])
-
-    @app.on(Lookup)
-    async def look_up(lookup: Lookup) -> None: ...
-
+    app = handling(App("silent@tests", types=[Facts]), Lookup)
     async with app.test() as bus:
         started_s = time.monotonic()
         with pytest.raises(RequestTimedOut):
@@ -227,12 +224,7 @@ async def test_runs_that_wait_leave_their_places_to_what_they_wait_for() -> None
 
 
 async def test_an_answer_of_another_type_names_both_types() -> None:
-    app = App("wrong@tests")
-
-    @app.on(Lookup)
-    async def look_up(lookup: Lookup) -> Output:
-        return Output(answer="?")
-
+    app = handling(App("wrong@tests"), Lookup, Output(answer="?"))
     async with app.test() as bus:
         with pytest.raises(UnexpectedReply) as caught:
             await bus.request(Lookup(query="x"), Facts)
@@ -258,12 +250,7 @@ async def test_no_request_leaves_without_time_left() -> None:
 
 
 async def test_every_death_after_the_seal_was_checked_is_reported_to_the_very_instance() -> None:
-    app = App("strict@tests", types=[Facts])
-
-    @app.on(Research)
-    async def research(request: Research) -> Output:
-        return Output(answer="")
-
+    app = handling(App("strict@tests", types=[Facts]), Research, Output(answer=""))
     async with app.test() as bus:
         await opened(bus, reply_topic("agents", "asker@tests"))
         for options in ({"max_hops": 0}, {}):
@@ -293,12 +280,7 @@ class Keys:
 
 async def test_nobody_is_told_of_a_message_that_nobody_has_proven() -> None:
     """Whom it names need not have sent it: the report would end a bystander's request."""
-    app = App("strict@tests", signer=Keys(), verifier=Keys())
-
-    @app.on(Lookup)
-    async def look_up(lookup: Lookup) -> Facts:
-        return Facts(text="")
-
+    app = handling(App("strict@tests", signer=Keys(), verifier=Keys()), Lookup, Facts(text=""))
     async with app.test() as bus:
         with pytest.raises(RequestTimedOut):
             await bus.request(Lookup(query="x"), Facts)
@@ -333,12 +315,7 @@ async def test_a_request_whose_answer_would_have_too_many_hops_is_refused_before
 
 
 async def test_a_death_at_the_last_hop_is_reported() -> None:
-    app = App("far@tests")
-
-    @app.on(Lookup)
-    async def look_up(lookup: Lookup) -> Facts:
-        return Facts(text="")
-
+    app = handling(App("far@tests"), Lookup, Facts(text=""))
     async with app.test() as bus:
         await opened(bus, reply_topic("agents", "asker@tests"))
         cause = None
@@ -357,12 +334,7 @@ async def test_a_death_at_the_last_hop_is_reported() -> None:
 
 
 async def test_a_type_nobody_knows_is_reported_when_its_tier_lets_it_go() -> None:
-    app = App("strict@tests", types=[Facts])
-
-    @app.on(Lookup)
-    async def look_up(lookup: Lookup) -> Facts:
-        return Facts(text="")
-
+    app = handling(App("strict@tests", types=[Facts]), Lookup, Facts(text=""))
     async with app.test() as bus:
         reply_to = reply_topic("agents", "asker@tests")
         sealed = bus.publisher.sealer.seal(Draft(payload=Research(question="x"), reply_to=reply_to, ttl_s=12))
@@ -399,24 +371,19 @@ class Fickle:
 
 
 async def test_an_answer_that_cannot_be_signed_just_now_is_made_again() -> None:
-    app = App("signing@tests", signer=Fickle(failures=1))
-
-    @app.on(Lookup, retry=Retry(attempts=2, base_s=0.1))
-    async def look_up(lookup: Lookup) -> Facts:
-        return Facts(text="found")
-
+    app = handling(
+        App("signing@tests", signer=Fickle(failures=1)),
+        Lookup,
+        Facts(text="found"),
+        retry=Retry(attempts=2, base_s=0.1),
+    )
     async with app.test() as bus:
         assert await bus.request(Lookup(query="x"), Facts, timeout_s=30) == Facts(text="found")
         assert not bus.dead
 
 
 async def test_a_death_whose_report_cannot_be_signed_just_now_is_reported_when_it_can() -> None:
-    app = App("signing@tests", signer=Fickle(failures=3))
-
-    @app.on(Lookup)
-    async def look_up(lookup: Lookup) -> Facts:
-        raise Reject("no")
-
+    app = handling(App("signing@tests", signer=Fickle(failures=3)), Lookup, Reject("no"))
     async with app.test() as bus:
         started_s = bus.clock.monotonic_s()
         with pytest.raises(RequestFailed):
@@ -429,7 +396,7 @@ class Keyless(Fickle):
     """Reads which key it has each time; just now there is none."""
 
     @property
-    def kid(self) -> str:  # type: ignore[override]
+    def kid(self) -> str:
         raise OSError("the keys are away")
 
 
@@ -437,12 +404,7 @@ class Keyless(Fickle):
     "signer", [Fickle(failures=math.inf), Keyless(failures=0)], ids=["it fails", "it does not know its key"]
 )
 async def test_a_death_whose_report_cannot_be_signed_ends_no_worker(signer: Fickle) -> None:
-    app = App("signing@tests", signer=signer)
-
-    @app.on(Lookup)
-    async def look_up(lookup: Lookup) -> Facts:
-        raise Reject("no")
-
+    app = handling(App("signing@tests", signer=signer), Lookup, Reject("no"))
     async with app.test() as bus:
         for _ in range(2):
             with pytest.raises(RequestTimedOut):
@@ -451,12 +413,7 @@ async def test_a_death_whose_report_cannot_be_signed_ends_no_worker(signer: Fick
 
 
 async def test_nothing_is_reported_about_a_report() -> None:
-    app = App("reporter@tests")
-
-    @app.on(ErrorReported)
-    async def read(report: ErrorReported) -> None:
-        raise Reject("no")
-
+    app = handling(App("reporter@tests"), ErrorReported, Reject("no"))
     async with app.test() as bus:
         topic = reply_topic("agents", "asker@tests")
         now = "2026-01-01T00:00:00Z"

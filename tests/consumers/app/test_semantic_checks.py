@@ -7,7 +7,6 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError, ContractError
 from bus.payloads.payload_types import payload_type
 from bus.payloads.rules import Has, Is, Rule, when
 from bus.vocabulary.approval import ApprovalDecision, Reviewer
@@ -15,8 +14,8 @@ from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.review import ReviewOutput
 from bus.vocabulary.task import StatusUpdate, TaskHandoff, TaskRequest, TaskResult, TaskSpec
 from bus.vocabulary.tool import ToolError, ToolResult
-from producers.outcomes import PublishRejected
-from sealbus import App, Message, Reject, connect, payload
+from sealbus import App, ConfigurationError, ContractError, Message, PublishRejected, Reject, connect, payload
+from tests.kit import Job
 
 
 @payload(
@@ -255,18 +254,13 @@ async def test_who_still_sends_a_deprecated_field_is_told_once(caplog: Any, caps
     assert "test@sealbus" in warnings[0]
 
 
-@payload("job.asked")
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
-
-
 class TestReportsAboutTasks:
     async def test_a_dead_message_of_a_task_is_reported_to_whoever_watches(self) -> None:
         app, monitor = App("worker@svc", group="work"), App("monitor@svc", group="monitor")
         seen: list[ErrorReported] = []
 
-        @app.on(Asked)
-        async def asked(job: Asked) -> None:
+        @app.on(Job)
+        async def asked(job: Job) -> None:
             raise Reject("no")
 
         @monitor.on(ErrorReported)
@@ -274,8 +268,8 @@ class TestReportsAboutTasks:
             seen.append(report)
 
         async with app.test(monitor) as bus:
-            await bus.publish(Asked(number=1), task_id="t-1")
-            await bus.publish(Asked(number=2))
+            await bus.publish(Job(number=1), task_id="t-1")
+            await bus.publish(Job(number=2))
             await bus.settle()
         (report,) = seen
         assert (report.error_code, report.source_task_id, report.source_agent) == ("rejected", "t-1", "worker@svc")
@@ -284,12 +278,12 @@ class TestReportsAboutTasks:
     async def test_where_nobody_watches_nothing_is_made(self) -> None:
         app = App("worker@svc", group="work")
 
-        @app.on(Asked)
-        async def asked(job: Asked) -> None:
+        @app.on(Job)
+        async def asked(job: Job) -> None:
             raise Reject("no")
 
         async with app.test() as bus:
-            await bus.publish(Asked(number=1), task_id="t-1")
+            await bus.publish(Job(number=1), task_id="t-1")
             await bus.settle()
             assert len(bus.dead) == 1
             assert "agents.error.reported" not in await bus.transport.admin.topics()

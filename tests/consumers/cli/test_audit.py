@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -17,9 +16,8 @@ import asyncpg
 import msgspec
 import pytest
 
-from bus.protocol.envelope import Security
-from sealbus import connect, payload
-from tests.databases import Postgres, postgres_server
+from sealbus import Security, connect, payload
+from tests.databases import Postgres
 
 pytestmark = pytest.mark.medium  # real workers
 
@@ -47,13 +45,6 @@ async def answer(question: Question) -> Answer:
         raise Reject("five")
     return Answer(number=question.number)
 """
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    server = postgres_server()
-    yield server
-    server.end()
 
 
 def said(folder: Any, *words: str, code: int = 0) -> str:

@@ -8,16 +8,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from bus.payloads.payload_types import payload
 from producers.outbox import Outbox
-
-
-@payload("parcel.sent", version="1.0.0")
-class ParcelSent(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
+from tests.kit import Job
 
 
 @pytest.fixture
@@ -28,7 +22,7 @@ def shop(folder: Any) -> str:
     with connection:
         outbox.create(connection)
         for number in range(3):
-            outbox.add(connection, ParcelSent(number=number))
+            outbox.add(connection, Job(number=number))
     connection.close()
     return "sqlite:///shop.db"
 
@@ -36,10 +30,10 @@ def shop(folder: Any) -> str:
 def test_list_shows_what_waits(folder: Any, shop: str) -> None:
     result = folder.call("outbox", "list", shop)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[1].split()[:2] == ["agents.parcel.sent", "3"]
+    assert result.stdout.splitlines()[1].split()[:2] == ["agents.job.asked", "3"]
     assert "3 pending, the oldest for" in result.stderr
     (row,) = folder.objects(folder.call("outbox", "list", shop, "--output", "json").stdout)
-    assert (row["topic"], row["pending"], row["failed"], row["error"]) == ("agents.parcel.sent", 3, 0, None)
+    assert (row["topic"], row["pending"], row["failed"], row["error"]) == ("agents.job.asked", 3, 0, None)
     assert 0 <= row["oldest_s"] < 60
 
 
@@ -48,7 +42,7 @@ def test_relay_once_sends_everything_and_says_so(folder: Any, shop: str) -> None
     assert (result.exit_code, result.stdout) == (0, "")
     assert "3 sent, 0 refused for ever" in result.stderr
     assert "0 pending; 0 refused for ever" in folder.call("outbox", "list", shop).stderr
-    assert len(folder.call("tail", "agents.parcel.sent", "--output", "json").stdout.splitlines()) == 3
+    assert len(folder.call("tail", "agents.job.asked", "--output", "json").stdout.splitlines()) == 3
 
 
 @pytest.mark.medium

@@ -29,7 +29,7 @@ def letter_in(topic: str) -> DeadLetter:
     )
     kind = BUILT_IN.get("status.update")
     assert kind is not None
-    data = canonical.encode({**example_of(kind), "task_id": "t"})
+    data = canonical.encode({**example_of(kind), "task_id": "t"})  # type: ignore[dict-item]
     message = sealing.seal(data, metadata, Routing(expires_at="2026-01-01T01:00:00.000Z"))
     return DeadLetter(
         reason="rejected",

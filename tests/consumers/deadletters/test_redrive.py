@@ -29,14 +29,9 @@ from consumers.deadletters.redrive_rules import RedriveOrders, RedriveResult
 from consumers.deadletters.selection import Selection
 from consumers.delivery.context import Context
 from consumers.delivery.resilience.retry import Retry
-from sealbus import payload
+from tests.kit import Job
 
 LETTERS = 25
-
-
-@payload("job.asked", version="1.0.0")
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
 
 
 class World:
@@ -55,7 +50,7 @@ class World:
         self.contexts.append(context)
         if not self.mended:
             raise Reject("no")
-        self.handled[job.n] += 1
+        self.handled[job.number] += 1
 
     async def redrive(
         self,
@@ -103,7 +98,7 @@ async def world(letters: int = LETTERS, ttl_s: float = 3600) -> AsyncIterator[Wo
     made = World()
     async with made.app.test() as made.bus:
         for n in range(letters):
-            await made.bus.publish(Job(n=n), ttl_s=ttl_s)
+            await made.bus.publish(Job(number=n), ttl_s=ttl_s)
         await made.bus.settle()
         assert len(made.bus.dead) == letters
         yield made
@@ -115,7 +110,7 @@ async def another_life(it: World) -> int:
     assert second.message is not None
     letter = NewRecord(first.record.topic, second.record.key, second.record.value, first.record.headers)
     await it.bus.transport.append([letter], timeout_s=1)
-    return msgspec.json.decode(second.message.data, type=Job).n
+    return msgspec.json.decode(second.message.data, type=Job).number
 
 
 async def die_elsewhere(it: World, group: str) -> None:
@@ -306,7 +301,7 @@ async def test_a_group_that_cannot_be_sent_anything_back_holds_up_no_other(creat
         await die_elsewhere(it, "gone")
         it.mended = True
         transport = Topicless(it.bus.transport, "")
-        plan = await Redrive(transport, it.settings, it.bus.clock, Selection(), RedriveOrders()).plan()  # type: ignore[arg-type]
+        plan = await Redrive(transport, it.settings, it.bus.clock, Selection(), RedriveOrders()).plan()
         assert plan.total("unreachable") == (0 if create else 3), "what may be made is not missing yet"
         result = await it.redrive(transport)
         await it.bus.settle()
@@ -558,7 +553,7 @@ async def test_a_letter_that_another_redrive_is_sending_is_left_to_it() -> None:
 async def test_control_headers_of_a_sender_still_count_for_nothing_elsewhere() -> None:
     async with world(0) as it:
         it.mended = True
-        receipt = await it.bus.publish(Job(n=1), ttl_s=60)
+        receipt = await it.bus.publish(Job(number=1), ttl_s=60)
         await it.bus.settle()
         (record,) = [record async for record in scan_topic(it.bus.transport, "agents.job.asked")]
         forged = (*record.headers, ("sb-extend-until", b"9999999999999"), ("sb-redrive-count", b"2"))

@@ -117,7 +117,7 @@ async def test_a_delayed_message_names_its_delay_as_something_that_must_be_under
         assert record.routing.not_before is not None
 
 
-async def _records(bus: AppBus):  # type: ignore[no-untyped-def]
+async def _records(bus: AppBus):
     from bus.protocol import sealing
     from bus.transports.read_all import scan_topic
 
@@ -140,7 +140,7 @@ async def _records(bus: AppBus):  # type: ignore[no-untyped-def]
 async def test_a_delay_that_makes_no_sense_is_refused(options: dict[str, object], cure: str) -> None:
     async with alarms([]).test() as bus:
         with pytest.raises(PublishRejected, match=cure):
-            await bus.publish(Alarm(), **options)  # type: ignore[arg-type]
+            await bus.publish(Alarm(), **options)
 
 
 async def test_a_delayed_message_of_a_strict_order_lets_others_of_its_key_pass() -> None:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.errors import ContractError, DependencyDown, InboxError, Reject, RetryLater, SettingMissing
-from consumers.delivery.handler_errors import GaveUpError, TaskCancelled, decision_in, leaves_of
-from producers.outcomes import PublishRejected, PublishUnknown
-from sealbus import App, Retry, payload
+from consumers.delivery.handler_errors import GaveUpError, decision_in, leaves_of
+from sealbus import (
+    App,
+    ContractError,
+    DependencyDown,
+    InboxError,
+    PublishRejected,
+    PublishUnknown,
+    Reject,
+    Retry,
+    RetryLater,
+    SettingMissing,
+    TaskCancelled,
+)
+from tests.kit import Job, handling
 
 ORDER: list[Any] = [
     GaveUpError,
@@ -59,11 +69,6 @@ def test_a_group_of_one_is_that_one() -> None:
 def test_a_missing_setting_counts_as_a_dependency_that_is_down() -> None:
     missing = SettingMissing("KEY", "is not set")
     assert decision_in(ExceptionGroup("two", [RetryLater(), missing])) is missing
-
-
-@payload("group.job", version="1.0.0", performative="request")
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
@@ -116,12 +121,7 @@ async def test_a_dependency_that_is_down_is_waited_for_also_from_a_group() -> No
 
 
 async def test_a_group_with_what_is_no_exception_decides_by_what_is() -> None:
-    app = App("group@tests")
-
-    @app.on(Job)
-    async def handle(_: Job) -> None:
-        raise BaseExceptionGroup("two", [KeyboardInterrupt(), Reject("no")])
-
+    app = handling(App("group@tests"), Job, BaseExceptionGroup("two", [KeyboardInterrupt(), Reject("no")]))
     async with app.test() as bus:
         await bus.publish(Job())
         await bus.settle()

@@ -10,15 +10,9 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bus.errors import ClosedError, ConfigurationError, UnreachableError
-from bus.telemetry.metrics import Metrics
-from consumers.worker import host
-from sealbus import App, connect, payload
-
-
-@payload("order.placed")
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    sku: str = "tea"
+from consumers.worker.worker import Worker
+from sealbus import App, ClosedError, ConfigurationError, Metrics, UnreachableError, connect, payload
+from tests.kit import Order, handling
 
 
 @payload("order.booked")
@@ -38,13 +32,7 @@ def shop(seen: asyncio.Queue[object]) -> App:
 
 
 def mail(seen: asyncio.Queue[object]) -> App:
-    app = App("mail@svc")
-
-    @app.on(Booked)
-    async def tell(booked: Booked) -> None:
-        seen.put_nowait(booked)
-
-    return app
+    return handling(App("mail@svc"), Booked, seen.put_nowait)
 
 
 async def test_several_apps_work_beside_the_program_on_one_log() -> None:
@@ -98,11 +86,11 @@ class GoneError(Exception):
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that fail soon after their start."""
 
-    async def run(self: host.Worker, stop: asyncio.Event) -> None:
+    async def run(self: Worker, stop: asyncio.Event) -> None:
         await asyncio.sleep(0.05)
         raise GoneError("the log is gone")
 
-    monkeypatch.setattr(host.Worker, "run", run)
+    monkeypatch.setattr(Worker, "run", run)
 
 
 @pytest.mark.usefixtures("failing")

@@ -8,12 +8,12 @@ from consumers.worker.health import StuckHandler, WorkerSigns, answer_probe
 
 
 def signs(**members: object) -> WorkerSigns:
-    return WorkerSigns(**({"agent": "desk@svc", "group": "desk", "is_started": True} | members))  # type: ignore[arg-type]
+    return WorkerSigns(**({"agent": "desk@svc", "group": "desk", "is_started": True} | members))
 
 
 @pytest.mark.parametrize("probe", ["live", "ready", "startup"])
 def test_a_worker_that_makes_progress_passes_every_probe(probe: str) -> None:
-    assert answer_probe(probe, [signs()]).ok  # type: ignore[arg-type]
+    assert answer_probe(probe, [signs()]).ok
 
 
 def test_a_worker_that_starts_is_alive_and_not_ready() -> None:

@@ -10,11 +10,10 @@ import pytest
 from bus.clock import ManualClock
 from bus.errors import NotPermittedError
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from consumers.worker.heartbeats import HeartbeatSender, WorkProgress
 from producers.connection import make_publisher
-from sealbus import App
+from sealbus import App, Metrics
 
 
 async def test_what_cannot_be_told_waits_for_the_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:

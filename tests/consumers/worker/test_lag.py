@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from unittest import mock
 
-import msgspec
 import pytest
 
 from bus.clock import ManualClock
@@ -21,16 +20,11 @@ from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.state.partition import Partition
 from consumers.worker import lag
 from consumers.worker.lag import measure, show
-from sealbus import payload
+from tests.kit import Job, handling
 
 GROUP = "readers"
 PLACE = Assignment("a.b", 0, 1)
 RECORDS = 700
-
-
-@payload("lag.job", version="1.0.0")
-class Job(msgspec.Struct, frozen=True):
-    number: int = 0
 
 
 class Nobody:
@@ -151,12 +145,7 @@ async def test_while_the_groups_commits_cannot_be_looked_up_the_gauges_stay_as_t
 
 
 def app_of() -> App:
-    app = App("worker@svc")
-
-    @app.on(Job)
-    async def handle(_: Job) -> None: ...
-
-    return app
+    return handling(App("worker@svc"), Job)
 
 
 async def moved_on(bus: AppBus, running: asyncio.Task[None], rounds: int) -> None:
@@ -184,7 +173,7 @@ async def test_commits_go_on_while_the_lag_is_being_measured(monkeypatch: pytest
         await bus.publish(Job())
         await moved_on(bus, running, 40)
         committed = await bus.transport.admin.committed(f"agents.{app.group}")
-        assert sum(offset for (topic, _), offset in committed.items() if topic == "agents.lag.job") == 1
+        assert sum(offset for (topic, _), offset in committed.items() if topic == "agents.job.asked") == 1
         stop.set()
         await moved_on(bus, running, 10)
         await running

@@ -4,20 +4,16 @@ it."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from consumers.worker.startup_checks import check_hash_seed, check_needs
-from sealbus import App, Context, FilePolicy, Saga, SagaContext, payload, starts
-
-
-@payload("needs.order")
-class Order(msgspec.Struct, frozen=True):
-    number: int
+from sealbus import App, ConfigurationError, Context, FilePolicy, Saga, SagaContext, payload, starts
+from tests.kit import Job, handling
 
 
 @payload("needs.payment", risk="high")
@@ -41,11 +37,11 @@ def settings(**flags: object) -> Settings:
     return load(flags={"bus.url": "memory://", **flags}, env={}, file=None).settings
 
 
-def orders(**options: object) -> App:
+def orders(**options: Any) -> App:
     app = App("needs@tests")
 
-    @app.on(Order, **options)
-    async def handle(order: Order, context: Context) -> None:
+    @app.on(Job, **options)
+    async def handle(order: Job, context: Context) -> None:
         await (await context.transaction()).execute("SELECT $1", order.number)
 
     return app
@@ -53,8 +49,8 @@ def orders(**options: object) -> App:
 
 async def test_a_message_whose_handler_needs_an_inbox_that_is_off_waits_and_does_not_die() -> None:
     async with orders().test(settings=settings(**{"inbox.url": "off"})) as bus:
-        await bus.publish(Order(1), idempotency_key="one", ttl_s=3_000)
-        await bus.publish(Order(2), ttl_s=3_000)
+        await bus.publish(Job(1), idempotency_key="one", ttl_s=3_000)
+        await bus.publish(Job(2), ttl_s=3_000)
         await bus.advance(2_000)
         assert not bus.dead
         await bus.advance(2_000)
@@ -63,7 +59,7 @@ async def test_a_message_whose_handler_needs_an_inbox_that_is_off_waits_and_does
 
 async def test_a_message_without_a_key_is_told_apart_from_a_missing_inbox() -> None:
     async with orders().test() as bus:
-        await bus.publish(Order(1))
+        await bus.publish(Job(1))
         await bus.settle()
         assert [(letter.reason, letter.pointer) for letter in bus.dead] == [("rejected", "/routing/idempotency_key")]
 
@@ -71,12 +67,12 @@ async def test_a_message_without_a_key_is_told_apart_from_a_missing_inbox() -> N
 async def test_an_output_that_nobody_can_sign_here_waits_for_the_signer() -> None:
     app = App("needs@tests")
 
-    @app.on(Order)
-    async def handle(order: Order, context: Context) -> None:
+    @app.on(Job)
+    async def handle(order: Job, context: Context) -> None:
         context.send(Payment(order.number))
 
     async with app.test() as bus:
-        await bus.publish(Order(1), ttl_s=3_000)
+        await bus.publish(Job(1), ttl_s=3_000)
         await bus.advance(2_000)
         assert not bus.dead
         app.signer = Keys()
@@ -84,7 +80,7 @@ async def test_an_output_that_nobody_can_sign_here_waits_for_the_signer() -> Non
 
 def test_what_can_be_known_is_said_at_start() -> None:
     check_needs(orders().declaration, has_inbox=False)
-    with pytest.raises(ConfigurationError, match=r"needs\.order .*inbox\.url"):
+    with pytest.raises(ConfigurationError, match=r"job\.asked .*inbox\.url"):
         check_needs(orders(dedup="always").declaration, has_inbox=False)
     check_needs(orders(dedup="always").declaration, has_inbox=True)
 
@@ -92,12 +88,7 @@ def test_what_can_be_known_is_said_at_start() -> None:
 def test_high_risk_without_keys_is_said_at_start() -> None:
     with pytest.raises(ConfigurationError, match="signer"):
         check_needs(App("needs@tests", types=[Payment]).declaration, has_inbox=True)
-    app = App("needs@tests")
-
-    @app.on(Payment)
-    async def handle(payment: Payment) -> None:
-        return None
-
+    app = handling(App("needs@tests"), Payment)
     with pytest.raises(ConfigurationError, match="verifier"):
         check_needs(app.declaration, has_inbox=True)
     keys = Keys()
@@ -107,12 +98,12 @@ def test_high_risk_without_keys_is_said_at_start() -> None:
 async def test_a_handler_without_a_timeout_of_its_own_may_run_until_its_message_expires() -> None:
     app, left = App("needs@tests"), list[float]()
 
-    @app.on(Order, timeout_s=None)
-    async def handle(order: Order, context: Context) -> None:
+    @app.on(Job, timeout_s=None)
+    async def handle(order: Job, context: Context) -> None:
         left.append(context.remaining_s)
 
     async with app.test(settings=settings(**{"worker.timeout_s": 60})) as bus:
-        await bus.publish(Order(1), ttl_s=3_600)
+        await bus.publish(Job(1), ttl_s=3_600)
         await bus.settle()
     assert left == [3_600.0]
 
@@ -158,5 +149,5 @@ class Nothing(msgspec.Struct):
 
 
 class Waiting(Saga[Nothing], version="1.0.0"):
-    @starts(Order)
-    async def placed(self, order: Order, context: SagaContext) -> None: ...
+    @starts(Job)
+    async def placed(self, order: Job, context: SagaContext) -> None: ...

@@ -5,26 +5,18 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import msgspec
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
 from bus.clock import ManualClock
-from bus.errors import UnreachableError
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import Transport
 from consumers.worker import startup_topics as provisioning
 from consumers.worker.host import make_worker
-from sealbus import App, payload
-
-
-@payload("provisioned.job")
-class Job(msgspec.Struct, frozen=True):
-    number: int
-
+from sealbus import App, Metrics, UnreachableError
+from tests.kit import Job
 
 app = App("provisioned@tests")
 
@@ -54,7 +46,7 @@ async def test_a_worker_with_other_settings_leaves_topics_as_they_are_and_names_
         await start_and_stop(transport, **{"topics__retention_s": "90d", "topics__partitions": 2} | {setting: value})
     assert await transport.admin.topics() == before
     (told,) = [line for line in logs if line["event"] == "worker.topics_differ"]
-    assert "agents.provisioned.job" in told["topics"]
+    assert "agents.job.asked" in told["topics"]
     await transport.close()
 
 

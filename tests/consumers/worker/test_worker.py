@@ -450,7 +450,7 @@ async def test_a_dependency_that_is_down_spends_no_attempt_and_buries_nothing() 
 
 async def test_an_output_that_can_never_be_sent_rejects_the_message() -> None:
     async def handle(job: Job) -> Done:
-        return Done(n="x")  # type: ignore[arg-type]
+        return Done(n="x")
 
     async with app_of(handle).test() as bus:
         await bus.publish(Job())
@@ -819,7 +819,7 @@ async def test_a_reply_topic_that_cannot_be_written_stops_no_partition(handler: 
     async with app.test() as bus:
         append = bus.transport.append
 
-        async def refusing(records: Sequence[NewRecord], **options: Any) -> Sequence[AppendOutcome]:
+        async def refusing(records: Sequence[NewRecord], **options: Any) -> Sequence[AppendOutcome | BusError]:
             return [error if record.topic == REPLY else (await append([record], **options))[0] for record in records]
 
         with mock.patch.object(bus.transport, "append", refusing):

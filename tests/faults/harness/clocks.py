@@ -32,4 +32,4 @@ def bend(name: str) -> None:
             offset_s = 0.0
         return round((time.time() + offset_s) * 1000)
 
-    SystemClock.now_ms = now_ms  # type: ignore[method-assign]
+    SystemClock.now_ms = now_ms

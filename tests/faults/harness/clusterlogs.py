@@ -65,11 +65,12 @@ class KafkaLog:
         """Every record that a reader of committed records sees, partition by partition."""
         found = []
         for message in self._read(self._places(("message", "dlq", "retry", "redrive", "reply"))):
+            headers: Any = message.headers() or ()
             entry = entry_of(
                 (message.topic() or "", message.partition() or 0, message.offset() or 0),
                 message.timestamp()[1],
                 message.value(),
-                [(name, value or b"") for name, value in message.headers() or ()],
+                [(name, value or b"") for name, value in headers],
             )
             if entry is not None:
                 found.append(entry)

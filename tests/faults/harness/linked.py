@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from harness.mesh import Mesh
 from harness.proxy import Link, Mood
@@ -17,7 +18,7 @@ from harness.proxy import Link, Mood
 from deploy.kafka import cluster as clusters
 from deploy.kafka.cluster import Cluster
 from deploy.kafka.node import Node
-from deploy.kafka.properties import Address
+from deploy.kafka.properties import Address, server_properties
 
 __all__ = ["LinkedCluster"]
 
@@ -83,17 +84,12 @@ class LinkedCluster(Cluster):
 
     def _prepare(self) -> None:
         # Listeners are not the same for each node, so they cannot be among the cluster's settings.
-        original = clusters.server_properties
-
         def linked(node: Address, nodes: Sequence[Address], **rest: Any) -> Mapping[str, str]:
-            properties = self.mesh.told(node.id, original(node, nodes, **rest))
+            properties = self.mesh.told(node.id, server_properties(node, nodes, **rest))
             return self._with_link(node.id, properties) if node.client_port is not None else properties
 
-        clusters.server_properties = linked  # type: ignore[assignment]
-        try:
+        with patch.object(clusters, "server_properties", linked):
             super()._prepare()
-        finally:
-            clusters.server_properties = original
 
     def _with_link(self, number: int, properties: Mapping[str, str]) -> Mapping[str, str]:
         link = self.links[number]

@@ -41,7 +41,8 @@ def has_inbox() -> bool:
     if "inbox.url" not in setting_names() or find_spec("consumers.delivery.inbox.sqlite") is None:
         return False
     # A store that nobody opens suppresses nothing.
-    return any("consumers.delivery.inbox" in path.read_text("utf-8") for path in (ROOT / "consumers").glob("*.py"))
+    paths = (ROOT / "consumers" / "worker").rglob("*.py")
+    return any("consumers.delivery.inbox" in path.read_text("utf-8") for path in paths)
 
 
 @cache

@@ -64,7 +64,7 @@ class Case:
     def __init__(self, buffer_bytes: int = 10_000, appends_in_flight: int = 1) -> None:
         self.clock = ManualClock()
         self.log = FakeLog(appends_in_flight)
-        self.batcher = Batcher(self.log, self.clock, buffer_bytes=buffer_bytes)  # type: ignore[arg-type]
+        self.batcher = Batcher(self.log, self.clock, buffer_bytes=buffer_bytes)
 
     def append(self, *values: bytes, timeout_s: float = 10.0) -> asyncio.Task[Sequence[AppendOutcome]]:
         records = [NewRecord("t", b"k", value) for value in values]
@@ -86,7 +86,7 @@ async def test_concurrent_appends_leave_in_one() -> None:
     case = Case()
     outcomes = await asyncio.gather(*(case.append(b"%d" % number) for number in range(100)))
     assert case.values() == [[b"%d" % number for number in range(100)]]
-    assert [outcome[0].offset for outcome in outcomes] == list(range(100))  # type: ignore[union-attr]
+    assert [outcome[0].offset for outcome in outcomes] == list(range(100))
 
 
 async def test_an_idle_batcher_waits_for_nothing() -> None:

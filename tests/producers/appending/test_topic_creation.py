@@ -11,22 +11,12 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.errors import ClosedError, DeadlineError, UnreachableError
-from bus.payloads.payload_types import payload
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended, AppendOutcome, Features, NewRecord, TopicSpec
 from producers.connection import Bus, make_publisher
 from producers.outcomes import PublishRejected, Receipt
-
-
-@payload("note.added")
-class Note(msgspec.Struct):
-    text: str = "x"
-
-
-@payload("note.removed")
-class Removal(msgspec.Struct):
-    text: str = "x"
+from tests.kit import Answered, Asked
 
 
 class FakeAdmin:
@@ -77,9 +67,9 @@ class Case:
     def __init__(self) -> None:
         self.log, self.clock = FakeLog(), ManualClock()
         settings = load(flags={}, env={}, file=None).settings
-        publisher = make_publisher(self.log, settings, "a@tests", clock=self.clock, metrics=Metrics())  # type: ignore[arg-type]
+        publisher = make_publisher(self.log, settings, "a@tests", clock=self.clock, metrics=Metrics())
         self.publisher = publisher
-        self.bus = Bus(publisher, self.log)  # type: ignore[arg-type]
+        self.bus = Bus(publisher, self.log)
 
     async def publishing(self, payload: msgspec.Struct, timeout_s: float) -> asyncio.Task[Receipt]:
         """A publish that waits for its topic."""
@@ -100,17 +90,17 @@ async def rejection(task: Awaitable[Any]) -> BaseException | None:
 
 
 async def publish(case: Case) -> None:
-    await case.bus.publish(Note(), timeout_s=0.5)
+    await case.bus.publish(Asked(), timeout_s=0.5)
 
 
 async def publish_many(case: Case) -> None:
-    async for outcome in case.bus.publish_many([Note()], timeout_s=0.5):
+    async for outcome in case.bus.publish_many([Asked()], timeout_s=0.5):
         assert isinstance(outcome, PublishRejected)
         raise outcome
 
 
 async def submit(case: Case) -> None:
-    await case.publisher.submit(case.publisher.sealer.seal_plain(Note()), timeout_s=0.5)
+    await case.publisher.submit(case.publisher.sealer.seal_plain(Asked()), timeout_s=0.5)
 
 
 @pytest.mark.parametrize("send", [publish, publish_many, submit])
@@ -132,7 +122,7 @@ async def test_a_publish_ends_at_its_own_deadline_while_its_topic_is_not_known_y
 
 async def test_the_question_goes_on_for_those_who_are_more_patient() -> None:
     case = Case()
-    hasty, patient = await case.publishing(Note(), 0.5), await case.publishing(Note(), 5)
+    hasty, patient = await case.publishing(Asked(), 0.5), await case.publishing(Asked(), 5)
     case.clock.advance(1)
     assert isinstance(await rejection(hasty), DeadlineError)
     case.log.admin.answer.set_result(None)
@@ -142,19 +132,19 @@ async def test_the_question_goes_on_for_those_who_are_more_patient() -> None:
 
 async def test_what_was_asked_for_one_who_has_gone_is_known_to_the_next() -> None:
     case = Case()
-    task = await case.publishing(Note(), 5)
+    task = await case.publishing(Asked(), 5)
     task.cancel()
     await turns()
     assert task.cancelled()
     case.log.admin.answer.set_result(None)
     await turns()
-    await case.bus.publish(Note())
+    await case.bus.publish(Asked())
     assert case.log.admin.asked == 1
 
 
 async def test_all_who_wait_for_a_topic_share_one_question_and_its_failure() -> None:
     case = Case()
-    tasks = [await case.publishing(Note(), 60) for _ in range(6)]
+    tasks = [await case.publishing(Asked(), 60) for _ in range(6)]
     case.log.admin.answer.set_exception(UnreachableError("no broker"))
     for task in tasks:
         assert isinstance(await rejection(task), UnreachableError)
@@ -163,18 +153,18 @@ async def test_all_who_wait_for_a_topic_share_one_question_and_its_failure() -> 
 
 async def test_after_a_failure_the_next_one_asks_again() -> None:
     case = Case()
-    task = await case.publishing(Note(), 60)
+    task = await case.publishing(Asked(), 60)
     case.log.admin.answer.set_exception(UnreachableError("no broker"))
     assert isinstance(await rejection(task), UnreachableError)
     case.log.admin.answer = asyncio.get_running_loop().create_future()
     case.log.admin.answer.set_result(None)
-    await case.bus.publish(Note())
-    assert set(case.log.admin.made) == {"agents.note.added", "agents.note.added.dlq"}
+    await case.bus.publish(Asked())
+    assert set(case.log.admin.made) == {"agents.question.asked", "agents.question.asked.dlq"}
 
 
 async def test_the_log_is_asked_one_question_at_a_time() -> None:
     case = Case()
-    tasks = [await case.publishing(each, 60) for each in (Note(), Removal())]
+    tasks = [await case.publishing(each, 60) for each in (Asked(), Answered())]
     case.log.admin.answer.set_result(None)
     await asyncio.gather(*tasks)
     assert (case.log.admin.asked, case.log.admin.most_at_work) == (2, 1)
@@ -182,7 +172,7 @@ async def test_the_log_is_asked_one_question_at_a_time() -> None:
 
 async def test_the_time_that_a_topic_took_is_no_time_to_send_in() -> None:
     case = Case()
-    task = await case.publishing(Note(), 5)
+    task = await case.publishing(Asked(), 5)
     case.clock.advance(4)
     case.log.admin.answer.set_result(None)
     await task
@@ -195,11 +185,11 @@ async def test_the_time_that_a_topic_took_is_no_time_to_send_in() -> None:
 async def test_nothing_goes_on_after_the_end_and_whoever_waits_is_told(timeout_s: float) -> None:
     case = Case()
     before = asyncio.all_tasks()
-    task = await case.publishing(Note(), timeout_s)
+    task = await case.publishing(Asked(), timeout_s)
     case.clock.advance(1)
     await turns()
     await case.bus.close()
     assert isinstance(await rejection(task), DeadlineError if timeout_s < 1 else ClosedError)
-    assert isinstance(await rejection(case.bus.publish(Note())), ClosedError)
+    assert isinstance(await rejection(case.bus.publish(Asked())), ClosedError)
     assert asyncio.all_tasks() == before
     assert case.clock.next_due_s() is None

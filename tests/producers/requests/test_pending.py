@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from bus.clock import ManualClock
-from bus.payloads.payload_types import payload, payload_type
+from bus.payloads.payload_types import payload_type
 from bus.protocol import sealing
 from bus.protocol.envelope import PROTOCOL, Agent, Metadata, Routing
 from bus.telemetry.metrics import Metrics
 from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
+from tests.kit import Answered
+
+ASKED = PendingRequest(payload_type(Answered), None)
 
 
-@payload("waiting.answer")
-class Reply(msgspec.Struct, frozen=True):
-    text: str = ""
-
-
-ASKED = PendingRequest(payload_type(Reply), None)
-
-
-def message(message_id: str, message_type: str = "waiting.answer") -> sealing.Message:
+def message(message_id: str, message_type: str = "question.answered") -> sealing.Message:
     metadata = Metadata(
         conversation_id="c",
         hops=0,
@@ -57,13 +51,13 @@ async def case() -> Case:
 
 async def test_an_answer_ends_the_wait_and_a_second_one_is_late(case: Case) -> None:
     waiter = case.open("one")
-    assert case.waiting.settle("one", Answer(message("a"), Reply()))
+    assert case.waiting.settle("one", Answer(message("a"), Answered()))
     assert waiter.result() is not None
-    assert not case.waiting.settle("one", Answer(message("b"), Reply()))
+    assert not case.waiting.settle("one", Answer(message("b"), Answered()))
     case.waiting.close(waiter)
-    assert not case.waiting.settle("one", Answer(message("c"), Reply()))
+    assert not case.waiting.settle("one", Answer(message("c"), Answered()))
     assert [late.message_id for late in case.waiting.late] == ["b", "c"]
-    assert case.late("waiting.answer") == 2
+    assert case.late("question.answered") == 2
 
 
 async def test_each_deadline_ends_its_own_request_with_one_timer_for_all(case: Case) -> None:
@@ -77,17 +71,18 @@ async def test_each_deadline_ends_its_own_request_with_one_timer_for_all(case: C
 
 async def test_a_late_answer_of_a_type_nobody_asked_for_has_no_label_of_its_own(case: Case) -> None:
     case.waiting.close(case.open("one"))
-    for name in ("foreign.type", "error.reported", "waiting.answer"):
+    for name in ("foreign.type", "error.reported", "question.answered"):
         case.waiting.settle("one", Answer(message("a", name), None))
-    assert [case.late(label) for label in ("other", "error.reported", "waiting.answer", "foreign.type")] == [1, 1, 1, 0]
+    labels = ("other", "error.reported", "question.answered", "foreign.type")
+    assert [case.late(label) for label in labels] == [1, 1, 1, 0]
 
 
 @pytest.mark.medium
 async def test_memory_is_bounded_by_what_waits_at_the_same_time(case: Case) -> None:
     for number in range(30_000):
         waiter = case.open(str(number), 3600)
-        case.waiting.settle(str(number), Answer(message("a") if number % 1000 == 0 else ANSWER, Reply()))
-        case.waiting.settle(str(number), Answer(ANSWER, Reply()))
+        case.waiting.settle(str(number), Answer(message("a") if number % 1000 == 0 else ANSWER, Answered()))
+        case.waiting.settle(str(number), Answer(ANSWER, Answered()))
         case.waiting.close(waiter)
     assert len(case.waiting) == 0
     assert len(case.waiting._due) <= 128

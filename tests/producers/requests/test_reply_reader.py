@@ -62,7 +62,7 @@ def reader(log: Log, clock: ManualClock) -> ReplyReader:
         restore=log.restore,
         clock=clock,
         metrics=metrics,
-    )  # type: ignore[arg-type]
+    )
 
 
 async def turns(count: int = 10) -> None:

@@ -17,45 +17,38 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from bus.clock import SystemClock
-from bus.errors import UnreachableError
 from bus.protocol import sealing
-from bus.protocol.envelope import PROTOCOL, Agent, Metadata, Routing
+from bus.protocol.envelope import PROTOCOL, Metadata, Routing
 from bus.protocol.timestamps import format_ms
 from bus.settings.loading import load
 from bus.settings.schema import Settings
-from bus.telemetry.metrics import Metrics
 from bus.topics.names import reply_topic
 from bus.transports import open_configured
 from bus.transports.base import NewRecord, TopicSpec, Transport
 from bus.vocabulary.error import ErrorReported
 from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
-from producers.connection import connect, make_publisher
+from producers.connection import make_publisher
 from sealbus import (
+    Agent,
     App,
     Bus,
     Context,
     ContractError,
+    Metrics,
     PublishRejected,
     Reject,
     RequestFailed,
     RequestTimedOut,
     Retry,
     UnexpectedReply,
+    UnreachableError,
+    connect,
     payload,
 )
+from tests.kit import Answered, Asked
 
 pytestmark = pytest.mark.medium  # real clocks
-
-
-@payload("question.asked")
-class Question(msgspec.Struct, frozen=True):
-    text: str = "why?"
-
-
-@payload("answer.given")
-class Answer(msgspec.Struct, frozen=True):
-    text: str
 
 
 @payload("answer.other", risk="low")
@@ -91,13 +84,13 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 
 
 def oracle(handler: Handler, **options: Any) -> App:
-    app = App("oracle@tests", types=[Answer, Other, Lookup, Facts, ErrorReported])
-    app.on(Question, **options)(handler)
+    app = App("oracle@tests", types=[Answered, Other, Lookup, Facts, ErrorReported])
+    app.on(Asked, **options)(handler)
     return app
 
 
-async def shout(question: Question) -> Answer:
-    return Answer(question.text.upper())
+async def shout(question: Asked) -> Answered:
+    return Answered(question.text.upper())
 
 
 class Stage:
@@ -153,9 +146,9 @@ async def staged(app: App | None, settings: Settings) -> AsyncIterator[Stage]:
 @pytest.mark.parametrize("settings", ["memory", "sqlite", "kafka"], indirect=True)
 async def test_a_request_is_answered_with_the_type_asked_for(settings: Settings) -> None:
     async with staged(oracle(shout), settings) as stage:
-        assert await stage.bus.request(Question("why?"), Answer, timeout_s=20) == Answer("WHY?")
+        assert await stage.bus.request(Asked("why?"), Answered, timeout_s=20) == Answered("WHY?")
         started_s = time.monotonic()
-        assert await stage.bus.request(Question("again"), Answer, timeout_s=20) == Answer("AGAIN")
+        assert await stage.bus.request(Asked("again"), Answered, timeout_s=20) == Answered("AGAIN")
         assert time.monotonic() - started_s < 15
         first, second = await stage.replies()
         assert first.metadata.recipient == second.metadata.recipient
@@ -167,13 +160,13 @@ async def test_a_request_is_answered_with_the_type_asked_for(settings: Settings)
 async def test_the_request_carries_session_reply_address_and_the_time_that_is_left(settings: Settings) -> None:
     seen: list[tuple[sealing.Message, float]] = []
 
-    async def handle(question: Question, context: Context) -> Answer:
+    async def handle(question: Asked, context: Context) -> Answered:
         seen.append((context.message, context.remaining_s))
-        return Answer("seen")
+        return Answered("seen")
 
     async with staged(oracle(handle), settings) as stage:
-        await stage.bus.publish(Question("without"))
-        await stage.bus.request(Question(), Answer, timeout_s=20)
+        await stage.bus.publish(Asked("without"))
+        await stage.bus.request(Asked(), Answered, timeout_s=20)
         await until(lambda: len(seen) == 2)
         messages = {message.routing.reply_to: message for message, _ in seen}
         assert messages[None].metadata.sender.session_id is None
@@ -186,16 +179,16 @@ async def test_the_request_carries_session_reply_address_and_the_time_that_is_le
 
 
 async def test_an_answer_of_another_type_is_an_error_that_names_both(settings: Settings) -> None:
-    async def handle(question: Question) -> Other:
+    async def handle(question: Asked) -> Other:
         return Other("x")
 
     async with staged(oracle(handle), settings) as stage:
         with pytest.raises(
-            UnexpectedReply, match=r"question\.asked was answered with answer\.other, expected answer\.given"
+            UnexpectedReply, match=r"question\.asked was answered with answer\.other, expected question\.answered"
         ) as caught:
-            await stage.bus.request(Question(), Answer, timeout_s=20)
+            await stage.bus.request(Asked(), Answered, timeout_s=20)
         assert (caught.value.expected, caught.value.found, caught.value.message.message_type) == (
-            "answer.given",
+            "question.answered",
             "answer.other",
             "answer.other",
         )
@@ -203,52 +196,52 @@ async def test_an_answer_of_another_type_is_an_error_that_names_both(settings: S
 
 
 async def test_a_request_that_dies_raises_the_reason_of_its_dead_letter(settings: Settings) -> None:
-    async def handle(question: Question) -> Answer:
+    async def handle(question: Asked) -> Answered:
         if question.text == "flaky":
             raise ValueError("broken")
         raise Reject("no")
 
     async with staged(oracle(handle, retry=Retry(attempts=2, base_s=0.01)), settings) as stage:
         with pytest.raises(RequestFailed, match="oracle@tests reports rejected") as caught:
-            await stage.bus.request(Question(), Answer, timeout_s=20)
+            await stage.bus.request(Asked(), Answered, timeout_s=20)
         assert (caught.value.reason, caught.value.reporter) == ("rejected", "oracle@tests")
         assert caught.value.request.message_type == "question.asked"
         with pytest.raises(RequestFailed) as exhausted:
-            await stage.bus.request(Question("flaky"), Answer, timeout_s=20)
+            await stage.bus.request(Asked("flaky"), Answered, timeout_s=20)
         assert exhausted.value.reason == "retries_exhausted"
 
 
 async def test_no_answer_by_the_deadline_is_a_retriable_error_and_a_late_answer_is_kept(settings: Settings) -> None:
-    async def handle(question: Question) -> Answer | None:
+    async def handle(question: Asked) -> Answered | None:
         if question.text == "nothing":
             return None
         # It is cut when its message expires, and answers nevertheless.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        return Answer("late")
+        return Answered("late")
 
     async with staged(oracle(handle), settings) as stage:
         started_s = time.monotonic()
         with pytest.raises(RequestTimedOut, match=r"accepted and not answered within 1\.5 s") as caught:
-            await stage.bus.request(Question(), Answer, timeout_s=1.5)
+            await stage.bus.request(Asked(), Answered, timeout_s=1.5)
         assert time.monotonic() - started_s < 15
         assert caught.value.retriable
         await until(lambda: bool(stage.bus.late_replies))
         (late,) = stage.bus.late_replies
         assert late.metadata.correlation_id == caught.value.request.message_id
-        assert stage.count("late_replies", type="answer.given") == 1
+        assert stage.count("late_replies", type="question.answered") == 1
         with pytest.raises(RequestTimedOut):
-            await stage.bus.request(Question("nothing"), Answer, timeout_s=0.5)
+            await stage.bus.request(Asked("nothing"), Answered, timeout_s=0.5)
 
 
 async def test_a_second_answer_is_counted_as_late(settings: Settings) -> None:
-    async def handle(question: Question) -> list[Answer]:
-        return [Answer("one"), Answer("two")]
+    async def handle(question: Asked) -> list[Answered]:
+        return [Answered("one"), Answered("two")]
 
     async with staged(oracle(handle), settings) as stage:
-        assert await stage.bus.request(Question(), Answer, timeout_s=20) == Answer("one")
+        assert await stage.bus.request(Asked(), Answered, timeout_s=20) == Answered("one")
         await until(lambda: bool(stage.bus.late_replies))
-        assert stage.count("late_replies", type="answer.given") == 1
+        assert stage.count("late_replies", type="question.answered") == 1
 
 
 async def test_instances_of_one_agent_get_their_own_answers(settings: Settings) -> None:
@@ -259,7 +252,7 @@ async def test_instances_of_one_agent_get_their_own_answers(settings: Settings) 
             make_publisher(transport, settings, "planner@tests", clock=SystemClock(), metrics=stage.metrics), transport
         )
         asked = [(stage.bus, "a"), (other, "b"), (stage.bus, "c"), (other, "d")]
-        answers = await asyncio.gather(*(bus.request(Question(text), Answer, timeout_s=20) for bus, text in asked))
+        answers = await asyncio.gather(*(bus.request(Asked(text), Answered, timeout_s=20) for bus, text in asked))
         assert [answer.text for answer in answers] == ["A", "B", "C", "D"]
         assert len(await stage.replies()) == 4
         assert not stage.bus.late_replies
@@ -268,9 +261,9 @@ async def test_instances_of_one_agent_get_their_own_answers(settings: Settings) 
 
 
 async def test_a_handler_asks_another_agent(settings: Settings) -> None:
-    async def handle(question: Question, context: Context) -> Answer:
+    async def handle(question: Asked, context: Context) -> Answered:
         facts = await context.request(Lookup(question.text), Facts, timeout_s=20)
-        return Answer(facts.text)
+        return Answered(facts.text)
 
     async def look_up(lookup: Lookup) -> Facts:
         return Facts(f"because {lookup.query}")
@@ -278,19 +271,19 @@ async def test_a_handler_asks_another_agent(settings: Settings) -> None:
     app = oracle(handle)
     app.on(Lookup)(look_up)
     async with staged(app, settings) as stage:
-        assert await stage.bus.request(Question("it is"), Answer, timeout_s=20) == Answer("because it is")
+        assert await stage.bus.request(Asked("it is"), Answered, timeout_s=20) == Answered("because it is")
 
 
 async def test_forged_answers_never_end_a_request(settings: Settings) -> None:
-    async def handle(question: Question, context: Context) -> Answer:
+    async def handle(question: Asked, context: Context) -> Answered:
         await forge(stage, context.message)
         await until(
             lambda: sum(stage.count("refused_replies", reason=reason) for reason in REFUSED) >= len(REFUSED) + 3
         )
-        return Answer("true")
+        return Answered("true")
 
     async with staged(oracle(handle, timeout_s=30), settings) as stage:
-        assert await stage.bus.request(Question(), Answer, timeout_s=25, to="oracle@tests") == Answer("true")
+        assert await stage.bus.request(Asked(), Answered, timeout_s=25, to="oracle@tests") == Answered("true")
         assert {reason: stage.count("refused_replies", reason=reason) for reason in REFUSED} == dict.fromkeys(
             REFUSED, 1
         ) | {
@@ -332,7 +325,7 @@ async def forge(stage: Stage, request: sealing.Message) -> None:
             "correlation_id": before.message_id,
             "hops": 1,
             "message_id": str(uuid.uuid4()),
-            "message_type": "answer.given",
+            "message_type": "question.answered",
             "namespace": before.namespace,
             "protocol": PROTOCOL,
             "recipient": Agent(id=before.sender.id, session_id=before.sender.session_id),
@@ -378,22 +371,21 @@ async def forge(stage: Stage, request: sealing.Message) -> None:
 
 
 async def test_a_thousand_requests_wait_at_once_in_one_process(settings: Settings) -> None:
-    arrived: list[Question] = []
+    arrived: list[Asked] = []
     everybody = asyncio.Event()
 
-    async def handle(question: Question) -> Answer:
+    async def handle(question: Asked) -> Answered:
         arrived.append(question)
         if len(arrived) == 1000:
             everybody.set()
         await everybody.wait()
-        return Answer(question.text)
+        return Answered(question.text)
 
     raised = msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, concurrency=1000))
     async with staged(oracle(handle), raised) as stage:
         started_s = time.monotonic()
         asking = [
-            asyncio.create_task(stage.bus.request(Question(str(number)), Answer, timeout_s=45))
-            for number in range(1000)
+            asyncio.create_task(stage.bus.request(Asked(str(number)), Answered, timeout_s=45)) for number in range(1000)
         ]
         before = len(asyncio.all_tasks())
         await asyncio.wait_for(everybody.wait(), 40)
@@ -419,13 +411,13 @@ async def test_what_cannot_be_asked_is_refused_by_name(settings: Settings) -> No
             ({"priority": "soon"}, "priority"),
         ):
             with pytest.raises(PublishRejected, match=match):
-                await stage.bus.request(Question(), Answer, **options)
+                await stage.bus.request(Asked(), Answered, **options)
         with pytest.raises(ContractError, match="no payload type"):
-            await stage.bus.request(Question(), msgspec.Struct)
-        asking = asyncio.create_task(stage.bus.request(Question(), Answer, timeout_s=20, message_id="one"))
+            await stage.bus.request(Asked(), msgspec.Struct)
+        asking = asyncio.create_task(stage.bus.request(Asked(), Answered, timeout_s=20, message_id="one"))
         await until(lambda: len(stage.bus.requests.waiting) == 1 and not stage.bus.requests.waiting.moving)
         with pytest.raises(PublishRejected, match="message_id"):
-            await stage.bus.request(Question(), Answer, message_id="one")
+            await stage.bus.request(Asked(), Answered, message_id="one")
         asking.cancel()
         await asyncio.wait([asking])
         assert len(stage.bus.requests.waiting) == 0
@@ -433,13 +425,13 @@ async def test_what_cannot_be_asked_is_refused_by_name(settings: Settings) -> No
 
 async def test_closing_ends_what_waits(settings: Settings) -> None:
     async with staged(None, settings) as stage:
-        asking = asyncio.create_task(stage.bus.request(Question(), Answer, timeout_s=30))
+        asking = asyncio.create_task(stage.bus.request(Asked(), Answered, timeout_s=30))
         await until(lambda: len(stage.bus.requests.waiting) == 1 and not stage.bus.requests.waiting.moving)
         await stage.bus.requests.close()
         with pytest.raises(Exception, match="closed before"):
             await asyncio.wait_for(asking, 10)
         with pytest.raises(Exception, match="closed"):
-            await stage.bus.request(Question(), Answer)
+            await stage.bus.request(Asked(), Answered)
 
 
 @pytest.mark.slow  # waits until messages expire, on a real clock
@@ -447,7 +439,7 @@ async def test_an_expired_request_is_reported_too(settings: Settings) -> None:
     """Nobody works when it is sent; the report outlives the request and says why it died."""
     async with staged(None, settings) as stage:
         with pytest.raises(RequestTimedOut):
-            await stage.bus.request(Question(), Answer, timeout_s=2)
+            await stage.bus.request(Asked(), Answered, timeout_s=2)
         await asyncio.sleep(5.2)
         worker = make_worker(
             oracle(shout).declaration, stage.transport, settings, member="m", clock=SystemClock(), metrics=stage.metrics
@@ -482,7 +474,7 @@ async def test_a_report_that_rests_on_nothing_ends_no_wait(settings: Settings) -
         planner = make_publisher(stage.transport, settings, "planner@tests", clock=Ahead(180), metrics=stage.metrics)
         bus = Bus(planner, stage.transport)
         with pytest.raises(RequestTimedOut, match="the request is not its first parent"):
-            await bus.request(Question(), Answer, timeout_s=1.5)
+            await bus.request(Asked(), Answered, timeout_s=1.5)
         await bus.requests.close()
         await planner.close()
 
@@ -491,7 +483,7 @@ async def test_a_reply_topic_that_may_not_be_made_is_named(settings: Settings) -
     raised = msgspec.structs.replace(settings, topics=msgspec.structs.replace(settings.topics, create=False))
     async with staged(None, raised) as stage:
         with pytest.raises(PublishRejected, match=rf"{stage.topic}.*topics\.create is false.*topics apply"):
-            await stage.bus.request(Question(), Answer)
+            await stage.bus.request(Asked(), Answered)
 
 
 @pytest.mark.parametrize("settings", ["memory", "kafka"], indirect=True)
@@ -500,24 +492,24 @@ async def test_an_answer_to_an_address_nobody_has_opened_is_dropped_and_counted(
     raised = msgspec.structs.replace(settings, topics=msgspec.structs.replace(settings.topics, create=False))
     async with staged(oracle(shout), raised) as stage:
         namespace = settings.bus.namespace
-        await stage.bus.publish(Question(), reply_to=reply_topic(namespace, "nobody@tests"))
+        await stage.bus.publish(Asked(), reply_to=reply_topic(namespace, "nobody@tests"))
         labels = {"group": "oracle-tests-8a711558", "kind": "answer"}
         await until(lambda: bool(stage.count("dropped_answers", **labels)))
         await stage.transport.admin.create_topics([TopicSpec(name=stage.topic, partitions=1)])
-        assert await stage.bus.request(Question("go on"), Answer, timeout_s=20) == Answer("GO ON")
+        assert await stage.bus.request(Asked("go on"), Answered, timeout_s=20) == Answered("GO ON")
 
 
 @pytest.mark.parametrize("settings", ["kafka"], indirect=True)
 async def test_a_reply_topic_that_was_deleted_is_made_again(settings: Settings) -> None:
     async with staged(oracle(shout), settings) as stage:
-        assert await stage.bus.request(Question(), Answer, timeout_s=20) == Answer("WHY?")
+        assert await stage.bus.request(Asked(), Answered, timeout_s=20) == Answered("WHY?")
         admin = AdminClient({"bootstrap.servers": settings.bus.url.removeprefix("kafka://")})
         await asyncio.to_thread(admin.delete_topics([stage.topic])[stage.topic].result, 30)
         async with asyncio.timeout(60):
             # What is waited for has no event.
             while stage.topic not in await stage.transport.admin.topics():  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        assert await stage.bus.request(Question("again?"), Answer, timeout_s=20) == Answer("AGAIN?")
+        assert await stage.bus.request(Asked("again?"), Answered, timeout_s=20) == Answered("AGAIN?")
 
 
 async def test_a_request_is_not_refused_for_what_the_log_said_when_nobody_was_left_to_hear_it(
@@ -533,22 +525,22 @@ async def test_a_request_is_not_refused_for_what_the_log_said_when_nobody_was_le
 
         with monkeypatch.context() as patched:
             patched.setattr(bus.transport.admin, "ranges", away)
-            first = asyncio.create_task(bus.request(Question(), Answer, timeout_s=5))
+            first = asyncio.create_task(bus.request(Asked(), Answered, timeout_s=5))
             await asked.wait()
             first.cancel()
             await asyncio.wait([first])
             gave_up.set()
-            await asyncio.wait([bus.requests._opening])
+            await asyncio.wait([bus.requests._opening])  # type: ignore[type-var]
 
         with pytest.raises(RequestTimedOut):
-            await bus.request(Question(), Answer, timeout_s=0.05)
+            await bus.request(Asked(), Answered, timeout_s=0.05)
 
 
 async def test_closing_reads_no_more_answers_although_it_is_cancelled() -> None:
     async with connect("memory://", agent="planner@tests") as bus:
         tasks = asyncio.all_tasks()
         with pytest.raises(RequestTimedOut):
-            await bus.request(Question(), Answer, timeout_s=0.05)
+            await bus.request(Asked(), Answered, timeout_s=0.05)
         following = {task for task in asyncio.all_tasks() - tasks if "ReplyReader" in task.get_coro().__qualname__}
         assert following
         closing = asyncio.create_task(bus.requests.close())

@@ -133,7 +133,7 @@ def test_what_a_template_seals_for_a_cause_is_what_the_general_way_seals(
     kind = payload_type(subject)
     with nullcontext() if compiled else twins_alone():
         heir = sealer()
-        heir._entropy = bytes  # type: ignore[method-assign]
+        heir._entropy = bytes
         expected = made_by(
             lambda: heir.seal_data(
                 draft, kind, kind.encode(subject), SealRequest(cause=cause, answers=answers, topic=topic)

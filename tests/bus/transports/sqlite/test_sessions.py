@@ -9,7 +9,7 @@ import pytest
 from bus.clock import ManualClock
 from bus.errors import DamagedError, FencedError, LogFullError
 from bus.transports import open_transport
-from bus.transports.base import NewRecord, TopicSpec
+from bus.transports.base import NewRecord, Record, TopicSpec
 from bus.transports.sqlite import subscription
 
 
@@ -27,11 +27,17 @@ class Listener:
         self.heard.append("lost")
 
 
+class LeapingClock(ManualClock):
+    def leap(self, seconds):
+        """As after a suspension: no timer has run yet."""
+        self._elapsed_s += seconds
+
+
 class Process:
     """A transport with a clock of its own: one that is not moved is a suspended process."""
 
     def __init__(self, url):
-        self.clock = ManualClock()
+        self.clock = LeapingClock()
         self.transport = open_transport(url, clock=self.clock)
         self.listener = Listener()
 
@@ -82,7 +88,7 @@ async def test_a_suspended_member_is_replaced_and_finds_out(processes):
     await until(lambda: two.holds() == 2)
     assert list(await one.subscription.commit({kept: 0})) == [kept]
     await one.transport.append([NewRecord("a.b", None, b"", partition=p) for p in (0, 1)], timeout_s=5)
-    one.clock._elapsed_s += 7
+    one.clock.leap(7)
     # At once, and until it has heard: a heartbeat later it may hold them again, by right.
     assert list(await one.poll()) == []
     await until(lambda: "lost" in one.listener.heard)
@@ -95,10 +101,10 @@ async def test_a_member_that_was_silent_delivers_nothing_before_it_knows_what_it
     await until(lambda: one.holds() == 2)
     before = set(one.subscription.assignments())
     await one.transport.append([NewRecord("a.b", None, b"", partition=0)], timeout_s=5)
-    one.clock._elapsed_s += 6  # as after a suspension: no timer ran yet
+    one.clock.leap(6)
     assert list(await one.poll()) == []
     # Nobody has come meanwhile: it goes on, and what its handlers did is committed.
-    found = []
+    found: list[Record] = []
     async with asyncio.timeout(30):
         while not found:
             found = await one.poll()
@@ -113,7 +119,7 @@ async def test_a_member_that_blocked_its_process_for_too_long_commits_what_it_di
     await until(lambda: one.holds() == 2)
     await one.transport.append([NewRecord("a.b", None, b"", partition=0)], timeout_s=5)
     (assignment,) = (each for each in one.subscription.assignments() if each.partition == 0)
-    one.clock._elapsed_s += 6
+    one.clock.leap(6)
     assert list(await one.subscription.commit({assignment: 1})) == []
     assert await one.transport.admin.committed("g") == {("a.b", 0): 1, ("a.b", 1): 0}
 
@@ -211,7 +217,7 @@ async def test_a_member_keeps_its_other_topics_when_one_loses_its_partitions(pro
         other.execute("UPDATE generation SET number = number + 1")
     one.clock.advance(1)
     await until(lambda: one.holds() == 2)
-    one.clock._elapsed_s += 6  # what is left is still its own
+    one.clock.leap(6)  # what is left is still its own
     await one.poll()
     await until(lambda: one.holds() == 2)
     assert {assignment.topic for assignment in one.subscription.assignments()} == {"a.b"}

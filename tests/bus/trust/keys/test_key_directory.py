@@ -398,7 +398,7 @@ def test_a_refusal_shows_no_secret() -> None:
     for jwk in (entry(d=secret), shared(k=secret), shared(k=secret + "=")):
         for domain in ("open", "closed"):
             try:
-                parse_keys({"a.json": jwks(jwk)}, domain=domain)  # type: ignore[arg-type]
+                parse_keys({"a.json": jwks(jwk)}, domain=domain)
             except ConfigurationError as error:
                 assert secret[:8] not in str(error)  # noqa: PT017 - one of them is good
 

@@ -111,7 +111,7 @@ def test_what_is_found_is_so_for_random_requests() -> None:
         about = [(one.code, one.place.removeprefix("rule ")) for one in check_policy(rules)]
         requests = [request_of(pick) for _ in range(60)] if about else []
         for code, rule_id in about:
-            (rule,) = [rule for rule in rules.rules if rule.id == rule_id] or [None]
+            (rule,) = [rule for rule in rules.rules if rule.id == rule_id] or [None]  # type: ignore[list-item]
             if rule is None or code not in {"never", "shadowed", "redundant", "contradiction"}:
                 continue
             found[code] += 1

@@ -102,7 +102,7 @@ def test_what_fails_is_denied() -> None:
     rules = policy('[[rules]]\nid = "all"\neffect = "allow"\naction = "publish"')
     assert decide_request(rules, ORDINARY) == Allow("all")
     assert decide_request(rules, changed(level=[])) == Deny("error")
-    assert decide_request(None, ORDINARY) == Deny("error")  # type: ignore[arg-type]
+    assert decide_request(None, ORDINARY) == Deny("error")
 
 
 def test_nothing_that_matches_is_a_denial_that_says_how_the_nearest_rule_differs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ async def test_partitions_that_are_added_are_followed_too(monkeypatch: pytest.Mo
     monkeypatch.setattr("consumers.cli.tail.topic_reader._WAIT_S", 0.02)
     transport = open_transport("memory://")
     await transport.admin.create_topics([TopicSpec(name="a.b", partitions=1)])
-    pages = follow_topic(transport, "a.b", {0: 0})
+    pages: Any = follow_topic(transport, "a.b", {0: 0})
     try:
         await transport.append([NewRecord("a.b", None, b"before", partition=0)], timeout_s=5)
         assert [record.value for record in await anext(pages)] == [b"before"]

@@ -315,4 +315,4 @@ def probe(port: int, name: str) -> tuple[int, dict[str, Any]]:
 def loop_lag(port: int) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         text = answer.read().decode()
-    return float(re.search(r"^sealbus_loop_lag_seconds (\S+)$", text, re.MULTILINE)[1])  # type: ignore[index]
+    return float(re.search(r"^sealbus_loop_lag_seconds (\S+)$", text, re.MULTILINE)[1])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from consumers.cli.worker import reload as reloading
+from consumers.cli.worker import supervisor
 from consumers.worker.signals import RepeatedSignal
 
 _IDLE = (sys.executable, "-c", "import time; time.sleep(60)")
@@ -31,7 +32,7 @@ time.sleep(60)
 async def test_ctrl_c_while_the_next_worker_is_being_started_ends_that_one_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, starts = reloading.start, 0
+    begin, starts = supervisor.start, 0
 
     async def start(command: Sequence[str]) -> Process:
         nonlocal starts

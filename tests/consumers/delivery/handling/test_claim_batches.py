@@ -8,19 +8,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 
-from bus.errors import InboxError
 from bus.settings.loading import load
 from consumers.app.testing import AppBus
 from consumers.delivery.inbox.base import End, Inbox, InboxKey
-from sealbus import App, payload
-
-
-@payload("parking.order")
-class Order(msgspec.Struct, frozen=True):
-    number: int
+from sealbus import App, InboxError
+from tests.kit import Job
 
 
 class Slow:
@@ -79,8 +73,8 @@ class Case:
             flags={"bus.url": "memory://", "worker.concurrency": concurrency}, env={}, file=None
         ).settings
 
-        @self.app.on(Order)
-        async def handle(order: Order) -> None:
+        @self.app.on(Job)
+        async def handle(order: Job) -> None:
             self.at_work += 1
             self.most = max(self.most, self.at_work)
             await asyncio.sleep(0)
@@ -93,7 +87,7 @@ class Case:
             claims = bus.workers[0]._claims
             assert claims is not None
             slow = Slow(claims.inbox)
-            claims.inbox = slow  # type: ignore[assignment]
+            claims.inbox = slow
             yield bus, slow
             for _ in range(100):
                 await slow.let(slow.claims)
@@ -104,7 +98,7 @@ async def test_no_more_claims_are_asked_for_than_there_are_slots_and_no_more_han
     case = Case(concurrency=2)
     async with case.running() as (bus, slow):
         for number in range(7):
-            await bus.publish(Order(number), idempotency_key=f"k{number}")
+            await bus.publish(Job(number), idempotency_key=f"k{number}")
         await bus.workers[0].cycle(0)
         await turns()
         assert (len(slow.claims), case.runs) == (2, [])
@@ -118,8 +112,8 @@ async def test_no_more_claims_are_asked_for_than_there_are_slots_and_no_more_han
 async def test_messages_without_a_key_pass_those_that_wait_for_a_claim() -> None:
     case = Case(concurrency=2)
     async with case.running() as (bus, slow):
-        await bus.publish(Order(1), idempotency_key="k1")
-        await bus.publish(Order(2))
+        await bus.publish(Job(1), idempotency_key="k1")
+        await bus.publish(Job(2))
         await bus.workers[0].cycle(0)
         await turns()
         assert (len(slow.claims), case.runs) == (1, [2])
@@ -129,7 +123,7 @@ async def test_the_next_message_of_a_key_waits_until_the_result_is_durable() -> 
     case = Case()
     async with case.running() as (bus, slow):
         for number in range(2):
-            await bus.publish(Order(number), key="one", idempotency_key=f"k{number}")
+            await bus.publish(Job(number), key="one", idempotency_key=f"k{number}")
         await bus.workers[0].cycle(0)
         await turns()
         await slow.let(slow.claims)
@@ -143,7 +137,7 @@ async def test_the_next_message_of_a_key_waits_until_the_result_is_durable() -> 
 async def test_nothing_is_committed_before_its_result_is_durable() -> None:
     case = Case()
     async with case.running() as (bus, slow):
-        await bus.publish(Order(1), idempotency_key="k1")
+        await bus.publish(Job(1), idempotency_key="k1")
         worker = bus.workers[0]
         await worker.cycle(0)
         await turns()
@@ -157,7 +151,7 @@ async def test_nothing_is_committed_before_its_result_is_durable() -> None:
 async def test_quiet_waits_for_claims_and_for_results() -> None:
     case = Case()
     async with case.running() as (bus, slow):
-        await bus.publish(Order(1), idempotency_key="k1")
+        await bus.publish(Job(1), idempotency_key="k1")
         await bus.workers[0].cycle(0)
         quiet = asyncio.create_task(bus.workers[0].slots.quiet())
         await turns()
@@ -172,7 +166,7 @@ async def test_a_partition_that_goes_waits_for_the_result_and_gives_the_claim_ba
     case = Case(concurrency=1)
     async with case.running() as (bus, slow):
         for number in range(2):
-            await bus.publish(Order(number), idempotency_key=f"k{number}")
+            await bus.publish(Job(number), idempotency_key=f"k{number}")
         worker = bus.workers[0]
         await worker.cycle(0)
         await turns()
@@ -194,7 +188,7 @@ async def test_a_partition_that_goes_waits_for_the_result_and_gives_the_claim_ba
 async def test_a_result_that_the_store_did_not_take_is_insisted_on_or_ends_the_worker(error: Exception) -> None:
     case = Case()
     async with case.running() as (bus, slow):
-        await bus.publish(Order(1), idempotency_key="k1")
+        await bus.publish(Job(1), idempotency_key="k1")
         worker = bus.workers[0]
         await worker.cycle(0)
         await turns()
@@ -215,7 +209,7 @@ async def test_a_repetition_is_not_run_again() -> None:
     case = Case()
     async with case.running() as (bus, slow):
         for _ in range(2):
-            await bus.publish(Order(1), key="one", idempotency_key="k1")
+            await bus.publish(Job(1), key="one", idempotency_key="k1")
         await bus.workers[0].cycle(0)
         for _ in range(4):
             await turns()
@@ -228,7 +222,7 @@ async def test_what_there_is_no_time_for_yet_is_not_parsed_yet_but_is_after_a_li
     case = Case(concurrency=2)
     async with case.running() as (bus, slow):
         for number in range(300):
-            await bus.publish(Order(number), idempotency_key=f"k{number}")
+            await bus.publish(Job(number), idempotency_key=f"k{number}")
         fetching = asyncio.create_task(bus.workers[0].cycle(0))
         for _ in range(5):
             await asyncio.sleep(0)

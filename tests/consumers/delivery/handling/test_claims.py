@@ -50,7 +50,7 @@ class Case:
         self.other = other
         self.clock = ManualClock()
         self.claims = InboxClient(
-            store,  # type: ignore[arg-type]
+            store,
             namespace="agents",
             group="g",
             keep_s=60.0,

@@ -9,27 +9,21 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import TopicSpec
 from consumers.worker.host import make_worker
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import App, Context, DependencyDown, Retry, RetryLater, payload
+from sealbus import App, Context, DependencyDown, Draft, Metrics, Retry, RetryLater, payload
+from tests.kit import Asked
 
 REPLY = "agents._reply.asker-0123abcd"
-
-
-@payload("execution.job", version="1.0.0")
-class Job(msgspec.Struct, frozen=True):
-    text: str
 
 
 async def test_a_retry_too_large_for_its_tier_is_counted_and_reported_as_dead() -> None:
     app, clock, metrics = App("execution@tests"), ManualClock(), Metrics()
 
-    @app.on(Job, retry=Retry(attempts=3))
-    async def handle(job: Job) -> None:
+    @app.on(Asked, retry=Retry(attempts=3))
+    async def handle(job: Asked) -> None:
         raise RetryLater(after_s=3)
 
     settings = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
@@ -39,10 +33,10 @@ async def test_a_retry_too_large_for_its_tier_is_counted_and_reported_as_dead() 
     await worker.start(create_topics=True)
     publisher = make_publisher(transport, settings, "tests@tests", clock=clock, metrics=metrics)
     await transport.admin.create_topics([TopicSpec(name=REPLY, partitions=1)])
-    await publisher.publish(Draft(payload=Job("x" * 3_250), reply_to=REPLY))
+    await publisher.publish(Draft(payload=Asked("x" * 3_250), reply_to=REPLY))
     while await worker.cycle(0):
         await worker.slots.quiet()
-    labels = {"type": "execution.job", "group": app.group}
+    labels = {"type": "question.asked", "group": app.group}
     dead = metrics.registry.get_sample_value(
         "sealbus_settled_total", {**labels, "outcome": "dead", "reason": "retries_exhausted"}
     )

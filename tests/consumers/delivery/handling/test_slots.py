@@ -18,6 +18,7 @@ from bus.transports.base import NewRecord
 from consumers.delivery.handling.slots import HandlerSlot, HandlerSlots
 from consumers.delivery.state.lanes import Lane, Lanes
 from sealbus import App, Context, Retry, payload
+from tests.kit import handling
 
 
 @payload("runner.job", version="1.0.0")
@@ -231,12 +232,9 @@ class Odd(str):
 async def test_an_exception_that_cannot_be_printed_is_a_dead_letter_like_any_other(
     ends_in: BaseException | str, kind: type[UnprintableError], details: bool
 ) -> None:
-    app = App("runner@tests")
-
-    @app.on(Job, retry=Retry(attempts=2, backoff="constant", base_s=0.1, cap_s=0.1))
-    async def handle(job: Job) -> None:
-        raise kind(ends_in)
-
+    app = handling(
+        App("runner@tests"), Job, kind(ends_in), retry=Retry(attempts=2, backoff="constant", base_s=0.1, cap_s=0.1)
+    )
     async with app.test(settings=load(flags={"deadletter.details": details}, env={}, file=None).settings) as bus:
         await bus.publish(Job(how="odd"))
         await bus.advance(5)
@@ -252,7 +250,7 @@ async def test_a_bad_output_is_rejected_at_once_and_says_which_field() -> None:
     @app.on(Job)
     async def handle(job: Job, context: Context) -> None:
         runs.append(job)
-        context.send(Job(how=5))  # type: ignore[arg-type]
+        context.send(Job(how=5))
 
     async with app.test() as bus:
         await bus.publish(Job(how="x"))
@@ -262,12 +260,7 @@ async def test_a_bad_output_is_rejected_at_once_and_says_which_field() -> None:
 
 
 async def test_a_forged_origin_in_a_retry_tier_costs_one_dead_letter_beside_the_tier() -> None:
-    app = App("runner@tests")
-
-    @app.on(Job)
-    async def handle(job: Job) -> None:
-        pass
-
+    app = handling(App("runner@tests"), Job)
     async with app.test() as bus:
         topic = f"agents._retry.{app.group}.5s"
         forged = [

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from bus.clock import ManualClock
 from tests.consumers.delivery.inbox.stores import Store
-from tests.databases import Postgres, postgres_server
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    server = postgres_server()
-    yield server
-    server.end()
 
 
 async def made(kind: str, request: pytest.FixtureRequest, folder: Path) -> Store:

@@ -38,11 +38,11 @@ class Store:
     def __init__(self, url: str, lease_s: float, clock: ManualClock | None) -> None:
         self.url = url
         self.lease_s = lease_s
-        self._clock = clock
+        self.clock = clock
         self._opened: list[Inbox] = []
 
     async def open(self, owner: str = "a") -> Inbox:
-        inbox = open_inbox(self.url, owner=owner, clock=self._clock or SystemClock(), lease_s=self.lease_s)
+        inbox = open_inbox(self.url, owner=owner, clock=self.clock or SystemClock(), lease_s=self.lease_s)
         await inbox.open()
         self._opened.append(inbox)
         return inbox
@@ -59,11 +59,11 @@ class Store:
         await self.pass_time(self.lease_s * 1.3)
 
     async def pass_time(self, seconds: float) -> None:
-        if self._clock is None:
+        if self.clock is None:
             await asyncio.sleep(seconds)
             return
         for _ in range(16):
-            self._clock.advance(seconds / 16)
+            self.clock.advance(seconds / 16)
             # The renewal that is due by now is a job of another thread.
             for inbox in self._opened:
                 if not inbox._renewal.done():  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ class Store:
                     await inbox.release(key("nobody's"), 1)
 
     def now_ms(self) -> int:
-        return (self._clock or SystemClock()).now_ms()
+        return (self.clock or SystemClock()).now_ms()
 
     async def child(self, *arguments: str) -> asyncio.subprocess.Process:
         """Run the script beside this file as another process on the same store."""

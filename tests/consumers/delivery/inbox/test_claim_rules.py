@@ -31,7 +31,7 @@ def row(**changes: object) -> ClaimRow:
 
 
 def asker(**changes: object) -> Claimant:
-    return Claimant(ME, "h", 1000, alone=True)._replace(**changes)  # type: ignore[arg-type]
+    return Claimant(ME, "h", 1000, alone=True)._replace(**changes)
 
 
 def test_without_a_row_the_first_token_is_given() -> None:

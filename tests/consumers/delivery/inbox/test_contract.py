@@ -103,7 +103,7 @@ async def test_finishing_again_with_the_same_result_is_true_and_with_another_is_
 async def test_every_part_of_a_key_counts(store: Store) -> None:
     inbox = await store.open()
     fields = ("a", "b", "c", "d", "e")
-    keys = {InboxKey(*fields[:at], "x", *fields[at + 1 :]) for at in range(5)} | {
+    keys = {InboxKey(*fields[:at], "x", *fields[at + 1 :]) for at in range(5)} | {  # type: ignore[call-arg]
         InboxKey("a,b", "", "c", "d", "e"),
         InboxKey("a", "b,", "c", "d", 'e"'),
     }
@@ -337,7 +337,7 @@ async def test_owners_of_one_name_are_not_taken_for_each_other(shared_store: Sto
 
 @pytest.mark.medium
 async def test_a_kill_between_claim_and_finish_is_a_death(shared_store: Store) -> None:
-    shared_store._clock, shared_store.lease_s = None, 1.0
+    shared_store.clock, shared_store.lease_s = None, 1.0
     child = await shared_store.child("claim", "task-1")
     assert child.stdout is not None
     assert b"token=1" in await child.stdout.readline()

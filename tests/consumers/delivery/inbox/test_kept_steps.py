@@ -38,7 +38,7 @@ async def test_what_a_run_keeps_is_there_for_the_next_one(store: Store) -> None:
 
 async def test_a_claim_is_released_together_with_what_was_written(store: Store) -> None:
     inbox = await store.open("a")
-    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store._clock or SystemClock())
+    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store.clock or SystemClock())
     await rows.open()
     token = (await claimed(inbox)).token
     transaction = await inbox.begin()
@@ -74,7 +74,7 @@ def opening(name: str) -> ProcessChange:
 
 async def stepped(store: Store) -> tuple[ProcessStore, Process]:
     inbox = await store.open("a")
-    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store._clock or SystemClock())
+    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store.clock or SystemClock())
     await rows.open()
     await rows.open()
     token = (await claimed(inbox)).token
@@ -98,7 +98,7 @@ async def test_a_step_is_durable_with_the_result_of_its_event(store: Store) -> N
 
 async def test_a_process_is_known_by_any_text(store: Store) -> None:
     inbox = await store.open("a")
-    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store._clock or SystemClock())
+    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store.clock or SystemClock())
     await rows.open()
     name = "a\0b\x10" + "".join(map(chr, range(0x4E00, 0x4E00 + 500)))
     assert await rows.change(opening(name))
@@ -203,7 +203,7 @@ async def test_rows_of_the_first_version_get_owners_and_are_found_by_them(store:
         b"old",
     )
     await transaction.commit()
-    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store._clock or SystemClock())
+    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store.clock or SystemClock())
     await rows.open()
     found = await rows.find(rows.ids.process("buying", "buyer@svc", "one"))
     assert found is not None

@@ -284,7 +284,8 @@ async def test_what_was_asked_for_is_not_kept_and_not_freed_by_the_thread_that_a
     for name in ("m-1", "m-2"):
         answered = asyncio.Event()
         inbox.claim_soon(
-            [Burden(key(name), "h", LATER_MS, freed_by=freed_by)], lambda _, answered=answered: answered.set()
+            [Burden(key(name), "h", LATER_MS, freed_by=freed_by)],
+            lambda _, answered=answered: answered.set(),  # type: ignore[misc]
         )
         await answered.wait()
         await asyncio.sleep(0)

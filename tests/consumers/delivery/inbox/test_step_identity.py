@@ -256,7 +256,7 @@ def test_arguments_that_the_function_does_not_take_are_a_type_error() -> None:
 async def test_a_coroutine_is_no_function() -> None:
     coroutine = search("a")
     with pytest.raises(ContractError, match="give the function, and its arguments after it"):
-        step_id("a", coroutine)  # type: ignore[arg-type]
+        step_id("a", coroutine)
     await coroutine
 
 

@@ -184,7 +184,7 @@ async def test_sqlite_synchronises_every_commit_of_a_log_that_cannot_be_opened_b
     def refuse(*_: object) -> int:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(syncing.os, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     inbox = await opened(disk.path)
     assert inbox._writer._table.connection.execute("PRAGMA synchronous").fetchone()[0] == 2
     await done_soon(inbox, ["task"])

@@ -13,23 +13,20 @@ import pytest
 from bus.clock import ManualClock
 from bus.payloads.directives import DIRECTIVE, DirectiveFacts, is_directive
 from bus.payloads.envelope_terms import ByField, SideEffect
-from bus.payloads.payload_types import payload
 from bus.protocol import sealing
-from bus.protocol.envelope import Agent, Metadata, Performative, Routing, Security
-from bus.protocol.sealing import Message
+from bus.protocol.envelope import Metadata, Performative, Routing
 from bus.protocol.timestamps import format_ms
 from bus.settings.loading import load
 from bus.topics.names import mailbox_topic, redrive_topic, reply_topic, retry_topic
 from bus.transports.base import Assignment, Record
 from bus.trust.keys.generated_keys import GeneratedKeys
-from consumers.app.app import App
 from consumers.delivery.group_plan import make_plan
 from consumers.delivery.receiving.verification import RecordVerifier
 from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.resilience.retry_clock import RetryClock
 from consumers.delivery.state.delivery import Refused
 from consumers.delivery.state.partition import Partition
-from sealbus import Saga, SagaContext, answers, failed, starts
+from sealbus import Agent, App, Message, Saga, SagaContext, Security, answers, failed, payload, starts
 
 NOW_MS = ManualClock().now_ms()
 SETTINGS = load(flags={}, env={}, file=None).settings
@@ -92,10 +89,11 @@ def reader() -> App:
             kind.name,
             performative=kind.type_says,
             side_effect=kind.side_effect,
-            risk="medium" if kind.risk == "raised" else kind.risk,  # type: ignore[arg-type]
+            risk="medium" if kind.risk == "raised" else kind.risk,
             needs=("idempotency_key",) if kind.needs_key else (),
         )(msgspec.defstruct("Data", [("text", str, "")]))
-        app.on(cls, **({"instructions_from": "user_request"} if kind.has_threshold else {}))(handle)
+        threshold: Any = {"instructions_from": "user_request"} if kind.has_threshold else {}
+        app.on(cls, **threshold)(handle)
     return app
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 from prometheus_client import generate_latest
 
@@ -13,17 +12,7 @@ from bus.errors import DependencyDown
 from consumers.app.app import App
 from consumers.app.testing import AppBus
 from consumers.delivery.resilience.retry import Retry
-from sealbus import payload
-
-
-@payload("dependency.job", version="1.0.0")
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
-
-
-@payload("dependency.other", version="1.0.0")
-class Other(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
+from tests.kit import Done, Job
 
 
 class Database:
@@ -45,8 +34,8 @@ class Database:
                 raise DependencyDown("db")
             self.handled.append(job.number)
 
-        @app.on(Other)
-        async def other(message: Other) -> None:
+        @app.on(Done)
+        async def other(message: Done) -> None:
             self.others.append(message.number)
 
         return app
@@ -67,7 +56,7 @@ async def test_five_thousand_messages_wait_ten_minutes_and_none_dies() -> None:
     async with database.app().test() as bus:
         for number in range(5_000):
             await bus.publish(Job(number=number), ttl_s=7_200)
-        await bus.publish(Other(number=1))
+        await bus.publish(Done(number=1))
         await bus.advance(600)
         assert bus.dead == []
         # All that could run at once found out at the same time; after that one tries in a while.
@@ -159,7 +148,7 @@ async def test_of_a_type_that_waits_only_a_few_are_taken() -> None:
         await bus.settle()
         for number in range(1, 500):
             await bus.publish(Job(number=number), ttl_s=7_200)
-        await bus.publish(Other(number=1))
+        await bus.publish(Done(number=1))
         await bus.advance(100)
         assert 2 <= len(bus.workers[0].in_flight) <= 64
         assert len(set(database.asked)) > 2

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.settings.loading import load
 from consumers.delivery.resilience.failure_brake import COUNTED, BrakeRule
-from sealbus import App, DependencyDown, Reject, payload
-
-
-@payload("brake.job")
-class Job(msgspec.Struct, frozen=True):
-    number: int
-
-
-@payload("brake.other")
-class Other(msgspec.Struct, frozen=True):
-    number: int = 0
+from sealbus import App, DependencyDown, Reject
+from tests.kit import Done, Job
 
 
 def test_only_what_handlers_make_of_messages_counts() -> None:
@@ -134,8 +124,8 @@ async def test_a_message_of_a_braked_type_is_not_the_one_that_tries_a_dependency
         await blamed.wait()
         raise Reject("broken deploy")
 
-    @app.on(Other)
-    async def handle_other(other: Other) -> None:
+    @app.on(Done)
+    async def handle_other(other: Done) -> None:
         if down[0]:
             raise DependencyDown("db")
         done.append(other)
@@ -146,7 +136,7 @@ async def test_a_message_of_a_braked_type_is_not_the_one_that_tries_a_dependency
             await bus.publish(Job(number), key=f"key-{number}")
         await bus.settle()
         assert len(bus.dead) == 10
-        await bus.publish(Other())
+        await bus.publish(Done())
         await bus.settle()
         down[0] = False
         # Well before the brake is released.

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import chain
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,8 @@ from structlog.testing import capture_logs
 from bus.clock import ManualClock
 from consumers.app.testing import AppBus
 from consumers.delivery.resilience.retry_clock import FirstSeen, RetryClock
-from sealbus import App, Context, Retry, RetryLater, payload
+from sealbus import App, Context, Retry, RetryLater
+from tests.kit import Job
 
 
 class JumpyClock(ManualClock):
@@ -138,9 +138,9 @@ def test_what_was_seen_has_waited_since_and_nothing_counts_before_it_was_seen(
     assert sightings.waited_s(asked, now_s) == (0.0 if first_s is None else now_s - first_s)
 
 
-@payload("clock.job")
-class Job(msgspec.Struct, frozen=True):
-    number: int
+def wall_clock(bus: AppBus) -> JumpyClock:
+    assert isinstance(bus.clock, JumpyClock)
+    return bus.clock
 
 
 @asynccontextmanager
@@ -170,11 +170,11 @@ async def test_a_retry_is_neither_early_nor_stuck_when_the_wall_clock_jumps(
         await bus.publish(Job(1), ttl_s=86_400)
         await bus.settle()
         await bus.advance(2)
-        bus.clock.jump_ms = jump_s * 1000
+        wall_clock(bus).jump_ms = jump_s * 1000
         await bus.publish(Job(2), ttl_s=86_400)
         await bus.settle()
         await bus.advance(back_after_s)
-        bus.clock.jump_ms = 0
+        wall_clock(bus).jump_ms = 0
         await bus.advance(30)
         assert not bus.dead
     times = sorted(chain.from_iterable(runs.values()))
@@ -202,7 +202,7 @@ async def test_a_wait_longer_than_the_largest_tier_is_neither_cut_short_nor_draw
         await bus.publish(Job(1), ttl_s=86_400)
         await bus.settle()
         await bus.advance(100)
-        bus.clock.jump_ms = jump_s * 1000
+        wall_clock(bus).jump_ms = jump_s * 1000
         for _ in range(60):
             await bus.advance(20)
         assert not bus.dead
@@ -221,13 +221,13 @@ async def test_a_retry_appended_by_a_worker_whose_clock_is_behind_does_not_die_o
     async def handle(job: Job, context: Context) -> None:
         runs.append(context.attempt)
         if context.attempt == 1:
-            bus.clock.jump_ms = -3_600_000
+            wall_clock(bus).jump_ms = -3_600_000
             raise RetryLater(after_s=5)
 
     async with app.test() as bus:
         await bus.publish(Job(1), ttl_s=86_400)
         await bus.settle()
-        bus.clock.jump_ms = 0
+        wall_clock(bus).jump_ms = 0
         await bus.advance(20)
         assert (runs, bus.dead) == ([1, 2], [])
 
@@ -239,12 +239,12 @@ async def test_what_was_appended_by_a_clock_that_was_set_back_is_not_let_through
     runs: dict[int, list[float]] = {}
     async with failing_once(runs) as bus:
         for number, jump_ms in ((1, 0), (2, -3_600_000)):
-            bus.clock.jump_ms = 0
+            wall_clock(bus).jump_ms = 0
             message = await bus.publish(Job(number), key="same", ttl_s=86_400)
             assert message.message_id
-            bus.clock.jump_ms = jump_ms
+            wall_clock(bus).jump_ms = jump_ms
             await bus.settle()
-            bus.clock.jump_ms = 0
+            wall_clock(bus).jump_ms = 0
             await bus.advance(6 if number == 1 else 1)
         await bus.advance(20)
     assert [later - first >= 5 for first, later in runs.values()] == [True, True]
@@ -256,12 +256,12 @@ async def test_of_two_appended_one_after_the_other_by_a_clock_that_was_set_back_
     monkeypatch.setattr("consumers.app.testing.ManualClock", JumpyClock)
     runs: dict[int, list[float]] = {}
     async with failing_once(runs) as bus:
-        bus.clock.jump_ms = -300_000
+        wall_clock(bus).jump_ms = -300_000
         for number in range(2):
             await bus.publish(Job(number), key="same", ttl_s=86_400)
             await bus.settle()
             await bus.advance(2)
-        bus.clock.jump_ms = 0
+        wall_clock(bus).jump_ms = 0
         await bus.advance(20)
     assert [later - first >= 5 for first, later in runs.values()] == [True, True]
 
@@ -276,7 +276,7 @@ async def test_of_many_retries_none_waits_for_the_others_because_the_wall_clock_
     async with failing_once(runs) as bus:
         await bus.publish(Job(0), ttl_s=86_400)
         await bus.advance(20)
-        bus.clock.jump_ms = jump_s * 1000
+        wall_clock(bus).jump_ms = jump_s * 1000
         await bus.advance(2)
         # More than are fetched at once, and than may be open.
         for number in range(1, 1_500):

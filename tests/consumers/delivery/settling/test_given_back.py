@@ -7,13 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ContractError
-from sealbus import App, Authority, Context, Draft, RequestFailed, Retry, payload
-
-
-@payload("given.ask", version="1.0.0", performative="request")
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    n: int = 0
+from sealbus import App, Authority, Context, ContractError, Draft, RequestFailed, Retry, payload
+from tests.kit import Job
 
 
 @payload("given.answer", version="1.0.0", performative="inform")
@@ -47,13 +42,13 @@ def nothing_paid() -> None:
 async def test_a_refused_answer_is_told_by_reason_and_pointer_and_not_by_content(name: str) -> None:
     app = App("given@tests", types=[Answer])
 
-    @app.on(Ask)
-    async def handle(ask: Ask) -> Answer:
+    @app.on(Job)
+    async def handle(ask: Job) -> Answer:
         return BAD[name]
 
     async with app.test() as bus:
         with pytest.raises(RequestFailed, match=r"what its handler sends is refused: \w+ at /") as told:
-            await bus.request(Ask(), Answer)
+            await bus.request(Job(), Answer)
         assert "xxx" not in str(told.value)
         assert [letter.reason for letter in bus.dead] == ["rejected"]
 
@@ -63,14 +58,14 @@ async def test_a_refused_answer_is_told_by_reason_and_pointer_and_not_by_content
 async def test_what_would_be_refused_can_be_mended_in_the_run(name: str, by: str) -> None:
     app = App("given@tests", types=[Answer])
 
-    @app.on(Ask)
-    async def handle(ask: Ask, context: Context) -> Answer:
+    @app.on(Job)
+    async def handle(ask: Job, context: Context) -> Answer:
         with pytest.raises(ContractError) as refused:
             (context.check if by == "check" else context.send)(BAD[name])
         return Answer(text=refused.value.pointer or "/")
 
     async with app.test() as bus:
-        answer = await bus.request(Ask(), Answer)
+        answer = await bus.request(Job(), Answer)
         assert answer.text.startswith("/")
         assert not bus.dead
 
@@ -78,8 +73,8 @@ async def test_what_would_be_refused_can_be_mended_in_the_run(name: str, by: str
 async def test_what_asks_for_more_authority_than_the_run_has_is_refused_at_send() -> None:
     app, refused = App("given@tests", types=[Answer]), list[str]()
 
-    @app.on(Ask)
-    async def handle(ask: Ask, context: Context) -> Answer:
+    @app.on(Job)
+    async def handle(ask: Job, context: Context) -> Answer:
         try:
             context.send(Answer(), authority=Authority(can_write=("*",)))
         except ContractError as error:
@@ -87,21 +82,21 @@ async def test_what_asks_for_more_authority_than_the_run_has_is_refused_at_send(
         return Answer(text="mended")
 
     async with app.test() as bus:
-        await bus.request(Ask(), Answer, authority=Authority(can_write=("docs/*",)))
+        await bus.request(Job(), Answer, authority=Authority(can_write=("docs/*",)))
     assert refused == ["unauthorized"]
 
 
 async def test_a_refused_answer_loses_no_paid_step() -> None:
     app = App("given@tests", types=[Answer])
 
-    @app.on(Ask, dedup="always")
-    async def handle(ask: Ask, context: Context) -> Answer:
+    @app.on(Job, dedup="always")
+    async def handle(ask: Job, context: Context) -> Answer:
         number = await context.step("paid", paid)
         return Answer(number=float("nan")) if len(CALLS) == 1 and broken else Answer(number=number)
 
     broken = True
     async with app.test() as bus:
-        await bus.publish(Ask())
+        await bus.publish(Job())
         await bus.settle()
         assert [letter.reason for letter in bus.dead] == ["rejected"]
         rows = await bus.workers[0].inbox.query("SELECT name FROM sealbus_steps", ())
@@ -112,13 +107,13 @@ async def test_a_refused_answer_loses_no_paid_step() -> None:
 async def test_a_handler_that_says_it_answers_and_returns_none_is_told_at_once() -> None:
     app = App("given@tests", types=[Answer])
 
-    @app.on(Ask, retry=Retry(attempts=5))
-    async def handle(ask: Ask) -> Answer:
+    @app.on(Job, retry=Retry(attempts=5))
+    async def handle(ask: Job) -> Answer:
         return None  # type: ignore[return-value]
 
     async with app.test() as bus:
         with pytest.raises(RequestFailed, match="returned no answer"):
-            await bus.request(Ask(), Answer)
+            await bus.request(Job(), Answer)
         assert [(letter.reason, letter.attempts) for letter in bus.dead] == [("rejected", 1)]
 
 
@@ -126,11 +121,11 @@ async def test_a_handler_that_says_it_answers_and_returns_none_is_told_at_once()
 async def test_a_handler_that_may_answer_nothing_answers_nothing(returned: Any) -> None:
     app = App("given@tests", types=[Answer])
 
-    @app.on(Ask)
-    async def handle(ask: Ask) -> Answer | Draft | list[Answer] | None:
+    @app.on(Job)
+    async def handle(ask: Job) -> Answer | Draft | list[Answer] | None:
         return returned
 
     async with app.test() as bus:
-        await bus.publish(Ask())
+        await bus.publish(Job())
         await bus.settle()
         assert not bus.dead

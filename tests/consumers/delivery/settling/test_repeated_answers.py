@@ -11,11 +11,7 @@ from bus.topics.names import reply_topic
 from bus.transports.base import TopicSpec
 from bus.transports.read_all import scan_topic
 from sealbus import App, Draft, payload
-
-
-@payload("ask.order")
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
+from tests.kit import Job
 
 
 @payload("told.order", performative="propose", critical=("dry_run",))
@@ -26,15 +22,15 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 async def test_a_repeat_is_answered_with_the_same_terms() -> None:
     app = App("worker@svc", group="work", types=[Told])
 
-    @app.on(Ask)
-    async def ask(request: Ask) -> Any:
+    @app.on(Job)
+    async def ask(request: Job) -> Any:
         return Draft(payload=Told(dry_run=True), priority=7, intent="a plan", critical_fields=("/routing/priority",))
 
     answers_to = reply_topic("agents", "planner@svc")
     async with app.test() as bus:
         await bus.transport.admin.create_topics([TopicSpec(name=answers_to, partitions=1)])
         for _ in range(2):
-            await bus.publish(Ask(number=1), idempotency_key="one", reply_to=answers_to)
+            await bus.publish(Job(number=1), idempotency_key="one", reply_to=answers_to)
             await bus.settle()
         bus.raise_dead()
         first, second = [parse(record.value) async for record in scan_topic(bus.transport, answers_to)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,7 @@ import pytest
 
 from bus.errors import InboxError, UnstorableError
 from consumers.operations.audit import databases
-from tests.databases import Postgres, postgres_server
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    server = postgres_server()
-    yield server
-    server.end()
+from tests.databases import Postgres
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -38,7 +30,7 @@ async def test_a_file_that_is_no_database_is_closed(tmp_path: Path, monkeypatch:
         made.append(connect(*arguments, **named))
         return made[-1]
 
-    monkeypatch.setattr(databases.sqlite3, "connect", noted)
+    monkeypatch.setattr(sqlite3, "connect", noted)
     database = databases.open_database(f"sqlite:///{tmp_path}/audit.db")
     with pytest.raises(InboxError, match="file is not a database"):
         await database.open()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,9 @@ import msgspec
 import pytest
 
 from bus.clock import ManualClock, SystemClock
-from bus.errors import InboxError, UnreachableError, UnstorableError
+from bus.errors import UnstorableError
 from bus.payloads.payload_types import Registry
-from bus.protocol.envelope import Security
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.topics.names import message_topic
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Record, TopicSpec, Transport
@@ -27,9 +25,8 @@ from consumers.operations.audit.store import AuditRecord, AuditStore
 from consumers.operations.audit.trail import AuditTrail, TrailSettings
 from consumers.operations.audit.verification import verify_chain
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import payload
-from tests.databases import Postgres, postgres_server
+from sealbus import Draft, InboxError, Metrics, Security, UnreachableError, payload
+from tests.databases import Postgres
 
 SETTINGS = TrailSettings(
     namespace="agents", holder="tests", max_message_bytes=1 << 20, checkpoint_s=3600, keep_s=0, keep_sensitive_s=0
@@ -44,13 +41,6 @@ HOSTILE = [
     NewRecord("agents._deadletters", b"\0", b'{"state":"\\u0000\\ud800"}'),
     NewRecord("agents._audit", None, b'["\\u0000", 1e400, 123456789012345678901234567890]'),
 ]
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    server = postgres_server()
-    yield server
-    server.end()
 
 
 @pytest.fixture

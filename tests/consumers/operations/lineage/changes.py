@@ -118,7 +118,7 @@ def swapped(place: int, *, seal: bool) -> Change:
             chain[place] = foreign
             return chain
 
-        return edited(links(change), seal=seal)(value, other)
+        return edited(links(change), seal=seal)(value, other)  # type: ignore[return-value]
 
     return apply
 

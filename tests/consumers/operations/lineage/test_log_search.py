@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from bus.clock import ManualClock
@@ -19,22 +18,12 @@ from consumers.operations.lineage.log_search import KnownPlaces, Search, find_co
 from producers.sealing.options import Draft
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealer import make_sealer
-from sealbus import payload
+from tests.kit import Done, Job
 
-JOBS, NOTES = message_topic("agents", "seek.job"), message_topic("agents", "seek.note")
+JOBS, NOTES = message_topic("agents", "job.asked"), message_topic("agents", "job.done")
 LETTERS, RETRIES = dead_letter_topic(JOBS), retry_topic("agents", "g", "30s")
 FILLER = b'{"metadata":{"message_id":"other","conversation_id":"other"}}'
 HOUR_S = 3_600.0
-
-
-@payload("seek.job", version="1.0.0")
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
-
-
-@payload("seek.note", version="1.0.0")
-class Note(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
 
 
 class Log:
@@ -197,7 +186,7 @@ async def test_what_a_message_has_caused_is_found_with_it(log: Log) -> None:
     job = log.seal()
     await log.append(job)
     log.clock.advance(60)
-    await log.append(log.seal(Note, cause=job))
+    await log.append(log.seal(Done, cause=job))
     await log.hours(20)
     assert topics(await log.find(job)) == [JOBS, NOTES]
 
@@ -208,7 +197,7 @@ async def test_a_conversation_is_followed_until_nothing_more_of_it_comes(log: Lo
     for _ in range(5):
         await log.append(said)
         log.clock.advance(600)
-        said = log.seal(Note, cause=said)
+        said = log.seal(Done, cause=said)
     await log.hours(40)
     found = await find_conversation(log.transport, "agents", conversation, limit=2_000)
     assert len(found.copies) == 5
@@ -219,7 +208,7 @@ async def test_a_cause_of_hours_before_is_found(log: Log) -> None:
     job = log.seal()
     await log.append(job)
     await log.hours(10)
-    note = log.seal(Note, cause=job)
+    note = log.seal(Done, cause=job)
     await log.append(note)
     await log.hours(20)
     moment_ms = uuid7_ms(note.message_id)

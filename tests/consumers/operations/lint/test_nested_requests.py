@@ -12,6 +12,7 @@ from consumers.operations.lint.app_checks import lint_app
 from consumers.operations.lint.nested_requests import asked_types, limits_that_cannot_hold
 from consumers.operations.survey.doctor import check_limits
 from sealbus import App, Context, payload
+from tests.kit import Done
 
 
 @payload("nest.outer", version="1.0.0", performative="request")
@@ -22,26 +23,22 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True): ...
 class Inner(msgspec.Struct, frozen=True, kw_only=True): ...
 
 
-@payload("nest.answer", version="1.0.0", performative="inform")
-class Answer(msgspec.Struct, frozen=True, kw_only=True): ...
-
-
 def worker(**limits: Any) -> Any:
     return load(flags={f"worker.{name}": value for name, value in limits.items()}, env={}, file=None).settings.worker
 
 
 def app_of(*, handles_inner: bool, order: Any = "key") -> App:
-    app = App("nest@tests", types=[Answer])
+    app = App("nest@tests", types=[Done])
 
     @app.on(Outer)
-    async def outer(asked: Outer, context: Context) -> Answer:
-        return await context.request(Inner(), Answer, timeout_s=5)
+    async def outer(asked: Outer, context: Context) -> Done:
+        return await context.request(Inner(), Done, timeout_s=5)
 
     if handles_inner:
 
         @app.on(Inner, order=order)
-        async def inner(asked: Inner) -> Answer:
-            return Answer()
+        async def inner(asked: Inner) -> Done:
+            return Done()
 
     return app
 

@@ -33,4 +33,5 @@ async def handle(_: Any) -> None: ...
 
 for name, terms in (GUARDED | INFORMING | OPEN).items():
     kind = payload(f"guard.{name}", **terms)(msgspec.defstruct("Guard", [("mode", str, "")]))
-    app.on(kind, **({"instructions_from": "task_instruction"} if name == "threshold" else {}))(handle)
+    threshold: Any = {"instructions_from": "task_instruction"} if name == "threshold" else {}
+    app.on(kind, **threshold)(handle)

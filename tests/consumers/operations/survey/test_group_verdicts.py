@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from bus.clock import ManualClock
@@ -25,15 +24,10 @@ from consumers.operations.lineage.log_search import StoredCopy, stored_copy
 from consumers.operations.survey.group_verdicts import GroupVerdict, group_sentences, group_verdicts
 from producers.sealing.options import Draft
 from producers.sealing.sealer import make_sealer
-from sealbus import payload
+from tests.kit import Job
 
-TOPIC = message_topic("agents", "verdict.job")
+TOPIC = message_topic("agents", "job.asked")
 GROUP = group_of_agent("worker@svc")
-
-
-@payload("verdict.job", version="1.0.0")
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    number: int = 1
 
 
 def seal(**options: Any) -> Message:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from bus.clock import ManualClock
@@ -20,12 +19,7 @@ from consumers.operations.lineage.log_reach import FAR_MS, Looked
 from consumers.operations.survey.look_up import look_up, looked_in_words, moment_of, trace_up
 from producers.connection import make_publisher
 from producers.sealing.options import Draft
-from sealbus import payload
-
-
-@payload("look.job", version="1.0.0")
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    number: int = 1
+from tests.kit import Job
 
 
 @pytest.fixture
@@ -36,7 +30,7 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 async def log() -> AsyncIterator[Transport]:
     transport = open_transport("memory://", clock=ManualClock())
-    await transport.admin.create_topics([TopicSpec(name=message_topic("agents", "look.job"), partitions=1)])
+    await transport.admin.create_topics([TopicSpec(name=message_topic("agents", "job.asked"), partitions=1)])
     yield transport
     await transport.close()
 

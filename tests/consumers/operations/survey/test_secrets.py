@@ -18,12 +18,10 @@ import pytest
 
 from bus.clock import SystemClock
 from bus.settings.loading import load
-from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import NewRecord
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
-from sealbus import connect, payload
+from sealbus import Draft, Metrics, connect, payload
 
 SECRETS = {
     "password": "hunter2-Zq8-password",

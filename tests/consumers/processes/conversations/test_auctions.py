@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from bus.protocol import sealing
-from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import mailbox_topic
 from bus.transports.read_all import scan_topic
@@ -26,16 +25,12 @@ from bus.vocabulary.auction import (
 from bus.vocabulary.parts import ErrorInfo, Money, ReturnContract
 from consumers.app.testing import AppBus
 from consumers.processes.conversations.contract_net import ContractNet, SeenBid, fault_of, ranked
-from sealbus import App, Context, Reject, RetryLater, SagaContext, payload, starts
+from sealbus import App, Context, Message, Reject, RetryLater, SagaContext, payload, starts
+from tests.kit import Job
 
 CARRIERS = ("a@svc", "b@svc", "c@svc", "d@svc")
 BIDS = ("bids", "bids", "bids", "ties", "declines", "dies", "is late", "is silent")
 WORK = ("works", "works", "fails", "declines", "dies", "is silent", "is late")
-
-
-@payload("auctions.wanted", version="1.0.0")
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
 
 
 @payload("auctions.ended", version="1.0.0")
@@ -46,8 +41,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shipping(ContractNet, version="1.0.0"):
-    @starts(Wanted, key="/data/number")
-    async def wanted(self, wanted: Wanted, context: SagaContext) -> None:
+    @starts(Job, key="/data/number")
+    async def wanted(self, wanted: Job, context: SagaContext) -> None:
         call = AuctionCall(
             goal=str(wanted.number),
             return_contract=ReturnContract(expected_message_type="auction.result"),
@@ -145,7 +140,7 @@ async def hold(numbers: range) -> tuple[int, int]:
     manager.add(Shipping)
     async with manager.test(*map(carrier, CARRIERS)) as bus:
         for number in numbers:
-            await bus.publish(Wanted(number=number))
+            await bus.publish(Job(number=number))
         for _ in range(40):
             await bus.advance(10)
         ended = {said.number: said for said in bus.sent(Ended)}

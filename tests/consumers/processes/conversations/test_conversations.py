@@ -31,11 +31,7 @@ from consumers.processes.conversations.review import IteratedReview
 from consumers.processes.conversations.roles import PERFORMATIVES, ROLES, may_speak
 from consumers.processes.conversations.subscriptions import Subscriptions
 from sealbus import App, Reject, RequestFailed, SagaContext, on, payload, progress, starts
-
-
-@payload("talk.wanted", version="1.0.0")
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    text: str = ""
+from tests.kit import Asked
 
 
 @payload("talk.ended", version="1.0.0")
@@ -157,8 +153,8 @@ async def test_a_stranger_neither_renews_nor_cancels() -> None:
 
 
 class Fixing(Handoff, version="1.0.0"):
-    @starts(Wanted)
-    async def wanted(self, _: Wanted, context: SagaContext) -> None:
+    @starts(Asked)
+    async def wanted(self, _: Asked, context: SagaContext) -> None:
         request = HandoffRequest(
             handoff_id="h1",
             original_goal="fix",
@@ -211,7 +207,7 @@ async def test_a_handoff_is_held_to_its_contract(said: Any, how: str) -> None:
     app.add(Fixing)
     # A fixer that has no contract of its own may leave out what it has promised.
     async with app.test(fixer(*said)) as bus:
-        ended = await bus.request(Wanted(), Ended, timeout_s=1000)
+        ended = await bus.request(Asked(), Ended, timeout_s=1000)
         assert ended.how == how or ended.how.startswith("refused rejected")
 
 
@@ -219,15 +215,15 @@ async def test_a_delegatee_that_is_silent_ends_the_handoff() -> None:
     app = App("lead@svc", types=[HandoffRequest, Ended])
     app.add(Fixing)
     async with app.test() as bus:
-        assert (await bus.request(Wanted(), Ended, timeout_s=1000)).how == "silent"
+        assert (await bus.request(Asked(), Ended, timeout_s=1000)).how == "silent"
 
 
 # Review.
 
 
 class Writing(IteratedReview, version="1.0.0"):
-    @starts(Wanted)
-    async def wanted(self, wanted: Wanted, context: SagaContext) -> None:
+    @starts(Asked)
+    async def wanted(self, wanted: Asked, context: SagaContext) -> None:
         self.begin(context, wanted.text, author="writer@svc", reviewer="critic@svc", rounds=3)
 
     async def approved(self, review: ReviewResult, context: SagaContext) -> None:
@@ -264,20 +260,20 @@ def writing(approved_in: int) -> tuple[App, App, App, list[Any]]:
 async def test_a_draft_is_reviewed_until_it_is_approved() -> None:
     lead, writer, critic, inputs = writing(3)
     async with lead.test(writer, critic) as bus:
-        assert (await bus.request(Wanted(text="an article"), Ended, timeout_s=3000)).how == "approved in round 3"
+        assert (await bus.request(Asked(text="an article"), Ended, timeout_s=3000)).how == "approved in round 3"
         assert [each["remarks"] for each in inputs] == [[], ["remark 1"], ["remark 2"]]
 
 
 async def test_a_draft_is_abandoned_after_the_last_round() -> None:
     lead, writer, critic, _ = writing(9)
     async with lead.test(writer, critic) as bus:
-        assert (await bus.request(Wanted(text="an article"), Ended, timeout_s=3000)).how == "not approved in 3 rounds"
+        assert (await bus.request(Asked(text="an article"), Ended, timeout_s=3000)).how == "not approved in 3 rounds"
 
 
 async def test_an_author_who_is_gone_ends_the_review() -> None:
     lead, _, critic, _ = writing(1)
     async with lead.test(critic) as bus:
-        assert (await bus.request(Wanted(text="an article"), Ended, timeout_s=3000)).how == "the author: silent"
+        assert (await bus.request(Asked(text="an article"), Ended, timeout_s=3000)).how == "the author: silent"
 
 
 # Roles.

@@ -14,10 +14,8 @@ from bus.settings.loading import load
 from bus.transports.read_all import scan_topic
 from consumers.app.testing import AppBus
 from consumers.delivery.resilience.retry import Tier, next_tier
-from consumers.processes.sagas.context import SagaContext
 from consumers.processes.sagas.early_events import MAX_APPENDS
-from consumers.processes.sagas.rules import Saga, on, starts
-from sealbus import App, payload
+from sealbus import App, Saga, SagaContext, on, payload, starts
 
 
 @payload("early.begin", version="1.0.0", performative="request")
@@ -62,7 +60,7 @@ async def appends(bus: AppBus) -> Counter[bytes]:
     found: Counter[bytes] = Counter()
     for topic in await bus.transport.admin.topics():
         if "._retry." in topic:
-            found.update([record.value async for record in scan_topic(bus.transport, topic)])
+            found.update([record.value or b"" async for record in scan_topic(bus.transport, topic)])
     return found
 
 

@@ -7,15 +7,29 @@ from typing import Any
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError
 from bus.settings.loading import load
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.task import TaskCancel
 from consumers.app.testing import AppBus
 from consumers.processes.sagas.process import Process, ending_of
 from producers.sealing.seal_request import SealRequest
-from sealbus import App, Draft, RequestFailed, Saga, SagaContext, answers, cancelled, due, failed, on, payload, starts
+from sealbus import (
+    App,
+    ConfigurationError,
+    Draft,
+    RequestFailed,
+    Saga,
+    SagaContext,
+    answers,
+    cancelled,
+    due,
+    failed,
+    on,
+    payload,
+    starts,
+)
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
+from tests.kit import handling
 
 
 class Seen(msgspec.Struct):
@@ -273,12 +287,7 @@ async def test_a_process_that_ends_with_silence_has_timed_out() -> None:
 
 
 async def test_a_process_that_ends_with_a_refusal_has_failed() -> None:
-    helper = App("helper@svc")
-
-    @helper.on(QuoteRequest)
-    async def quote(_: QuoteRequest) -> Quote:
-        raise PermissionError("no")
-
+    helper = handling(App("helper@svc"), QuoteRequest, PermissionError("no"))
     async with shop().test(helper) as bus:
         await bus.publish(Order(order_id="1"))
         await bus.advance(300)
@@ -296,7 +305,7 @@ async def test_an_end_is_counted_kept_and_says_why() -> None:
         await bus.settle()
         assert await outcomes(bus) == [("failed", "called off", "over")]
         labels = {"group": bus.workers[0].app.group, "saga": "ordering", "outcome": "failed"}
-        metrics = bus.workers[0]._metrics
+        metrics = bus.publisher.metrics
         assert metrics.registry.get_sample_value("sealbus_processes_ended_total", labels) == 1
         (process,) = await processes(bus)
         assert process.version == 2
@@ -315,7 +324,7 @@ def test_an_outcome_that_is_none_is_refused_where_it_is_written() -> None:
     context.over = False
     context._done = type("Done", (), {"ending": None})()
     with pytest.raises(ContractError, match="is no outcome"):
-        context.finish("finished")  # type: ignore[arg-type]
+        context.finish("finished")
 
 
 def test_the_name_of_the_buss_own_wait_is_refused() -> None:

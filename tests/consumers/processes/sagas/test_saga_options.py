@@ -8,12 +8,26 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from bus.protocol.envelope import Agent, Authority, Security
 from bus.vocabulary.approval import ApprovalRequest
 from consumers.app.testing import AppBus
 from consumers.processes.sagas.context import AskOptions
-from sealbus import App, Approval, FilePolicy, Saga, SagaContext, answers, due, failed, on, starts
+from sealbus import (
+    Agent,
+    App,
+    Approval,
+    Authority,
+    FilePolicy,
+    Saga,
+    SagaContext,
+    Security,
+    answers,
+    due,
+    failed,
+    on,
+    starts,
+)
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
+from tests.kit import handling
 
 
 class Seen(msgspec.Struct):
@@ -104,13 +118,7 @@ class Roles(Saga[Seen], version="1.0.0"):
 
 async def test_an_ask_of_a_role_takes_many_answers_until_its_time_is_over() -> None:
     def seller(name: str, cents: int) -> App:
-        app = App(name, roles=["seller"])
-
-        @app.on(QuoteRequest)
-        async def quote(_: QuoteRequest) -> Quote:
-            return Quote(cents=cents)
-
-        return app
+        return handling(App(name, roles=["seller"]), QuoteRequest, Quote(cents=cents))
 
     async with app_of(Roles).test(seller("a@svc", 3), seller("b@svc", 4)) as bus:
         await bus.publish(Order(order_id="1"))
@@ -209,13 +217,12 @@ def guarded(folder: Path, runs: list[str], **options: Any) -> App:
     path = folder / "policy.toml"
     path.write_text(RULES, "utf-8")
     path.chmod(0o600)
-    app = App("deployer@svc", policy=FilePolicy(path))
-
-    @app.on(Order, approval=Approval(**options))
-    async def handle(order: Order) -> None:
-        runs.append(order.order_id)
-
-    return app
+    return handling(
+        App("deployer@svc", policy=FilePolicy(path)),
+        Order,
+        lambda order: runs.append(order.order_id),
+        approval=Approval(**options),
+    )
 
 
 async def test_describe_and_reason_tell_people_what_is_asked(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bus.errors import ConfigurationError
 from producers.sealing.seal_request import SealRequest
-from sealbus import App, Draft, Reject, Saga, SagaContext, answers, due, failed, on, starts, upcast
+from sealbus import App, ConfigurationError, Draft, Reject, Saga, SagaContext, answers, due, failed, on, starts, upcast
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
+from tests.kit import handling
 
 
 class BuyingState(msgspec.Struct):
@@ -231,11 +231,7 @@ def test_a_type_has_a_handler_or_a_saga() -> None:
     app = shop()
     with pytest.raises(ConfigurationError, match="a saga and a handler cannot share a type"):
         app.on(Order)
-    app = App("shop@svc")
-
-    @app.on(Order)
-    async def handle(order: Order) -> None: ...
-
+    app = handling(App("shop@svc"), Order)
     with pytest.raises(ConfigurationError, match=r"order\.placed has a handler"):
         app.add(Buying)
 

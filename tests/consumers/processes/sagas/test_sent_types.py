@@ -77,7 +77,7 @@ def test_a_subclass_lists_beside_its_base_and_does_not_replace_it() -> None:
 
         @starts(First)
         async def first(self, first: First, context: SagaContext) -> None:
-            self.call_for_bids(context, first)  # type: ignore[arg-type]
+            self.call_for_bids(context, first)
 
     assert sent(Shipping) == {"sent.listed", "auction.call", "auction.award", "auction.loss"}
     assert AuctionCall in Shipping.rules.sends
@@ -85,7 +85,7 @@ def test_a_subclass_lists_beside_its_base_and_does_not_replace_it() -> None:
 
 @pytest.mark.parametrize(("base", "types"), [(IteratedReview, {"task.request", "review.request"})])
 def test_the_built_in_conversations_say_what_they_send(base: type[Saga[object]], types: set[str]) -> None:
-    class Own(base, version="1.0.0"):  # type: ignore[misc, valid-type]
+    class Own(base, version="1.0.0"):  # type: ignore[call-arg, misc, valid-type]
         @starts(First)
         async def first(self, first: First, context: SagaContext) -> None: ...
 

@@ -36,7 +36,7 @@ def outputs_before_row() -> None:
             await asyncio.sleep(0.1)
         return await finish(self, claim, outputs, delivery, *more)
 
-    RunResults.store = patched  # type: ignore[method-assign]
+    RunResults.store = patched
 
 
 def fresh_bytes() -> None:
@@ -60,7 +60,7 @@ def fresh_bytes() -> None:
         )
         return sealed_as(again, output.topic).record
 
-    InboxClient.count_answer = patched  # type: ignore[method-assign]
+    InboxClient.count_answer = patched
 
 
 def memory_only() -> None:
@@ -69,7 +69,7 @@ def memory_only() -> None:
     def patched(_: str, **options: Any) -> Any:
         return opened("memory://", **options)
 
-    choosing.open_inbox = patched  # type: ignore[assignment]
+    choosing.open_inbox = patched
 
 
 def lease_ignored() -> None:
@@ -78,7 +78,7 @@ def lease_ignored() -> None:
     def patched(row: Any, asker: Any, _: float | None) -> Any:
         return decide(row, asker._replace(running=False), -1.0)
 
-    rules.decide_claim = patched  # type: ignore[assignment]
+    rules.decide_claim = patched
 
 
 def stale_token() -> None:
@@ -89,15 +89,15 @@ def stale_token() -> None:
             else msgspec.structs.replace(rules._freed(row), state="done", owner=owner, token=token, outputs=outputs)
         )
 
-    rules.finished = patched  # type: ignore[assignment]
+    rules.finished = patched
 
 
 def key_ignored() -> None:
-    InboxClient.key_of = lambda *_: None  # type: ignore[method-assign, assignment]
+    InboxClient.key_of = lambda *_: None
 
 
 def deaths_forgotten() -> None:
-    rules._died = lambda row: msgspec.structs.replace(row, state="free", owner=rules.NOBODY, alone=False)  # type: ignore[assignment]
+    rules._died = lambda row: msgspec.structs.replace(row, state="free", owner=rules.NOBODY, alone=False)
 
 
 def claim_is_done() -> None:
@@ -106,16 +106,16 @@ def claim_is_done() -> None:
 
     def patched(row: Any, asker: Any) -> Any:
         decision = claimed(row, asker)
-        return decision._replace(row=msgspec.structs.replace(decision.row, state="done"))
+        return decision._replace(row=msgspec.structs.replace(decision.row, state="done"))  # type: ignore[type-var]
 
-    rules._claimed = patched  # type: ignore[assignment]
+    rules._claimed = patched
     finished = rules.finished
 
     def again(row: Any, *, owner: int, token: int, outputs: bytes) -> Any:
         begun = None if row is None else msgspec.structs.replace(row, state="claimed")
         return finished(begun, owner=owner, token=token, outputs=outputs)
 
-    rules.finished = again  # type: ignore[assignment]
+    rules.finished = again
 
 
 def failure_is_done() -> None:
@@ -126,7 +126,7 @@ def failure_is_done() -> None:
             await claim.transaction.rollback()
         await self.inbox.finish(claim.key, claim.token, ())
 
-    InboxClient.release = release  # type: ignore[method-assign]
+    InboxClient.release = release
 
 
 _TWICE = ("16-duplicates",)

@@ -33,7 +33,7 @@ def new_id_on_resend() -> None:
         sent.add(sealed.message_id)
         return await send(self, sealed, timeout_s=timeout_s)
 
-    Publisher.send = patched  # type: ignore[method-assign]
+    Publisher.send = patched
 
 
 def accepted_before_acknowledged() -> None:
@@ -49,7 +49,7 @@ def accepted_before_acknowledged() -> None:
         task.add_done_callback(_running.discard)
         return Receipt(sealed.message_id, sealed.record.topic, 0, 0, 0)
 
-    Publisher.send = patched  # type: ignore[method-assign]
+    Publisher.send = patched
 
 
 BUGS = [

@@ -34,9 +34,9 @@ def no_epoch_check() -> None:
         return []
 
     subscription.commit = commit  # type: ignore[attr-defined]
-    subscription.SqliteSubscription._note_silence = lambda _: None  # type: ignore[method-assign]
-    subscription.SqliteSubscription._lose = lambda *_: None  # type: ignore[method-assign]
-    Worker.lost = lambda *_: None  # type: ignore[method-assign]
+    subscription.SqliteSubscription._is_silent = lambda _: False
+    subscription.SqliteSubscription._lose = lambda *_: None
+    Worker.lost = lambda *_: None
 
 
 def latest_on_reset() -> None:
@@ -45,7 +45,7 @@ def latest_on_reset() -> None:
     def patched(want: Any, kept: Any, *, strict: bool) -> int:
         return int(kept.end) if want.position is None else position(want, kept, strict=strict)
 
-    reading._position = patched  # type: ignore[assignment]
+    reading._position = patched
 
 
 def one_too_far() -> None:
@@ -80,7 +80,7 @@ def remembered_pause() -> None:
             if (partition.assignment.topic, partition.assignment.partition) in paused:
                 hold(self, partition, True)
 
-    Partitions.hold, Partitions.add = held, added  # type: ignore[method-assign]
+    Partitions.hold, Partitions.add = held, added
 
 
 def tier_head_lost() -> None:
@@ -92,28 +92,28 @@ def tier_head_lost() -> None:
         partition.frontier.settle(offset)
         defer(self, partition, offset + 1, delay_s)
 
-    Partitions.defer = patched  # type: ignore[method-assign]
+    Partitions.defer = patched
 
 
 def lanes_ignored() -> None:
     add = Lanes.add
     numbers = itertools.count()
 
-    def patched(self: Any, _: Any, delivery: Any, priority: int) -> None:
-        add(self, next(numbers), delivery, priority)
+    def patched(self: Any, _: Any, *rest: Any, **options: Any) -> None:
+        add(self, next(numbers), *rest, **options)
 
-    Lanes.add = patched  # type: ignore[method-assign]
+    Lanes.add = patched
 
 
 def expired_handled() -> None:
-    RecordVerifier.check_lifetime = lambda *_, **__: None  # type: ignore[method-assign, assignment]
-    RecordVerifier.remaining_s = lambda *_: 3600.0  # type: ignore[method-assign, assignment]
-    gates.is_in_time = lambda *_, **__: True  # type: ignore[assignment]
-    gates.lifetime_gate = lambda *_, **__: None  # type: ignore[assignment]
+    RecordVerifier.check_lifetime = lambda *_, **__: None
+    RecordVerifier.remaining_s = lambda *_: 3600.0
+    gates.is_in_time = lambda *_, **__: True
+    gates.lifetime_gate = lambda *_, **__: None
 
 
 def seal_ignored() -> None:
-    gates.integrity_gate = lambda _: None  # type: ignore[assignment]
+    gates.integrity_gate = lambda _: None
 
 
 def poison_skipped() -> None:
@@ -124,7 +124,7 @@ def poison_skipped() -> None:
         delivery = judge(self, record, partition, now_ms)
         return None if isinstance(delivery, Refused) else delivery
 
-    RecordVerifier.judge = patched  # type: ignore[method-assign]
+    RecordVerifier.judge = patched
 
 
 def letters_altered() -> None:

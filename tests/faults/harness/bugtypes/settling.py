@@ -41,13 +41,13 @@ def _send_later(concerned: Any) -> None:
     """Appends to topics that *concerned* says yes to are not waited for."""
     send = DurableAppender.send
 
-    async def patched(self: DurableAppender, records: Sequence[Any], partition: Any, **options: Any) -> None:
+    async def patched(self: DurableAppender, records: Sequence[Any], partition: Any, **options: Any) -> Sequence[Any]:
         if all(concerned(record.topic) for record in records):
             _later(send(self, records, partition, **options))
-        else:
-            await send(self, records, partition, **options)
+            return ()
+        return await send(self, records, partition, **options)
 
-    DurableAppender.send = patched  # type: ignore[method-assign]
+    DurableAppender.send = patched
 
 
 def commit_before_dead_letter() -> None:
@@ -63,7 +63,7 @@ def outputs_not_awaited() -> None:
 
 
 def auto_commit() -> None:
-    Frontier.committable = property(lambda self: self._position)  # type: ignore[method-assign, assignment]
+    Frontier.committable = property(lambda self: self._position)
 
 
 def highest_seen() -> None:
@@ -74,8 +74,7 @@ def highest_seen() -> None:
         highest[id(self)] = max(highest.get(id(self), -1), offset)
         settle(self, offset)
 
-    Frontier.settle = patched  # type: ignore[method-assign]
-    # type: ignore[method-assign, assignment]
+    Frontier.settle = patched
     Frontier.committable = property(lambda self: highest[id(self)] + 1 if id(self) in highest else None)
 
 
@@ -97,25 +96,25 @@ def offset_arithmetic() -> None:
             settled_here.remove(reached[id(self)])
             reached[id(self)] += 1
 
-    Frontier.deliver, Frontier.settle = delivered, settled  # type: ignore[method-assign]
-    Frontier.committable = property(lambda self: reached.get(id(self)))  # type: ignore[method-assign, assignment]
+    Frontier.deliver, Frontier.settle = delivered, settled
+    Frontier.committable = property(lambda self: reached.get(id(self)))
 
 
 def mark_before_handle() -> None:
     take = InFlight.take
 
-    def patched(self: InFlight, delivery: Any, now_s: float) -> None:
-        take(self, delivery, now_s)
+    def patched(self: InFlight, delivery: Any, now_ms: int, now_s: float) -> None:
+        take(self, delivery, now_ms, now_s)
         delivery.partition.frontier.settle(delivery.record.offset)
 
-    InFlight.take = patched  # type: ignore[method-assign]
+    InFlight.take = patched
     settle = Frontier.settle
 
     def once(self: Frontier, offset: int) -> None:
         if offset in self._open:
             settle(self, offset)
 
-    Frontier.settle = once  # type: ignore[method-assign]
+    Frontier.settle = once
 
 
 def settle_on_cancel() -> None:
@@ -127,42 +126,44 @@ def settle_on_cancel() -> None:
         if known and not delivery.partition.closed:
             delivery.partition.frontier.settle(delivery.record.offset)
 
-    InFlight.drop = patched  # type: ignore[method-assign]
+    InFlight.drop = patched
     settle = Frontier.settle
 
     def once(self: Frontier, offset: int) -> None:
         if offset in self._open:
             settle(self, offset)
 
-    Frontier.settle = once  # type: ignore[method-assign]
+    Frontier.settle = once
 
 
 def dead_letter_dropped() -> None:
     attempt = DurableAppender._try
 
-    async def patched(self: DurableAppender, records: list[Any]) -> tuple[list[Any], Any]:
-        failed, error = await attempt(self, records)
-        return ([], None) if failed and all(record.topic.endswith(".dlq") for record in failed) else (failed, error)
+    async def patched(self: DurableAppender, records: list[Any]) -> tuple[list[Any], Any, Sequence[Any]]:
+        failed, error, placeless = await attempt(self, records)
+        if failed and all(record.topic.endswith(".dlq") for record in failed):
+            return [], None, placeless
+        return failed, error, placeless
 
-    DurableAppender._try = patched  # type: ignore[method-assign]
+    DurableAppender._try = patched
 
 
 def requester_not_told() -> None:
     async def nothing(*_: Any) -> None:
         pass
 
-    Dispositions._report = nothing  # type: ignore[method-assign, assignment]
+    Dispositions._report_of = nothing
 
 
 def early_retry() -> None:
-    RetryClock.moment_ms = lambda *_: -math.inf  # type: ignore[method-assign]
+    RetryClock.moment_ms = lambda *_: -math.inf
     schedule = verification.RecordVerifier._schedule
 
     def patched(self: Any, delivery: Any, *rest: Any) -> None:
         schedule(self, delivery, *rest)
         delivery.requeue = None
 
-    verification.RecordVerifier._schedule = patched  # type: ignore[method-assign]
+    verification.RecordVerifier._schedule = patched
 
 
 def attempts_forgotten() -> None:
@@ -177,7 +178,7 @@ def attempts_forgotten() -> None:
 
 
 def breaker_burns_attempts() -> None:
-    CircuitBreakers.blame = lambda *_: None  # type: ignore[method-assign, assignment]
+    CircuitBreakers.blame = lambda *_: None
 
 
 def exit_code_lies() -> None:
@@ -187,7 +188,7 @@ def exit_code_lies() -> None:
         await stop(self, drain_timeout_s)
         return 0
 
-    Worker.stop = patched  # type: ignore[method-assign]
+    Worker.stop = patched
 
 
 BUGS = [

@@ -108,7 +108,7 @@ def _mixed(chance: random.Random) -> Iterator[Fault]:
 def _row(name: str, title: str, schedule: Callable[[random.Random], Iterator[Fault]], **more: object) -> Row:
     return Row(
         **{"name": name, "title": title, "logs": ("kafka",), "schedule": schedule, "load": _LOAD, "seeds": 10, **more}
-    )  # type: ignore[arg-type]
+    )
 
 
 ROWS = [

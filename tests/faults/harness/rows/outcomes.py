@@ -131,7 +131,7 @@ ROWS = [
         name="27-dependency",
         title="a dependency is down for 15 s, and a worker dies meanwhile",
         logs=BOTH,
-        schedule=_dependency(15.0),  # type: ignore[arg-type]
+        schedule=_dependency(15.0),
         load=Load(count=600, rate=80, types={"fault.need": 3, "fault.task": 1}, mix={"ok": 1}),
         seeds=5,
     ),
@@ -139,7 +139,7 @@ ROWS = [
         name="27-long-dependency",
         title="a dependency is down for 10 minutes with 5,000 messages waiting",
         logs=BOTH,
-        schedule=_dependency(600.0),  # type: ignore[arg-type]
+        schedule=_dependency(600.0),
         load=Load(count=6000, rate=80, types={"fault.need": 6, "fault.task": 1}, mix={"ok": 1}),
         seeds=1,
     ),

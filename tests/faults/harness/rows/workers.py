@@ -161,7 +161,7 @@ ROWS = [
         name="9-storm",
         title="a worker joins or leaves every 2 s, for 40 s",
         logs=BOTH,
-        schedule=_storm(40.0),  # type: ignore[arg-type]
+        schedule=_storm(40.0),
         load=Load(count=4000, rate=100, types=dict(TYPES), mix={"ok": 1}, keys=60),
         seeds=5,
     ),
@@ -169,7 +169,7 @@ ROWS = [
         name="9-long-storm",
         title="a worker joins or leaves every 2 s, for 5 minutes",
         logs=BOTH,
-        schedule=_storm(300.0),  # type: ignore[arg-type]
+        schedule=_storm(300.0),
         load=Load(count=30_000, rate=100, types=dict(TYPES), mix={"ok": 30, "slow:0.2": 1}, keys=60),
         seeds=1,
     ),

@@ -65,7 +65,7 @@ async def test_a_client_that_connects_while_the_link_is_closed_is_closed(monkeyp
         connecting.set()
         await may_connect.wait()
 
-    client.bootstrap = connect
+    monkeypatch.setattr(client, "bootstrap", connect, raising=False)
     client.may_close.set()
     monkeypatch.setattr(linking, "AIOKafkaClient", lambda **_: client)
     link = ClusterClient(KafkaOptions(bootstrap=("localhost:1",)), ManualClock())

@@ -20,6 +20,7 @@ from bus.transports.kafka.consumer import decompression as decompressing
 from bus.transports.kafka.consumer import record_parsing as parsing
 from bus.transports.kafka.consumer.decompression import MAX_DECOMPRESSED_BYTES, TooLargeError, usual, whole
 from bus.transports.kafka.consumer.record_parsing import _FETCHED_BYTES
+from bus.transports.kafka.options import as_bus_records
 from tests.twins_alone import twins_alone
 
 HEAD_BYTES = 61
@@ -178,7 +179,7 @@ def test_a_fetch_brings_no_more_than_it_may_and_the_next_one_goes_on_behind_it()
     offset, found = 100, []
     while offset < 110:
         records = parsing._Records(raw[(offset - 100) * len(each) :])
-        fetched = parsing._PartitionRecords(PLACE, records, (), offset, parsing.as_bus_records, None, False, 0)
+        fetched = parsing._PartitionRecords(PLACE, records, (), offset, as_bus_records, None, False, 0)
         found.append([record.offset for record in fetched])
         offset = fetched.next_fetch_offset
     assert found == [[100, 101, 102], [103, 104, 105], [106, 107, 108], [109]]

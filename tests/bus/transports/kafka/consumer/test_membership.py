@@ -182,7 +182,7 @@ def test_whoever_asks_after_a_suspension_hears_what_is_lost_before_anything_else
 class Deaf:
     """A consumer that was stopped while it waited for an assignment: its fetch never returns."""
 
-    async def fetch(self, timeout_s: float) -> dict:
+    async def fetch(self, timeout_s: float) -> dict[Any, Any]:
         await asyncio.get_running_loop().create_future()
         return {}
 
@@ -193,7 +193,7 @@ class Answering:
     def __init__(self) -> None:
         self.fetches = 0
 
-    async def fetch(self, timeout_s: float) -> dict:
+    async def fetch(self, timeout_s: float) -> dict[Any, Any]:
         self.fetches += 1
         await asyncio.sleep(0.01)
         return {}

@@ -31,7 +31,9 @@ def call(count: int) -> AppendCall:
 
 def queued(sizes: list[list[int]]) -> tuple[Queue, list[AppendCall], list[NewRecord]]:
     """A queue with one call per list, its records numbered."""
-    queue, calls, records = Queue(), [], []
+    queue = Queue()
+    calls: list[AppendCall] = []
+    records: list[NewRecord] = []
     for group in sizes:
         made = [NewRecord("t", b"%d" % (len(records) + number), b"x" * size) for number, size in enumerate(group)]
         calls.append(call(len(made)))

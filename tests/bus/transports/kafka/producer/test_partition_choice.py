@@ -55,8 +55,8 @@ def test_records_are_distributed_as_python_distributes_them(
 @given(st.lists(USUAL, min_size=1, max_size=30), st.integers(1, 300))
 def test_each_record_is_in_one_place_and_in_order(records: list[NewRecord], partitions: int) -> None:
     spans, _ = places(records, partitions, None)
-    indices = [index for _, _, mine, _ in spans for index in mine]  # type: ignore[attr-defined,misc]
+    indices = [index for _, _, mine, _ in spans for index in mine]  # type: ignore[misc]
     assert sorted(indices) == list(range(len(records)))
-    for _, mine, where, _ in spans:  # type: ignore[attr-defined,misc]
+    for _, mine, where, _ in spans:  # type: ignore[misc]
         assert mine == [records[index] for index in where]
         assert where == sorted(where)

@@ -41,7 +41,7 @@ class Library:
 
 
 def batch_of(records: list[NewRecord], compression: str = "none", *, state: tuple[int, int, int] = (7, 2, 5)) -> bytes:
-    builder = Writing(Library(), compression).written(records, timestamp_ms=1_700_000_000_000)  # type: ignore[arg-type]
+    builder = Writing(Library(), compression).written(records, timestamp_ms=1_700_000_000_000)
     builder._set_producer_state(*state)
     return bytes(builder._build())
 
@@ -101,7 +101,7 @@ def test_batches_of_any_size_are_read(size: int) -> None:
 
 
 def test_the_bytes_are_the_same_at_each_try() -> None:
-    builder: Any = Writing(Library(), "zstd").written([NewRecord("t", b"k", b"v")], timestamp_ms=1)  # type: ignore[arg-type]
+    builder: Any = Writing(Library(), "zstd").written([NewRecord("t", b"k", b"v")], timestamp_ms=1)
     builder._set_producer_state(1, 1, 1)
     assert builder._build() is builder._build()
     assert builder.size() == len(builder._build())

@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 from deadly_app import Job, app
 
-from bus.errors import BusError
 from bus.topics.names import dead_letter_topic
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
-from sealbus import Receipt, connect
+from sealbus import BusError, Receipt, connect
 
 ROOT = Path(__file__).resolve().parents[2]
 
