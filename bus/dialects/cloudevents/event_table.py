@@ -19,7 +19,7 @@ from bus.dialects.foreign import NONE, Defaults, Foreign
 from bus.dialects.forms import MESSAGE_ID, NAME, OBJECT, TEXT, TIME, Form, UnfitValueError, matching, same, whole_number
 from bus.dialects.keeping import ABSENT, ANYTHING, MARK, Source, Target
 from bus.dialects.member_table import Kept, MemberRow, MemberTable, MessageFacts, Optional, Required
-from bus.dialects.message_facts import OpenedMessage, begin_reading, opened_facts, foreign_that_says, open_message
+from bus.dialects.message_facts import OpenedMessage, begin_reading, foreign_that_says, open_message, opened_facts
 from bus.errors import DialectError
 from bus.payloads.payload_types import Registry
 from bus.protocol.canonical_numbers import SAFE_INTEGER

@@ -22,7 +22,7 @@ from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
 from bus.dialects.forms import LAST_WRITABLE_MS, LONG, MESSAGE_ID, NAME, TEXT, TIME, Form, matching
 from bus.dialects.keeping import ABSENT, ANYTHING, ANYTHING_OR_NULL, Source, Target
 from bus.dialects.member_table import KEPT, MemberRow, MemberTable, MessageFacts, Optional, Required
-from bus.dialects.message_facts import OpenedMessage, begin_reading, opened_facts, foreign_that_says, open_message
+from bus.dialects.message_facts import OpenedMessage, begin_reading, foreign_that_says, open_message, opened_facts
 from bus.dialects.strict_json import read_object
 from bus.errors import DialectError
 from bus.payloads.payload_types import Registry

@@ -25,9 +25,9 @@ from bus.dialects.message_facts import (
     OpenedMessage,
     addressed_id,
     begin_reading,
-    opened_facts,
     foreign_that_says,
     open_message,
+    opened_facts,
 )
 from bus.dialects.strict_json import read_object
 from bus.errors import DialectError

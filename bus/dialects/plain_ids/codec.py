@@ -19,7 +19,7 @@ from bus.dialects.foreign import NO_ALIASES, NONE, Defaults, Foreign
 from bus.dialects.forms import LAST_WRITABLE_MS, OBJECT, Form, matching
 from bus.dialects.keeping import Notes, Source, Target
 from bus.dialects.member_table import REFUSED, AgentId, MemberRow, MemberTable, MessageFacts, Optional, Required
-from bus.dialects.message_facts import addressed_id, begin_reading, opened_facts, foreign_that_says, open_message
+from bus.dialects.message_facts import addressed_id, begin_reading, foreign_that_says, open_message, opened_facts
 from bus.dialects.plain_ids.payloads import ANSWERING, KINDS_OF_PLAIN_IDS, REGISTRY, read_plain, write_plain
 from bus.dialects.strict_json import read_object
 from bus.errors import DialectError

@@ -28,7 +28,14 @@ from bus.dialects.member_table import (
     Required,
     Rest,
 )
-from bus.dialects.message_facts import addressed_id, begin_reading, opened_facts, foreign_that_says, open_message, set_end
+from bus.dialects.message_facts import (
+    addressed_id,
+    begin_reading,
+    foreign_that_says,
+    open_message,
+    opened_facts,
+    set_end,
+)
 from bus.dialects.strict_json import read_object
 from bus.dialects.typed_content import is_typed, read_typed, states_all, write_typed
 from bus.errors import DialectError

@@ -26,7 +26,7 @@ from bus.vocabulary.task import StatusUpdate, TaskHandoff, TaskSpec
 from bus.vocabulary.tool import ToolResult
 from consumers.cli.demo import agents
 from consumers.cli.demo.crew import Crew
-from consumers.cli.demo.watch import Check, Event, watched_events, until
+from consumers.cli.demo.watch import Check, Event, until, watched_events
 from consumers.deadletters.letters import list_dead_letters
 from producers.connection import Bus, connect
 from producers.outcomes import Receipt
@@ -80,7 +80,11 @@ async def _play(bus: Bus, crew: Crew, settings: Settings, repository: str, say: 
     say(f"asked {to} to look at {repository}")
 
     async def reported(*kinds: type[Payload]) -> list[Event]:
-        return [event for event in await watched_events(bus, *kinds) if event.message.metadata.conversation_id == conversation]
+        return [
+            event
+            for event in await watched_events(bus, *kinds)
+            if event.message.metadata.conversation_id == conversation
+        ]
 
     async def approved() -> bool:
         return any(review.verdict == "approved" for review in _opened(await reported(ReviewOutput), ReviewOutput))

@@ -77,7 +77,9 @@ async def watched_events(bus: Bus, *kinds: type[Payload]) -> list[Event]:
 
 async def first(bus: Bus, kind: type[Payload], *, by: str | None = None) -> Message | None:
     """Return the first message of a type, of an agent where it is named."""
-    found = [event.message for event in await watched_events(bus, kind) if by in (None, event.message.metadata.sender.id)]
+    found = [
+        event.message for event in await watched_events(bus, kind) if by in (None, event.message.metadata.sender.id)
+    ]
     return found[0] if found else None
 
 
