@@ -367,7 +367,7 @@ class Uncooked(msgspec.Struct):
     text: msgspec.Raw
 
 
-def test_a_tool_whose_arguments_nobody_can_read_is_refused_when_it_is_declared() -> None:
+def test_a_tool_with_undecodable_arguments_is_refused_at_declaration() -> None:
     with pytest.raises(ConfigurationError, match=r"the tool 'ask': .*write Any"):
         App("x@svc").handoff_tool("ask", Uncooked, AsModel, to="y@svc")
 

@@ -147,7 +147,7 @@ async def refused(app: App) -> str:
         (pay, ("x",), {"type": complex}, "complex cannot be kept"),
     ],
 )
-async def test_what_cannot_be_kept_is_refused_before_it_is_paid_for(
+async def test_a_step_with_an_unstorable_result_is_refused_before_it_runs(
     function: Any, arguments: Any, options: Any, text: str
 ) -> None:
     PAID.clear()

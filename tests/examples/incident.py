@@ -98,7 +98,7 @@ async def test_a_field_of_another_name_is_a_dead_letter_that_names_both() -> Non
         assert bus.sent(words.NotificationSent) == []
 
 
-async def test_an_older_version_without_an_upcaster_is_a_dead_letter_that_says_so() -> None:
+async def test_an_older_version_without_an_upcaster_is_dead_lettered_with_the_reason() -> None:
     old = App("analyser@ci", group="old")
 
     @old.on(PullRequestOpened)

@@ -161,7 +161,7 @@ def sealed_by(each: Sealer, item: Any) -> SealedRecord | str:
 @compiled
 @settings(max_examples=1_000, deadline=None)
 @given(PAYLOADS | DRAFTS)
-def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
+def test_the_compiled_step_seals_the_same_as_python(item: Any) -> None:
     quick = sealer()
     with twins_alone():
         plain = sealer()
@@ -177,7 +177,7 @@ def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
 @compiled
 @settings(max_examples=300, deadline=None)
 @given(ITEMS, st.booleans())
-def test_a_run_seals_what_each_by_itself_seals_until_one_has_to_go_alone(items: list[Any], as_tuple: bool) -> None:
+def test_a_batch_seals_the_same_as_single_calls(items: list[Any], as_tuple: bool) -> None:
     quick = sealer()
     quick._entropy = bytes  # type: ignore[method-assign]
     for first in (Rich(), Omitting(), Checked(1), Open(None), *items, *items):

@@ -69,7 +69,7 @@ async def test_middleware_is_put_around_each_handler_the_first_one_outermost() -
     assert notes == ["outer before order.placed", "inner before order.placed", "book", "inner after", "outer after"]
 
 
-async def test_middleware_may_change_what_a_handler_gets_and_what_it_returns() -> None:
+async def test_middleware_can_change_input_and_result_of_a_handler() -> None:
     def doubled(following: Handling) -> Handling:
         async def handler(payload: Any, context: Context) -> Any:
             answer = await following(Order(sku=payload.sku * 2), context)
@@ -356,7 +356,7 @@ async def _later(order: Order) -> NotThereYet: ...  # type: ignore[name-defined]
 @pytest.mark.parametrize(
     "function", [_right, _struct, _union, _anything, _later, functools.partial(_needs, pool=Pool())]
 )
-def test_what_is_wide_enough_or_not_known_yet_is_taken(function: Any) -> None:
+def test_handlers_with_wide_or_unresolved_annotations_are_accepted(function: Any) -> None:
     App("shop@svc").on(Order)(function)
 
 

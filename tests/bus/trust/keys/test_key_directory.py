@@ -241,7 +241,7 @@ def test_the_memory_of_verified_signatures_accepts_no_other_payload_and_no_other
         assert keys.judge(theirs, statement(), payload, now_ms=NOW_MS) == "signature_invalid"
 
 
-def test_the_memory_takes_no_signature_of_one_key_for_that_of_a_key_whose_name_ends_alike() -> None:
+def test_cached_signatures_are_separate_for_keys_with_similar_names() -> None:
     mine = new_shared_secret(bytes(32), f"my-{DOMAIN.kid}")
     keys = directory(shared(), shared(kid=mine.kid, k=to_base64url(mine.secret)), closed=True)
     signature, payload = signed(statement(), mine)

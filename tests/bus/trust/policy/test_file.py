@@ -229,7 +229,7 @@ def test_the_interpreters_of_the_bus_are_ones_whatever_the_file_says(agent: str)
         ("[[agents]]\nkind = 'agent'", "agent number 1: id: found nothing"),
     ],
 )
-def test_what_is_wrong_is_refused_with_what_to_write(text: str, says: str) -> None:
+def test_an_invalid_policy_is_refused_with_the_correction(text: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         parse_policy(text, name="p.toml")
 

@@ -277,7 +277,7 @@ def all_well(site: Site) -> dict[str, Callable[[], bool]]:
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timeout(600)
-def test_every_surface_tells_of_each_fault_and_of_its_end(on_kafka: tuple[Site, Any, Any]) -> None:
+def test_every_surface_shows_each_fault_and_its_end(on_kafka: tuple[Site, Any, Any]) -> None:
     site, cluster, postgres = on_kafka
     site.open()
     site.folder.wait_until(lambda: set(site.probes().values()) == {200}, within_s=60)
