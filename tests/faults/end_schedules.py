@@ -1,7 +1,7 @@
 """Random schedules around the ends of messages, in one process: `python tests/faults/end_schedules.py --help`.
 
-Runs the property test of `tests/behaviour/test_final_outcomes.py` with as many random schedules as requested, and prints
-how many ran. A schedule has repeats, changed answers of handler and policy, and passing time.
+Runs the property test of `tests/behaviour/test_final_outcomes.py` with as many random schedules as requested, and
+prints how many ran. A schedule has repeats, changed answers of handler and policy, and passing time.
 """
 
 from __future__ import annotations
