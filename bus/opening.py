@@ -1,4 +1,4 @@
-"""Opening: what is opened by `async with`, and says so where something else is written."""
+"""Objects that are opened by `async with`, and that explain this where they are used in another way."""
 
 from __future__ import annotations
 

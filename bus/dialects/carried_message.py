@@ -54,9 +54,10 @@ def open_carried(value: bytes, pointer: str) -> Message:
 
 
 def check_same(stated: object, rest: object, pointer: str) -> None:
-    """Raise DialectError (`x_sealbus_mismatch`) unless *rest* is what the dialect says of the carried message.
+    """Raise DialectError (`x_sealbus_mismatch`) unless *rest* equals the dialect's form of the carried message.
 
-    The reason is none of `bus.protocol.reasons`, which are those of dead letters: nothing of this message is stored.
+    The reason is not in `bus.protocol.reasons`, because those are reasons of dead letters and this message is not
+    stored.
     """
     if canonical.encode_parsed(stated) != canonical.encode_parsed(rest):
         raise DialectError(
@@ -82,7 +83,7 @@ def foreign_of(message: Message) -> Foreign:
 
 
 def carried_in_metadata(tree: Mapping[str, Any], encode: Callable[[Message], dict[str, Any]]) -> Foreign | None:
-    """Return the message that stands in the metadata of *tree*, if it is what *encode* says there."""
+    """Return the message in the metadata of *tree* if it equals what *encode* writes there."""
     metadata = tree.get("metadata")
     if not isinstance(metadata, dict) or CARRIED not in metadata:
         return None

@@ -44,7 +44,7 @@ def kind_of(types: Registry, name: str, version: str) -> PayloadType | None:
 
 
 def default_lifetime_ms(kind: PayloadType) -> int:
-    """Return how long a message of *kind* lives where nobody says."""
+    """Return the default lifetime of a message of *kind* in milliseconds."""
     return _LIFETIME_MS if kind.terms.ttl_s is None else round(kind.terms.ttl_s * 1000)
 
 

@@ -1,6 +1,6 @@
-"""What a DialectError shows of a foreign value: its kind and the beginning of it, never all of it.
+"""The part of a foreign value that a DialectError shows: its kind and its beginning, never all of it.
 
-Owns the text for *found*, and finding the value that a pointer names.
+Owns the text for *found*, and finding the value at a pointer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MISSING: Final = Missing()
 
 
 def shown(value: object) -> str:
-    """Return the text by which an error tells what was found."""
+    """Return the text for *found* in an error."""
     if value is MISSING:
         return "nothing"
     if value is None:

@@ -1,9 +1,9 @@
 """A format as tables: one row for each member, walked both ways. Pure.
 
 Owns the kinds of rows. `MemberTable.read` takes the members of a foreign object, in the order of its rows, into a dict
-by the names that they have here; `MemberTable.write` writes them again from such a dict. *facts* is what the message
-around says, by the names of the envelope. What stands for an absent member, what is not written, and a form may each be
-a function of *facts*.
+by the names that they have here; `MemberTable.write` writes them again from such a dict. *facts* holds the values of
+the surrounding message, by the names of the envelope. The value of an absent member, the values that are not written,
+and a form may each be a function of *facts*.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MemberForm: TypeAlias = Form[Any] | Callable[[MessageFacts], Form[Any]]
 
 
 class MemberRow:
-    """One member, or what has none. *name*: what it is called there; *field*: here.
+    """One member of a format. *name* is its foreign name, *field* our name; either may be missing.
 
-    A member that cannot be said by the kinds of rows below is a class of its own, in its dialect.
+    A member that the kinds of rows below cannot express has a class of its own in its dialect.
     """
 
     name = ""
@@ -172,7 +172,7 @@ class Derived(MemberRow):
 
 
 class Rest(MemberRow):
-    """All other members: the *field* they are in, or none for what is kept or refused."""
+    """All other members: collected in *field*, or without *field* kept or refused."""
 
     def __init__(self, field: str = "", *, refused: bool = False) -> None:
         self.field, self.refused = field, refused
@@ -286,7 +286,7 @@ class Inside(MemberRow):
 
 
 class Items(MemberRow):
-    """A list of objects. Of an open table, fields that it does not have are written as they are."""
+    """A list of objects. An open table writes unknown fields unchanged."""
 
     def __init__(self, name: str, table: MemberTable, field: str = "", *, optional: bool = False) -> None:
         self.name, self.table, self.field, self.optional = name, table, field or name, optional

@@ -1,7 +1,7 @@
-"""What a message says by the names of the envelope, while a dialect reads or writes it by its tables. Pure.
+"""The facts of a message: its values by the names of the envelope, while a dialect reads or writes it. Pure.
 
-Owns what every dialect asks of a sealed message (its data without the mark, what the mark kept, its times in
-milliseconds), and making a `Foreign` of what a foreign one says.
+Owns the parts of a sealed message that every dialect needs (its data without the mark, the kept values, its times in
+milliseconds), and building a `Foreign` from a foreign message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLAIMS: Final = frozenset(Claims.__struct_fields__)
 
 
 class OpenedMessage(msgspec.Struct, frozen=True):
-    """What a dialect says of a message."""
+    """The parts of a sealed message that a dialect writes."""
 
     metadata: Metadata
     routing: Routing
@@ -110,13 +110,13 @@ def addressed_id(recipient: Agent | None, aliases: Mapping[str, str]) -> str:
 def begin_reading(
     tree: dict[str, Any], defaults: Defaults, types: Registry, *, nulls: bool
 ) -> tuple[Source, MessageFacts]:
-    """Return the message in *tree* to be read, and what is said before it is."""
+    """Return the message in *tree* as a source to read from, and the facts known before reading."""
     notes = Notes()
     return Source(tree, "", notes, nulls=nulls), {"defaults": defaults, "notes": notes, "tree": tree, "types": types}
 
 
 def foreign_that_says(facts: MessageFacts, name: str, version: str, data: dict[str, Any]) -> Foreign:
-    """Return the decoded message of type *name* that says *data*, and in its envelope what is *facts*."""
+    """Return the decoded message of type *name* with *data*, whose envelope has the values in *facts*."""
     return Foreign(
         type=name,
         version=version,

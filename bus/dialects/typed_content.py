@@ -1,6 +1,6 @@
-"""Say any type in any dialect: `{"type": "<type>@<version>", "data": {...}}` in the place of foreign content. Pure.
+"""Typed content: any message type in any dialect, as `{"type": "<type>@<version>", "data": {...}}`. Pure.
 
-Owns that object: when it is recognised, and when what a message says needs it.
+Owns that object: when it is recognised in foreign content, and which messages need it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def is_typed(value: Any, types: Registry) -> bool:
 
 
 def read_typed(value: Any, pointer: str, types: Registry) -> TypedContent | None:
-    """Return the typed content in *value*, which stands at *pointer*; None if it is none of a known type."""
+    """Return the typed content in *value* at *pointer*; None if it is not typed content of a known type."""
     if not is_typed(value, types):
         return None
     stated = split_type(value["type"]) or ("", "")

@@ -1,8 +1,9 @@
 """The forms of classes that `@payload` marks: msgspec Structs, dataclasses, TypedDicts and Pydantic models.
 
-Owns telling them apart, and what a payload type needs of each: the class of its instances, a type that msgspec can
-describe, a reader, and an instance as plain JSON values. All forms give the same bytes for the same values, and the
-same errors. `bus.payloads.typed_dicts` and `bus.payloads.pydantic_models` are the forms that need more than msgspec.
+Owns telling them apart, and the parts that a payload type needs from each: the class of its instances, a type that
+msgspec can describe, a reader, and an instance as plain JSON values. All forms give the same bytes for the same values,
+and the same errors. `bus.payloads.typed_dicts` and `bus.payloads.pydantic_models` are the forms that need more than
+msgspec.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _ModelLike(Protocol):
 
 
 Payload: TypeAlias = msgspec.Struct | _DataclassLike | _TypedDictLike | _ModelLike
-"""What type checkers take for an instance of a payload class. A plain dict is none."""
+"""The type of a payload instance for type checkers. A plain dict is not a payload."""
 
 
 class PayloadReader(Protocol):

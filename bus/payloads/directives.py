@@ -1,7 +1,7 @@
 """Directives: which messages ask their reader to act, and which only inform. Pure.
 
-Owns the one rule by which the gate `policy` tells the two apart (PROTOCOL.md section 7), and which types contradict it.
-What only informs is handled at every trust level; a directive needs the level that its reader asks for.
+Owns the rule by which gate `policy` distinguishes the two (PROTOCOL.md section 7), and finds types that contradict it.
+A message that only informs is handled at every trust level; a directive needs the level that its reader requires.
 """
 
 from __future__ import annotations

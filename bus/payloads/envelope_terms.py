@@ -1,9 +1,9 @@
-"""What a payload type says about the envelope around it: its terms. Pure.
+"""The terms of a payload type: its requirements on the envelope. Pure.
 
-Owns the performative, the members that must be there (*needs*), what data and envelope say twice (*same_as*), the
-default lifetime, the options that are taken from data, and the fields that receivers must know (*critical*). Publishers
-complete a message by them and refuse what breaks them; the gate `schema` refuses it with the same pointer. Also owns
-the words for what a type asks its receivers to change.
+Owns the performative, the required members (*needs*), fields that repeat the envelope (*same_as*), the default
+lifetime, the options taken from data, and the fields that receivers must know (*critical*). Publishers fill in a
+message by these terms and refuse one that breaks them; gate `schema` refuses it with the same pointer. Also owns the
+names of side effects.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["NO_TERMS", "ByField", "EnvelopeTerms", "SideEffect", "Spoken", "chec
 
 
 class ByField(msgspec.Struct, frozen=True):
-    """The performative follows from data: *values* by what *field* holds, else *otherwise*.
+    """The performative follows from data: *values* maps the value of *field* to it, with *otherwise* as the default.
 
         ByField("decision", {"approve": "accept", "reject": "reject"})
 
-    The key "*" of *values* stands for any value that is given.
+    The key "*" of *values* matches any value that is present.
     """
 
     field: str
@@ -47,7 +47,7 @@ class ByField(msgspec.Struct, frozen=True):
 
 Spoken: TypeAlias = Performative | ByField
 SideEffect: TypeAlias = Literal["none", "read", "write", "external", "irreversible"]
-"""What a message asks its receiver to change, the mildest first (`bus.trust.labels` orders them)."""
+"""The change that a message asks of its receiver, mildest first (`bus.trust.labels` orders them)."""
 
 NEEDED: Final = {
     name: f"/{layer}/{name}"

@@ -1,8 +1,7 @@
-"""Values that are kept as JSON between runs: results and arguments of steps, checkpoints, the states of sagas.
+"""Values that are stored as JSON between runs: results and arguments of steps, checkpoints, the states of sagas.
 
-Owns which types can be kept, those of payloads and whatever is made of them, and both ways between a value and what
-JSON has. A type that cannot be kept is refused before there is a value of it. Pure. Does not own how much is kept, nor
-where.
+Owns which types can be stored (those of payloads and their combinations), and converting values to JSON and back. An
+unsuitable type is refused before there is a value of it. Pure. Limits and storage are elsewhere.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ _KEYS: Final = (
     inspect.UUIDType,
 )
 _BASES: Final[tuple[type[Any], ...]] = (str, int, float, bytes)
-"""What msgspec writes only where it is of exactly this class."""
+"""Base classes whose subclasses msgspec does not write: it accepts only instances of exactly these classes."""
 
 
 class KeptType:
-    """One type of values that are kept: a class, or what an annotation can say. Raises ContractError for others."""
+    """One type of stored values: a class or another annotation. Raises ContractError for other types."""
 
     __slots__ = ("_kind", "_makes_dicts", "_whole")
 
@@ -55,7 +54,7 @@ class KeptType:
         self._kind = kind
         self._makes_dicts = is_typed_dict(kind)
         self._whole: ModelPart | None = None
-        """What pydantic alone can read, such as a union of models."""
+        """A part that only pydantic can read, such as a union of models."""
         try:
             self._resolve()
         except ContractError:
@@ -101,9 +100,9 @@ class KeptType:
 
 
 def kept_type(kind: Any) -> KeptType:
-    """Return how values of *kind* are kept; of Any, which None stands for, they come back as dicts and lists.
+    """Return how values of *kind* are stored. None means Any: values come back as dicts and lists.
 
-    Raises ContractError for what cannot be kept. Its cause is a NameError where an annotation names nothing yet.
+    Raises ContractError for a type that cannot be stored. Its cause is a NameError if an annotation is not defined yet.
     """
     try:
         return _known(Any if kind is None else kind)

@@ -1,7 +1,7 @@
-"""What to write instead of something that is no payload type: the texts of errors, without any value in them.
+"""Error texts for objects that are not payloads: what to write instead, without any value in them.
 
-Owns these texts, and what sort of class somebody took for a payload. `bus.payloads.class_forms` decides what can be
-marked, `bus.payloads.payload_types` what is.
+Owns these texts, and recognising the kind of class that was mistaken for a payload. `bus.payloads.class_forms` decides
+which classes can be marked, `bus.payloads.payload_types` which are.
 """
 
 from __future__ import annotations

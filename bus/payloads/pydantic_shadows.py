@@ -1,10 +1,10 @@
 """A Pydantic model described as a Struct: its shadow, which has the same fields, limits and tags.
 
-Owns the translation. A shadow holds no payload: it says what msgspec can say of a type, its weight and costs, its
-schema and its fields, and it is the gate that data pass before the model sees them (`bus.payloads.pydantic_models`).
-What only pydantic knows, such as the form of a URL, the shadow takes as the JSON type that it is written as.
+Owns the translation. A shadow never holds a payload: it gives msgspec's view of the type (size, cost, schema, fields),
+and data are validated against it before the model sees them (`bus.payloads.pydantic_models`). Forms known only to
+pydantic, such as URLs, are plain JSON types in the shadow.
 
-Parts of a model that are dataclasses and TypedDicts have shadows, too, for they may hold models.
+Dataclasses and TypedDicts inside a model have shadows, too, because they may contain models.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class _Shadows:
         return described | UnsetType if member.may_miss else described
 
     def _written(self, returns: Any, location: str) -> Any:
-        """Return what a serializer of the user's writes: what it *returns*, as far as its annotation says it."""
+        """Return the type that a user's serializer writes: its *returns* annotation, as far as that is known."""
         known = returns is not None and "Undefined" not in type(returns).__name__
         return self._described(returns, (), location) if known else Any
 
@@ -396,7 +396,7 @@ def _unknown() -> Any:
 
 
 def _serializer_of(cls: Any, name: str) -> Any:
-    """Return what the user's serializer of field *name* says it returns; None where the field has none."""
+    """Return the annotated return type of the serializer of field *name*; None if the field has none."""
     decorators = getattr(cls, "__pydantic_decorators__", None)
     for each in getattr(decorators, "field_serializers", {}).values():
         if name in each.info.fields or "*" in each.info.fields:
@@ -415,7 +415,7 @@ def _returned(decorator: Any) -> Any:
 
 
 def _discriminator(provided: Any) -> Any:
-    """Return the name of the member, or the function, that tells a union's members apart; None where none is given."""
+    """Return the member name or function that discriminates a union; None if there is none."""
     found = getattr(provided, "discriminator", None)
     return found.discriminator if isinstance(found, pydantic.Discriminator) else found
 

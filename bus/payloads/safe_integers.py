@@ -1,8 +1,8 @@
-"""Integers of a payload: from -(2^53-1) to 2^53-1, as the exports say and every language can hold them.
+"""The range of a payload's integers: from -(2^53-1) to 2^53-1, as in the exports, because every language has these.
 
-Owns finding one beyond that in a decoded payload. A type whose integers all have limits of their own is not looked at;
-of any other type only text with a number of sixteen digits is. What is `Any` holds the doubles of the protocol,
-and is not judged. Pure.
+Owns finding an integer beyond that in a decoded payload. Types whose integers all have limits are skipped; for other
+types only text with a number of sixteen digits is checked. Values of type `Any` are doubles of the protocol and are not
+checked. Pure.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ _END: Final = b'"}}'
 
 
 def without_signature(value: bytes) -> tuple[bytes, str] | None:
-    """Return a signed *value* as if it were not signed, and its signature; None where no signature stands at its end.
+    """Return a signed *value* without its signature, and the signature; None if *value* does not end with a signature.
 
-    Of any other value, what is returned is no message.
+    *value* must be a sealed message; for any other bytes the result is meaningless.
     """
     at = value.rfind(_SIGNATURE, max(0, len(value) - MAX_SIGNATURE_CHARS - len(_SIGNATURE) - len(_END)))
     if at < 0 or not value.endswith(_END):
@@ -107,7 +107,7 @@ class KnownLayouts(Generic[_T]):
 
     @property
     def are_of_use(self) -> bool:
-        """Whether messages can be cast at all: without compiled code they are not."""
+        """Return whether messages can be cast at all: casting needs the compiled code."""
         return native.core is not None
 
     def learn(self, message: Message, kind: PayloadCodec, known: _T) -> None:

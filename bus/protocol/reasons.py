@@ -13,7 +13,8 @@ __all__ = ["GATE_NAMES", "REASONS", "REASON_TABLE", "Meaning", "Reason", "gate_o
 
 
 class Meaning(NamedTuple):
-    """What a reason is to who asked: never to be retried as it is."""
+    """The meaning of a reason for the requester, as error class, HTTP status and A2A code. Never retry the same
+    message."""
 
     error_class: str
     http_status: int
@@ -27,9 +28,9 @@ class Reason(NamedTuple):
     name: str
     meaning: Meaning
     expected: str
-    """What would have passed."""
+    """The condition that the message should have met."""
     cure: str
-    """What to do; `{place}`, `{message}`, `{type}` and `{conversation}` are those of the dead letter."""
+    """The fix; `{place}`, `{message}`, `{type}` and `{conversation}` are those of the dead letter."""
 
 
 _REDRIVE: Final = "sealbus dlq redrive {place} --why ..."

@@ -1,4 +1,4 @@
-"""What has changed between two schemas of one type, and which version the change asks for. Pure.
+"""The changes between two schemas of one type, and the version number that each requires. Pure.
 
 Owns the table of changes (seed 000 section 4.3, with seed 001's review of new enum values):
 
@@ -11,7 +11,8 @@ Owns the table of changes (seed 000 section 4.3, with seed 001's review of new e
     another limit, default, rule, need or performative     major
     other words                                            patch
 
-Old readers must read new messages, and new readers old ones: whatever lets one of them refuse or misread is major.
+Old readers must read new messages, and new readers old ones: a change that makes one of them refuse or misread a
+message is major.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ _BOUNDING: Final = frozenset({"boolean", "integer", "number"})
 
 
 class SchemaChange(msgspec.Struct, frozen=True):
-    """One change at *pointer* into data; *bump* is what it asks for."""
+    """One change at *pointer* into data; *bump* is the version increment it requires."""
 
     pointer: str
     kind: str
     bump: Bump
     text: str
     advice: str = ""
-    """What to think of besides the version."""
+    """Further advice besides the version number."""
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[SchemaChange, ...]:

@@ -24,7 +24,7 @@ ReviewVerdict: TypeAlias = Literal["ok", "new", "review", "broken"]
 
 
 class TypeReview(msgspec.Struct, frozen=True, kw_only=True):
-    """What `types check` says of one type."""
+    """The result of `types check` for one type."""
 
     type: str
     published: str | None

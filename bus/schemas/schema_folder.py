@@ -1,7 +1,7 @@
 """The registry folder: one file per type and version, `DIR/<type>/<x.y.z>.json`, immutable once published.
 
-Owns reading and writing it. A file is written whole or not at all, and never over another one; names are those of the
-protocol, so that no type or version leads out of the folder.
+Owns reading and writing it. Files are written atomically and never overwritten. Names follow the protocol's rules, so
+no type or version can lead to a path outside the folder.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class HasLogIds(Protocol):
-    """What a handler runs for, as log lines name it."""
+    """The message that a handler runs for, as named in log lines."""
 
     def log_ids(self) -> Mapping[str, object]:
         """Return the ids of its message. Called only for a line that is written."""
@@ -82,9 +82,9 @@ def configure_unless_done(level: str) -> None:
 
 
 def adopt_logging(level: str) -> None:
-    """Write what the program's other libraries log with `logging` as lines of this log, from *level* on.
+    """Write log records of other libraries (module `logging`) as lines of this log, from *level* on.
 
-    For a process that sealbus owns; a handler that the program has installed stays alone.
+    For processes that sealbus owns. It does nothing if the program has installed a log handler itself.
     """
     root = logging.getLogger()
     if root.handlers:
@@ -123,7 +123,7 @@ def _escaped(_: object, __: str, event: EventDict) -> EventDict:
 def _bounded(_: object, __: str, event: EventDict) -> EventDict:
     """Cut foreign text (an id, a pointer, an exception's text) and remove secrets; tracebacks may be longer.
 
-    What a handler logs may be anything: its members are masked by name, and other objects by what they print.
+    Handlers may log any value: members are masked by their names, other objects by their printed form.
     """
     return {name: _harmless(name, value) for name, value in event.items()}
 

@@ -1,7 +1,7 @@
-"""NamespaceGroups: the consumer groups of one namespace, by the names that its agents know.
+"""NamespaceGroups: the consumer groups of one namespace, by their names without the namespace.
 
-In the log a group is `<ns>.<group>` (PROTOCOL.md section 6), so that two namespaces on one cluster share nothing; this
-is the one place that translates.
+In the log a group is `<ns>.<group>` (PROTOCOL.md section 6), so that two namespaces on one cluster share nothing. Only
+this module translates between the two.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _PAGE_BYTES = 16 * 1_048_576
 async def scan_topic(
     transport: Transport, topic: str, starts: Mapping[int, int] = MappingProxyType({})
 ) -> AsyncIterator[Record]:
-    """Yield every record that *topic* holds now, oldest first within a partition.
+    """Yield every record that is now in *topic*, oldest first within a partition.
 
     Starts at *starts* (partition -> offset) where given. Raises TopicMissingError.
     """

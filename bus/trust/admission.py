@@ -1,8 +1,8 @@
-"""Admission: the only way from proven bytes to a handler, an awaiting request, a view or a store.
+"""Admission: authorizes a verified message before it reaches a handler, a waiting request, a view or a store.
 
-Owns the gate `policy`: the key's types, authority and classification along the chain, the right of the sender to
-publish and of the reader to handle, and the level from which a directive message may instruct. Everything is decided
-again each time, by the policy of now. Pure but for the policy's file, which is looked at once a second.
+Owns gate `policy`: the key's types, authority and classification along the chain, the right of the sender to publish
+and of the reader to handle, and the trust level that a directive needs. Each message is judged by the current policy.
+Pure except for the policy's file, which is checked for changes once a second.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
-    """Who reads: an agent with its group. *group* is `reply` for a reader of answers."""
+    """The reader: an agent with its group. *group* is `reply` for a reader of answers."""
 
     agent_id: str
     namespace: str
@@ -94,9 +94,9 @@ class _Judged(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    """Decides what is let in, and what may go out, for one party.
+    """Decides which messages one party may receive and send.
 
-    *note* is told of each denial. *high_risk* are the types whose risk the settings raise.
+    *note* is called with each denial. *high_risk* are the types whose risk the settings raise.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Admission:
 
     @property
     def has_keys(self) -> bool:
-        """Whether senders are proven."""
+        """Whether senders are verified."""
         return self._verifier is not None
 
     @property
@@ -138,7 +138,7 @@ class Admission:
 
     @property
     def writes_labels(self) -> bool:
-        """Whether every caused message carries its level: a receiver may not see all that it rests on."""
+        """Whether every caused message carries its trust level, because a receiver may not see all of its ancestors."""
         return not self.is_open
 
     def labels(self, message: Message) -> EffectiveLabels:
@@ -162,11 +162,11 @@ class Admission:
         instructions_from: str | None = None,
         may_hold: bool = False,
     ) -> NeedsApproval | None:
-        """Let *message* in, or raise ContractError (`unauthorized`, `untrusted_instruction`).
+        """Authorize *message*, or raise ContractError (`unauthorized`, `untrusted_instruction`).
 
-        *payload* is the upcast payload, *instructions_from* the threshold that the handler was declared with, if any.
-        *may_hold*: a message that needs an approval is let in with what it needs, also from below the threshold: it is
-        held for somebody to decide.
+        *payload* is the upcast payload, *instructions_from* the threshold of the handler's declaration, if any. With
+        *may_hold*, a message that needs an approval passes with its need, even below the threshold, and then waits for
+        a decision.
         """
         # What says nothing has a user's level: only a stricter threshold has to be asked.
         plain = says_nothing(message)
@@ -240,7 +240,7 @@ class Admission:
         self._require(self._request("publish", actor, judged, is_signed=actor is not None), judged)
 
     def may_answer(self, sender: str, request: Message, kind: PayloadType | None) -> bool:
-        """Tell whether *sender*, which is proven, may answer *request*, which named a role or nobody (R1)."""
+        """Return whether the verified *sender* may answer *request*, which named a role or no recipient (R1)."""
         rules = self._rules()
         if rules is None:
             return True
@@ -282,12 +282,13 @@ class Admission:
         return None
 
     def owner_of(self, agent_id: str) -> str | None:
-        """Return whose agent it is by the policy; None where nobody says."""
+        """Return the owner of an agent by the policy; None if the policy names none."""
         rules = self._rules()
         return None if rules is None else rules.agent(agent_id).owner
 
     def check_detached(self, message_type: str) -> None:
-        """Raise ContractError unless this party may publish from a run without naming what the run rests on (S13)."""
+        """Raise ContractError unless this party may publish from a run without naming the run's inputs as causes
+        (S13)."""
         rules = self._rules()
         if rules is None:
             return
@@ -323,10 +324,10 @@ class Admission:
             self._require(self._request("redrive", order.metadata.sender.id, judged), judged)
 
     def admit_presence(self, message: Message, kind: PayloadType | None, payload: object) -> None:
-        """Raise ContractError (`unauthorized`) unless the sender of *message*, which is proven, may say it is there.
+        """Raise ContractError (`unauthorized`) unless the verified sender of *message* may announce its presence.
 
-        Nothing caused it, and only a deny rule stops it. The types of a key are not asked: they limit what an agent
-        says to others.
+        Such a message must have no cause, and only a deny rule forbids it. The types of a key are not checked: they
+        limit messages to other agents.
         """
         if message.message_type not in _PRESENCE or message.metadata.hops:
             raise _refused("an agent says that it is there on nobody's behalf", "/metadata/hops")
@@ -503,7 +504,7 @@ class Admission:
         )
 
     def _is_proven(self, message: Message) -> bool:
-        """Whether the sender is the one it says: its signature passed the gate `authenticity`."""
+        """Return whether the sender is verified: its signature passed gate `authenticity`."""
         return self._verifier is not None and message.verification.signature is not None
 
     def _label_rules(self, rules: PolicyRules | None) -> LabelRules:
@@ -588,7 +589,8 @@ def _is_decision(message: Message) -> bool:
 
 
 def _is_bus_word(message: Message, payload: object) -> bool:
-    """Tell whether *message* is what the bus itself sends: about a held message, or that an agent is there."""
+    """Return whether the bus itself sends *message*: about a message that waits for approval, or an agent's
+    presence."""
     if message.message_type == "status.update":
         return getattr(payload, "approval_id", None) is not None
     if message.message_type in _PRESENCE:

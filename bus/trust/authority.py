@@ -1,8 +1,8 @@
-"""Authority: what a message allows its receiver to do, and that it only narrows along a chain. Pure.
+"""Authority: the permissions that a message gives its receiver, which only narrow along a chain. Pure.
 
-Owns inclusion and narrowing of `metadata.authority` (design part two section 14, security S3): lists of what is allowed
-shrink as languages of globs, lists of what is forbidden grow, the side effect falls. A member that is left out is
-inherited.
+Owns inclusion and narrowing of `metadata.authority` (design part two section 14, security S3). From cause to effect,
+lists of permissions shrink as languages of globs, lists of prohibitions grow, and the side effect becomes milder. A
+member that is left out is inherited.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def exceeding_member(requested: Granted, granted: Granted) -> tuple[str, str] | 
 
 
 def narrowed(requested: Authority | None, granted: Granted) -> Authority | None:
-    """Return the authority that a message carries whose sender asks for *requested* and was given *granted*.
+    """Return the authority of a message whose sender requests *requested* and has received *granted*.
 
-    What is left out is inherited, and what forbids is joined. Raises ContractError for globs in another form
-    (`malformed`), and for what exceeds (`unauthorized`).
+    Missing members are inherited, and prohibitions are joined. Raises ContractError for invalid globs (`malformed`),
+    and for a request beyond the grant (`unauthorized`).
     """
     wanted = members_of(requested)
     if requested is not None:

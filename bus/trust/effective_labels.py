@@ -1,8 +1,8 @@
-"""Effective labels: how far a message can be trusted, and how sensitive it is, from all that it rests on. Pure.
+"""Effective labels: the trust level and sensitivity of a message, computed from itself and all its ancestors. Pure.
 
-Owns the rules T1, T2 and T4 of design part two section 14: a level is the least of what is sealed, of the ceiling of
-each sender, of the chain, and of what lies before a chain that is cut. A sensitivity is the highest. `trust.lifted`
-of an agent that may lift ends what lies before it.
+Owns the rules T1, T2 and T4 of design part two section 14. The effective level is the lowest of the sealed level, the
+ceilings of all senders, the chain, and the ancestors before a truncated chain. The effective sensitivity is the
+highest. A `trust.lifted` from an agent with that right makes earlier ancestors irrelevant.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DEFAULT_CEILING: Final = "user_request"
 _LIFTING: Final = "trust.lifted"
 _LIFTED_AT_MOST: Final = "trusted_tool_result"
 _OUTSIDE: Final = frozenset({"tool.result", "evidence.observed"})
-"""What they carry comes from outside, unless their sender says better."""
+"""Types whose content comes from outside, unless their sender labels it better."""
 
 
 class EffectiveLabels(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class EffectiveLabels(msgspec.Struct, frozen=True, kw_only=True):
     classification: str = DEFAULT_CLASSIFICATION
     tags: frozenset[str] = frozenset()
     path: tuple[str, ...] = ()
-    """What lowered the level, the decisive step last; empty where nothing did."""
+    """The messages that lowered the level, the decisive one last; empty if none did."""
 
     def is_below(self, threshold: str) -> bool:
         """Tell whether the level is less trusted than *threshold*."""
@@ -58,14 +58,15 @@ class EffectiveLabels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PLAIN: Final = EffectiveLabels()
-"""The labels of a message that says nothing, of senders of whom no policy says anything."""
+"""The labels of a message without labels, whose senders no policy mentions."""
 
 
 class LabelRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about senders. Without a policy every ceiling is `user_request`."""
+    """The facts about senders. Without a policy every ceiling is `user_request`."""
 
     has_keys: bool = False
-    """Whether senders are proven: then what is absent counts as the worst where a liar could leave it out."""
+    """Whether senders are verified. If so, a missing label that a dishonest sender could have omitted counts as the
+    worst."""
     ceiling_of: Callable[[str], str] | None = None
     floor_of: Callable[[str], str] | None = None
     """The least classification of what a sender sends."""

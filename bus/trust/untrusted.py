@@ -1,7 +1,7 @@
 """Untrusted: text from outside that does not slip into a prompt, a command or a message by accident. Pure.
 
-Owns the wrapper, the fence in which a model is shown such text, and the escaping of what a reader cannot see (design
-part two section 14). No framing cures injection: the trust level of what a run has read does the work.
+Owns the wrapper, the delimiters in which a model is shown such text, and the escaping of invisible characters (design
+part two section 14). Delimiters do not prevent injection; the trust level of the texts that a run has read does.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Untrusted(Generic[_Text]):
         self.level = level
         """The trust level of the text."""
         self.source = source
-        """Where it was read; empty: unknown. It may come from outside as well."""
+        """The source of the text; empty if unknown. The source itself may come from outside as well."""
 
     @property
     def raw(self) -> _Text:
@@ -73,8 +73,8 @@ class Untrusted(Generic[_Text]):
             hello world
             5d41...
 
-        What cannot be seen is shown as an escape, such as `\u{200b}`; newlines and tabs stay. *random* gives that many
-        random bytes.
+        Invisible characters are shown as escapes, such as `\u{200b}`; newlines and tabs stay. *random* returns the
+        given number of random bytes.
         """
         text, source = _visible(self.__text), _visible(self.source[:_MAX_SOURCE], keep="")
         fence = _fence(f"{source}\n{text}", random)

@@ -1,7 +1,8 @@
-"""The authority of dialect `evidence`, which has three shapes there and one here. Pure.
+"""The authority of dialect `evidence`: three foreign shapes, joined into our one. Pure.
 
-Owns joining them: lists of globs and commands in the envelope, what needs approval under either of two names, and the
-flags of a handoff (`may_modify_files`). What is joined comes back apart only where joining it again gives the same.
+Owns joining them: lists of globs and commands in the envelope, the list of actions that need approval (under either of
+two names), and the flags of a handoff (`may_modify_files`). The joined form is split again only where joining the parts
+gives the same result.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Lists = dict[str, tuple[str, ...] | None]
 
 
 class HandoffFlags(msgspec.Struct, frozen=True):
-    """What the data of a handoff say about authority."""
+    """The flags in the data of a handoff that concern authority."""
 
     flags: Mapping[str, bool] = {}
     scope: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What dialect `evidence` spells otherwise than data do. Pure.
+"""Values that dialect `evidence` spells differently from our data. Pure.
 
 Owns the forms of references, confidences, versions of types and critical fields, and which fields have them.
 `bus.dialects.evidence.payloads` owns what is special to one type.
@@ -113,7 +113,7 @@ def texts_in(value: Any) -> tuple[str, ...] | None:
 
 
 _SEVERITY: Final = Form("a severity", lambda value: "error" if value == "recoverable" else value, same)
-"""Of errors: what can be recovered from is an error that is retryable."""
+"""The severity of errors: a recoverable error is one that is retryable."""
 
 
 def _form_of(kind: PayloadType) -> FormOf:
@@ -174,9 +174,11 @@ _DATA: Final = "/data/"
 
 @lru_cache(maxsize=512)
 def pointer_form(kind: PayloadType) -> Form[tuple[str, ...]]:
-    """Make the form of critical fields: names there, pointers here. A name that is none of the envelope's is data's.
+    """Make the form of critical fields: names there, pointers here. A name outside the envelope names a field of the
+    data.
 
-    A pointer without a name there stays a pointer, which no reader there knows: it refuses the message, as it must.
+    A pointer without a foreign name stays a pointer. Foreign readers do not know it, so they refuse the message, as
+    required.
     """
     renamed = RENAMES.get(kind.name, {}).get("", {})
     pointers = {**_ENVELOPE, **_SPAN, **{name: f"{_DATA}{ours}" for name, ours in renamed.items()}}

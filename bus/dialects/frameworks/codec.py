@@ -1,7 +1,7 @@
 """The tables of dialect `frameworks`, and the way through them. Pure.
 
-Owns every member of that format. Unknown members are kept, and an optional member may be null. A type that the format
-does not have is said as typed content.
+Owns every member of that format. Unknown members are kept, and an optional member may be null. A message type that the
+format lacks is written as typed content.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from bus.vocabulary import BUILT_IN
 
 _NAME: Final = "004"
 _OWN_FRAMEWORK: Final = "sealbus"
-"""What an agent without a framework is said to have."""
+"""The framework written for an agent that names none."""
 _MAX_FALLBACKS: Final = 8
 _ALL_PERCENT: Final = 100
 _WITH_OWN_TASK: Final = ("task_request", "task_response")
@@ -126,7 +126,7 @@ def _own_conversation(facts: MessageFacts) -> Any:
 
 
 class _Mode(Kept):
-    """Whether the sender waits; that it does is kept, as the answer of whoever seals the message may tell otherwise."""
+    """Whether the sender waits. The mode "sync" is kept, because sealing may choose another reply topic."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:  # noqa: ARG002
         mode = source.optional(self.name, _MODE, absent="async")
@@ -288,7 +288,7 @@ def _write_payload(facts: MessageFacts, target: Target, kind: str) -> None:
 
 
 def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types: Registry = BUILT_IN) -> Foreign:
-    """Return what the message of this dialect in *value* says; raise DialectError."""
+    """Decode the message of this dialect in *value*; raise DialectError if it is invalid."""
     tree = read_object(value)
     if (carried := carried_in_metadata(tree, partial(encode, types=types))) is not None:
         return carried

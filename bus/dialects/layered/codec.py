@@ -78,9 +78,9 @@ _METADATA: Final = MemberTable(_TIME, *_SENDER.rows, _RECEIVER, layers.Conversat
 
 
 def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types: Registry = BUILT_IN) -> Foreign:
-    """Return what the message of this dialect in *value* says; raise DialectError.
+    """Decode the message of this dialect in *value*; raise DialectError if it is invalid.
 
-    The id and the time of a message may be missing, too: whoever seals it gives them.
+    The id and the time of a message may be missing, too: sealing adds them.
     """
     tree = read_object(value)
     if (carried := carried_in_metadata(tree, partial(encode, types=types))) is not None:
@@ -232,7 +232,7 @@ def _refuse_verification(source: Source) -> None:
 
 
 def _open_metadata(source: Source, facts: MessageFacts) -> Source:
-    """Take the metadata. Where there are none, defaults stand for them, and nothing is noted of each."""
+    """Take the metadata. If they are missing, defaults replace them, and the single members are not noted as absent."""
     part = None
     if source.has("metadata"):
         part = source.optional_inside("metadata")
@@ -274,7 +274,8 @@ def _finish(
     facts: MessageFacts,
     found: tuple[PayloadType, dict[str, Any], Mapping[str, str]],
 ) -> Foreign:
-    """Return the message of type, data and places; what is left in *source* and in its metadata, *part*, is kept."""
+    """Build the message from type, data and pointers; the remaining members of *source* and of its metadata, *part*,
+    are kept."""
     kind, data, locations = found
     if part is not None:
         part.keep_rest()

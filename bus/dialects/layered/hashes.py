@@ -1,8 +1,8 @@
 """The content hashes of dialect `layered`: of the canonical form, and of Python's. Pure.
 
-Owns both forms. What Python's json module writes differs by escapes outside ASCII, the order of keys and the spelling
-of floats (`1.0`, `1e+16`); these are noted, so that the hash comes back after its data were canonical. No other form is
-accepted, so none that leaves out what is nested.
+Owns both forms. The output of Python's json module differs in escapes outside ASCII, the order of keys and the spelling
+of floats (`1.0`, `1e+16`). These differences are noted, so the original hash can be recomputed from canonical data. No
+other form is accepted; in particular none that leaves out nested values.
 """
 
 from __future__ import annotations

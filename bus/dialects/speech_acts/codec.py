@@ -151,7 +151,7 @@ _REPORTED: Final = MemberTable(
 
 
 def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types: Registry = BUILT_IN) -> Foreign:
-    """Return what the message of this dialect in *value* says; raise DialectError."""
+    """Decode the message of this dialect in *value*; raise DialectError if it is invalid."""
     tree = read_object(value)
     source, facts = begin_reading(tree, defaults, types, nulls=False)
     _HEAD.read(source, facts, facts)
@@ -197,7 +197,7 @@ def _read_content(
 
 
 def _is_report(content: Mapping[str, Any]) -> bool:
-    """Tell whether the content of an error says what a report says; any other code is an `act.error`."""
+    """Return whether the content of an error is an error report; any other code is an `act.error`."""
     code, text = content.get("code"), content.get("message")
     return isinstance(code, str) and isinstance(text, str) and is_error_class(code)
 
@@ -205,7 +205,7 @@ def _is_report(content: Mapping[str, Any]) -> bool:
 def encode(
     message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
-    """Say *message* in this dialect; raise DialectError if it cannot be said."""
+    """Write *message* in this dialect; raise DialectError if the dialect cannot express it."""
     if carry:
         raise DialectError("", "carry", "a dialect with a place for the sealed message")
     opened = open_message(message, _NAME, types)

@@ -1,6 +1,6 @@
-"""Key directory: the public keys that a receiver trusts, whom each one speaks for, and when. Pure.
+"""Key directory: the public keys that a receiver trusts, with the agents and times that each is valid for. Pure.
 
-Owns the form of a JWKS file (RFC 7517) with the members that sealbus adds, and the verdict about one signature in the
+Owns the form of a JWKS file (RFC 7517) with the members that sealbus adds, and the verdict about one signature, in the
 order of PROTOCOL.md section 7. `bus.trust.key_files` reads the files, `bus.trust.keys.trusted_keys` reloads them.
 
     {"keys": [{"kty": "OKP", "crv": "Ed25519", "alg": "Ed25519", "x": "...", "kid": "<RFC 7638 thumbprint>",

@@ -1,8 +1,9 @@
-"""Keys and agents: whether a key may sign now, in the name of an agent, what it is to sign. The one place that says so.
+"""Keys and agents: whether a key may sign a message now, in the name of an agent. Only this module decides that.
 
-Owns the verdict before anything is sealed, with the sentence that cures it, in the order of the gate `authenticity`
-(PROTOCOL.md section 7); which agent a key speaks for, where a person names only the key; and which keys end soon. What
-is not among the trusted keys is not judged: an agent need not believe itself. Pure but for the files of `KeyGuard`.
+Owns the verdict before a message is sealed, with an error text that names the fix, in the order of gate `authenticity`
+(PROTOCOL.md section 7). Also owns finding the agent of a key, where a person names only the key, and the keys that
+expire soon. A key that is not among the trusted keys is not judged: an agent's own key need not be in its JWKS. Pure
+except for the files of `KeyGuard`.
 """
 
 from __future__ import annotations

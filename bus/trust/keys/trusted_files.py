@@ -1,7 +1,8 @@
-"""Trusted files: read what decides about trust, and read it again when it changes.
+"""Trusted files: read the files that decide about trust, and read them again when they change.
 
-Owns who may be able to write such a file, which files a path names, and `Reloaded`: the value of some files, which is
-made anew within a second of a change. A change that cannot be read keeps the last good value and is reported.
+Owns the check of their owners and permissions, the files that a path names, and `Reloaded`: a value computed from
+files, and computed again within a second of a change. If a changed file cannot be read, the last good value stays and
+the fault is reported.
 """
 
 from __future__ import annotations
@@ -101,9 +102,9 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def alarm_about(what: str, path: Path | str, consequence: str) -> Callable[[str | None], None]:
-    """Return what tells the log of files that cannot be used: events `trust.WHAT_unusable`, `trust.WHAT_good_again`.
+    """Return a function that logs unusable files: events `trust.WHAT_unusable`, `trust.WHAT_good_again`.
 
-    *consequence* says what is done meanwhile.
+    *consequence* is the text about the behaviour until the files are good again.
     """
 
     def alarm(fault: str | None) -> None:

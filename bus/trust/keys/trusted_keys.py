@@ -1,7 +1,7 @@
-"""Trusted keys: the verifier of a running process, over a JWKS file or folder that may change meanwhile.
+"""Trusted keys: the verifier of a running process, over a JWKS file or folder that may change while it runs.
 
-Owns reloading (within a second, and at once for a kid that is not known yet), alarms, and refusing high risk when the
-files have been unusable for too long. The verdicts are `bus.trust.keys.key_directory`'s.
+Owns reloading (within a second, and at once for an unknown kid), alarms, and refusing high risk when the files have
+been unusable for too long. The verdicts are in `bus.trust.keys.key_directory`.
 """
 
 from __future__ import annotations

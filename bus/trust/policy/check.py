@@ -1,7 +1,8 @@
-"""Find what is foolish in a well-formed policy. Pure.
+"""Find mistakes in a well-formed policy. Pure.
 
-Owns the findings: rules that never match, that another leaves nothing, that contradict; names that nobody has; rows of
-the table that differ on one agent; approvals that nobody can give. Each finding is so; not every foolish rule is found.
+Owns the findings: rules that never match, that are covered by another, or that contradict; unknown names; table rows
+that disagree about an agent; approvals that no agent can give. There are no false findings, but not every mistake is
+found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Read a policy from TOML, and refuse what is wrong in it with what to write instead. Pure.
+"""Read a policy from TOML; refuse invalid entries with an error that names the correction. Pure.
 
-Owns the names of its keys and the form of their values. What rules mean is `bus.trust.policy.decision`'s; a policy that
-is well-formed may still be foolish, which `bus.trust.policy.check` finds.
+Owns the names of its keys and the form of their values. `bus.trust.policy.decision` has the meaning of rules, and
+`bus.trust.policy.check` finds mistakes in a well-formed policy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_MAJOR: Final = 1_000_000
 
 _RULE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _FOREIGN: Final = re.compile(r"[?\[\]{}\\]|\A!")
-"""What other pattern languages mean something by: here it would be a letter, and the rule would match nothing."""
+"""Special characters of other pattern languages: here they would match only themselves, so a rule would never match."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -119,7 +119,7 @@ def parse_policy(text: bytes | str, *, name: str) -> PolicyRules:
 
 
 class _Table:
-    """One table of the file: takes values out of it by key, and says where a wrong one stands."""
+    """One table of the file: takes values out of it by key, and locates invalid ones in errors."""
 
     def __init__(self, values: Mapping[str, Any], location: str, known: Collection[str]) -> None:
         self.values = values

@@ -1,9 +1,9 @@
 """Globs: the only patterns of the policy, and the automata behind them. Pure.
 
-Owns their form and matching many of them at once; the globs of authority are `bus.protocol.authority_globs`'s. One rule
-for agent ids, types, groups, namespaces and resources, that of VOCABULARY.md: `*` stands for any text without `/`; `**`
-for any text at all. Both match the empty text. A glob has at most 4 stars (`**` is two of them) and 256 characters;
-every other character means itself. Matching never goes back: its time is linear in the text.
+Owns their form and matching many of them at once; the globs of authority are in `bus.protocol.authority_globs`. Agent
+ids, types, groups, namespaces and resources follow one rule, that of VOCABULARY.md: `*` matches any text without `/`,
+`**` any text. Both match the empty text. A glob has at most 4 stars (`**` counts as two) and 256 characters; every
+other character matches itself. Matching needs no backtracking: its time is linear in the text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 _SEPARATORS: Final = frozenset("/")
-"""Where `*` ends."""
+"""The characters at which `*` ends."""
 _MAX_STARS: Final = 4
 _MAX_GLOB: Final = 256
 
@@ -134,8 +134,8 @@ class GlobMatcher:
 
         compile_globs(["*@svc", "planner@*"]).match("planner@svc")      # frozenset({0, 1})
 
-    Globs without a star are looked up; the others are one automaton, made deterministic as texts ask for it. What it
-    keeps is bounded: beyond that it starts again.
+    Globs without a star are looked up in a dict; the others form one automaton, whose deterministic states are built on
+    demand. The number of stored states is limited: beyond it the cache starts empty again.
     """
 
     __slots__ = ("_automaton", "_cells", "_exact", "_indices", "_known", "_start", "_states")
@@ -209,9 +209,9 @@ def compile_globs(globs: Sequence[str]) -> GlobMatcher:
 
 
 def common_text(lists: Sequence[Collection[str]]) -> str | None:
-    """Return a text that every one of *lists* matches by one of its globs; None: there is none.
+    """Return a text that each of *lists* matches by one of its globs; None if there is none.
 
-    Raises ConfigurationError where a glob is none, or the search would take more than 20,000 states.
+    Raises ConfigurationError for an invalid glob, or if the search would take more than 20,000 states.
     """
     globs = [glob for globs in lists for glob in globs]
     owner = [index for index, globs in enumerate(lists) for _ in globs]

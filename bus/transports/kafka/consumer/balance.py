@@ -18,9 +18,9 @@ __all__ = ["Bid", "PartitionShare", "share"]
 
 
 class Bid(msgspec.Struct, frozen=True):
-    """What one member declares when a rebalance begins.
+    """The declaration of one member at the beginning of a rebalance.
 
-    The topics it reads, the partitions it holds, and the *generation* in which it last heard from the group.
+    It has the topics that the member reads, the partitions that it owns, and the last *generation* that it has seen.
     """
 
     topics: frozenset[str]

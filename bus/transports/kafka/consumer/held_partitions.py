@@ -20,7 +20,7 @@ _AHEAD_BYTES = 16 * 1_048_576
 
 
 class HeldPartition:
-    """One held partition. *position* is None until the group's committed offset has been looked up."""
+    """One assigned partition. *position* is None until the group's committed offset has been looked up."""
 
     __slots__ = (
         "assignment",
@@ -61,7 +61,7 @@ class HeldPartition:
 
     @property
     def next_offset(self) -> int | None:
-        """Where fetching continues: behind the buffered records."""
+        """The offset at which fetching continues, behind the buffered records."""
         return self.buffer[-1].offset + 1 if self.buffer else self.position
 
     def pass_over(self, position: int) -> None:

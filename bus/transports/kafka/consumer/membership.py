@@ -1,8 +1,8 @@
-"""One member of a group: joining, gaining and losing partitions, and detecting that it is no member any more.
+"""One member of a group: joining, gaining and losing partitions, and detecting that it was removed from the group.
 
-Owns the listener callbacks of a rebalance, the start positions, and a watch. The watch makes a member give its
-partitions up when it was suspended, does not poll, or has lost its brokers. Fetching and committing are in
-`subscription`, the balance in `balance`, the library's consumer in `consumer`.
+Owns the listener callbacks of a rebalance, the start positions, and a watch. The watch makes a member release its
+partitions when it was suspended, does not poll, or has lost its brokers. Fetching and committing are in `subscription`,
+the balance in `balance`, the library's consumer in `consumer`.
 
 The library ends every assignment at each rebalance. Here an assignment lasts as long as the group knows this member
 under the same id, because the leader never reassigns a partition that a member declares. Its epoch is the generation in
@@ -207,7 +207,7 @@ class Membership:
         self._changed()
 
     async def _let_go(self, leaving: Sequence[HeldPartition]) -> None:
-        """Drain partitions that move to others, then let the group reassign them. Nothing else is held up."""
+        """Drain partitions that move to other members, then let the group reassign them. Other partitions continue."""
         for owned in leaving:
             owned.leaving = True
         if self.consumer is not None:

@@ -142,7 +142,7 @@ def _as_record(location: TopicPartition, record: Any) -> Record:
 
 
 def _bounded(raw: memoryview, location: TopicPartition) -> tuple[Iterable[Record] | None, int]:
-    """Return the records of a batch, parsed within the size limit, and the bytes it holds.
+    """Return the records of a batch, parsed within the size limit, and their size in bytes.
 
     The records are None if the library must parse the batch.
     """
