@@ -1,7 +1,7 @@
-"""Handler signatures: what a handler takes and returns, read from its annotations and checked when it is declared.
+"""Handler signatures: the argument and result types of a handler, read from its annotations and checked at declaration.
 
-Owns every reason to refuse a handler. Each error names the handler and says what to write instead. An annotation that
-names something not defined yet, or only known to type checkers, is not checked here.
+Owns every reason to refuse a handler. Each error names the handler and the correction. An annotation that is not
+defined yet, or known only to type checkers, is not checked here.
 """
 
 from __future__ import annotations

@@ -31,10 +31,10 @@ __all__ = ["agents"]
 
 @click.group(cls=VerbGroup)
 def agents() -> None:
-    """Show which agents are there: what they take, and whether they work.
+    """Show the agents that are up: the types they handle, and their health.
 
-    Workers say so by themselves every ten seconds; an agent is healthy while one of its instances was heard within 35.
-    Capabilities are those that the policy grants; what an agent only claims is marked.
+    Workers send a heartbeat every ten seconds; an agent is healthy if one of its instances has sent one within 35
+    seconds. Capabilities are those that the policy grants; unconfirmed ones are marked.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
-"""`sealbus approvals list|show|approve|reject`: what waits for a decision, for the people who decide.
+"""`sealbus approvals list|show|approve|reject`: messages that wait for a decision.
 
-Owns the verbs and their output. They read the log alone: requests less what was closed, and the held message itself,
-whose bytes are shown beside the packet that is hashed. A decision is signed with the key of the person who makes it.
+Owns the verbs and their output. They read only the log: open requests, and the waiting message itself, whose bytes are
+shown beside the approval request. A decision is signed with the key of the person who makes it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _AFTER_APPROVAL: Final[Mapping[str, str]] = MappingProxyType(
 
 @click.group(cls=VerbGroup)
 def approvals() -> None:
-    """Show messages that wait until somebody agrees, and decide about them.
+    """Show messages that wait for an approval, and decide about them.
 
-    What is approved is the action packet, by its hash: its type, data, sender, recipient, level and authority. Nothing
-    else runs under the approval, and it runs once.
+    A decision is about one action packet, identified by its hash: type, data, sender, recipient, level and authority.
+    The approval lets exactly this action run, once.
 
     \b
     Examples:

@@ -86,7 +86,7 @@ def new_task_id() -> str:
 
 
 async def watch_task(session: CommandSession, task: SubmittedTask[Any], notice: str | None) -> int:
-    """Tell *notice*, and what is said about *task* until its end; with None only the handle. Return the exit code."""
+    """Print *notice* and the events of *task* until it ends; with None print only the handle. Return the exit code."""
     if notice is None:
         click.echo(task.id)
         return 0

@@ -56,11 +56,11 @@ _log = get_logger("audit")
 
 @click.group(cls=VerbGroup)
 def audit() -> None:
-    """Record what passes over the bus, prove that nobody changed it, and answer questions about it.
+    """Record the messages of the bus, prove that the record is unchanged, and answer questions about it.
 
-    `audit run` is a process of its own: it reads every partition of the namespace, belongs to no group, and writes a
-    row for each record into a database (setting audit.url). Rows make a chain of hashes, and what has been written is
-    said in the log, signed where audit@sealbus has a key.
+    `audit run` is a separate process. It reads every partition of the namespace without a group, and writes a row for
+    each record into a database (setting audit.url). The rows form a hash chain. Checkpoints of the chain are written to
+    the log, signed if audit@sealbus has a key.
 
     \b
     Examples:
@@ -78,7 +78,7 @@ def audit() -> None:
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve metrics on.")
 @with_session
 def run(session: CommandSession, *, once: bool, target: str | None, metrics_port: int | None, metrics_host: str) -> int:
-    """Record what lies in the log and what comes, until Ctrl-C. Two at once share the partitions.
+    """Record all present and new records of the log, until Ctrl-C. Two processes share the partitions.
 
     With --app the messages of its types are checked against their schemas, too. Keys come from trust.keys; with a key
     of audit@sealbus in trust.key_file, checkpoints are signed.
@@ -134,9 +134,9 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
 def verify(session: CommandSession, *, against_log: bool) -> int:
     """Check the chain of every partition: no row was changed, removed, inserted, moved or cut off.
 
-    Rows are proven up to the last checkpoint in the log; what came after it rests on the database alone, and verify
-    says how much that is. Erased content is counted, and does not break the chain. Checkpoints in the file audit.anchor
-    count, too.
+    Checkpoints in the log prove the rows up to the last one. Later rows can be checked against the database only, and
+    the output shows how many they are. Erased content is counted, and does not break the chain. Checkpoints in the file
+    audit.anchor count, too.
 
     \b
     Examples:
@@ -145,7 +145,7 @@ def verify(session: CommandSession, *, against_log: bool) -> int:
       sealbus audit verify --output json
 
     \b
-    Exit codes: 0 everything holds, 1 something does not.
+    Exit codes: 0 all rows are valid, 1 some are not.
     """
     settings = session.settings()
 
@@ -258,10 +258,11 @@ def export(session: CommandSession, *, conversation: str | None, limit: int) -> 
 def erase(
     session: CommandSession, *, sender: str, conversation: str, message_id: str, containing: str, why: str, yes: bool
 ) -> int:
-    """Erase content: names, ids, facts and payloads, with the keys that would prove a guess. Rows and chain stay.
+    """Erase content: names, ids, facts and payloads, with the random keys that could confirm a guess. Rows and chain
+    stay.
 
-    Where several options are given, a row is erased that all of them name. What else holds the data is listed: the log
-    itself until its retention ends, inboxes, and processes.
+    With several options, only rows that match all of them are erased. The output lists other copies of the data: the
+    log until its retention ends, inboxes, and processes.
 
     \b
     Examples:
@@ -353,7 +354,7 @@ async def _compared(
 async def _checkpoints(
     session: CommandSession, settings: Settings
 ) -> Mapping[str, Mapping[int, Sequence[AuditCheckpoint]]]:
-    """Return by partition and count of rows what the anchor, and signed checkpoints in the log, say."""
+    """Return the checkpoints of the anchor and the signed ones in the log, by partition and number of rows."""
     verifier = keys_to_believe(settings, SystemClock())
     found: dict[str, dict[int, list[AuditCheckpoint]]] = {}
 

@@ -1,6 +1,6 @@
 """`sealbus convert --from 003 --to 001 [FILE]`: messages of one dialect as messages of another, line by line.
 
-Owns the options, the lines and the exit code. What a message means is `bus.dialects`'.
+Owns the options, the lines and the exit code. `bus.dialects` has the formats.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def convert(
     """Read messages of one dialect, a line of JSON each, and write them in another.
 
     Dialects are layered (000), evidence (001), plain-ids (002), speech-acts (003), frameworks (004), cloudevents, and
-    canonical: sealed messages as they lie in the log. A message comes back unchanged when it is converted to its own
-    dialect. A refused line says on standard error where, what was found and what was expected, and does not stop the
-    others. A file that holds one message over several lines is one message.
+    canonical: sealed messages as stored in the log. Converting a message to its own dialect gives it unchanged. For a
+    refused line, standard error shows the location, the value found and the value expected; the other lines continue. A
+    file with one message over several lines is one message.
 
-    Nothing is proven here: signatures and tokens are claims, and times are not judged. One that the other form has no
-    place for is left out, which standard error says with its line.
+    Nothing is verified: signatures and tokens are copied as claims, and times are not checked. If the other format
+    cannot hold one, it is left out, and standard error names its line.
 
     \b
     Examples:
@@ -145,7 +145,7 @@ def _read(
 
 
 def _left_out(proofs: Mapping[str, Any], written: bytes) -> list[str]:
-    """Return the names of the signatures and tokens among *proofs* that do not stand in what was *written*."""
+    """Return the names of the signatures and tokens among *proofs* that are missing in *written*."""
     return [name for name in _PROOFS if name in proofs and encode_json(proofs[name]).strip(b'"') not in written]
 
 

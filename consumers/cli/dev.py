@@ -43,7 +43,7 @@ _PR_SET_PDEATHSIG: Final = 1
 @click.option("--no-reload", is_flag=True, help="Keep the worker as it is when files change.")
 @with_session
 def dev(session: CommandSession, *, target: str, port: int, no_reload: bool) -> int:
-    """Run an app with all that belongs to it: its worker, the audit, the console. Ctrl-C ends all.
+    """Run an app together with its worker, the audit and the console. Ctrl-C ends all.
 
     The worker starts again when a file changes (extra `reload`). The console prints its address and its token.
 

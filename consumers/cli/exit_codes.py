@@ -1,6 +1,6 @@
-"""What an error means to the caller of a command: a sentence, a hint if one helps, and the exit code.
+"""The sentence, hint and exit code for each error of a command.
 
-The only module that knows exit codes; `consumers.cli.shell` catches the errors.
+Exit codes are defined only here; `consumers.cli.shell` catches the errors.
 """
 
 from __future__ import annotations

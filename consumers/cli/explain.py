@@ -1,6 +1,6 @@
-"""`sealbus explain MESSAGE_ID` and `sealbus show MESSAGE_ID`: what became of one message, and what it says.
+"""`sealbus explain MESSAGE_ID` and `sealbus show MESSAGE_ID`: the outcome and the content of one message.
 
-Owns both verbs and their output; `consumers.operations.survey.explanation` finds the words.
+Owns both verbs and their output; `consumers.operations.survey.explanation` writes the explanation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["explain", "show"]
 @app_option
 @with_session
 def explain(session: CommandSession, *, message_id: str, whole_log: bool, target: str | None) -> int:
-    """Say what became of a message: why it was refused, what would have passed, and the command that cures it.
+    """Explain the outcome of a message: why it was refused, what was expected, and the command that fixes it.
 
     \b
     Examples:
@@ -75,7 +75,7 @@ def explain(session: CommandSession, *, message_id: str, whole_log: bool, target
 @whole_log_option
 @with_session
 def show(session: CommandSession, *, message_id: str, whole_log: bool) -> int:
-    """Show a message: where it lies in the log, its envelope, and its payload.
+    """Show a message: its location in the log, its envelope and its payload.
 
     \b
     Examples:

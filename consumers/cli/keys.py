@@ -48,10 +48,10 @@ _dir_option = click.option(
 
 @click.group(cls=VerbGroup)
 def keys() -> None:
-    """Make keys for agents, and say whose signatures are believed.
+    """Make signing keys for agents, and manage the trusted keys.
 
-    A folder holds jwks.json, which every worker and requester gets (trust.keys), and a private key for each agent,
-    which only that agent gets (trust.key_file). Running processes follow a change within a second.
+    A folder has a jwks.json, which every worker and requester needs (trust.keys), and a private key for each agent,
+    which only that agent may have (trust.key_file). Running processes pick up a change within a second.
 
     \b
     Examples:
@@ -158,8 +158,8 @@ def show(session: CommandSession, which: str, folder: Path | None) -> int:
 def rotate(session: CommandSession, agent: str, folder: Path | None, overlap: float) -> int:
     """Replace the key of AGENT, while everything runs: no message is lost, and none is refused.
 
-    The successor is published first; after --overlap the private key file is replaced, and the old key ends a minute
-    later. What it has signed until then stays good.
+    The new public key is published first. After --overlap the private key file is replaced, and the old key expires a
+    minute later. Messages that it signed before stay valid.
 
     \b
     Examples:

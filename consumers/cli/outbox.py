@@ -43,7 +43,7 @@ _log = get_logger("outbox")
 
 @click.group(cls=VerbGroup)
 def outbox() -> None:
-    """Publish what applications have put into their databases, and see what waits there.
+    """Publish the messages in an application's outbox table, and list the waiting ones.
 
     \b
     Examples:
@@ -65,9 +65,9 @@ def outbox() -> None:
 def relay(session: CommandSession, *, database: str, once: bool, batch: int, interval: float) -> int:
     """Publish the committed rows of an outbox, in the order of each key, until interrupted.
 
-    One relay works on a database at a time; others stand by and take over within seconds. Whatever is away, database or
-    log, is waited for. A message is sent again, byte for byte, where its fate is unknown. One that the log refuses for
-    ever stays in its row with the error.
+    One relay works on a database at a time; others stand by and take over within seconds. The relay waits while the
+    database or the log is unreachable. A message is sent again, byte for byte, if it is unknown whether it was written.
+    A message that the log refuses permanently stays in its row with the error.
 
     \b
     Examples:

@@ -176,11 +176,11 @@ def show(session: CommandSession, *, process: str) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_session
 def cancel(session: CommandSession, *, process: str, why: str, force: bool, yes: bool) -> int:
-    """Have a process end: a worker of its group runs its @cancelled method, and tells who waits for its answer.
+    """End a process: a worker of its group runs its @cancelled method, and notifies the requester.
 
-    It happens as soon as a worker of the group runs, within a second or two. What the process has asked for is
-    cancelled, too, and messages for it are refused from then on. It is noted in the journal. An approval is not ended
-    here: `sealbus approvals reject` tells its requester. With --force nothing runs and nobody is told.
+    A running worker of the group does this within a second or two. Requests of the process are cancelled, too, and
+    later messages for it are refused. The journal records the cancellation. To end an approval use `sealbus approvals
+    reject`, which notifies its requester. With --force no method runs and no agent is notified.
 
     \b
     Examples:

@@ -52,7 +52,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 COMMAND_LINE: Final = "cli@sealbus"
-"""Who acts where neither an agent nor a key is named."""
+"""The acting agent where the command names neither an agent nor a key."""
 _SQLITE: Final = "sqlite:///"
 
 
@@ -90,7 +90,7 @@ class CommandSession:
         return opening.agent_of_file(chosen, agent, otherwise=COMMAND_LINE)
 
     def settings_for(self, key_file: Path | None) -> Settings:
-        """Return the settings of who signs with *key_file*; None: with what they say themselves."""
+        """Return the settings with *key_file* as signing key; None keeps the key of the settings."""
         flags: dict[str, Any] = {} if key_file is None else {"trust.key_file": str(key_file)}
         return self.settings(**flags)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a workflow before it runs: each finding with its place and its cure. Pure."""
+"""Find mistakes in a workflow before it runs; each finding has its location and a fix. Pure."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _takes_errors(node: Emit | Parallel) -> bool:
 
 
 def _fixed(definition: Definition) -> Iterator[WorkflowFinding]:
-    """Refuse references where a stranger's text would choose who is told what."""
+    """Refuse references through which untrusted text would choose a receiver or the content it gets."""
     for at, node in enumerate(definition.nodes):
         emits: tuple[Emit | WorkflowBranch, ...] = (
             (node,) if isinstance(node, Emit) else node.branches if isinstance(node, Parallel) else ()

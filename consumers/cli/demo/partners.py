@@ -54,7 +54,7 @@ class PurchaseWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 @payload("demo.purchased", version="1.0.0", performative="inform")
 class PurchaseResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has delivered; nobody where it is empty."""
+    """The supplier that delivered; empty if none did."""
 
     supplier: str = ""
 

@@ -53,7 +53,7 @@ class Story(msgspec.Struct, frozen=True):
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """One fault: where its record is, and what is to become of it (`done` or a dead letter's reason)."""
+    """One fault: the location of its record, and the expected outcome (`done` or a dead letter's reason)."""
 
     what: str
     expected: str

@@ -1,6 +1,6 @@
 """The display of one dead letter, as text and as JSON.
 
-Owns the layout; `consumers.deadletters.diagnosis` owns what the gates say of it today. All foreign text is escaped.
+Owns the layout; `consumers.deadletters.diagnosis` runs the gates on it again. All foreign text is escaped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an operator may have meant whose filters take no dead letter.
+"""Suggestions for filters that match no dead letter.
 
-Owns looking for the nearest type, group and sender among the letters that there are. Only a selection without any
-result costs another look.
+Owns finding the nearest type, group and sender among the existing dead letters. Only a selection without result needs
+this second scan.
 """
 
 from __future__ import annotations

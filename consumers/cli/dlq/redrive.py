@@ -85,18 +85,18 @@ def redrive(
     key_file: Path | None,
     agent: str | None,
 ) -> int:
-    """Send dead letters back, with their original bytes, to the group each of them died in and to no other.
+    """Send each dead letter back, with its original bytes, to the group that failed on it and to no other.
 
-    Without a PLACE (as `sealbus dlq list` shows it) or a filter all that are open are meant. It may be interrupted at
-    any moment, by Ctrl-C and worse: called again it goes on where it was, and sends nothing twice. Of two at once one
-    withdraws. After three redrives a letter is parked. Every redrive is written into the journal (topic _audit) and
-    into the state of each letter.
+    Without a PLACE (as `sealbus dlq list` shows it) or a filter all open dead letters are sent. The command may be
+    interrupted at any moment, by Ctrl-C or a crash: run it again to continue, nothing is sent twice. Of two concurrent
+    redrives one stops. After three redrives a dead letter is parked. Every redrive is written into the journal (topic
+    _audit) and into the state of each dead letter.
 
-    Where keys are configured, --extend of a type of high risk counts only with the order of somebody who may redrive:
+    With keys configured, --extend for a type of high risk needs an order signed by an agent with the right to redrive:
     give --key-file.
 
-    With --stop-after it sends few at first and waits until the group has been through them, so a worker of the group
-    must be running.
+    With --stop-after it sends few at first and waits until the group has handled them, so a worker of the group must be
+    running.
 
     \b
     Examples:
@@ -106,9 +106,8 @@ def redrive(
       sealbus dlq redrive --reason expired --extend 2h --yes
 
     \b
-    Exit codes: 0 done, 1 stopped because letters died again, or done but for groups that have
-    no redrive topic, 75 try again: the log or the group did not answer, or another redrive is
-    at work.
+    Exit codes: 0 done, 1 stopped because messages failed again, or some groups have no redrive
+    topic, 75 try again: the log or the group did not answer, or another redrive is running.
     """
     settings = session.settings(key_file=key_file)
     acting = session.acting_agent(settings, agent)

@@ -99,9 +99,9 @@ def publish(
 ) -> int:
     """Publish JSON lines from FILE or standard input.
 
-    Each line is one JSON object, the payload of one message. For each line one line of JSON comes back, in the same
-    order: where the message lies in the log, or why it was rejected. Lines that are wrong do not stop the others; so is
-    a line with a field that its type does not have. Lines leave as soon as they arrive.
+    Each line is one JSON object, the payload of one message. For each line one line of JSON is printed, in the same
+    order: the location of the message in the log, or why it was rejected. A rejected line does not stop the others. A
+    line with an unknown field is rejected, too. Each line is published as soon as it arrives.
 
     \b
     Examples:

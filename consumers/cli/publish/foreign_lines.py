@@ -1,6 +1,7 @@
 """The source of `sealbus publish --dialect`: lines that are foreign messages, sealed at the time of publishing.
 
-Owns what the command line says in the place of an ingress: the namespace, the clock and what fragments lack.
+Owns the values that the command line supplies in place of an ingress: the namespace, the clock and missing parts of
+fragments.
 """
 
 from __future__ import annotations

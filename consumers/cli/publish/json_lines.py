@@ -58,7 +58,7 @@ class LineFeed:
         self._source.stop()
 
     def warnings(self) -> Iterator[str]:
-        """Yield what the user should know about accepted lines."""
+        """Yield warnings about accepted lines."""
         yield from ()
 
     async def __aiter__(self) -> AsyncIterator[Item]:
@@ -107,7 +107,7 @@ class Feed(LineFeed):
         self._ignored: dict[str, int] = {}
 
     def warnings(self) -> Iterator[str]:
-        """Yield what the user should know about accepted lines."""
+        """Yield warnings about accepted lines."""
         for name, line in self._ignored.items():
             hint = nearest(name, self._fields or ())
             what = f"{self._kind.name} has no field {printable(name)!r}; it was left out{hint}"

@@ -47,7 +47,7 @@ _OWN: Final = {
     "_deadletters": "state of dead letters",
     "_registry": "entry of the registry",
 }
-"""What lies in the bus's own topics, which hold no messages."""
+"""The content of the bus's own topics, which have no messages."""
 
 
 class _Sender(msgspec.Struct):
@@ -111,7 +111,8 @@ def tail(
     width of the terminal.
 
     TOPIC_OR_TYPE is a message type (research.request) or a whole topic name (agents.research.request.dlq). Nothing is
-    cut with --output json. With --sender, --conversation or --grep the last N are those that fit, however far back.
+    cut with --output json. With --sender, --conversation or --grep the last N matching records are shown, however far
+    back.
 
     \b
     Examples:
@@ -278,7 +279,7 @@ class _Show:
 
 
 class _Look(NamedTuple):
-    """What a line shows of a message."""
+    """The parts of a message that a line shows."""
 
     message_type: str = ""
     sender: str = ""

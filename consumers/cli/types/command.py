@@ -168,10 +168,10 @@ def example_(session: CommandSession, name: str, target: str | None) -> int:  # 
 @click.option("--typescript", is_flag=True, help="Write TypeScript types and zod validators as well.")
 @with_session
 def export(session: CommandSession, folder: Path, names: tuple[str, ...], target: str | None, typescript: bool) -> int:
-    """Write the JSON Schema of every type to DIR/TYPE/VERSION.json; what is published there never changes.
+    """Write the JSON Schema of every type to DIR/TYPE/VERSION.json; published files never change.
 
-    A version that is there with another content is refused: give the type a new version. Without TYPE every type is
-    written, the built-in ones, too.
+    If a version exists with another content, the export is refused: give the type a new version. Without TYPE every
+    type is written, the built-in ones, too.
 
     \b
     Examples:
@@ -229,10 +229,10 @@ def check(
     recorded: str | None,
     target: str | None,
 ) -> int:
-    """Compare types with their published schemas, and say which version each change asks for.
+    """Compare types with their published schemas, and show the version that each change requires.
 
-    A new optional field is minor; a field that is required now, gone, renamed or of another type is major; a new value
-    of an enumeration has to be reviewed. A version that is too low is an error.
+    A new optional field is minor. A field that is removed, renamed, newly required or of another type is major. A new
+    value of an enumeration has to be reviewed. A version that is too low is an error.
 
     \b
     Examples:
@@ -241,7 +241,7 @@ def check(
       sealbus types check --recorded kafka://localhost:9092 --app agents:app
 
     \b
-    Exit codes: 0 every change has the version it asks for, 1 at least one has not, or a recorded message is refused.
+    Exit codes: 0 every change has the version it requires, 1 at least one has not, or a recorded message is refused.
     """
     if not against.is_dir():
         raise click.BadParameter(

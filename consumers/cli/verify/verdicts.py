@@ -26,7 +26,7 @@ SKIPPED: Final = "skipped"
 
 
 class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
-    """What to check besides size, parse and integrity; None skips a gate."""
+    """The checks besides size, parse and integrity; None skips a gate."""
 
     max_message_bytes: int
     max_ttl_ms: int = gates.MAX_TTL_MS
@@ -44,7 +44,7 @@ class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
     verifier: Verifier | None = None
     """The keys that are believed; None: signatures are not checked."""
     admit: gates.Admit | None = None
-    """What the policy lets in; None: it is not asked."""
+    """The policy's check; None skips it."""
 
 
 class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):

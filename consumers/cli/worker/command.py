@@ -78,9 +78,8 @@ def worker(
     """Run the handlers of one app or several.
 
     MODULE:APP names an App object: agents:app is `app = App(...)` in agents.py in the current directory. Several apps
-    share the process, and keep their own groups, concurrency and limits. The first
-    SIGTERM or Ctrl-C lets running handlers finish (exit code 0 when all did), a second one ends at once; whatever is
-    not finished then is delivered again.
+    share the process, and keep their own groups, concurrency and limits. The first SIGTERM or Ctrl-C lets running
+    handlers finish (exit code 0 if all did), a second one ends at once; unfinished messages are delivered again.
 
     \b
     Examples:
