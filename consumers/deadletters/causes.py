@@ -19,7 +19,7 @@ _DIGITS: Final = 8
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Why letters died: all that is equal in letters which one mending cures."""
+    """The cause of a dead letter: the features that all dead letters with the same fix have in common."""
 
     reason: str
     message_type: str

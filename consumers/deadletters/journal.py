@@ -1,4 +1,4 @@
-"""Journal: what operators do to dead letters, as states of letters and runs of commands.
+"""Journal: the actions of operators on dead letters, as states of letters and runs of commands.
 
 Owns appending both durably (`<ns>._deadletters`, `<ns>._audit`), the operator's name in them, and finding runs that
 never ended. Which state may follow which is in `consumers.deadletters.letter_state`.

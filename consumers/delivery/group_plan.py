@@ -1,4 +1,4 @@
-"""GroupPlan: what an App declares and what the settings say, as values for the worker's parts.
+"""GroupPlan: the declarations of an App combined with the settings, as values for the worker's parts.
 
 Owns composing them. `consumers.worker.worker` and `consumers.worker.wiring` read further settings.
 """
@@ -29,7 +29,7 @@ __all__ = ["GroupPlan", "GroupView", "leftover_tiers", "make_plan"]
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one group needs to judge records."""
+    """The values with which one group judges records."""
 
     namespace: str
     group: str

@@ -1,7 +1,7 @@
-"""Handler errors: endings of a handler that are no decision of its own, and what decides where several errors come.
+"""Handler errors: involuntary ends of a handler, and the outcome of several errors at once.
 
-A handler was cut, overran its deadline, or raised something that is no Exception. Errors that come together, in a
-group, are decided by one order (`decision_in`).
+A handler was cancelled, overran its deadline, or raised something other than an Exception. Of several errors in an
+exception group, `decision_in` selects the one that decides.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""CrashGuard: notes what a worker runs, and tells what counts against a message.
+"""CrashGuard: notes the running messages of a worker, and returns the deaths counted against a message.
 
-Owns when deaths are counted (when partitions arrive, with the messages of a dead process), what a run that ended in
-order forgives, and records whose judging cost the session. Files are in `consumers.delivery.crashes.process_files`, the
-rule in `consumers.delivery.crashes.crash_rules`, running alone in `consumers.delivery.handling.executor`. A failing
-directory is logged once a minute and delays nothing.
+Owns when deaths are counted (when partitions of a dead process arrive), which counts an orderly end clears, and records
+during whose checks the worker lost its session. Files are in `consumers.delivery.crashes.process_files`, the rule in
+`consumers.delivery.crashes.crash_rules`, running alone in `consumers.delivery.handling.executor`. A failing directory
+is logged once a minute and delays nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CrashGuard:
         self.tolls: Mapping[RecordLocation, CrashCount] = {}
         """Crash counts of messages; empty as long as no process dies."""
         self.orders: Mapping[RecordKey, ParkOrder] = {}
-        """What operators have set aside."""
+        """The park orders of operators."""
         self._forgiven: dict[RecordLocation, CrashCount] = {}
         self._slow: deque[_Slow] = deque(maxlen=_MAX_SLOW)
         self._rarely = Interval(clock)

@@ -1,4 +1,4 @@
-"""Where the process files of a group lie, by its settings and its log.
+"""The folder of a group's process files, by its settings and its log.
 
 Owns the defaults: beside the embedded log; on Kafka where this user's programs keep their state. The files are in
 `consumers.delivery.crashes.process_files`.

@@ -195,7 +195,7 @@ def _forget_old(path: Path, now_ms: int) -> None:
 def machine() -> str:
     """Return the id of this boot of this machine, the same in all its containers.
 
-    Where the system does not tell, the hash of the machine's name.
+    If the system has no such id, it is the hash of the machine's name.
     """
     try:
         machine_name = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()

@@ -1,8 +1,8 @@
-"""What may stand between a delivery and its handler: an approval, or the step of a process.
+"""Runners: the interfaces between a delivery and its handler, for approvals and for steps of processes.
 
 Owns the interfaces of a run, and the values that cross them. `consumers.processes.sagas` and
-`consumers.processes.approvals` implement `Steps` and `Approvals`; the runners are put in their order by
-`consumers.worker.wiring`. The executor knows neither sagas nor approvals.
+`consumers.processes.approvals` implement `Steps` and `Approvals`; `consumers.worker.wiring` sets the order of the
+runners. The executor depends on neither sagas nor approvals.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RunPermit(Protocol):
 
     @property
     def agreed(self) -> ApprovalGiven:
-        """Who agreed."""
+        """The approvers."""
 
     async def consume(self, transaction: Transaction) -> bool:
         """Use the approval up in *transaction*; False where it has changed meanwhile."""

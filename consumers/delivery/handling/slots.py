@@ -1,9 +1,9 @@
 """Slots for handlers: a bounded number of coroutines take ready lanes, without a task or timer per message.
 
-Owns bounded concurrency, waking as few slots as there is work for, handler deadlines, and cutting a handler. A run that
-waits for an answer is not at work: it gives its place to another and takes one again before it goes on. So many may
-wait that the answers, and the deeper calls that they depend on, always find a place. What running a lane means is the
-`drive` that it is given (`consumers.delivery.handling.executor`).
+Owns bounded concurrency, waking only as many slots as there is work for, handler deadlines, and cancelling a handler. A
+run that waits for an answer gives its slot to another run, and takes a slot again before it continues. The number of
+waiting runs is limited, so that answers, and the nested calls that they depend on, always find a slot. The `drive`
+argument runs a lane (`consumers.delivery.handling.executor`).
 """
 
 from __future__ import annotations
@@ -272,8 +272,8 @@ class HandlerSlots:
     def wake_slots(self) -> None:
         """Wake or start slots for the ready lanes, unless some are waking already.
 
-        It wakes as many as are busy, in a handler or waiting for a claim. Where handlers never wait, one slot is enough
-        for all lanes; where they do, waking one by one costs each a turn of the loop.
+        It wakes as many slots as are busy, in a handler or waiting for a claim. If handlers never wait, one slot is
+        enough for all lanes. If they do, waking slots one by one would cost a turn of the loop each.
         """
         back = len(self._lanes.back)
         if self._waking or self._closed or not (back or self._lanes.ready):

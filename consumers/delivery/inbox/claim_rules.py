@@ -1,14 +1,14 @@
-"""The claim rule: what a claim gets, from the row, the asker and whether the row's holder is alive.
+"""The claim rule: the answer to a claim, from the row, the claiming worker and whether the row's owner is alive.
 
 Pure; every store calls it inside its transaction.
 
-Owns which worker may have a message next, what counts as a death, when a message runs alone and when it is given up.
-Rows are stored in `sqlite` and `postgres`; `consumers.delivery.inbox.lease` tells who is alive;
-`consumers.delivery.handling.executor` acts on the answer.
+Owns which worker may have a message next, what counts as a death, when a message runs alone and when it is
+dead-lettered. Rows are stored in `sqlite` and `postgres`; `consumers.delivery.inbox.lease` decides which owners are
+alive; `consumers.delivery.handling.executor` acts on the answer.
 
 A death counts only against a message that ran alone. A message that ran among others at two deaths is a suspect, and
-runs alone next. After a single death that would be everything a worker was running, and long handlers would be repeated
-one after another.
+runs alone next. One death is not enough, because then every message of that worker would be a suspect, and long
+handlers would be repeated one after another.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ FIRST = Claimed(token=1, starts=1, alone=False)
 
 
 class ClaimRow(msgspec.Struct, frozen=True):
-    """What is stored under a key. *owner* is the number of one incarnation of a worker."""
+    """The row stored under a key. *owner* is the number of one incarnation of a worker."""
 
     content_hash: str
     state: Literal["claimed", "free", "done"]

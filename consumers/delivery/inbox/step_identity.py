@@ -1,7 +1,7 @@
 """The identity of a step: which calls of a message are the same, and the id under which their result is kept. Pure.
 
-Owns what a call is known by: `key=`, or the function's qualified name and its arguments by value. A call that can be
-known by neither is refused, for it could be given another one's result.
+Owns the identity of a call: `key=`, or the function's qualified name and its arguments by value. A call without either
+is refused, because it could get the result of another call.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _unwrapped(
 
 
 def _fault(function: Any) -> str | None:
-    """Return why the name of *function* does not say what it does; None where it does."""
+    """Return why the name of *function* does not identify it; None if it does."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, type):
         return None if _is_found(owner) else f"{function.__qualname__} belongs to a class that is made anew each time"

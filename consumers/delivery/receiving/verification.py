@@ -1,8 +1,8 @@
 """RecordVerifier: from a fetched record to a delivery that carries its verdict.
 
-Owns running the gates in order, the short way for a record like an accepted one, holding a tier's records until they
-are due, and skipping. Pure but for the clock it is given. What follows from the verdict is in
-`consumers.delivery.receiving.receiver` and `consumers.delivery.handling.executor`.
+Owns running the gates in order, the fast path for a record with the layout of an accepted one, holding a tier's records
+until they are due, and skipping. Pure except for its clock. `consumers.delivery.receiving.receiver` and
+`consumers.delivery.handling.executor` act on the verdict.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAILBOX: Final = "_mail"
 
 
 class _Passed(msgspec.Struct, frozen=True):
-    """What holds for all messages of one layout: their type, subscription and label.
+    """The facts that all messages of one layout share: their type, subscription and label.
 
     Sender, recipient, type and route are the same in all of them.
     """
@@ -74,7 +74,7 @@ class RecordVerifier:
         self._retry_clock = retry_clock
         handled = (*view.subscriptions.values(), *view.mail.values())
         self._asks_little = view.admission.is_open and not any(is_stricter(one.instructions_from) for one in handled)
-        """Whether what says nothing about its level may instruct every handler."""
+        """Whether a message without labels may instruct every handler."""
         self._layouts: KnownLayouts[_Passed] = KnownLayouts()
         # Apart: an unsigned message must not pass by what a signed one was let in for.
         self._signed_layouts: KnownLayouts[_Passed] | None = None if view.verifier is None else KnownLayouts()

@@ -88,7 +88,7 @@ class CircuitBreakers:
     def release(self, message: Message | None) -> None:
         """Note that *message* did not run, or that its run says nothing about a dependency.
 
-        While it counted as the probe, no other message of its type would be let through.
+        As long as it counts as the probe, other messages of its type have to wait.
         """
         if self.any_down and message is not None:
             self._breakers.release(message.message_id, self._clock.monotonic_s())
@@ -186,7 +186,7 @@ class _Breaker:
 class _Doubt:
     """The evidence against a dependency that is not known to be down.
 
-    Also how often it was said to be down and was not.
+    It also counts the false reports that it was down.
     """
 
     __slots__ = ("blamers", "contradicted", "last_s", "types")
@@ -252,12 +252,12 @@ class Breakers:
         lively: bool = False,
         certain: bool = False,
     ) -> float | None:
-        """Note that a handler says *dependency* is down; return the seconds its message waits.
+        """Record a handler's report that *dependency* is down; return the seconds its message waits.
 
-        None when this failure counts as the message's own.
+        None means that the failure counts as the message's own.
 
-        *lively*: messages of that type were done within the last seconds, so the blame is not believed. *certain*: no
-        other message's success can contradict it.
+        *lively*: messages of that type succeeded within the last seconds, so the report is not accepted. *certain*: a
+        success of another message cannot contradict the report.
         """
         self.release(message_id, now_s, failed=True)
         key, closings = (dependency, message_id), self._closings.get(dependency, 0)
@@ -317,9 +317,10 @@ class Breakers:
         return bool(closed)
 
     def release(self, message_id: str, now_s: float, *, failed: bool = False) -> None:
-        """Note that a message no longer probes.
+        """Record that a message is no longer the probe.
 
-        Its probe *failed*; otherwise it was cut or given away, which says nothing.
+        *failed*: the probe failed. Otherwise the run was cancelled or its partition was revoked, which gives no
+        evidence.
         """
         for breaker in self._open.values():
             if breaker.probing == message_id:

@@ -35,7 +35,7 @@ LANE_LIMIT_S = 2.0
 _JITTER = 0.2
 _RUNS_OF_A_PROGRAM_ERROR: Final = 2
 _ALWAYS: Final = (BusError, HandlerTimeoutError, HandlerGoneError)
-"""What `Retry(only=...)` does not speak of: it names a handler's own exceptions."""
+"""Errors that `Retry(only=...)` does not cover, because it names a handler's own exceptions."""
 
 
 class Tier(msgspec.Struct, frozen=True):

@@ -350,9 +350,9 @@ class Dispositions:
         reach("settled")
 
     async def _report_of(self, delivery: Delivery, failure: Failure) -> NewRecord | None:
-        """Return the report of the death to the requester, or to whoever watches its task.
+        """Return the error report for the requester, or for the watchers of its task.
 
-        There is none where the message names neither, or must not have one.
+        None if the message names neither, or must not get a report.
         """
         message = delivery.message
         if message is None or not wants_report(message, failure.reason):
@@ -379,7 +379,7 @@ class Dispositions:
         return sealed.record
 
     async def _is_watched(self) -> bool:
-        """Whether anybody has the topic of error reports; asked again after half a minute."""
+        """Return whether the topic of error reports has subscribers; the answer is cached for half a minute."""
         now_s = self._clock.monotonic_s()
         if now_s < self._watched_until_s:
             return True
@@ -398,7 +398,7 @@ class Dispositions:
         return found
 
     def _is_new_trace(self, error: Exception) -> bool:
-        """Whether the trace of *error* was not logged within the last minute: many of the same say nothing more."""
+        """Return whether the trace of *error* was not logged within the last minute; equal traces are not repeated."""
         last = error.__traceback__
         while last is not None and last.tb_next is not None:
             last = last.tb_next

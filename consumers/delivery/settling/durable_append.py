@@ -240,7 +240,7 @@ class DurableAppender:
 class _Patience:
     """Growing pauses between tries; holds *partition* from the first pause until the end.
 
-    *show* is told which missing topic it waits for, and when it waits for it no longer.
+    *show* is called with the missing topic it waits for, and again when the wait is over.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Partitions: which partitions a worker holds, and why one of them is not fetched now.
+"""Partitions: the assigned partitions of a worker, and the reasons why one of them is paused.
 
-Owns the held `Partition` objects, by assignment and by place, and counted reasons to pause. Nothing is remembered
-across a rebalance: a new assignment starts without reasons, and its records are read again.
+Owns the `Partition` objects, by assignment and by topic and partition, and counted reasons to pause. No state survives
+a rebalance: a new assignment starts without reasons, and its records are read again.
 """
 
 from __future__ import annotations

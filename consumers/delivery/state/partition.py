@@ -58,9 +58,9 @@ class Partition:
         """Whether its topic is a retry or redrive topic, whose control headers are honoured."""
         self.tier = tier
         self.seen = FirstSeen()
-        """Of a tier: since when its records are known to be there."""
+        """Of a retry tier: since when its records are known to exist."""
         self.passed_ms = -math.inf
-        """Of a tier: the latest append time of a record that was let through, on the monotonic clock."""
+        """Of a retry tier: the latest append time of a released record, on the monotonic clock."""
         self.taken_ms = 0
         """The append time of the last record taken."""
         self.measured: int | None = None

@@ -19,7 +19,7 @@ from consumers.operations.audit.store import Entry
 __all__ = ["AuditMetrics"]
 
 _MAX_SERIES: Final = 1_000
-"""Of partitions, those that are furthest behind."""
+"""Maximum number of partitions with a series; those furthest behind are kept."""
 
 
 class AuditMetrics:

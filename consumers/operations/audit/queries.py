@@ -26,7 +26,7 @@ _ENDS: Final = ("result", "output", "completed", "rejected", "failed", "refused"
 
 
 class Question(msgspec.Struct, frozen=True):
-    """One query: what it asks, which rows answer it, and which facts of them are shown."""
+    """One query: its question, the rows that answer it, and the facts that are shown."""
 
     text: str
     chooses: Callable[[AuditRecord, Mapping[str, Any], Registry], bool]

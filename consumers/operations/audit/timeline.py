@@ -17,9 +17,9 @@ _FROM = "from the audit"
 
 
 def with_audit(timeline: Timeline, rows: Sequence[AuditRecord]) -> Timeline:
-    """Return *timeline*, which is what the log has, with the messages that only *rows* of the audit have.
+    """Return *timeline*, which comes from the log, with the messages that only *rows* of the audit have.
 
-    These are marked. Erased rows tell nothing, not even that they belong here.
+    These are marked. Erased rows are omitted, because even their conversation is erased.
     """
     known = {event.message_id for event in timeline.events}
     found: dict[str, list[AuditRecord]] = {}

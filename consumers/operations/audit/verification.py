@@ -1,7 +1,7 @@
-"""Verification: whether the rows of an audit are those that were written. Decides over rows, heads and checkpoints.
+"""Verification: whether the rows of an audit are those that were written. Decides from rows, heads and checkpoints.
 
-A chain shows what was changed, removed, inserted or put elsewhere before its last row; the head shows what was cut off
-the end; checkpoints in the log show it where somebody has changed rows and head alike.
+The chain reveals rows that were changed, removed, inserted or moved before its last row. The head reveals rows that
+were cut off at the end. Checkpoints in the log reveal a change of both rows and head.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FaultKind: TypeAlias = Literal[
 
 
 class ChainFault(msgspec.Struct, frozen=True, kw_only=True):
-    """One row, or the place of one, at which the audit is not what was written."""
+    """A row, or its position, at which the audit differs from what was written."""
 
     kind: FaultKind
     topic: str
@@ -37,7 +37,7 @@ class ChainFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in one partition. *proven_through* is the offset up to which a checkpoint in the log agrees."""
+    """The result for one partition. *proven_through* is the offset up to which a checkpoint in the log agrees."""
 
     topic: str
     partition: int

@@ -21,8 +21,8 @@ from bus.errors import ConfigurationError, text_of
 __all__ = ["SCOPES", "BrowserSession", "BrowserSessions", "Token", "read_tokens", "access_refusal", "token_of"]
 
 SCOPES: Final = ("read", "redrive", "approve")
-"""read: see the pages where the console is not on this machine alone; redrive: send dead letters back; approve: decide
-as the person whose key the console was given."""
+"""read: see the pages if the console is reachable from other machines; redrive: redrive dead letters; approve: decide
+as the person whose key the console has."""
 
 _SESSION_S: Final = 12 * 3_600.0
 _MAX_SESSIONS: Final = 1_000
@@ -30,7 +30,7 @@ _MIN_TOKEN: Final = 16
 
 
 class Token(msgspec.Struct, frozen=True):
-    """Who may do what; *sha256* is the hash of what they paste."""
+    """The rights of one token; *sha256* is its hash."""
 
     name: str
     sha256: str

@@ -43,7 +43,7 @@ Phase: TypeAlias = Literal["counting", "planned", "sending", "waiting", "done", 
 
 
 class RedriveRun(msgspec.Struct, kw_only=True, eq=False):
-    """One redrive that somebody asked for in the console."""
+    """One redrive that was started in the console."""
 
     number: int
     who: str
@@ -57,17 +57,17 @@ class RedriveRun(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def meant(self) -> int:
-        """How many letters it is about to send back."""
+        """The number of dead letters to send."""
         return 0 if self.plan is None else self.plan.meant
 
     @property
     def sent(self) -> int:
-        """How many letters have been sent back."""
+        """The number of dead letters sent so far."""
         return 0 if self.result is None else self.result.sent + self.result.twins + self.result.parked
 
 
 class Console:
-    """What the pages show. `async with console.opened():` keeps it up to date."""
+    """The data of the pages. `async with console.opened():` keeps it up to date."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Console:
         self.settings = settings
         self.clock = clock
         self.person = person
-        """As whom the console may decide about approvals; empty: it shows the command."""
+        """The person as whom the console decides about approvals; empty: it shows the command instead."""
         self.person_settings = person_settings
         self.survey: Survey | None = None
         self.surveyor: Surveyor | None = None

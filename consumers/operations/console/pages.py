@@ -1,6 +1,7 @@
-"""Pages of the console: what each one shows, from the model, the log and the audit.
+"""Pages of the console: the content of each one, from the model, the log and the audit.
 
-Owns the routes and the choice of facts. Templates escape; nothing of a stranger's is markup, a link or part of a path.
+Owns the routes and the choice of facts. Templates escape; untrusted text never becomes markup, a link or part of a
+path.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ async def letters(request: _Request) -> Response[str]:
 
 @get("/letters/show")
 async def letter(request: _Request) -> Response[str]:
-    """Show one letter: why it died, which field, what became of it, what it holds."""
+    """Show one dead letter: its reason, the field, its history and its content."""
     location = _parameter(request, "place")
     console = _console(request)
     record = await _record_at(console, location)

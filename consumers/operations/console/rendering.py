@@ -1,6 +1,6 @@
-"""Rendering: templates that escape everything, and show what nobody sees as escapes (C1).
+"""Rendering: templates that escape everything, and show invisible characters as escapes (C1).
 
-A value is a text node or the value of an attribute; there is no way around that in a template, which a test proves.
+A value is a text node or the value of an attribute; templates cannot insert markup, which a test checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""LogReach: read only the part of a log that lies around some moments, in pieces that never overlap.
+"""LogReach: read only the part of a log around some moments, in pieces that never overlap.
 
-Owns the rings around a moment, the budget of records and bytes, and how far was looked. Where the whole log is smaller
-than the budget all of it is read. What is looked for is `log_search`'s.
+Owns the intervals around a moment, the budget of records and bytes, and the range that was searched. If the whole log
+is smaller than the budget, all of it is read. `log_search` decides what to search for.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ _RINGS_MS: Final = (
     (720 * _HOUR_MS, 720 * _HOUR_MS),
     (FAR_MS, FAR_MS),
 )
-"""How far before and after a moment is looked, one ring after the other: seals and appends are close together, but for
-clocks that differ, outboxes, and delays.
-"""
+"""The intervals before and after a moment that are searched, one after another. A message is usually appended soon
+after it is sealed, except with differing clocks, outboxes and delays."""
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +56,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogReach:
-    """What has been read of the partitions *locations*; at most *limit* records are, but by `whole`."""
+    """The records read of the partitions *locations*; except for `whole`, at most *limit* records."""
 
     def __init__(
         self, transport: Transport, locations: Iterable[PartitionKey], *, limit: int = MAX_RECORDS_READ
@@ -87,7 +86,7 @@ class LogReach:
 
     @property
     def is_small(self) -> bool:
-        """Whether all that lies there is within the budget."""
+        """Whether all records of the partitions fit the budget."""
         return sum(end - start for start, end in self._ends.values()) <= self._left
 
     async def whole(self) -> AsyncIterator[Record]:
@@ -117,7 +116,7 @@ class LogReach:
     ) -> AsyncIterator[Record]:
         """Yield the records that were appended around a moment, and not read yet.
 
-        Where they are more than the budget it looks less far, and is cut.
+        If they exceed the budget, a shorter interval is read, and the search counts as cut.
         """
         among = self._locations if locations is None else sorted(set(locations) & self._ends.keys())
         while True:

@@ -1,9 +1,9 @@
-"""Search a log for the messages that belong together: by id, by seal, by cause, by conversation.
+"""Search a log for related messages: by id, by seal, by cause, by conversation.
 
-Owns which topics hold messages and which hold copies of them, the passes over the log, and what retention can have
-taken. A UUIDv7 says when it was made, so that only what lies around that time is read (`log_reach`), and every answer
-says how far was looked. A record that is no message any more is found by what is left of it: the members that can
-still be read, else its header `sb-id`, which is only a hint.
+Owns which topics have messages and which have copies of them, the passes over the log, and which records retention may
+have deleted. A UUIDv7 contains its creation time, so only the records around that time are read (`log_reach`), and
+every result includes the range that was searched. A damaged record is found by its readable members, else by its header
+`sb-id`, which is only a hint.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _COPIES: Final = frozenset({"dlq", "retry", "redrive"})
 _ONE: Final = {"max_records": 1, "max_bytes": 2 * 1_048_576}
 _AROUND_CAUSE_MS: Final = (60_000, 120_000)
 _CAUSED_MS: Final = 120_000
-"""For so long after a message what it has caused is looked for, where the budget allows it."""
+"""How long after a message its effects are searched, if the budget allows it."""
 _MAX_PASSES: Final = 64
 _MAX_BESIDES: Final = 20_000
 """Messages of a conversation that are kept besides those that are looked for."""
 
 
 class StoredCopy(msgspec.Struct, frozen=True):
-    """One record of a message, as it lies in the log.
+    """One record of a message in the log.
 
-    *fault* says why its bytes are no message. Then *message* is what they say in spite of it, or None.
+    *fault* is why its bytes are not a valid message. Then *message* has the parts that can still be read, or is None.
     """
 
     record: Record
@@ -93,7 +93,7 @@ class KeptTimes(msgspec.Struct, frozen=True):
 
 
 class Lineage(msgspec.Struct, frozen=True):
-    """What a log has of the causes of one message: their records, and those of what they caused."""
+    """The records of a message's causes in a log, and the records of messages that they caused."""
 
     copies: Sequence[StoredCopy]
     retained: KeptTimes
@@ -101,7 +101,7 @@ class Lineage(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look-up has found, and how far it has looked."""
+    """The result of a look-up, and the range that was searched."""
 
     copies: Sequence[StoredCopy]
     looked: Looked
@@ -110,7 +110,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index says: where records of the message or conversation lie, and how far each partition is indexed."""
+    """The answer of an index: locations of the records of the message or conversation, and how far each partition is
+    indexed."""
 
     records: Sequence[tuple[str, int, int]]
     indexed: Mapping[PartitionKey, int]
@@ -136,7 +137,7 @@ _glance: Final = msgspec.json.Decoder(_GlancedEnvelope).decode
 
 
 class _Wanted:
-    """What a pass looks for."""
+    """The search keys of one pass."""
 
     def __init__(self, ids: Iterable[str] = (), conversations: Iterable[str] = ()) -> None:
         self.ids = set(ids)
@@ -173,11 +174,11 @@ async def find_lineage(
     limit: int = MAX_RECORDS_READ,
     on_progress: Callable[[int], object] = int,
 ) -> Lineage:
-    """Return what the log has of *message_id* and its causes; without any record of it, there is none of that id.
+    """Return the records of *message_id* and its causes; they are empty if there is no message of that id.
 
-    *on_progress* is given the number of records read so far. It reads around *moment_ms* and the times that the ids of
-    the causes say; without a moment, or with *whole*, all, two to three times, and once more for each 16 causes in
-    other conversations.
+    *on_progress* is called with the number of records read so far. The search reads around *moment_ms* and the times in
+    the ids of the causes. Without a moment, or with *whole*, it reads the whole log two to three times, and once more
+    for every 16 causes in other conversations.
     """
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
     reach, walk = await _reach(transport, topics, limit), _LineageWalk(message_id, topics)
@@ -217,7 +218,7 @@ class _LineageWalk:
         return is_there
 
     async def pass_over(self, reach: LogReach, on_progress: Callable[[int], object]) -> None:
-        """Find in what was read what is looked for, and learn from it what else is."""
+        """Search the records read for the wanted keys, and add the keys that they reveal."""
         wanted, found, besides = self.wanted, list[StoredCopy](), 0
         async for record in reach.again():
             copy = _copy_of(record, self._topics[record.topic])
@@ -254,10 +255,10 @@ async def find_message(
     limit: int = MAX_RECORDS_READ,
     on_progress: Callable[[int], object] = int,
 ) -> Search:
-    """Return the records of the message, its dead letters, retries and redrives, and of what it has caused.
+    """Return the records of the message, of its dead letters, retries and redrives, and of its effects.
 
-    *known* is what an index says of it. Without one, and where the id is no UUIDv7, the whole log is read, as with
-    *whole*. What it has caused is looked for in the minutes after it; without *with_caused* it may be left out.
+    *known* is the answer of an index. Without an index, and with an id that is not a UUIDv7, the whole log is read, as
+    with *whole*. Effects are searched in the minutes after the message; without *with_caused* they may be missing.
     """
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
     reach, taken = await _reach(transport, topics, limit), _Taken(message_id, topics)

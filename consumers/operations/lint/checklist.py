@@ -1,4 +1,4 @@
-"""The checklist of seed 001 section 19, answered for an app: what the bus does by itself, and what the app leaves open.
+"""The checklist of seed 001 section 19, answered for an app: points that the bus covers, and points left to the app.
 
 Pure.
 """

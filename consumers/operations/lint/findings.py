@@ -15,7 +15,7 @@ FindingLevel: TypeAlias = Literal["error", "warning", "note"]
 
 
 class AntiPattern(msgspec.Struct, frozen=True, kw_only=True):
-    """One anti-pattern: what it is, why it hurts, and what to do instead."""
+    """One anti-pattern: its description, its harm, and the better alternative."""
 
     name: str
     level: FindingLevel

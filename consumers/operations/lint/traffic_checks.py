@@ -32,7 +32,7 @@ _MAX_LOCATIONS: Final = 5
 
 
 class TrafficLint:
-    """Looks at the messages of a log, and says at the end what it has seen."""
+    """Checks the messages of a log, and returns its findings at the end."""
 
     def __init__(self) -> None:
         self.messages = 0

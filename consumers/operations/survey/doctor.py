@@ -1,7 +1,7 @@
-"""Doctor: every part of a set-up looked at once, with what to do about each fault.
+"""Doctor: one check of every part of an installation, with a fix for each fault.
 
-Owns the checks of what no worker checks at its start, and the words. What the log and its topics need is judged by
-`consumers.operations.survey.drift`, what goes on by `consumers.operations.survey.survey`.
+Owns the checks that no worker makes at its start, and the texts. `consumers.operations.survey.drift` checks the log and
+its topics, `consumers.operations.survey.survey` the current activity.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SQLITE: Final = "sqlite:///"
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One check: what was found, and what to do where it is a fault."""
+    """One check: its result, and the fix if it is a fault."""
 
     area: str
     state: DoctorVerdict

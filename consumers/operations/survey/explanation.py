@@ -34,20 +34,20 @@ _LED_TO: Final[Mapping[str, LetterStatus]] = MappingProxyType(
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a message."""
+    """The explanation of a message's outcome."""
 
     message_id: str
     state: str
     """sent, answered, retried, redriven, parked, purged or dead."""
     text: str
     passes: str = ""
-    """What would have passed."""
+    """The condition under which it would have passed."""
     cure: str = ""
     """Empty where nothing is left to be cured: its letter was sent back or purged."""
     place: str = ""
-    """Of the letter that is meant; empty without one."""
+    """The location of the dead letter; empty without one."""
     groups: tuple[GroupVerdict, ...] = ()
-    """What each group has made of it."""
+    """The outcome in each group."""
 
 
 def explain_message(
@@ -58,10 +58,10 @@ def explain_message(
     groups: tuple[GroupVerdict, ...] | None = None,
     until: str = "",
 ) -> Explanation:
-    """Return what became of *message_id*.
+    """Explain the outcome of *message_id*.
 
-    *copies* are the records of it, and of what it has caused; *letters* those in which it died; *groups* what each
-    group has made of it, None where that is not known, as far as letters were looked at, up to *until*.
+    *copies* are its records and those of its effects; *letters* are its dead letters; *groups* has the outcome in each
+    group, or None if that is unknown. Dead letters were read up to *until*.
     """
     own = [copy for copy in copies if copy.message_id == message_id]
     answers = [copy for copy in copies if copy.causation_id == message_id and copy.kind in ORIGINALS]

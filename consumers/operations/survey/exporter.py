@@ -1,7 +1,7 @@
 """Exporter: the survey of a namespace as Prometheus metrics.
 
-Owns the names, help texts and bounds. Labels are of bounded number: groups and types of the log, reasons of the
-contract, health of three kinds; names of agents and conversations are no labels.
+Owns the names, help texts and bounds. The number of labels is bounded: groups and types of the log, reasons of the
+contract, three kinds of health. Names of agents and conversations are not used as labels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SurveyCollector(Collector):
         """Monotonic seconds since which the survey is old."""
         self.is_current = False
         self.free_bytes: Mapping[str, float] = {}
-        """By what lies there: `log`, `inbox`."""
+        """Free bytes by purpose of the disk: `log`, `inbox`."""
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: the registry would otherwise scrape once to learn the names."""

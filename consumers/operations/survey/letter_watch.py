@@ -23,7 +23,7 @@ _MAX_CAUSES: Final = 100
 
 
 class OpenLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """The letters that nobody has sent back or put away."""
+    """The dead letters that are neither redriven nor purged."""
 
     count: int
     oldest_ms: int | None
@@ -34,7 +34,7 @@ class OpenLetters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _KnownLetter(msgspec.Struct, frozen=True):
-    """What is kept of a letter: enough to say whether it is open, and why it died."""
+    """The stored part of a dead letter: enough to know whether it is open, and its cause."""
 
     letter: DeadLetter
     cause: Cause
@@ -43,7 +43,7 @@ class _KnownLetter(msgspec.Struct, frozen=True):
 
 
 class ListedLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One letter in a list; its texts are strangers'."""
+    """One dead letter in a list; its texts are untrusted."""
 
     place: str
     failed_ms: int
@@ -67,7 +67,7 @@ class LetterWatch:
 
     @property
     def states(self) -> Mapping[str, LetterState]:
-        """What became of letters, by place, as of what was read last."""
+        """The states of dead letters by location, as of the last reading."""
         return self._states.known
 
     async def read_on(self) -> None:
@@ -109,7 +109,7 @@ class LetterWatch:
             offsets.clear()
 
     def letters(self, wanted: Callable[[ListedLetter], bool]) -> list[ListedLetter]:
-        """Return the letters that are *wanted*, the newest first, as of what was read last."""
+        """Return the *wanted* dead letters, newest first, as of the last reading."""
         found = []
         for location, retained in self._letters.items():
             state = state_of(retained.letter, self._states.known.get(location))

@@ -33,7 +33,7 @@ _MAX_ROWS: Final = 10_000
 
 
 class LookUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one message."""
+    """The known facts about one message."""
 
     search: Search
     groups: tuple[GroupVerdict, ...] = ()
@@ -47,7 +47,7 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def known_groups(self) -> tuple[GroupVerdict, ...] | None:
-        """What each group made of it; None where that is not known."""
+        """The outcome in each group; None if that is unknown."""
         return None if self.groups_error else self.groups
 
     @property
@@ -58,7 +58,7 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Traced(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one conversation."""
+    """The known facts about one conversation."""
 
     conversation_id: str
     search: Search
@@ -75,9 +75,9 @@ async def look_up(
     with_caused: bool = True,
     on_progress: Callable[[int], object] = int,
 ) -> LookUp:
-    """Return what log and audit know of *message_id*; *whole*: read the whole log. Raises BusError.
+    """Look up *message_id* in log and audit; *whole*: read the whole log. Raises BusError.
 
-    *with_caused*: look for what it has caused, too.
+    *with_caused*: search its effects, too.
     """
     namespace = settings.bus.namespace
 
@@ -168,7 +168,7 @@ async def moment_of(settings: Settings, message_id: str) -> int | None:
 
 
 class _Audited(msgspec.Struct, frozen=True, kw_only=True):
-    """What the audit says: rows, and where to read in the log."""
+    """The answer of the audit: rows, and where to read in the log."""
 
     rows: Sequence[AuditRecord] = ()
     known: KnownPlaces | None = None
