@@ -62,7 +62,7 @@ class PublishRejected(PublishError):  # noqa: N818 - the contract's word
         except PublishRejected as error:
             print(error.pointer, error.reason)      # "/data/cents", "schema_violation"
 
-    `__cause__` is what the contract or the log said; its `retriable` says whether the same call can help.
+    `__cause__` is the error of the contract or the log; its `retriable` shows whether repeating the call can help.
     """
 
     def __init__(self, text: str, cause: BusError | None = None) -> None:

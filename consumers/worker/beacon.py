@@ -1,7 +1,7 @@
-"""Beacon: says who a worker is, and every ten seconds that it works.
+"""Beacon: publishes a worker's agent card and, every ten seconds, its heartbeat.
 
-Heartbeats are sent by the worker's own event loop, so that a loop which stands still is silent; one whose worker has
-not fetched for longer than a reader waits says that it is unwell. A goodbye goes out when the worker drains.
+The worker's own event loop sends the heartbeats, so a blocked loop sends none. If the worker has not fetched for longer
+than the readers' limit, the heartbeat reports it as unhealthy. A draining worker sends a goodbye.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ __all__ = ["Beacon", "WorkProgress", "card_of"]
 
 _SPREAD: Final = 0.2
 _CARD_AGAIN_S: Final = 300.0
-"""A card lives for a day. It is said again much earlier: whoever may write to the topic can have it compacted away."""
+"""A card lives for a day. It is repeated much earlier, because any process with write access to the topic can have it
+compacted away."""
 _MAX_CAPABILITIES: Final = 50
 _MAX_MISSING: Final = 20
 _APPEND_S: Final = 5.0

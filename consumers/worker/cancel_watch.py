@@ -1,9 +1,9 @@
-"""CancelWatch: what has been cancelled by its requester, as every worker of a group knows it.
+"""CancelWatch: the tasks that their requesters have cancelled, known to every worker of a group.
 
-Owns which `task.cancel` is believed, and whose message it cancels: the canceller is the sender of the message, or of
-the first message of its chain, or has the capability `cancel` by the policy. What waits dies with `rejected`; what runs
-is told by `context.cancelled`, and is cut when its grace is over. Effects that are done are not undone. Processes are
-cancelled by a step (`consumers.processes.sagas.steps`).
+Owns which `task.cancel` is accepted, and which messages it cancels: the canceller must be the sender of the message, or
+of the first message of its chain, or have the capability `cancel` in the policy. Waiting messages are dead-lettered as
+`rejected`. A running handler sees `context.cancelled`, and is cancelled when its grace period ends. Completed effects
+are not undone. Processes are cancelled by a step (`consumers.processes.sagas.steps`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _log = get_logger("cancel")
 
 
 class Cancellation(msgspec.Struct, frozen=True):
-    """One believed task.cancel."""
+    """One accepted task.cancel."""
 
     by: str
     code: str
@@ -78,7 +78,7 @@ class CancelWatch:
 
     @property
     def known(self) -> Mapping[str, Cancellation]:
-        """What is cancelled, by task id."""
+        """The cancellations by task id."""
         return self._known
 
     def cancels(self, message: Message) -> Cancellation | None:

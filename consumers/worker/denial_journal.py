@@ -1,8 +1,8 @@
-"""Denial journal: what the policy refused, as events in `<ns>._audit`.
+"""Denial journal: the refusals of the policy, as events in `<ns>._audit`.
 
-Owns which denials become rows of their own (security S40): of one sender and rule ten a minute, the others one row with
-their number. An event has rule, facts and places, and never a payload. Denials are kept until they are appended, up to
-a bound; beyond it they are counted.
+Owns which denials get a row of their own (security S40): ten a minute for one sender and rule; the rest share one row
+with their number. An event has rule, facts and locations, never a payload. Denials are buffered until they are
+appended, up to a limit; beyond it they are only counted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DenialRate:
         self._tallies: dict[tuple[str, str], _MinuteOfDenials] = {}
 
     def take(self, denial: Denial, now_ms: int) -> bool:
-        """Count *denial*; return whether it is told by itself."""
+        """Count *denial*; return whether it gets a row of its own."""
         location = denial.sender[:_MAX_TEXT], denial.rule
         tally = self._tallies.get(location)
         if tally is None:

@@ -72,9 +72,9 @@ def make_worker(
     guard: CrashGuard | None = None,
     resources: Resources = NO_RESOURCES,
 ) -> Worker:
-    """Build a worker of *app* on *transport*, with a publisher of its own for what it sends.
+    """Build a worker of *app* on *transport*, with its own publisher.
 
-    *resources* is what the app's lifespans have yielded.
+    *resources* are the values that the app's lifespans have yielded.
     """
     settings = in_namespace(settings, app.namespace)
     app = compose_handlers(app, resources)
@@ -117,7 +117,7 @@ class Host:
         self._transport = transport
         self._settings = in_namespace(settings, app.namespace)
         self._app = self.app = trusting(app, self._settings, clock)
-        """What the app declares, with the trust that the settings give it."""
+        """The declarations of the app, with signer, verifier and policy from the settings."""
         self._clock = clock
         self._metrics = metrics
         self._guard = CrashGuard(open_roll(self._settings, app.group), clock)
@@ -274,7 +274,7 @@ def check_groups(apps: Collection[Declaration]) -> None:
 
 
 def _warn_of_trust(app: Declaration) -> None:
-    """Say once what is only half configured."""
+    """Warn once about trust settings that are only half configured."""
     if app.verifier is not None and app.policy is NO_POLICY:
         _log.warning(
             "trust.no_policy",

@@ -31,7 +31,7 @@ _log = get_logger("loop")
 def find_work(
     finders: Iterable[Callable[[asyncio.Task[Any]], RunningHandler | None]], task: asyncio.Task[Any]
 ) -> RunningHandler | None:
-    """Return what the first of *finders* that knows *task* says of it."""
+    """Return the description of *task* by the first of *finders* that recognises it."""
     return next((work for find in finders if (work := find(task)) is not None), None)
 
 

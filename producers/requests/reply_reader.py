@@ -51,13 +51,13 @@ class ReplyFilter(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     agent_id: str
     session_id: str | None
-    """None: what is addressed to the agent and to no instance of it."""
+    """None: the reader of messages that are addressed to the agent without an instance."""
     max_message_bytes: int
     verifier: Verifier | None
     policy: Policy = AllowAll()
     admit: Admit | None = None
     may_answer: Callable[[str, Message], bool] | None = None
-    """Tells whether an agent may answer a request that named a role or nobody; None: everybody may."""
+    """Returns whether an agent may answer a request to a role or without recipient; None: every agent may."""
     max_ttl_ms: int = gates.MAX_TTL_MS
     max_hops: int = gates.HOPS_LIMIT
 

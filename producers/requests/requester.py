@@ -126,11 +126,11 @@ class Requester:
     ) -> _Reply:
         """Return the answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
 
-        *run* is the run of a handler that asks: its message is the cause. *reader* is the run that takes the answer
-        in, by default the same. *grace_s*: how much longer than the request lives its answer is awaited. Several
-        addressees are asked in turn (`producers.requests.in_turn`). A caller that is cancelled has its request
-        cancelled, too: nobody works for nobody. Raises PublishRejected, PublishUnknown (if no answer came either),
-        RequestTimedOut, RequestFailed, UnexpectedReply, ClosedError.
+        *run* is the run of the requesting handler: its message is the cause. *reader* is the run that reads the answer,
+        by default the same. *grace_s*: how much longer than the request's lifetime to wait for the answer. Several
+        addressees are asked in turn (`producers.requests.in_turn`). If the caller is cancelled, its request is
+        cancelled, too. Raises PublishRejected, PublishUnknown (if no answer came either), RequestTimedOut,
+        RequestFailed, UnexpectedReply, ClosedError.
         """
         if (several := addressees_of(options)) is not None:
 
@@ -171,7 +171,8 @@ class Requester:
         return await self._answer(sealed, waiter, timeout_s), sealed.message
 
     def cancel_soon(self, request: Message, reason_code: str = "NOT_NEEDED") -> None:
-        """Tell whoever works on *request* that nobody waits for it any more, without waiting oneself."""
+        """Cancel *request* at its receivers because its caller has stopped waiting; do not wait for the
+        cancellation."""
         to = request.metadata.recipient
         key = TaskKey(
             message_type=request.message_type,

@@ -1,8 +1,8 @@
-"""Run labels: what one run of a handler has taken in, and what therefore goes out with everything it sends.
+"""Run labels: the messages that one run of a handler has read, and the labels that follow for everything it sends.
 
-Owns rules T2 and S12 of design part two section 14: a run has the least trusted level, the highest classification and
-all tags of its message, of every answer it was given, and of what it said it has read. Its outputs name these messages
-among their parents, are sealed with that level, and give no more authority than the message gave.
+Owns rules T2 and S12 of design part two section 14. A run has the least trusted level, the highest classification and
+all tags of its message, of every answer it received, and of content it declared as read. Its outputs name these
+messages among their parents, are sealed with that level, and give no more authority than the message gave.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RunLabels:
         self.message = message
         self.attempt = attempt
         self.over = False
-        """Whether the run has ended: what is published afterwards is not caused by its message."""
+        """Whether the run has ended: messages published afterwards do not have its message as cause."""
         self.place: RunPlace | None = None
         self._admission = admission
         self._read: list[Message] = []
@@ -158,7 +158,7 @@ def labelled_first(draft: Draft, admission: Admission, run: RunLabels) -> Draft:
 
 
 def type_name(draft: Draft) -> str:
-    """Return the message type of *draft*; empty for what is no payload, which sealing refuses."""
+    """Return the message type of *draft*; empty for an object that is not a payload, which sealing refuses."""
     return payload_type(draft.payload).name if is_payload(draft.payload) else ""
 
 

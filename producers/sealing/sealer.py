@@ -74,7 +74,7 @@ class Sealer:
 
     @property
     def proves(self) -> bool:
-        """Whether keys are configured, so that what rests on an unsigned message is believed by nobody."""
+        """Whether this sealer signs and verifies, so that a message with an unsigned cause is invalid."""
         return self.signs and self.admission.has_keys
 
     @property
@@ -89,9 +89,9 @@ class Sealer:
         return self.keys.fault(self.origin.sender.id or "", self.origin.namespace, message_type)
 
     def signer_for(self, agent_id: str, message_type: str) -> Signer | None:
-        """Return who signs what *agent_id* says of *message_type*, None where it is not this agent.
+        """Return the signer for messages of *message_type* from *agent_id*; None if that is not this agent.
 
-        For what is sealed elsewhere. Raises KeyRefusedError.
+        For messages that are sealed elsewhere. Raises KeyRefusedError.
         """
         if agent_id != self.origin.sender.id:
             return None

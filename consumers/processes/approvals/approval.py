@@ -1,4 +1,4 @@
-"""Approval: what a handler declares when somebody has to agree before it runs, and what a policy's rule adds."""
+"""Approval: a handler's declaration that its messages need an approval, combined with the rules of a policy."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ HANDLER_RULE: Final = "handler"
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody has to agree to before a handler runs.
+    """The approval that a handler needs before it runs.
 
         @app.on(Deploy, approval=Approval(by="human", describe=lambda order: f"deploy {order.service}"))
         async def deploy(order: Deploy, context: Context) -> Deployed:
             print("agreed by", context.approval.decided_by)
 
-    *by*: people, or any agent that the policy lets approve. *quorum*: so many approvers of different owners.
-    *timeout_s*: silence for so long is a rejection; never longer than the message lives, less half a minute.
-    *describe*: a pure function of the payload, in words for people. *reason*: why somebody is asked.
-    *takes_conditions*: the handler reads `context.approval.conditions`; otherwise an approval with conditions does not
-    let it run. A run that died before its result is repeated under the same approval.
+    *by*: "human", or any agent that the policy allows to approve. *quorum*: the required number of approvers with
+    different owners. *timeout_s*: without a decision within this time the message is rejected; at most the message's
+    lifetime less half a minute. *describe*: a pure function of the payload that returns a text for people. *reason*:
+    why the approval is required. *takes_conditions*: the handler reads `context.approval.conditions`; otherwise an
+    approval with conditions does not start it. A run that crashed before its result is repeated under the same
+    approval.
     """
 
     by: Literal["human", "agent"] = "human"
@@ -54,7 +55,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has to agree to one message: what its handler and the policy ask for, the stricter of both."""
+    """The approval that one message needs: the stricter of its handler's and the policy's requirements."""
 
     rule: str
     by: Literal["human", "agent"]

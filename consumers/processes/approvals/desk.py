@@ -1,8 +1,8 @@
-"""ApprovalDesk: the process of one approval, from the held record to the run.
+"""ApprovalDesk: the process of one approval, from the waiting record to the run.
 
-Owns the built-in saga `approval` (design part two 16.6): a message that needs an approval is held in the transaction
-that opens or advances its process and frees its inbox row; then the request is sent. A decision, or silence, sends the
-held records back to the group. Copies, repeats and redrives all meet the same process.
+Owns the built-in saga `approval` (design part two 16.6). One transaction stores the waiting message, opens or advances
+its process and frees its inbox row; then the request is sent. A decision, or the timeout, sends the stored records back
+to the group. Copies, repeats and redrives of a message share one process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from producers.sealing.sealed_record import record_of
 __all__ = ["ApprovalDesk", "Proceed"]
 
 MIN_LEFT_S: Final = 60.0
-"""A message that lives for less is not held: nobody could decide in time."""
+"""A message with a shorter remaining lifetime is not stored for approval: there is no time to decide."""
 _RUN_S: Final = 30.0
 _MAX_OPEN: Final = 20
 """Open approvals of one sender."""
@@ -88,7 +88,7 @@ class Proceed(msgspec.Struct, frozen=True):
         return await self.desk.consume(transaction, self.process, self.state)
 
     def closed(self) -> Sequence[NewRecord]:
-        """Return what is told when the run has its result."""
+        """Return the message to send when the run has its result."""
         return self.desk.closed(self.state)
 
 
@@ -169,7 +169,7 @@ class ApprovalDesk:
         return await self._store.write(transaction, [self._change(process, consumed, finished=True)])
 
     def closed(self, state: ApprovalState) -> Sequence[NewRecord]:
-        """Return what is told when the run that had the approval has its result."""
+        """Return the message to send when the approved run has its result."""
         return self._closing(msgspec.structs.replace(state, phase="consumed"), sealing.parse(state.request))
 
     # At the head of the lane.
@@ -221,7 +221,7 @@ class ApprovalDesk:
         process: Process | None,
         state: ApprovalState | None,
     ) -> tuple[ProcessChange, Sequence[NewRecord]]:
-        """Return the step that holds *delivery*, and what is sent then. Raises ContractError."""
+        """Return the step that stores *delivery* until the decision, and the messages to send. Raises ContractError."""
         message = delivery.message
         hold = self._hold(delivery, name)
         if process is not None and state is not None:
@@ -305,7 +305,8 @@ class ApprovalDesk:
         return Draft(payload=payload, reply_to=self._group.mailbox, ttl_s=after_s)
 
     def _status(self, delivery: Accepted, name: str) -> Sequence[NewRecord]:
-        """Tell the requester that its message waits for somebody: to the type's topic, for it is no answer."""
+        """Notify the requester that its message waits for approval, on the topic of the type, because it is not an
+        answer."""
         message = delivery.message
         sender = message.metadata.sender
         update = StatusUpdate(

@@ -1,6 +1,6 @@
-"""Open requests: what waits for somebody's decision, and how the others have ended, read from the log alone.
+"""Open requests: messages that wait for a decision, and the ends of closed ones, read only from the log.
 
-Requests less what was closed, and the held message itself, whose bytes are compared with the packet that is hashed.
+Reads the requests, their closings, and the waiting message itself, whose bytes are compared with the hashed packet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HASH_DIGITS: Final = 8
 
 
 class Closing(msgspec.Struct, frozen=True):
-    """What the group that asked has said last of its request: the `state` and `decided_by` of `ApprovalClosed`.
+    """The last message of the requesting group about its request: the `state` and `decided_by` of `ApprovalClosed`.
 
     Newer code may have further states.
     """
@@ -39,7 +39,7 @@ class Closing(msgspec.Struct, frozen=True):
 
 
 class OpenRequest(msgspec.Struct, frozen=True):
-    """One request, and how it was closed; None: nobody has closed it."""
+    """One request and its closing; None while it is open."""
 
     message: Message
     request: ApprovalRequest

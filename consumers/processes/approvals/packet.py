@@ -1,7 +1,7 @@
-"""The action packet: what is agreed to, and nothing else is. Pure.
+"""The action packet: the exact action that is approved. Pure.
 
-It holds what the handler will see: upcast data, recipient, effective level and authority, idempotency key, resource. It
-is made anew before the run and compared member by member (security S26).
+It has everything that the handler will see: upcast data, recipient, effective level and authority, idempotency key,
+resource. Before the run it is built again and compared member by member (security S26).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class ApprovalState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """When silence becomes a rejection, by the worker's clock: for people."""
     decided: tuple[Decided, ...] = ()
     ended_by: str = ""
-    """Who rejected it."""
+    """The agent that rejected it."""
     said: str = ""
     """Why it was rejected, or which changes are asked for."""
     differing: tuple[str, ...] = ()

@@ -6,8 +6,8 @@
     version v      blackboard.read                                v, blackboard.value with the level it was written at
     version v      the time of a value is over                    v + 1, without a value
 
-One group owns a board. Who may write a key is a right like any other: the policy's rules name it by the resource, and
-`owners` bounds it by prefixes.
+One group owns a board. The right to write a key is part of the policy: rules name keys by the resource, and `owners`
+limits writers by prefixes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BoardState(msgspec.Struct, kw_only=True):
     key: str = ""
     version: int = 0
     now: dict[str, Any] = {}
-    """The value as blackboard.value says it; empty where there is none."""
+    """The value as sent in blackboard.value; empty if there is none."""
     before: list[dict[str, Any]] = []
 
 

@@ -44,7 +44,7 @@ _CALL_LIVES_S: Final = 30.0
 
 
 class SeenBid(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bid said, and when the log took it."""
+    """The content of a bid, and the time at which the log received it."""
 
     seal: str
     agent: str
@@ -71,7 +71,7 @@ class AuctionState(msgspec.Struct, kw_only=True):
 
 
 class ContractNet(Saga[AuctionState], abstract=True):
-    """An auction among agents. A subclass opens it, and says what follows.
+    """An auction among agents. A subclass starts it, and handles its result.
 
     class Shipping(ContractNet, version="1.0.0"):
         @starts(ShipmentWanted)

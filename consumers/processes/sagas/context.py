@@ -1,8 +1,8 @@
-"""SagaContext: what one step of a process may do, collected until the step is committed.
+"""SagaContext: the operations of one step of a process, collected until the step is committed.
 
-Owns sealing what a step sends: caused by the message that opened the process, so that hops count depth of delegation
-and not length of work, and with the labels of all that ever went into the state. Nothing else may be touched in a step:
-whoever needs a model, a tool or a database asks an agent.
+Owns sealing the messages of a step. Their cause is the message that opened the process, so hops count the depth of
+delegation and not the length of the work. Their labels include those of everything that ever went into the state. A
+step must have no other effects: to use a model, a tool or a database, it sends a request to an agent.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class AskOptions(TypedDict, total=False):
 
 
 class AskFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an ask has failed: its last addressee said no, the message died there, or nobody answered in time.
+    """Why a request has failed: its last addressee refused, the message was dead-lettered there, or no answer came in
+    time.
 
     @failed("work")
     async def next_best(self, context):
@@ -78,7 +79,7 @@ class AskFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step is about."""
+    """The event of a step."""
 
     message: Message
     opener: Message
@@ -95,7 +96,7 @@ class StepEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepDone(msgspec.Struct, kw_only=True):
-    """What a step has collected."""
+    """The messages and changes that a step has collected."""
 
     sealed: list[SealedRecord]
     armed: dict[str, NewWait]
@@ -104,7 +105,7 @@ class StepDone(msgspec.Struct, kw_only=True):
     rounds: dict[str, int]
     parties: dict[str, None]
     ending: Ending | None = None
-    """Where it has ended, how."""
+    """The end of the process, if this step ended it."""
 
 
 class SagaContext:
@@ -177,7 +178,7 @@ class SagaContext:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether this step is the end of a process that somebody has cancelled."""
+        """Whether this step ends a process that was cancelled."""
         return self._event.is_cancelled
 
     @property
@@ -211,16 +212,17 @@ class SagaContext:
         uses: tuple[()] | None = None,
         **options: Unpack[AskOptions],
     ) -> None:
-        """Ask an agent; the answer comes to `@answers(name, ...)`, a refusal, death or silence to `@failed(name)`.
+        """Send a request to an agent; `@answers(name, ...)` gets the answer, `@failed(name)` a refusal, death or
+        timeout.
 
             context.ask("work", Award(...), to=["first@svc", "second@svc"], answer_by_s=600)
 
         *to*: an agent, a role (`Agent(role="reviewer")`), or several ids that are asked in turn, each with an equal
         share of *answer_by_s* seconds; by default every group that subscribes to the type. *many*: any number of
-        answers, then `@due(name)`. *uses*: `()` says that nothing of any answer is in *payload*, which then has the
-        opener's level. Asking a name again replaces what was asked before.
+        answers, then `@due(name)`. *uses*: `()` declares that *payload* contains nothing from any answer; it then has
+        the trust level of the opening message. A second request under the same name replaces the first.
 
-        Raises ContractError for an ask that nobody would hear the end of.
+        Raises ContractError for a request whose end no method handles.
         """
         self._check_open()
         self._check_ask(name, many=many)
@@ -283,14 +285,14 @@ class SagaContext:
         self._done.ended.add(name)
 
     def finish(self, outcome: ProcessOutcome | None = None, reason: str = "") -> None:
-        """End the process: its waits go, and messages for it are refused from now on.
+        """End the process: its waits are deleted, and later messages for it are refused.
 
             context.finish()                            # completed
             context.finish("failed", "no carrier left")
 
-        *outcome* is kept with *reason* as long as the row: `sealbus processes`, the console and the metrics tell it.
-        Without it a step about a cancellation ends as cancelled, one about silence as timed_out, one about another
-        failure as failed, any other as completed.
+        *outcome* and *reason* are stored as long as the row; `sealbus processes`, the console and the metrics show
+        them. The default is cancelled in a step about a cancellation, timed_out after a missing answer, failed after
+        another failure, and completed otherwise.
         """
         self._check_open()
         if outcome is None and self._done.ending is not None:

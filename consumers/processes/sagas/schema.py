@@ -78,7 +78,7 @@ async def migrate_processes(transaction: Transaction, dialect: SqlDialect) -> by
 
 
 async def _secret(transaction: Transaction) -> bytes:
-    """Return what only this store knows; whoever opens it first draws it."""
+    """Return the secret of this store; the first process to open the store creates it."""
     await transaction.execute(
         "INSERT INTO sealbus_secrets (part, secret) VALUES ('processes', $1) ON CONFLICT (part) DO NOTHING",
         os.urandom(_SECRET_BYTES),

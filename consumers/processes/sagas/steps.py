@@ -1,8 +1,8 @@
-"""StepRunner: one event, one step: find the process, run the method, and say what is to be written.
+"""StepRunner: one step per event: find the process, run the method, and return the changes to write.
 
 Owns the verdicts of design part two 16.4: which process an event reaches, whether it is early, late, or never legal,
-and the one transaction that changes process, waits and the event's own row together. Committing it and settling the
-offset is `consumers.delivery.handling.executor`'s.
+and the one transaction that changes process, waits and the event's own row together.
+`consumers.delivery.handling.executor` commits it and settles the offset.
 """
 
 from __future__ import annotations
@@ -69,30 +69,30 @@ class _Early(Exception):  # noqa: N818 - a verdict
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has cancelled a process, and why."""
+    """The agent that cancelled a process, and the reason."""
 
     code: str
     why: str = ""
     passes_on: TaskCancel | None = None
-    """What those who were asked are told."""
+    """The cancellation to send to the agents that were asked."""
     requested: tuple[str, ...] = ()
     is_told: bool = False
     """Whether the requester is to hear of it: it has not cancelled the process itself."""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to one process: the method to run, and what it is told."""
+    """An event of one process: the method to run, and its arguments."""
 
     rules: SagaRules
     process: Process | None
     """None: it is opened."""
     key: str
     method: str | None
-    """None: only what the bus itself does about it."""
+    """None: only the bus itself acts on the event."""
     payload: Any = None
     """None for methods that get none."""
     wait: Wait | None = None
-    """What the event is an answer to, or the end of."""
+    """The wait that the event answers or ends."""
     ends_wait: bool = False
     failure: AskFailure | None = None
     cancelled: Cancelled | None = None
@@ -295,9 +295,9 @@ class StepRunner:
         return _Event(rules=rules, process=process, key=key, method=spontaneous.method, payload=delivery.payload)
 
     async def _others(self, rules: SagaRules, rule: EventRule, key: str, message: Message) -> Process | Dead | None:
-        """Return the only open process with *key* that *message* may move, of whoever has opened it.
+        """Return the only open process with *key* that *message* may reach, whoever opened it.
 
-        Where none admits it, the open one whose party it is not; else one that is finished.
+        If no process admits the message, return an open one that refuses its sender, else a finished one.
         """
         known = await self.store.of_key(rules.name, key, max_rows=_MAX_AT_ONCE)
         opened = [process for process in known if process.status == "open"]
@@ -433,7 +433,7 @@ class StepRunner:
     async def _step(
         self, event: _Event, delivery: Accepted, run: CallMethod
     ) -> tuple[ProcessChange, Sequence[NewRecord]]:
-        """Run the method of *event* on a copy of the state; return what it changes, and what it sends."""
+        """Run the method of *event* on a copy of the state; return the changes and the messages to send."""
         rules, process, message = event.rules, event.process, delivery.message
         opener = message if process is None else sealing.parse(process.opener)
         memory, state = (Memory(), rules.state()) if process is None else self._unpacked(rules, process)

@@ -1,8 +1,8 @@
-"""ProcessStore: processes, waits and holds in the inbox's database, one SQL for SQLite and PostgreSQL.
+"""ProcessStore: processes, waits and stored messages in the inbox's database, one SQL for SQLite and PostgreSQL.
 
-Owns every statement about the rows; the tables are `consumers.processes.sagas.schema`'s. All times are the store's:
-PostgreSQL's clock, on SQLite the worker's. Reads stand outside every transaction; writes are made in the transaction
-that also ends the event (design part two 16.4), so a step counts whole or not at all.
+Owns every statement about the rows; the tables are in `consumers.processes.sagas.schema`. All times are the store's:
+PostgreSQL's clock, on SQLite the worker's. Reads use no transaction. Writes are part of the transaction that also ends
+the event (design part two 16.4), so a step is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NewWait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step writes about one process: its next row, under the version that was read."""
+    """The changes of one step to one process: its next row, under the version that was read."""
 
     before: Process | None
     """The row that was read; None opens it."""
@@ -98,7 +98,7 @@ class ProcessStore:
         self._group = group
         self._clock = clock
         self.ids = Ids(b"", namespace=namespace, group=group or "")
-        """What its rows are called; known once it is open."""
+        """The ids of its rows; known once it is open."""
 
     async def open(self) -> None:
         """Create the tables where they are missing. Raises ConfigurationError where newer code has changed them."""
@@ -133,7 +133,7 @@ class ProcessStore:
         return [_wait(row) for row in rows]
 
     async def holds_of(self, process: bytes) -> list[Hold]:
-        """Return what is held for a process."""
+        """Return the stored messages of a process."""
         rows = await self._read(
             "SELECT process, seal, record FROM sealbus_holds WHERE process = $1 ORDER BY seal", process
         )
