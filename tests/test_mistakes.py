@@ -83,7 +83,7 @@ PYTHON: list[tuple[str, Callable[[], object], tuple[str, ...]]] = [
     ("payload of a number", lambda: payload(5), ("@payload needs the name", "not int")),
     ("payload in capitals", lambda: payload("Job.Run"), ("'Job.Run'", "lower-case segments joined by dots")),
     ("payload of one number", lambda: payload("a.b", version="1"), ("'1'", "x.y.z")),
-    ("payload of no risk", lambda: payload("a.b", risk="hgih"), ("'hgih'", "low, medium, high")),
+    ("payload of no risk", lambda: payload("a.b", risk="hgih"), ("'hgih'", "low, medium or high")),
     (
         "payload of a NamedTuple",
         lambda: payload("a.b")(Point),
@@ -287,7 +287,7 @@ COMMANDS: list[tuple[str, str, int, tuple[str, ...]]] = [
     (f"{PUBLISH} --ignore-unknown", '{"nmae": "x"}', 1, ("missing required field `name`", "was given is nmae")),
     (f"{PUBLISH} --ignore-unknown", '{"name": "x", "secnods": 3}', 0, ("left out; the nearest is seconds",)),
     (PUBLISH, '{"name": 5}', 1, ("/data/name", "expected `str`")),
-    (PUBLISH, "[1]", 1, ("the payload is no object",)),
+    (PUBLISH, "[1]", 1, ("the payload is not an object",)),
     ("publish job.rum --app first_hour:app", "", 2, ("no type 'job.rum'", "the nearest is job.run")),
     ("publish job.run", "", 2, ("no type 'job.run'", "--app MODULE:APP")),
     ("publish Job.Run", "", 2, ("no message type", "lower-case")),

@@ -85,7 +85,7 @@ class _Places:
                     most[there] = steps
                     waiting.append(there)
             if len(most) > _MAX_SETS:
-                raise _CostlyError("a pattern has too many ways to be told apart: write a shorter one")
+                raise _CostlyError("a pattern is too complex to be checked: write a shorter one")
 
     def _then(self, left: _Part, right: _Part) -> _Part:
         for location in left[1]:
@@ -150,7 +150,7 @@ class _Places:
                 "without references, flags or looking around"
             )
         if len(self._next) >= _MAX_LOCATIONS:
-            raise _CostlyError("a pattern repeats too much for being looked at: let max_length say how long a text is")
+            raise _CostlyError("a pattern has too many repetitions to be checked: limit the text with max_length")
         self._members.append(_taken_by(token))
         self._next.append([])
         return [len(self._next) - 1], [len(self._next) - 1], False

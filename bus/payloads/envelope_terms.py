@@ -148,13 +148,13 @@ def make_terms(
         if word is not None and word not in allowed:
             raise ContractError(f"@payload({name!r}): performative {word!r} is none of {', '.join(allowed)}")
     if any(member not in NEEDED for member in needs):
-        raise ContractError(f"@payload({name!r}): needs={needs!r} is no tuple of {', '.join(NEEDED)}")
+        raise ContractError(f"@payload({name!r}): needs={needs!r} must be a tuple of {', '.join(NEEDED)}")
     if ttl_s is not None and (isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not ttl_s > 0):
-        raise ContractError(f"@payload({name!r}): ttl_s={ttl_s!r} is no number of seconds above 0")
+        raise ContractError(f"@payload({name!r}): ttl_s={ttl_s!r} must be a number of seconds above 0")
     if any(option not in _TAKEN for option in takes):
         raise ContractError(f"@payload({name!r}): takes={dict(takes)!r} names no option of {', '.join(_TAKEN)}")
     if isinstance(critical, str) or not all(isinstance(field, str) for field in critical):
-        raise ContractError(f"@payload({name!r}): critical={critical!r} is no tuple of names of fields")
+        raise ContractError(f"@payload({name!r}): critical={critical!r} must be a tuple of field names")
     if not (performative or needs or same_as or ttl_s or takes or critical):
         return NO_TERMS
     return EnvelopeTerms(

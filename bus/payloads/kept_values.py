@@ -60,7 +60,7 @@ class KeptType:
         except ContractError:
             raise
         except Exception as error:
-            raise ContractError(f"{_named(kind)} cannot be kept: {text_of(error)}", "type") from error
+            raise ContractError(f"{_named(kind)} cannot be stored: {text_of(error)}", "type") from error
 
     def _resolve(self) -> None:
         try:
@@ -71,7 +71,7 @@ class KeptType:
             self._whole = _model_part(self._kind)
             return
         if (fault := next(_faults(described), None)) is not None:
-            raise ContractError(f"{_named(self._kind)} cannot be kept: {fault}", "type")
+            raise ContractError(f"{_named(self._kind)} cannot be stored: {fault}", "type")
 
     def plain(self, value: Any) -> Any:
         """Return *value* as what JSON has; keys are text. Raises ContractError."""
@@ -153,7 +153,7 @@ def _faults(described: Any) -> Iterator[str]:
                     "write a Struct, a dataclass, a TypedDict or a Pydantic model"
                 )
         elif isinstance(kind, inspect.RawType | inspect.ExtType):
-            yield f"{where}{type(kind).__name__.removesuffix('Type')} is kept by nobody: write Any"
+            yield f"{where}{type(kind).__name__.removesuffix('Type')} cannot be stored: write Any"
         elif isinstance(kind, inspect.DictType):
             for key in _members(kind.key_type):
                 if not isinstance(key, _KEYS):
@@ -202,7 +202,7 @@ def _write_part(value: Any) -> Any:
     for base in _BASES:
         if isinstance(value, base):
             return base(value)
-    raise TypeError(f"{cls.__qualname__} is none of the types that JSON has")
+    raise TypeError(f"{cls.__qualname__} has no JSON form")
 
 
 def _read_part(kind: Any, plain: Any) -> Any:

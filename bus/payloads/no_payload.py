@@ -69,15 +69,15 @@ def not_marked(subject: object, mark: str) -> str:
     if could_be_marked(cls) or any(mark in base.__dict__ for base in cls.__mro__):
         above = next((base.__qualname__ for base in cls.__mro__ if mark in base.__dict__), None)
         own = f", for that of {above} is not inherited" if above else ""
-        return f'{_named(cls)} is no payload type: write @payload("my.type") above it{own}'
+        return f'{_named(cls)} is not a payload type: write @payload("my.type") above it{own}'
     if isinstance(subject, FunctionType):
-        return f"{_named(subject)} is no payload type: give the class in brackets, such as @app.on(MyPayload)"
+        return f"{_named(subject)} is not a payload type: pass the class itself, such as @app.on(MyPayload)"
     if isinstance(subject, dict):
         return (
             f"{_named(subject)} is no payload, for it does not say its type: of a TypedDict marked with @payload write "
             f"MyPayload(...), or MyPayload(the_dict){_as_struct(subject, '; else ')}"
         )
-    return f"{_named(subject)} is no payload: give an instance of a class marked with @payload{_as_struct(subject)}"
+    return f"{_named(subject)} is not a payload: pass an instance of a class marked with @payload{_as_struct(subject)}"
 
 
 def _named(subject: object) -> str:

@@ -378,7 +378,7 @@ class PayloadType:
             return msgspec.json.encode(content)
         except (TypeError, ValueError, RecursionError) as error:
             raise ContractError(
-                f"{self.name} was upcast to what is no JSON: {text_of(error)}", "/data", "schema_violation"
+                f"{self.name} was upcast to data that are not JSON:  {text_of(error)}", "/data", "schema_violation"
             ) from error
 
     def resource_of(self, payload: Any) -> str:
@@ -482,12 +482,13 @@ def payload(
         raise TypeError(name_missing(name))
     if not is_message_type(name):
         raise ContractError(
-            f"{name!r} is no message type: lower-case segments joined by dots, at most 120, last one not `dlq`"
+            f"{name!r} is not a valid message type: use lower-case segments joined by dots, at most 120, last one not "
+            "`dlq`"
         )
     if not is_schema_version(version):
-        raise ContractError(f"{version!r} is no schema version: x.y.z without leading zeros")
+        raise ContractError(f"{version!r} is not a valid schema version: use x.y.z without leading zeros")
     if risk not in ("low", "medium", "high"):
-        raise ContractError(f"risk {risk!r} is none of low, medium, high")
+        raise ContractError(f"risk {risk!r} must be low, medium or high")
 
     terms = make_terms(
         name,
@@ -501,7 +502,9 @@ def payload(
     check_side_effect(name, side_effect)
     check_acting(name, terms, side_effect)
     if resource and _RESOURCE.match(resource) is None:
-        raise ContractError(f"@payload({name!r}): resource={resource!r} is no pointer into data, such as '/repository'")
+        raise ContractError(
+            f"@payload({name!r}): resource={resource!r} is not a pointer into data; write for example '/repository'"
+        )
 
     leaving = deprecations_of(name, deprecated or {})
     if also is not None:
@@ -532,7 +535,7 @@ def payload(
 
 def _check_also(also: Also[Any], name: str, version: str) -> None:
     if not isinstance(also, Also):
-        raise ContractError(f"@payload({name!r}): also={also!r:.80} is no Also: write also=Also(Older, to_older)")
+        raise ContractError(f"@payload({name!r}): also={also!r:.80} must be an Also: write also=Also(Older, to_older)")
     older = payload_type(also.older)
     if older.name != name or older.major >= _major(version):
         raise ContractError(

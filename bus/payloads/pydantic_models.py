@@ -190,7 +190,7 @@ def _check_open(value: Any, pointer: str) -> None:
     Pydantic would write such numbers as null, and such keys as their string form.
     """
     if isinstance(value, float) and not math.isfinite(value):
-        raise ContractError(f"{value} is no JSON number", pointer)
+        raise ContractError(f"{value} is not a JSON number", pointer)
     if isinstance(value, dict):
         for key, below in value.items():
             if isinstance(key, int | float | tuple | None) and not isinstance(key, str):

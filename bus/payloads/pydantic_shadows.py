@@ -290,13 +290,13 @@ class _Shadows:
     def _tagged(self, cls: Any, tag_field: str, location: str) -> list[type[msgspec.Struct]]:
         member = next((each for each in _members_of(cls) if each.name == tag_field), None)
         if member is None or typing.get_origin(member.annotation) is not Literal:
-            raise TypeError(f"{location}: {cls.__qualname__}.{tag_field} is no Literal: {_TELL_APART}")
+            raise TypeError(f"{location}: {cls.__qualname__}.{tag_field} must be a Literal: {_TELL_APART}")
         tags = [tag.value if isinstance(tag, enum.Enum) else tag for tag in typing.get_args(member.annotation)]
         return [self.of_class(cls, tag_field, tag) for tag in tags]
 
 
 _TELL_APART: Final = (
-    "a union of several objects is told apart by one member: give each model a field such as "
+    "a union of several objects needs a member that distinguishes them: give each model a field such as "
     '`kind: Literal["a"]`, and write Field(discriminator="kind")'
 )
 

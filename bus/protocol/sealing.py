@@ -176,7 +176,7 @@ def parse(value: bytes | None, prove: Prove | None = None) -> Message:
     check hashes.
     """
     if not value:
-        raise ContractError("an empty value (tombstone) is no message")
+        raise ContractError("an empty value (tombstone) is not a message")
     return _parse_known(value, prove) or _parse_any(value)
 
 

@@ -175,7 +175,7 @@ class _Comparison:
         if _resolved(schema, self._new).get("type") not in _BOUNDING:
             return ""
         return (
-            f'readers that do not know {name} act without it: where that widens the effect, say critical=("{name}",) '
+            f'readers that do not know {name} ignore it: if that widens the effect, set critical=("{name}",) '
             "in @payload"
         )
 

@@ -57,12 +57,14 @@ class SchemaFolder:
         path = self._file(name, version)
         with _translated(path):
             if path.stat().st_size > _MAX_BYTES:
-                raise ConfigurationError(f"{path} takes more than {_MAX_BYTES >> 20} MiB: it is no schema of ours")
+                raise ConfigurationError(
+                    f"{path} takes more than {_MAX_BYTES >> 20} MiB: it was not written by sealbus"
+                )
             text = path.read_bytes()
         try:
             found = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise ConfigurationError(f"{path} is no JSON object: {error}") from error
+            raise ConfigurationError(f"{path} is not a JSON object: {error}") from error
         return found
 
     def publish(self, name: str, version: SchemaVersion, schema: Mapping[str, Any]) -> bool:

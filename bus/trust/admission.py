@@ -207,7 +207,7 @@ class Admission:
             )
             because = f": {labels.path[-1]}" if labels.path else ""
             raise ContractError(
-                f"its level is {labels.level}, from which nobody takes instructions here{because}",
+                f"its level is {labels.level}, which is too low to give instructions here{because}",
                 "/metadata/security/trust_level",
                 "untrusted_instruction",
             )
@@ -268,10 +268,10 @@ class Admission:
         rules = self._rules()
         if rules is None:
             # Without a policy nobody is known to be human, but where keys are made for a test.
-            return None if getattr(self._verifier, "counts_as_human", False) else "no policy says who may approve"
+            return None if getattr(self._verifier, "counts_as_human", False) else "no policy defines the approvers"
         facts = rules.agent(decider)
         if by == "human" and facts.kind != "human":
-            return f"{decider} is no human by the policy"
+            return f"{decider} is not a human according to the policy"
         owners = {rules.agent(each).owner for each in involved} - {None}
         if facts.owner in owners and not same_owner:
             return f"{decider} belongs to {facts.owner}, as an agent of the action does"
@@ -330,7 +330,7 @@ class Admission:
         limit messages to other agents.
         """
         if message.message_type not in _PRESENCE or message.metadata.hops:
-            raise _refused("an agent says that it is there on nobody's behalf", "/metadata/hops")
+            raise _refused("an announcement of presence must not have a cause", "/metadata/hops")
         rules = self._rules()
         if rules is None:
             return
@@ -416,7 +416,7 @@ class Admission:
         links = judged.message.verification.proof_chain
         if not links:
             if judged.kind is None or judged.kind.risk != "low":
-                raise _refused("an interpreter publishes on somebody's behalf, and this has no chain")
+                raise _refused("an interpreter acts for other agents, so its message needs a chain")
             return
         for sender in dict.fromkeys(link.statement.sender for link in links):
             if not isinstance(decide_request(judged.rules, self._request("publish", sender, judged)), Allow):

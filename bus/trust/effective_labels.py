@@ -145,7 +145,7 @@ def _level(message: Message, own: Statement, links: list[Statement], rules: Labe
         steps += _steps_of(stated, rules)
     if first == 0 and rules.has_keys and everything[0].parents is not None and everything[0].trust_level is None:
         # What lies before is not at hand, and nobody has said how far it can be trusted.
-        steps.append((rank_of_level(LEAST_TRUSTED), _stated(everything[0], "rests on what is not in its chain")))
+        steps.append((rank_of_level(LEAST_TRUSTED), _stated(everything[0], "has ancestors that are not in its chain")))
     elif rules.has_keys and len(own.parents or ()) > 1 and own.trust_level is None:
         steps.append((rank_of_level(LEAST_TRUSTED), _stated(own, "rests on further messages and seals no level")))
     rank = max(found for found, _ in steps)

@@ -51,7 +51,7 @@ class Untrusted(Generic[_Text]):
 
     def __init__(self, text: _Text, *, level: str = LEAST_TRUSTED, source: str = "") -> None:
         if not isinstance(text, str):
-            raise TypeError(f"an Untrusted holds a str, and this is a {type(text).__name__}")
+            raise TypeError(f"an Untrusted needs a str, not a {type(text).__name__}")
         if level not in LEVELS:
             raise ContractError(f"{level!r:.80} is none of {', '.join(LEVELS)}", "level")
         self.__text = text

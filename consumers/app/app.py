@@ -264,7 +264,7 @@ class App(Handlers):
 def _declarations(app: App, others: Iterable[App], call: str) -> list[Declaration]:
     for other in others:
         if not isinstance(other, App):
-            raise ConfigurationError(f"{type(other).__name__} is no App: write {call}")
+            raise ConfigurationError(f"{type(other).__name__} is not an App: write {call}")
     return [app.declaration, *(other.declaration for other in others)]
 
 

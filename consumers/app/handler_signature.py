@@ -41,7 +41,7 @@ def check_handler(
     """
     name = name_of(function)
     if not callable(function):
-        raise ConfigurationError(f"{name} is no function: write `async def handler({_example(kind)})`")
+        raise ConfigurationError(f"{name} is not a function: write `async def handler({_example(kind)})`")
     _check_form(function, name, blocking=blocking)
     parameters = _signed(function).parameters
     _check_provided(name, parameters, provide)
@@ -105,7 +105,7 @@ def _check_form(function: Callable[..., Any], name: str, *, blocking: bool) -> N
     inner = _unwrapped(function)
     if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
         raise ConfigurationError(
-            f"{name} yields: a handler returns what it sends, or calls `context.send(...)` for each"
+            f"{name} yields: a handler returns its messages, or calls `context.send(...)` for each"
         )
     if inspect.iscoroutinefunction(inner) == blocking:
         wanted = (
@@ -170,7 +170,7 @@ def _check_returned(function: Callable[..., Any], name: str) -> None:
     annotation = _signed(function).return_annotation
     if annotation is Parameter.empty:
         raise ConfigurationError(
-            f"{name}: annotate what it returns, a payload class or None: write `-> None` where it answers nothing"
+            f"{name}: annotate the return type, a payload class or None: write `-> None` if it sends no answer"
         )
     for cls in _flatten(_hint(function, annotation)):
         if cls in _ANYTHING or cls in (None, NoneType, typing.Never, typing.NoReturn) or isinstance(cls, TypeVar):

@@ -215,7 +215,8 @@ class Handlers:
         """
         if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise ConfigurationError(
-                f"the lifespan {name_of(function)} is no async generator function: write `async def` with one `yield`"
+                f"the lifespan {name_of(function)} is not an async generator function: write `async def` with one "
+                "`yield`"
             )
         if inspect.signature(function).parameters:
             raise ConfigurationError(f"the lifespan {name_of(function)} takes arguments; it takes none")
@@ -323,7 +324,7 @@ class Handlers:
                 raise ConfigurationError(f"{name} {value!r} is none of {', '.join(choices)}{near}")
         if provide is not None and not isinstance(provide, Mapping):
             raise ConfigurationError(
-                f"provide is {type(provide).__name__}: name what is given, as in provide={{'pool': database}}"
+                f"provide is {type(provide).__name__}: map names to values, as in provide={{'pool': database}}"
             )
         if retry is not None and not isinstance(retry, Retry):
             raise ConfigurationError(

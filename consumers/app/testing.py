@@ -227,7 +227,9 @@ class AppBus:
         kind = payload_type(request)
         for app in self._apps:
             if kind.name in app.subscriptions:
-                raise ConfigurationError(f"{app.agent_id} handles {kind.name} itself: nobody else is to be played")
+                raise ConfigurationError(
+                    f"{app.agent_id} handles {kind.name} itself: a test cannot play another agent for it"
+                )
         fake = Fake(kind, with_)
         self._fakes.append(fake)
         return fake

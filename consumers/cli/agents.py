@@ -74,11 +74,11 @@ def list_agents(session: CommandSession, *, everything: bool, capability: str | 
             ]
             print_table(("AGENT", "HEALTH", "INSTANCES", "HEARD", "AT WORK", "CAPABILITIES"), rows)
         elif heard:
-            click.echo("none is there any more; --all shows those that have left", err=True)
+            click.echo("no agent is up; --all shows those that have left", err=True)
         elif capability or message_type:
             click.echo("no agent matches", err=True)
         else:
-            click.echo("no agent was heard of; a worker says that it is there (directory.enabled)", err=True)
+            click.echo("no agents found. Is a worker running, with directory.enabled = true?", err=True)
         return 0
 
     return execute(body)

@@ -33,7 +33,7 @@ _WAIT_S: Final = 120.0
 @click.option("--wait", type=DURATION_TYPE, default=_WAIT_S, show_default="2m", help="How long the task may take.")
 @click.option("--no-wait", is_flag=True, help="Print the handle, and do not wait for the answer.")
 @click.option("--task", "handle", metavar="HANDLE", help="Go on with a task that was asked before.")
-@click.option("--input", "inputs", multiple=True, metavar="NAME=TEXT", help="What the work starts from; repeatable.")
+@click.option("--input", "inputs", multiple=True, metavar="NAME=TEXT", help="Input of the work; repeatable.")
 @with_session
 def ask(
     session: CommandSession,

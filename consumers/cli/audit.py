@@ -248,8 +248,8 @@ def export(session: CommandSession, *, conversation: str | None, limit: int) -> 
 
 
 @audit.command()
-@click.option("--sender", default="", metavar="AGENT", help="What this agent or person sent, or was sent.")
-@click.option("--conversation", default="", metavar="ID", help="What belongs to this conversation.")
+@click.option("--sender", default="", metavar="AGENT", help="Messages from or to this agent or person.")
+@click.option("--conversation", default="", metavar="ID", help="Messages of this conversation.")
 @click.option("--message", "message_id", default="", metavar="ID", help="This message and its copies.")
 @click.option("--containing", default="", metavar="TEXT", help="Rows whose facts or payload contain this text.")
 @click.option("--why", metavar="TEXT", required=True, help="Why, for the journal.")
@@ -271,19 +271,19 @@ def erase(
     """
     what = Erasure(sender=sender, conversation=conversation, message_id=message_id, containing=containing)
     if what == Erasure():
-        raise click.UsageError("say what to erase: --sender, --conversation, --message or --containing")
+        raise click.UsageError("select the content to erase: --sender, --conversation, --message or --containing")
     settings = session.settings()
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport, opened_audit(settings, create=False) as store:
             if not yes:
-                click.confirm("Erase this content for ever?", abort=True, err=True)
+                click.confirm("Erase this content permanently?", abort=True, err=True)
             await prepare_journal(transport, settings)
             journal = Journal(transport, settings, SystemClock(), verb="audit", why=why)
             # The reason is a text of the operator's; what is erased is not named in the journal again.
             count = await store.erase(what, who=journal.by, why=why)
             await journal.note("erased", rows=count, why=why)
-            click.echo(f"erased the content of {count:,} rows; the chain still holds: `sealbus audit verify`")
+            click.echo(f"erased the content of {count:,} rows; the chain is still valid: `sealbus audit verify`")
             click.echo("the same data may still be in:", err=True)
             for topic, spec in sorted((await transport.admin.topics()).items()):
                 if topic.startswith(f"{settings.bus.namespace}."):

@@ -89,7 +89,8 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_
         looked = looked_in_words(lineage.looked, message_id)
         if found is None:
             raise click.BadParameter(
-                f"there is no message {message_id} in namespace {namespace}, and nothing rests on it: {looked}",
+                f"there is no message {message_id} in namespace {namespace}, and no message names it as a "
+                f"cause: {looked}",
                 param_hint="MESSAGE_ID",
             )
         if not lineage.looked.is_whole:
@@ -112,7 +113,7 @@ def risk_in(registry: Registry) -> Callable[[str], RiskClass]:
 def _print(found: Ancestry, *, has_keys: bool) -> None:
     if found.unknown is None or found.unknown:
         count = "of an unknown number of hops" if found.unknown is None else f"of {_counted(found.unknown)}"
-        click.echo(f"nothing is known {count} before the first one here")
+        click.echo(f"{count} before the first one here are unknown")
     print_table(
         ("HOP", "VERDICT", "MESSAGE", "TYPE", "SENDER", "KEY", "PLACE"),
         [

@@ -37,10 +37,10 @@ _LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
     "--tokens",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Who may do what: [NAME] sha256, scopes. Without it one token is printed for this run.",
+    help="Tokens and their rights: [NAME] sha256, scopes. Without it one token is printed for this run.",
 )
 @click.option("--new-token", metavar="NAME", help="Print a new token and its entry for --tokens, and end.")
-@click.option("--read-only", is_flag=True, help="Nobody may change anything.")
+@click.option("--read-only", is_flag=True, help="No page can change anything.")
 @click.option("--behind-tls", is_flag=True, help="A proxy in front speaks TLS: cookies and origins are of https.")
 @click.option(
     "--agent", metavar="ID", help="The person as whom this console decides.  [default: whom the key speaks for]"
@@ -92,7 +92,9 @@ def console(
         raise click.UsageError("--agent needs --key-file: a decision is signed by the person it is of")
     is_private = _is_loopback(host)
     if not is_private and tokens is None:
-        raise click.UsageError(f"on {host} anybody could look: give --tokens, or serve on 127.0.0.1")
+        raise click.UsageError(
+            f"--host {host} exposes the console to the network: give --tokens, or serve on 127.0.0.1"
+        )
     settings, clock = session.settings(), SystemClock()
     person_settings = None if key_file is None else session.settings_for(key_file)
     person = "" if person_settings is None else session.acting_agent(person_settings, agent)

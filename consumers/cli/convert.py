@@ -42,7 +42,7 @@ class _Text(NamedTuple):
 
 @click.command()
 @click.argument("file", type=INPUT, default="-")
-@click.option("--from", "source", type=_FORM, required=True, help="What the lines are.")
+@click.option("--from", "source", type=_FORM, required=True, help="The format of the lines.")
 @click.option("--to", "target", type=_FORM, required=True, help="What they become.")
 @click.option("--sender", type=TEXT_ID, help="The sender of fragments that name none.")
 @click.option("--recipient", type=TEXT_ID, help="The recipient of fragments that name none.")
@@ -50,7 +50,7 @@ class _Text(NamedTuple):
 @click.option("--task", type=TEXT_ID, help="The task of fragments that name none.")
 @click.option("--message-id", help="The id of a fragment that has none; for one message only.")
 @click.option("--time", "moment", type=MOMENT, help="The time of fragments that have none.")
-@click.option("--lifetime", type=DURATION_TYPE, help="How long fragments live that do not say, such as 1h.")
+@click.option("--lifetime", type=DURATION_TYPE, help="The lifetime of fragments that have none, such as 1h.")
 @click.option(
     "--alias", metavar="OURS=THEIRS", multiple=True, help="What an agent is called there; may be given several times."
 )
@@ -193,7 +193,9 @@ def _aliases(provided: tuple[str, ...]) -> dict[str, str]:
     for text in provided:
         ours, sign, theirs = text.partition("=")
         if not (ours and sign and theirs):
-            raise click.BadParameter(f"{text!r} is no OURS=THEIRS, such as planner@svc=planner", param_hint="--alias")
+            raise click.BadParameter(
+                f"{text!r} is not of the form OURS=THEIRS, such as planner@svc=planner", param_hint="--alias"
+            )
         found[ours] = theirs
     return found
 

@@ -59,13 +59,13 @@ class _Lost(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--skip-lost",
     is_flag=True,
-    help="Let GROUP go on at the oldest record kept where what it would read next was deleted.",
+    help="Continue GROUP at the oldest stored record where retention deleted its next records.",
 )
 @click.option(
     "--park",
     "location",
     metavar="PLACE",
-    help="Have GROUP bury the message at TOPIC/PARTITION/OFFSET instead of running it.",
+    help="Dead-letter the message at TOPIC/PARTITION/OFFSET for GROUP instead of running it.",
 )
 @click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
 @click.option("--dry-run", is_flag=True, help="With --skip-lost or --park: show where, and change nothing.")

@@ -257,7 +257,7 @@ def check(session: CommandSession, folder: Path | None) -> int:
             continue
         known = directory.keys.get(key.kid)
         if known is None:
-            faults.append(f"{file}: its public half is not among the keys, so nobody believes what it signs")
+            faults.append(f"{file}: its public half is not among the keys, so its signatures are refused")
         elif known.is_revoked(now_ms):
             faults.append(f"{file}: its key is revoked: `sealbus keys rotate {' '.join(known.principals)}`")
         elif early.get(known.kid):
@@ -279,7 +279,7 @@ def check(session: CommandSession, folder: Path | None) -> int:
 def _faults(directory: KeyDirectory, now_ms: int) -> Iterator[str]:
     for key in directory.keys.values():
         if not key.principals:
-            yield f"{key.kid}: signs for nobody (principals is empty)"
+            yield f"{key.kid}: signs for no agent (principals is empty)"
     for key, has_ended in ending_keys(directory, now_ms):
         whom, end = ", ".join(sorted(key.principals)), format_ms(key.not_after_ms or 0)
         if has_ended:
@@ -289,7 +289,7 @@ def _faults(directory: KeyDirectory, now_ms: int) -> Iterator[str]:
     for key, has_other in _not_yet_valid(directory, now_ms):
         if not has_other:
             whom, start = ", ".join(sorted(key.principals)), format_ms(key.not_before_ms or 0)
-            yield f"{key.kid}: valid from {start} on, and {whom} has no other key until then: nobody believes it"
+            yield f"{key.kid}: valid from {start} on, and {whom} has no other key until then: its messages are refused"
 
 
 def _not_yet_valid(directory: KeyDirectory, now_ms: int) -> Iterator[tuple[TrustedKey, bool]]:

@@ -38,7 +38,7 @@ _LEVELS = ("note", "warning", "error")
     show_default=True,
     help="The least grave level that gives exit code 1.",
 )
-@click.option("--ignore", metavar="CHECK", multiple=True, help="Leave a check out; may be given several times.")
+@click.option("--ignore", metavar="CHECK", multiple=True, help="Skip this check; repeatable.")
 @click.option("--checklist", "asked", is_flag=True, help="Answer the fifteen questions of a protocol for an app.")
 @click.option("--sarif", is_flag=True, help="Write SARIF 2.1.0, for code hosts and editors.")
 @with_session

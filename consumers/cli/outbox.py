@@ -75,7 +75,7 @@ def relay(session: CommandSession, *, database: str, once: bool, batch: int, int
       sealbus outbox relay sqlite:///shop.db --once
 
     \b
-    Exit codes, with --once: 0 all sent, 1 some refused for ever, 69 bus or database unreachable, 75 some left,
+    Exit codes, with --once: 0 all sent, 1 some refused permanently, 69 bus or database unreachable, 75 some left,
     or another relay is at work.
     """
     settings = session.settings()
@@ -103,7 +103,7 @@ def relay(session: CommandSession, *, database: str, once: bool, batch: int, int
                     await working.run()
                 finally:
                     await working.close()
-        click.echo(f"{total.sent} sent, {total.failed} refused for ever", err=True)
+        click.echo(f"{total.sent} sent, {total.failed} refused permanently", err=True)
         return 0
 
     return execute(body)
@@ -152,7 +152,7 @@ def list_(session: CommandSession, *, database: str) -> int:
         pending, failed = sum(each.pending for each in backlogs), sum(each.failed for each in backlogs)
         ages = [age_s for each in backlogs if (age_s := _age_s(each, now_ms)) is not None]
         oldest = f", the oldest for {_text(max(ages))}" if ages else ""
-        click.echo(f"{pending} pending{oldest}; {failed} refused for ever", err=True)
+        click.echo(f"{pending} pending{oldest}; {failed} refused permanently", err=True)
         return 0
 
     return execute(body)
@@ -200,7 +200,7 @@ def _unreachable(error: InboxError) -> UnreachableError:
 
 
 def _report_round(total: Round) -> int:
-    click.echo(f"{total.sent} sent, {total.failed} refused for ever", err=True)
+    click.echo(f"{total.sent} sent, {total.failed} refused permanently", err=True)
     if total.trouble is not None:
         click.echo(f"error: {printable(str(total.trouble))}", err=True)
         return LATER

@@ -208,7 +208,7 @@ def cancel(session: CommandSession, *, process: str, why: str, force: bool, yes:
                 click.echo("that is asked already: a worker of its group ends it", err=True)
                 return 0
             if force and not await _forced(store, found, why, keep_ms=round(settings.publish.max_ttl_s * 1000)):
-                click.echo("it has moved meanwhile: look again", err=True)
+                click.echo("it changed while you decided, and nothing was done: run the command again", err=True)
                 return FAILED
         async with session.open(settings) as transport:
             await prepare_journal(transport, settings)

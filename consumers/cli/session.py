@@ -171,14 +171,14 @@ def whole_log_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return click.option(
         "--whole-log",
         is_flag=True,
-        help="Read every record. Else the time in the id says where to look, and the audit, where there is one.",
+        help="Read every record. By default only records around the time in the id are read, and the audit.",
     )(function)
 
 
 def key_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Add the options `--agent` and `--key-file`: in whose name a person acts, and with which key it is proven."""
     named = click.option(
-        "--agent", type=TEXT_ID, help="Who acts.  [default: whom the key speaks for, else cli@sealbus]"
+        "--agent", type=TEXT_ID, help="The acting agent.  [default: the key's agent, else cli@sealbus]"
     )(function)
     return click.option(
         "--key-file",
@@ -194,7 +194,7 @@ def jwks_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
         "--jwks",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="The keys that are believed, a JWKS file or a folder of them.  [default: trust.keys]",
+        help="Trusted public keys: a JWKS file or a folder of them.  [default: trust.keys]",
     )(function)
 
 
@@ -243,7 +243,9 @@ def app_of(target: str | None) -> App | None:
 def _check_file(url: str) -> None:
     path = Path(unquote(url.removeprefix(_SQLITE)))
     if url.startswith(_SQLITE) and path.name and not path.exists():
-        raise UnreachableError(f"there is no log at {path}: a worker or `sealbus publish` creates it")
+        raise UnreachableError(
+            f"there is no log at {path}: start a worker or `sealbus publish` to create it, or name another with --bus"
+        )
 
 
 COMMON: Final = ("--bus", "--namespace", "--config", "--output", "--log-level", "--verbose", "-v")

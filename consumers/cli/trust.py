@@ -67,7 +67,7 @@ def trust() -> None:
     "policy_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The policy that says how far senders count.  [default: policy.file]",
+    help="The policy with the trust levels of senders.  [default: policy.file]",
 )
 @whole_log_option
 @app_option
@@ -248,7 +248,7 @@ def _print(one: dict[str, Any], *, is_first: bool) -> None:
         for number, step in enumerate(one["path"], 1):
             click.echo(f"  {number}. {printable(step)}")
     if not one["signatures_checked"]:
-        click.echo("note: no keys were given, so who sent it is not proven, and its level is advice")
+        click.echo("note: no keys were given, so its sender is not verified, and its level is only a claim")
 
 
 def _listed(value: object) -> str:

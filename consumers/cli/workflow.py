@@ -152,7 +152,7 @@ def run(
             code = await watch_task(session, task, None if no_wait else notice)
             if code == LATER and not no_wait:
                 await task.cancel()
-                click.echo("its time is over: the run is told to end", err=True)
+                click.echo("its time is over: the run is cancelled", err=True)
             return code
 
     return execute(body)

@@ -279,13 +279,13 @@ def _warn_of_trust(app: Declaration) -> None:
         _log.warning(
             "trust.no_policy",
             agent=app.agent_id,
-            detail="everybody with a key may publish everything: set policy.file, or say allow-all",
+            detail="every agent with a key may publish everything: set policy.file, or set it to allow-all",
         )
     if app.verifier is None and hasattr(app.policy, "rules"):
         _log.warning(
             "trust.policy_without_keys",
             agent=app.agent_id,
-            detail="nobody is proven, so no rule about agents matches: set trust.keys",
+            detail="senders are not verified, so no rule about agents matches: set trust.keys",
         )
 
 

@@ -64,7 +64,7 @@ def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) ->
             )
         if (risk == "high" or name in GRAVE) and app.verifier and app.policy is NO_POLICY:
             yield (
-                f"{name} changes things, and there is no policy: set policy.file (`sealbus policy --help`), or say "
+                f"{name} can change things, but no policy is set: set policy.file (`sealbus policy --help`), or say "
                 "policy.file = allow-all where everybody with a key may do everything"
             )
     for kind in app.published:
@@ -90,8 +90,8 @@ def _group_faults(app: Declaration) -> Iterator[str]:
 def _approval_faults(app: Declaration, name: str, by: str) -> Iterator[str]:
     if app.verifier is None:
         yield (
-            f"{name} needs an approval, and without keys nobody can prove a decision: set trust.keys, or give the App "
-            "a verifier"
+            f"{name} needs an approval, and without keys a decision cannot be verified: set trust.keys, or give the App a "
+            "verifier"
         )
     elif not hasattr(app.policy, "rules") and not getattr(app.verifier, "counts_as_human", False):
         who = "who is human" if by == "human" else "who may approve"

@@ -178,7 +178,7 @@ class Directory:
         entry = await self.get(agent_id)
         if entry is None or not entry.is_healthy:
             state = "was never heard of" if entry is None else f"is {entry.health}"
-            raise _rejected(f"{agent_id} {state}: `sealbus agents list` shows who is there")
+            raise _rejected(f"{agent_id} {state}: `sealbus agents list` shows the agents that are up")
         if not all(accepts_version(ranges, kind.name, kind.version) for ranges in entry.accepts):
             raise _rejected(f"{agent_id} does not take {kind.name} {kind.version} in every instance that is healthy")
 
@@ -360,7 +360,9 @@ class Directory:
         message = verdict.message
         metadata = message.metadata
         if metadata.recipient is not None:
-            raise ContractError("what is said to everybody has no recipient", "/metadata/recipient", "wrong_audience")
+            raise ContractError(
+                "an announcement to all agents must not have a recipient", "/metadata/recipient", "wrong_audience"
+            )
         if record.topic != (self._beats if metadata.message_type == _HEARTBEAT else self._cards):
             raise ContractError(
                 f"{metadata.message_type} is none of {record.topic}", "/metadata/message_type", "type_mismatch"
@@ -373,7 +375,7 @@ class Directory:
 def _kind_of(message: Message) -> PayloadType:
     kind = _KINDS.get(message.message_type)
     if kind is None:
-        raise ContractError("is none of a directory's", "/metadata/message_type", "wrong_audience")
+        raise ContractError("is not a type of the directory", "/metadata/message_type", "wrong_audience")
     return kind
 
 

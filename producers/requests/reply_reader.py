@@ -108,7 +108,7 @@ def verify_reply(
     _pass(gates.judge(case, checks, first="authenticity", until="schema"))
     if pending_request.addressee not in (None, message.metadata.sender.id):
         raise ContractError(
-            f"{pending_request.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
+            f"{pending_request.addressee} was asked, but another agent answers", "/metadata/sender/id", "unauthorized"
         )
     sender = message.metadata.sender.id or ""
     asks = view.may_answer if pending_request.addressee is None else None

@@ -279,7 +279,9 @@ class Requester:
             raise PublishRejected(f"refused before sending: {error}", error)
         for name in _OWN_OPTIONS:
             if name in options:
-                error = ContractError("is no option of a request, which is sent at once and lives for timeout_s", name)
+                error = ContractError(
+                    "is not an option of a request, which is sent at once and lives for timeout_s", name
+                )
                 raise PublishRejected(f"refused before sending: {error}", error)
 
     async def _open(self, waiter: Waiter) -> None:
@@ -404,7 +406,7 @@ class Requester:
             del unknown
         if self._closed:
             raise ClosedError(f"the bus was closed before {request.message_type} {request.message_id} was answered")
-        refused = f"; an answer was not believed: {waiter.refused}" if waiter.refused else ""
+        refused = f"; an answer was rejected: {waiter.refused}" if waiter.refused else ""
         pending_request = f"{request.message_type} {request.message_id}"
         raise RequestTimedOut(
             f"{pending_request} was accepted and not answered within {timeout_s:g} s{refused}", request
@@ -417,7 +419,7 @@ class Requester:
 
         async def publish(changed: Draft) -> Receipt:
             if waiter.done.done():
-                late = DeadlineError("nobody waits for its answer any more")
+                late = DeadlineError("its requester has stopped waiting")
                 raise PublishRejected(f"not sent: {late}", late)
             sealed = self._seal(changed, waiter, run)
             return await self._publisher.send(sealed, timeout_s=max(0.001, self._left_s(waiter)))
@@ -479,7 +481,7 @@ def _check_immediate(draft: Draft) -> None:
     """Raise PublishRejected for a delay, which middleware may have added."""
     for name in ("delay_s", "at"):
         if getattr(draft, name) is not None:
-            error = ContractError("is no option of a request, which is sent at once", name)
+            error = ContractError("is not an option of a request, which is sent at once", name)
             raise PublishRejected(f"refused before sending: {error}", error)
 
 

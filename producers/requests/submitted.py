@@ -83,7 +83,7 @@ class TaskKey(msgspec.Struct, frozen=True, kw_only=True, rename={"message_type":
         try:
             return msgspec.json.decode(from_base64url(text) or b"", type=cls)
         except (ValueError, TypeError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise ContractError("is no handle of a task: give what `task.id` said", "task") from error
+            raise ContractError("is not the handle of a task: pass the value of `task.id`", "task") from error
 
 
 class TaskEvent(msgspec.Struct, frozen=True):

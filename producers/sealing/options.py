@@ -475,7 +475,7 @@ def _check_structs(draft: Draft) -> None:
     if fields is not None and not (
         isinstance(fields, tuple | list) and all(isinstance(pointer, str) for pointer in fields)
     ):
-        raise ContractError("is no tuple of texts", "critical_fields")
+        raise ContractError("must be a tuple of strings", "critical_fields")
 
 
 def hop_limit(max_hops: int | None, own_limit: int) -> int:

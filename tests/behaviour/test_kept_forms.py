@@ -393,7 +393,7 @@ class Sloppy(msgspec.Struct):
     ("state", "text"),
     [
         (Opaque, "Lock is none of the types that JSON is read as"),
-        (Apart, "told apart by one member"),
+        (Apart, "needs a member that distinguishes them"),
         (Needing, r"a process begins with Needing\(\), so every field needs a default"),
         (Sloppy, r"Sloppy\(\) cannot be kept: /text: expected `str`, got `null`"),
         (list, "the state list is no object with fields"),

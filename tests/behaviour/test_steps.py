@@ -142,7 +142,7 @@ async def refused(app: App) -> str:
 @pytest.mark.parametrize(
     ("function", "arguments", "options", "text"),
     [
-        (lambda: PAID.append(1), (), {}, "cannot be told from others"),
+        (lambda: PAID.append(1), (), {}, "cannot be identified"),
         (pay, (object(),), {}, "has no JSON form"),
         (pay, ("x",), {"type": complex}, "complex cannot be kept"),
     ],

@@ -29,7 +29,7 @@ from sealbus import App, Context, Reject, Retry, RetryLater, payload
 
 @payload("parity.job", version="1.0.0")
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done."""
+    """The action."""
 
     how: str
     amount: float = 1.5

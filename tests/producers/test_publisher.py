@@ -381,7 +381,7 @@ async def test_a_message_that_is_too_large_is_refused_at_the_door() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (Unmarked(), r"Unmarked is no payload type: write @payload\(\"my\.type\"\) above it"),
+        (Unmarked(), r"Unmarked is not a payload type: write @payload\(\"my\.type\"\) above it"),
         (
             {"text": "x"},
             "dict is no payload, for it does not say its type: .*write .*text: str",

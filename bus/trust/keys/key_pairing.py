@@ -50,7 +50,7 @@ def fault_of_key(
     if agent_id not in key.principals:
         whom = ", ".join(sorted(key.principals)) or "nobody"
         text = f"the key {key.kid} signs for {whom}, not for {agent_id}: give the key of {agent_id}"
-        return KeyFault("sender_mismatch", f"{text} (`sealbus keys new {agent_id}`), or act as who it is of")
+        return KeyFault("sender_mismatch", f"{text} (`sealbus keys new {agent_id}`), or act as the key's agent")
     if not key.speaks_for(agent_id, namespace):
         where = ", ".join(sorted(key.namespaces or ()))
         return KeyFault("sender_mismatch", f"{name} signs in {where or 'no namespace'}, not in {namespace}")
@@ -110,12 +110,12 @@ def agent_of_key(kid: str, directory: KeyDirectory | None) -> str:
     key = None if directory is None else directory.keys.get(kid)
     if key is None:
         raise ConfigurationError(
-            f"the key {kid} is not among the trusted keys, so nothing says whose it is: name its agent with --agent, "
+            f"the key {kid} is not among the trusted keys, so its agent is unknown: name its agent with --agent, "
             "or give the keys with trust.keys"
         )
     if len(key.principals) != 1:
         whom = ", ".join(sorted(key.principals)) or "nobody"
-        raise ConfigurationError(f"the key {kid} signs for {whom}: say with --agent who acts")
+        raise ConfigurationError(f"the key {kid} signs for {whom}: name the acting agent with --agent")
     (agent_id,) = key.principals
     return agent_id
 

@@ -63,7 +63,9 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[Path]:
 
 def _check_link(path: Path, inside: Path) -> None:
     if not path.resolve().is_relative_to(inside):
-        raise ConfigurationError(f"{path} is a link out of its folder, whose owner would choose what is trusted")
+        raise ConfigurationError(
+            f"{path} is a link out of its folder; the owner of its target could change the trusted keys"
+        )
 
 
 def check_trusted_file(path: Path) -> None:
@@ -87,7 +89,7 @@ def read_files(paths: list[Path], check: Callable[[Path], None]) -> dict[str, by
         try:
             with open(path, "rb", opener=_open_at_once) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise ConfigurationError(f"{path} is no ordinary file")
+                    raise ConfigurationError(f"{path} is not a regular file")
                 texts[str(path)] = text = file.read(_MAX_BYTES + 1)
         except OSError as error:
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
@@ -216,5 +218,5 @@ def _mode(path: Path) -> int:
 def _check_mode(path: Path, forbidden: int, what: str, cure: str) -> None:
     if sys.platform != "win32" and (mode := stat.S_IMODE(_mode(path))) & forbidden:
         raise ConfigurationError(
-            f"group or others may {what} {path} (mode {mode:04o}), which decides who is trusted: chmod {cure} {path}"
+            f"group or others may {what} {path} (mode {mode:04o}), which decides the trusted keys: chmod {cure} {path}"
         )

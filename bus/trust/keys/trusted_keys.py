@@ -47,7 +47,7 @@ class TrustedKeys:
             endings=_ENDINGS,
             # Who reads shared secrets can sign with them.
             check=check_trusted_file if domain == "open" else _check_both,
-            alarm=alarm_about("keys", path, "the last good keys are kept"),
+            alarm=alarm_about("keys", path, "the last good keys stay in use"),
         )
 
     @property

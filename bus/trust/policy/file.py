@@ -231,7 +231,7 @@ class _Table:
     def only(self, key: str, allowed: bool, where: str) -> None:
         """Refuse *key* unless *allowed*; *where* says where it may stand."""
         if key in self.values and not allowed:
-            raise ConfigurationError(f"{self.place}: {key} stands only in {where}: take it out")
+            raise ConfigurationError(f"{self.place}: {key} is only allowed in {where}: remove it")
 
 
 def _each(top: _Table, key: str, limit: int, read: Callable[[Any, str], Any]) -> list[Any]:
@@ -246,7 +246,7 @@ def _each(top: _Table, key: str, limit: int, read: Callable[[Any, str], Any]) ->
         location = f"{top.place}: {key[:-1]} {_shown(values.get('id'), number)}"
         one = read(values, location)
         if one.id in ids:
-            raise ConfigurationError(f"{location}: this id stands twice: join the two, or rename one")
+            raise ConfigurationError(f"{location}: this id occurs twice: merge the two, or rename one")
         ids.add(one.id)
         found.append(one)
     return found
@@ -326,7 +326,7 @@ def _read_rule(values: Mapping[str, Any], location: str) -> PolicyRule:
         table.refuse("when", "a table: write [rules.when] below the rule")
     misplaced = [key for key in inner if key in _RULE_KEYS]
     if misplaced:
-        raise ConfigurationError(f"{location}: when: {misplaced[0]} stands in the rule itself, above [rules.when]")
+        raise ConfigurationError(f"{location}: when: {misplaced[0]} belongs in the rule itself, above [rules.when]")
     when = _Table(inner, f"{location}: when", _WHEN_KEYS)
     rule_id, effect, actions = _read_head(table)
     rule = {
@@ -399,9 +399,7 @@ def _read_need(table: _Table, effect: str, actions: tuple[str, ...]) -> dict[str
     if effect == "need" and not needs:
         table.refuse("require_approval", "human or agent, in a rule with effect need")
     if effect == "need" and not set(actions) <= set(_HELD):
-        table.refuse(
-            "action", "handle or redrive: only what is to be handled can be held until somebody approves of it"
-        )
+        table.refuse("action", "handle or redrive: only messages to be handled can wait for an approval")
     for key in ("approvers", "quorum", "same_owner"):
         table.only(key, effect == "need", "rules with effect need")
     return {

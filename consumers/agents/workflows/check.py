@@ -72,7 +72,7 @@ def _references(definition: Definition) -> Iterator[WorkflowFinding]:
         for each in references(value):
             if each.startswith("nodes.") or each not in variables:
                 text = f"${{{each}}}: a variable is computed at the start, from variables before it"
-                yield _error(f"/variables/{name}", text, "use a variable that stands before it, or a built-in one")
+                yield _error(f"/variables/{name}", text, "use a variable defined before it, or a built-in one")
 
 
 def _reach(definition: Definition) -> Iterator[WorkflowFinding]:
@@ -119,7 +119,7 @@ def _fixed(definition: Definition) -> Iterator[WorkflowFinding]:
                     yield _error(
                         f"/nodes/{at}/message/{name}",
                         f"{name} is fixed: nothing is replaced there",
-                        "write it out; who is asked must not depend on an answer",
+                        "write it out; the receiver must not depend on an answer",
                     )
             for name in _keys(each.message.content):
                 if "${" in name:

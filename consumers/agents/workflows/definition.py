@@ -176,7 +176,7 @@ def parse_definition(data: bytes | str | Mapping[str, Any]) -> Definition:
     except msgspec.ValidationError as error:
         raise translate(error, reason="schema_violation") from error
     except msgspec.DecodeError as error:
-        raise ContractError(f"is no JSON: {error}", "", "malformed") from error
+        raise ContractError(f"is not JSON: {error}", "", "malformed") from error
 
 
 def edges_of(node: Node) -> Iterator[tuple[str, str, str]]:

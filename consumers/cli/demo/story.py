@@ -147,7 +147,7 @@ async def _make_trouble(bus: Bus, settings: Settings) -> list[Trouble]:
     )
     if not isinstance(garbage, Appended):
         raise garbage
-    return [*troubles, Trouble("bytes that are no message", "malformed", garbage)]
+    return [*troubles, Trouble("bytes that are not a message", "malformed", garbage)]
 
 
 async def _altered(bus: Bus, url: str, task: TaskHandoff) -> Trouble:

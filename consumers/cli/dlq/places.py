@@ -84,6 +84,6 @@ def _is_of_letters(topic: str) -> bool:
 def _nothing_at(topic: str, partition: int, offset: int) -> BusError:
     error = BusError(f"there is no dead letter at {topic}/{partition}/{offset}")
     error.add_note(
-        "`sealbus dlq list` shows the places of dead letters; old ones are deleted after topics.deadletter_retention_s"
+        "`sealbus dlq list` lists the locations of dead letters; they are deleted after topics.deadletter_retention_s"
     )
     return error

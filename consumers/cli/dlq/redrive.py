@@ -54,11 +54,11 @@ _WORDS: Final = {
 @click.command()
 @click.argument("locations", nargs=-1, metavar="[PLACE]...")
 @with_selection
-@click.option("--rate", type=RATE, help="Send at most so many, such as 20/s.")
+@click.option("--rate", type=RATE, help="Maximum rate, such as 20/s.")
 @click.option(
     "--stop-after", type=click.IntRange(1), metavar="N", help="Stop when N of those that were sent have died again."
 )
-@click.option("--wait", is_flag=True, help="Wait until their groups have settled them, and say how many died again.")
+@click.option("--wait", is_flag=True, help="Wait until their groups have settled them, and show how many died again.")
 @click.option(
     "--extend",
     type=DURATION_TYPE,
@@ -196,7 +196,7 @@ def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = Fals
         for line in bars(("WOULD BE", "REASON", "TYPE", "GROUP"), table):
             click.echo(line, err=err)
     sent = plan.total("send")
-    click.echo(f"{plan.counts.total()} dead letters meant, {sent or 'none'} would be sent back", err=True)
+    click.echo(f"{plan.counts.total()} dead letters match; {sent or 'none'} would be redriven", err=True)
     for run in plan.unended:
         click.echo(
             f"hint: redrive {printable(run)} has not ended: it was cut off, and the next one takes it over, or it is "
@@ -229,7 +229,7 @@ def _show_result(session: CommandSession, result: RedriveResult, plan: RedriveCo
     hints = {
         "withdrawn": f"redrive {printable(result.rival)} is still at work: wait for it or stop it, then call this "
         "again",
-        "interrupted": "the same command goes on from here",
+        "interrupted": "run the same command again to continue",
         "stopped": "`sealbus dlq list --state open` shows what died again",
         "unread": "the group has not read what was sent: start a worker, then call this again",
     }

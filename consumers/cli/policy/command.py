@@ -103,8 +103,8 @@ def _unguarded(session: CommandSession, declaration: Declaration) -> list[Policy
 def _fact_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for each fact of a request."""
     options = (
-        click.option("--action", type=OneOf(ACTIONS), required=True, help="What is to be done."),
-        click.option("--agent", help="Who asks.  [default: nobody proven]"),
+        click.option("--action", type=OneOf(ACTIONS), required=True, help="The action."),
+        click.option("--agent", help="The acting agent.  [default: an unverified one]"),
         click.option("--type", "message_type", type=MESSAGE_TYPE, required=True, shell_complete=complete_types),
         click.option("--major", type=click.IntRange(0), help="The type's major version.  [default: the newest]"),
         click.option("--group", help="The consumer group."),
@@ -295,7 +295,7 @@ def _read(file: Path) -> PolicyRules:
     try:
         return parse_policy(file.read_bytes(), name=str(file))
     except ConfigurationError as error:
-        error.add_note("docs/policy.md tells the language in one page")
+        error.add_note("docs/policy.md describes the language in one page")
         raise
 
 

@@ -54,7 +54,7 @@ __all__ = ["publish"]
 @click.option(
     "--dialect",
     type=OneOf(DIALECTS, DIALECT_ALIASES),
-    help="Each line is a message of this dialect (or 000 to 004), which says its own type: leave TYPE out.",
+    help="Each line is a message of this dialect (or 000 to 004) and has its own type: leave TYPE out.",
 )
 @click.option(
     "--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data."
@@ -63,7 +63,7 @@ __all__ = ["publish"]
 @click.option("--to", type=TEXT_ID, help="The one agent that is to handle it; without it every subscribed group does.")
 @click.option("--role", type=TEXT_ID, help="The role that is to handle it.")
 @click.option("--key", type=TEXT_ID, help="Messages of one key stay in order.")
-@click.option("--ttl", type=DURATION_TYPE, help="How long it may take until it is handled, such as 10m.")
+@click.option("--ttl", type=DURATION_TYPE, help="The lifetime of the message, such as 10m.")
 @click.option("--delay", type=DURATION_TYPE, help="Handle it no earlier, such as 1h; it waits in the log.")
 @click.option(
     "--idempotency-key", type=TEXT_ID, help="Handle it once, however often it is published; for one line only."
@@ -189,10 +189,12 @@ def _run(
     async def body(interrupts: Interrupts) -> int:
         async with connect(settings=settings, agent=agent) as bus:
             if not bus.publisher.sealer.proves and settings.trust.keys:
-                click.echo(f"note: {agent} is unproven: --key-file says with which key it signs", err=True)
+                click.echo(
+                    f"note: {agent} publishes unsigned: receivers with keys will refuse it. Give --key-file", err=True
+                )
             if not bus.transport.features.durable:
                 raise click.UsageError(
-                    "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or "
+                    "a log in memory ends with this command, and its messages are lost: give --bus sqlite:///x.db or "
                     "kafka://..."
                 )
             feed = await open_feed(bus)

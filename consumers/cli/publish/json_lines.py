@@ -121,7 +121,7 @@ class Feed(LineFeed):
             )
         value = canonical.parse_canonical(content, depth=_DATA_DEPTH)
         if not isinstance(value, dict):
-            raise ContractError("the payload is no object", "/data", "schema_violation")
+            raise ContractError("the payload is not an object", "/data", "schema_violation")
         if content.count(b":") != len(value):
             _refuse_duplicates(content)
         try:

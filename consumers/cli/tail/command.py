@@ -321,7 +321,7 @@ def _line(record: Record, verdict: FileVerdict | None, columns: int) -> str:
         look = _look(record, verdict)
         about, data = f"{look.message_type}  {look.sender}  {look.message_id}", look.data
         if not look.message_id:
-            about = f"{len(record.value or b'')} bytes that are no message"
+            about = f"{len(record.value or b'')} bytes that are not a message"
     judged = f"  {verdict.sentence()}" if verdict is not None else ""
     line = f"{_moment(record)}  {record.partition}/{record.offset}  {printable(about)}{judged}"
     return f"{line}  {_cut(data, max(_MIN_DATA_BYTES, columns - len(line) - 2))}".rstrip()

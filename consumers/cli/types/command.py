@@ -156,7 +156,7 @@ def example_(session: CommandSession, name: str, target: str | None) -> int:  # 
     kind = _found(name, target)
     example = example_of(kind)
     if example is None:
-        raise ContractError(f"no example of {name} was found by itself: give its class one, as __example__")
+        raise ContractError(f"no example of {name} could be generated: give its class one, as __example__")
     print_json(example)
     return 0
 
@@ -327,10 +327,8 @@ def _terms(kind: PayloadType) -> list[str]:
     if terms.needs:
         lines.append("needs " + ", ".join(NEEDED[name] for name in terms.needs))
     if terms.ttl_s is not None:
-        lines.append(f"lives {terms.ttl_s:g} s unless its publisher says otherwise")
-    lines += [
-        f"{option} comes from {field} unless its publisher says otherwise" for option, field in terms.takes.items()
-    ]
+        lines.append(f"lives {terms.ttl_s:g} s unless its publisher sets a lifetime")
+    lines += [f"{option} comes from {field} unless its publisher sets it" for option, field in terms.takes.items()]
     if kind.side_effect is not None:
         lines.append(f"side effect {kind.side_effect}")
     if kind.resource:

@@ -120,7 +120,7 @@ class KeyPolicy(RunPolicy):
         if found != self._logged:
             self._logged = found
             if found is not None:
-                _log.error("trust.key_refused", reason=found.reason, detail=f"{found.text}; messages wait meanwhile")
+                _log.error("trust.key_refused", reason=found.reason, detail=f"{found.text}; messages wait until then")
         return found is None
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:

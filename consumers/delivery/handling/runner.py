@@ -103,7 +103,7 @@ class Steps(Protocol):
 def needed_claim(claim: ActiveClaim | None) -> ActiveClaim:
     """Return *claim*. Raises ConfigurationError where the worker has no inbox to claim a message in."""
     if claim is None:
-        raise ConfigurationError("processes and approvals are kept in the inbox: give the worker one (`inbox.url`)")
+        raise ConfigurationError("processes and approvals are stored in the inbox: set `inbox.url`")
     return claim
 
 

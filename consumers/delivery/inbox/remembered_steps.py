@@ -186,7 +186,7 @@ class RememberedSteps:
         """
         within = _WITHIN.get()
         if (self, identity) in within:
-            raise ContractError(f"the step {identity!r} asks for itself, and would wait for ever: give it a key", "key")
+            raise ContractError(f"the step {identity!r} calls itself and would never end: give it a key", "key")
         async with self._turns.setdefault(identity, asyncio.Lock()):
             if identity in self._returned:
                 return self._returned[identity]
@@ -301,4 +301,4 @@ async def _called(function: Callable[..., Any]) -> Any:
 
 
 def _too_large(data: bytes) -> str:
-    return f"takes {len(data)} bytes, at most {MAX_STEP_BYTES} are kept: store it elsewhere, and return where it lies"
+    return f"takes {len(data)} bytes, at most {MAX_STEP_BYTES} are stored: store it elsewhere, and return its location"

@@ -201,7 +201,7 @@ class RecordVerifier:
         message, kind, payload = verdict.message, verdict.kind, verdict.payload
         subscription = (view.mail if mail else view.subscriptions).get(message.message_type)
         if subscription is None or kind is None or payload is None:
-            text = f"{message.message_type} {'is no answer to anything asked here' if mail else 'has no handler here'}"
+            text = f"{message.message_type} {'does not answer a request from here' if mail else 'has no handler here'}"
             reason = "invalid_transition" if mail else "unknown_type"
             error = ContractError(text, "/metadata/message_type", reason)
             return _refused(case, partition, control, error, registry=view.registry)

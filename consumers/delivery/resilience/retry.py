@@ -122,7 +122,7 @@ def _never(error: BaseException, policy: Retry) -> str | None:
         if isinstance(leaf, policy.never):
             return f"{type(leaf).__name__} is never retried"
     if policy.only and not any(isinstance(leaf, (*policy.only, *_ALWAYS)) for leaf in leaves):
-        return f"{type(leaves[0]).__name__} is not among what is retried"
+        return f"{type(leaves[0]).__name__} is not among the retried exceptions"
     return None
 
 

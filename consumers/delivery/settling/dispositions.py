@@ -253,7 +253,7 @@ class Dispositions:
     def _decide(self, delivery: Accepted, error: Exception, attempt: int) -> RetryDecision:
         if breach_of(error) is not None:
             # A payload or option that receivers refuse stays refused, however often the handler runs.
-            return Die("rejected", "what it sends or asks for is refused")
+            return Die("rejected", "its outputs are refused")
         subscription = delivery.subscription
         return decide_retry(
             error,

@@ -40,7 +40,7 @@ class AuditMetrics:
         )
         self.rows = MetricCounter("sealbus_audit_rows", "Rows that this process has written.", registry=self.registry)
         self.unstorable = MetricCounter(
-            "sealbus_audit_unstorable", "Records that the store refused, kept as bytes.", registry=self.registry
+            "sealbus_audit_unstorable", "Records that the store refused, stored as bytes.", registry=self.registry
         )
         self.behind_of: Mapping[tuple[str, int], int] = {}
         """By partition, records that are not recorded yet."""

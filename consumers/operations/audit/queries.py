@@ -84,7 +84,7 @@ def _has_spent(found: AuditRecord, facts: Mapping[str, Any], registry: Registry)
 
 QUERIES: Final[Mapping[str, Question]] = MappingProxyType(
     {
-        "inputs": Question("What was it begun with?", _is_begin, ("payload",)),
+        "inputs": Question("What were its inputs?", _is_begin, ("payload",)),
         "context": Question("Which context was used?", _has_context, ("refs", "payload")),
         "tools": Question("Which tools were called?", _family("tool", "method"), ("tool_calls", "payload")),
         "outputs": Question("What came out?", _is_output, ("payload",)),

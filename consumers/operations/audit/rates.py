@@ -19,12 +19,12 @@ __all__ = ["EVENTS", "ProtocolCounter"]
 
 EVENTS: Final[Mapping[str, str]] = {
     "received": "messages",
-    "asked": "task and handoff requests that are addressed to somebody",
+    "asked": "task and handoff requests with a recipient",
     "accepted": "acceptances of tasks and handoffs",
     "rejected": "rejections of tasks and handoffs",
-    "schema_failure": "dead letters whose data is not what the type says",
+    "schema_failure": "dead letters whose data do not fit their type",
     "policy_denial": "dead letters that policy, trust or an approval refused",
-    "unsupported_version": "dead letters of a version that nobody reads",
+    "unsupported_version": "dead letters of a version without a reader",
     "duplicate": "messages with an id that was there before",
     "orphan": "messages whose cause is not in the log",
     "task_ended": "tasks that came to an end",

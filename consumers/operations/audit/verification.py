@@ -99,12 +99,12 @@ class _ChainWalk:
             if not hmac.compare_digest(commitment_of(found.content, found.key), row.commitment):
                 self._fault("content_changed", row.offset, "its content is not what was recorded")
         elif row.commitment and not found.is_erased:
-            self._fault("content_removed", row.offset, "its content is gone, and no erasure says why")
+            self._fault("content_removed", row.offset, "its content is missing without a recorded erasure")
 
     def _compare_checkpoint(self, row: AuditRow) -> None:
         checkpointed = self._checkpoints.get(self._rows, ())
         if any(each.chain_hash != f"sha256:{row.hash}" for each in checkpointed):
-            text = "a checkpoint in the log or the anchor says otherwise: rows and hashes were both written anew"
+            text = "a checkpoint in the log or the anchor differs: rows and hashes were both rewritten"
             self._fault("forged", row.offset, text)
         elif checkpointed:
             self._proven = row.offset
@@ -171,7 +171,7 @@ def _difference(found: AuditRecord, record: Record) -> str:
     try:
         message = sealing.parse(record.value or b"")
     except ContractError:
-        return "form: it is no message"
+        return "form: it is not a message"
     if message.message_id != found.content.message_id:
         return "message id"
     return "" if message.seal == found.content.seal else "seal"

@@ -100,7 +100,7 @@ def read_tokens(path: Path) -> list[Token]:
         if unknown := set(entry.scopes) - set(SCOPES):
             raise ConfigurationError(f"{path}: {name} has scopes {sorted(unknown)}; there are {', '.join(SCOPES)}")
         if len(entry.sha256) != hashlib.sha256().digest_size * 2:
-            raise ConfigurationError(f"{path}: sha256 of {name} is no hash: sealbus console --new-token {name}")
+            raise ConfigurationError(f"{path}: sha256 of {name} is not a hash: sealbus console --new-token {name}")
     return [Token(name, entry.sha256.lower(), frozenset(entry.scopes)) for name, entry in entries.items()]
 
 

@@ -290,7 +290,7 @@ async def redrive_page(request: _Request) -> Response[str]:
     console = _console(request)
     found = await console.letters(_meant(cause, location))
     if not found:
-        return _problem(request, "no open dead letter is meant", "they may have been sent back already", code=410)
+        return _problem(request, "no open dead letter matches", "they may have been sent back already", code=410)
     groups = {each.cause.group for each in found}
     workers = {group.name: group.members for group in (console.survey.groups if console.survey is not None else ())}
     return _page(
@@ -322,9 +322,9 @@ async def start_redrive(request: _Request) -> Response[Any]:
     cause, location, why = fields.get("cause", ""), fields.get("place", ""), fields.get("why", "").strip()[:_MAX_ROWS]
     is_dry = fields.get("act") == "count"
     if not cause and not location:
-        return _problem(request, "no letters are named", code=400)
+        return _problem(request, "no dead letters are selected", code=400)
     if not why and not is_dry:
-        return _problem(request, "a redrive needs a reason", "say what was mended", code=400)
+        return _problem(request, "a redrive needs a reason", "enter what was fixed", code=400)
     selection = Selection(
         cause=cause or None, places=frozenset([location] if location else []), states=frozenset({"open"})
     )
@@ -414,7 +414,7 @@ async def message(request: _Request) -> Response[str]:
     identity = _parameter(request, "id")
     console, namespace = _console(request), _console(request).settings.bus.namespace
     if not is_message_id(identity):
-        return _problem(request, "that is no message id", "it is the message_id in the metadata", code=400)
+        return _problem(request, "this is not a message id", "it is the message_id in the metadata", code=400)
     async with console.looked:
         found = await look_up(console.transport, console.settings, identity)
     copies, states = found.search.copies, found.states
@@ -443,7 +443,7 @@ async def message(request: _Request) -> Response[str]:
 
 @get("/groups")
 async def groups_page(request: _Request) -> Response[str]:
-    """Show who reads what, and how far behind."""
+    """Show the groups, the topics they read, and their lag."""
     return _page(request, "groups.html")
 
 
@@ -542,7 +542,7 @@ async def decide_approval(request: _Request) -> Response[Any]:
     if refused is not None:
         return refused
     if not console.person or console.person_settings is None:
-        return _problem(request, "this console holds no person's key", "use the command on the page", code=403)
+        return _problem(request, "this console has no person's key", "use the command on the page", code=403)
     id_ = fields.get("id", "")
     found = next((each for each in await _approvals(console) if id_ and each.digits.startswith(id_)), None)
     if found is None:
@@ -553,7 +553,7 @@ async def decide_approval(request: _Request) -> Response[Any]:
     members: dict[str, Any] = {} if verb == "approve" else {"reason": reason}
     if verb == "approve":
         if pending is None or not agrees(found.message, pending):
-            return _problem(request, "the packet does not say what the held message says", "reject it", code=409)
+            return _problem(request, "the packet differs from the waiting message", "reject it", code=409)
         if not found.is_named_by(fields.get("digits", "").strip().lower()):
             return _problem(request, "those are not the first 8 digits of its hash", "read it again", code=409)
     elif not reason:
@@ -662,7 +662,7 @@ def _tail_line(record: Record) -> dict[str, Any]:
     copy = stored_copy(record, "message")
     described = {"at": format_ms(record.timestamp_ms), "place": f"{record.partition}/{record.offset}"}
     if copy.message is None:
-        return {**described, "text": f"{len(record.value or b'')} bytes that are no message"}
+        return {**described, "text": f"{len(record.value or b'')} bytes that are not a message"}
     data = _text(masked(msgspec.json.decode(copy.message.data)))
     sender = copy.message.metadata.sender.id or ""
     return {**described, "id": copy.message_id, "sender": sender, "conversation": copy.conversation_id, "text": data}

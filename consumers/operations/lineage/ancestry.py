@@ -392,7 +392,7 @@ def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, r
     if statement is None and copied is not None and copied.copy.message is not None:
         statement = copied.copy.message.statement
     is_lost = retained.may_have_lost(statement)
-    where = f"; a copy lies at {node.copies[0].copy.place}" if node.copies else ""
+    where = f"; there is a copy at {node.copies[0].copy.place}" if node.copies else ""
     signature = evidence.signature if evidence is not None else None
     if copied is not None and copied.copy.message is not None:
         signature = copied.copy.message.verification.signature
@@ -404,7 +404,7 @@ def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, r
         detail=(
             f"retention has taken its record{where}"
             if is_lost
-            else f"there is no record of it, and retention cannot have taken it{where}"
+            else f"there is no record of it, although retention cannot have deleted it{where}"
         ),
         message_type=statement.message_type if statement is not None else "",
         sender=statement.sender if statement is not None else "",
@@ -460,7 +460,7 @@ def _differences(known: Statement | None, stored: Statement) -> tuple[str, ...]:
 
 def _notes(node: _Node, copy: StoredCopy) -> tuple[str, ...]:
     beside = [
-        f"another message with this id lies at {one.copy.place}"
+        f"there is another message with this id at {one.copy.place}"
         + (f" ({one.fault.reason})" if one.fault is not None else "")
         for one in node.originals
         if one.copy.record.value != copy.record.value

@@ -52,7 +52,7 @@ async def examine_log(
     makes = creates_topics(settings, transport.features)
     plan = await transport.admin.plan(wanted)
     findings = [*drift.of_changes(plan, target or "MODULE:APP"), *drift.of_settings(settings)]
-    fine = "are as the settings say" if wanted else "records are kept long enough"
+    fine = "agree with the settings" if wanted else "the retention is long enough"
     topics = [
         CheckResult(
             area="topics",

@@ -134,7 +134,7 @@ def _answered(copy: StoredCopy) -> str:
 
 def _died(letter: DeadLetter, finding: Diagnosis) -> str:
     error, _, frame = letter.error.partition("\n")
-    account = f"Group {letter.group} buried it at {letter.failed_at} after {letter.attempts} attempts: "
+    account = f"Group {letter.group} dead-lettered it at {letter.failed_at} after {letter.attempts} attempts: "
     account += f"{letter.reason} (gate {letter.gate})" + (f" at {letter.pointer}" if letter.pointer else "")
     account += f", {error}" if error else ""
     account += f" ({frame.strip()})" if frame.strip().startswith("File") and "\n" not in frame.strip() else ""
@@ -157,8 +157,12 @@ def _left(letter: DeadLetter, known: LetterState | None, state: LetterStatus) ->
         )
         return f"Its letter {done} at {step.at} by {step.by}{why}."
     if state == "parked" and letter.redrive_count >= MAX_REDRIVES:
-        return f"Its letter is parked: it was sent back {letter.redrive_count} times before."
-    return "Its letter is parked: it was set aside before it ran." if state == "parked" else f"Its letter is {state}."
+        return f"Its dead letter is parked: it was redriven {letter.redrive_count} times before."
+    return (
+        "Its dead letter is parked: an operator parked the message before it ran."
+        if state == "parked"
+        else f"Its letter is {state}."
+    )
 
 
 def _others(letter: DeadLetter) -> str:

@@ -34,7 +34,7 @@ def check_decision(message: Message, decision: ApprovalDecision, state: Approval
     if decision.approved_action_hash not in (None, state.action_hash):
         raise _invalid("is not the hash of the action that is asked for", "/data/approved_action_hash")
     if decision.decision == "approve" and decision.approved_action_hash is None:
-        raise _invalid("what is approved is named by its hash", "/data/approved_action_hash")
+        raise _invalid("an approval must name the hash of the packet", "/data/approved_action_hash")
 
 
 def check_decider(

@@ -210,7 +210,7 @@ class ApprovalDesk:
             self._check_decider(message, delivery.message, delivery.subscription.kind, delivery.payload, state)
             owners.add(owner_of(message.metadata.sender.id or "", self._admission))
         if len(owners) < state.quorum:
-            raise ContractError(f"{len(owners)} of {state.quorum} approvals stand now", "", "approval_invalid")
+            raise ContractError(f"{len(owners)} of {state.quorum} approvals are valid now", "", "approval_invalid")
 
     async def _hold_back(  # noqa: PLR0917 - what a new approval is made of
         self,
@@ -368,7 +368,7 @@ class ApprovalDesk:
             pending = sealing.parse(process.opener)
             kind, payload = self._read(pending)
             if not admits(state.approvers, message.metadata.sender.id or ""):
-                raise ContractError("is not among those who are asked", "/metadata/sender/id", "approval_invalid")
+                raise ContractError("is not among the approvers", "/metadata/sender/id", "approval_invalid")
             self._check_decider(message, pending, kind, payload, state)
         except ContractError as error:
             _log.warning("approval.decision_refused", approval=state.approval_id, detail=error.text[:200])
@@ -494,9 +494,9 @@ def _ended_as(process: Process, state: ApprovalState) -> Ending:
 def _ending(state: ApprovalState) -> tuple[str, str]:
     """Return the reason and the text with which the held message dies."""
     if state.phase in ("timed_out", "expired"):
-        return "approval_timeout", "nobody has decided in time"
+        return "approval_timeout", "there was no decision in time"
     if state.phase == "void":
-        return "approval_invalid", state.said or "its approval does not stand"
+        return "approval_invalid", state.said or "its approval is not valid any more"
     policy_need = "changes are asked for" if state.phase == "changes_requested" else "it was rejected"
     return "approval_rejected", f"{policy_need} by {state.ended_by}: {state.said}"[:400]
 

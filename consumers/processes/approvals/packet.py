@@ -52,7 +52,7 @@ def packet_of(
         action["idempotency_key"] = message.routing.idempotency_key
     if has_unbound_ref(action):
         raise ContractError(
-            "a reference in it has no sha256: what lies there could change after it was agreed to",
+            "a reference in it has no sha256: its content could change after the approval",
             "/data",
             "approval_invalid",
         )

@@ -121,7 +121,7 @@ class Blackboard(Saga[BoardState], version="1.0.0"):
         if read.version is not None and read.version != state.version:
             older = next((each for each in state.before if each["version"] == read.version), None)
             if older is None:
-                raise Reject(f"version {read.version} of {read.key} is not kept here; the log has it")
+                raise Reject(f"version {read.version} of {read.key} is not stored here; read it from the log")
             wanted, version = {name: value for name, value in older.items() if name != "version"}, read.version
         provided: dict[str, Any] = dict(wanted)
         if (ref := provided.pop("ref", None)) is not None:

@@ -159,7 +159,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
     @answers("work", AuctionResult)
     async def result_came(self, result: AuctionResult, context: SagaContext) -> None:
         if result.bid != self._standing():
-            raise ContractError("its award does not stand", "/data/bid", "invalid_transition")
+            raise ContractError("its award is not valid", "/data/bid", "invalid_transition")
         self.state.phase = "done"
         await self.delivered(result, context)
         context.finish("completed")

@@ -32,7 +32,7 @@ class HandoffTool(Generic[_Reply]):
         self, name: str, request: type[Payload], reply: type[_Reply], *, to: str, description: str, timeout_s: float
     ) -> None:
         if not _NAME.fullmatch(name):
-            raise ConfigurationError(f"{name!r} is no name of a tool: 1 to 64 of a-z, A-Z, 0-9, _ and -")
+            raise ConfigurationError(f"{name!r} is not a valid tool name: 1 to 64 of a-z, A-Z, 0-9, _ and -")
         self.name = name
         self.to = to
         self._request = payload_type(request)

@@ -301,7 +301,7 @@ class SagaContext:
             outcome, ended_text = self._ends_as()
             reason = reason or ended_text
         elif outcome not in get_args(ProcessOutcome):
-            raise ContractError(f"{outcome!r} is no outcome: {', '.join(get_args(ProcessOutcome))}", "outcome")
+            raise ContractError(f"{outcome!r} is not an outcome: {', '.join(get_args(ProcessOutcome))}", "outcome")
         self._done.ending = Ending(outcome=outcome, reason=cut(reason, _MAX_REASON), where=self._event.method)
 
     def _ends_as(self) -> tuple[ProcessOutcome, str]:
@@ -374,7 +374,7 @@ class SagaContext:
 
     def _check_open(self) -> None:
         if self.over:
-            raise ContractError("the step has ended, and what is collected now would never leave")
+            raise ContractError("the step has ended: send before its method returns")
 
 
 def labels_for(message: Message, opener: Message, admission: Admission, before: EffectiveLabels) -> RunLabels:

@@ -20,7 +20,7 @@ async def opened_store(settings: Settings, group: str | None) -> AsyncGenerator[
     url = inbox_url(settings)
     if url is None:
         raise ConfigurationError(
-            "there is no inbox, beside which processes are kept: give inbox.url as the workers have it"
+            "processes are stored in the inbox, and there is none: set inbox.url as for the workers"
         )
     if is_missing_file(url):
         raise ConfigurationError(f"there is no inbox at {url}: a worker with a saga or an approval makes it")

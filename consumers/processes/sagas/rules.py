@@ -396,7 +396,9 @@ def _collect(cls: type[Any], found: _Found, member: Callable[..., Any], mark: _M
         _once(cls, found.upcasts, options["before"], (options["after"], method), "@upcast from")
         return
     if not inspect.iscoroutinefunction(member):
-        raise ConfigurationError(f"{cls.__name__}.{method} is no coroutine function: write `async def {method}(...)`")
+        raise ConfigurationError(
+            f"{cls.__name__}.{method} is not a coroutine function: write `async def {method}(...)`"
+        )
     takes = 2 if kind is None else 3
     count = len(inspect.signature(member).parameters)
     if count != takes:
@@ -426,7 +428,7 @@ def _check_event(cls: type[Any], method: str, what: str, options: Mapping[str, A
         raise ConfigurationError(f"{cls.__name__}.{method}: @on needs key='/data/...', or every=True, and not both")
     if key is not None and not (isinstance(key, str) and key and is_pointer(key)):
         raise ConfigurationError(
-            f"{cls.__name__}.{method}: key {key!r} is no JSON pointer into the envelope: write key='/data/order_id'"
+            f"{cls.__name__}.{method}: key {key!r} is not a JSON pointer into the envelope: write key='/data/order_id'"
         )
     for name, choices in (("missing", get_args(MissingProcess)), ("admits", get_args(Admits))):
         if options.get(name, choices[0]) not in choices:
@@ -510,7 +512,7 @@ def _checked_state(cls: type[Any], state: type[Any]) -> type[Any]:
         raise ConfigurationError(f"{cls.__name__}: {state.__name__}() cannot be kept: {error}") from error
     if not isinstance(plain, dict):
         raise ConfigurationError(
-            f"{cls.__name__}: the state {state.__name__} is no object with fields: write a Struct, a dataclass, a "
+            f"{cls.__name__}: the state {state.__name__} is not an object with fields: write a Struct, a dataclass, a "
             "TypedDict or a Pydantic model"
         )
     return state

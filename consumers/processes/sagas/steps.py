@@ -320,8 +320,8 @@ class StepRunner:
         if not self._is_party(rule, process, memory, message):
             sender = message.metadata.sender.id or ""
             raise ContractError(
-                f"{sender} is no party of this process: neither has it opened it, nor was it asked or answered. "
-                "@on(..., admits='anyone') takes what the policy lets in",
+                f"{sender} did not take part in this process: it did not open it, and was neither asked nor answered. "
+                "@on(..., admits='anyone') accepts every sender that the policy allows",
                 "/metadata/sender/id",
                 "unauthorized",
             )
@@ -371,7 +371,7 @@ class StepRunner:
             )
         if wait.addressee is not None and message.metadata.sender.id != wait.addressee:
             raise ContractError(
-                f"{wait.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
+                f"{wait.addressee} was asked, but another agent answers", "/metadata/sender/id", "unauthorized"
             )
         return self._answered(rules, process, wait, delivery)
 
@@ -596,12 +596,12 @@ def _key_at(message: Message, pointer: str) -> str:
         elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
             value = value[int(name)]
         else:
-            raise ContractError("a process is known by it, and it is missing", pointer, "schema_violation")
+            raise ContractError("the key field is missing", pointer, "schema_violation")
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ContractError("a process is known by a text or a whole number", pointer, "schema_violation")
+        raise ContractError("the key field must be a string or an integer", pointer, "schema_violation")
     text = str(value)
     if len(text) > _MAX_KEY:
-        raise ContractError(f"a process is known by at most {_MAX_KEY} characters", pointer, "schema_violation")
+        raise ContractError(f"the key field has at most {_MAX_KEY} characters", pointer, "schema_violation")
     return text
 
 

@@ -84,9 +84,9 @@ class TestMarks:
         ("options", "text"),
         [
             ({"side_effect": "Write"}, "side_effect 'Write' is none of none, read"),
-            ({"resource": "name"}, "no pointer into data"),
+            ({"resource": "name"}, "not a pointer into data"),
             ({"resource": "/nothing"}, "names no field"),
-            ({"critical": "dry_run"}, "no tuple of names"),
+            ({"critical": "dry_run"}, "a tuple of field names"),
             ({"critical": ("dryrun",)}, "names no field.*dry_run"),
             ({"critical": ("name",)}, "is required"),
         ],

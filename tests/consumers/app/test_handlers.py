@@ -320,7 +320,7 @@ def _ordinary(order: Order) -> None: ...
         (_of_another, r"_of_another handles Order \(order.placed\), and 'order' is annotated as Booked"),
         (_bare, "annotate its payload: write `order: Order`"),
         (_bare_context, "annotate its context: write `context: Context`"),
-        (_no_return, "annotate what it returns.*-> None"),
+        (_no_return, "annotate the return type.*-> None"),
         (_dict, r"returns dict\[str, int\]: a handler returns a payload"),
         (_text, "returns str: a handler returns a payload"),
         (_two, "second argument is the context, and 'other' is annotated as Booked"),
@@ -330,7 +330,7 @@ def _ordinary(order: Order) -> None: ...
         (_yields, r"yields: .*context.send"),
         (_unmarked, r"returns Unmarked, which is not marked with @payload"),
         (_ordinary, "write `async def`, or blocking=True"),
-        (3, "is no function"),
+        (3, "is not a function"),
     ],
 )
 def test_a_handler_is_checked_when_it_is_declared(function: Any, cure: str) -> None:
@@ -373,7 +373,7 @@ def _sync_with() -> None:
         (lambda: App("shop@svc", types=Order), r"write types=\[Order\]"),
         (lambda: App("shop@svc", types=[int]), "int is no payload"),
         (lambda: App("shop@svc").on(Order, order="keys"), "the nearest is key"),
-        (lambda: App("shop@svc").on(Order, provide=["pool"]), "name what is given, as in provide="),
+        (lambda: App("shop@svc").on(Order, provide=["pool"]), "map names to values, as in provide="),
         (lambda: App("shop@svc").on(Order, timeout_s="5s"), "not seconds"),
         (lambda: App("shop@svc").on(Order, retry=5), r"write retry=Retry\(attempts=5\)"),
         (lambda: App("shop@svc").test({"bus.url": "memory://"}), r"write app.test\(other, settings=...\)"),

@@ -412,7 +412,7 @@ def test_check_finds_what_needs_to_be_done(folder: Any) -> None:
         path.write_text(json.dumps({"keys": [good["keys"][0] | members]}))
         assert said in json.dumps(keys(folder, "check", code=1))
     path.write_text(json.dumps({"keys": []}))
-    assert "nobody believes" in json.dumps(keys(folder, "check", code=1))
+    assert "are refused" in json.dumps(keys(folder, "check", code=1))
     path.write_text(json.dumps(good))
     Path(made["private"]).chmod(0o644)
     assert "chmod 600" in json.dumps(keys(folder, "check", code=1))
@@ -527,7 +527,7 @@ def test_without_an_agent_it_is_whom_the_key_speaks_for(folder: Any) -> None:
     [
         (("--agent", "eve@svc", "--key-file", "keys/planner.pem"), "signs for planner@svc, not for eve@svc"),
         (("--key-file", "away.pem"), "name its agent with --agent"),
-        (("--key-file", "keys/both.pem"), "signs for a@svc, b@svc: say with --agent who acts"),
+        (("--key-file", "keys/both.pem"), "signs for a@svc, b@svc: name the acting agent with --agent"),
     ],
 )
 def test_an_agent_and_a_key_that_do_not_fit_are_refused_before_anything_is_sent(

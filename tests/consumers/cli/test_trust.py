@@ -110,7 +110,7 @@ def test_without_keys_it_says_that_levels_are_advice(folder: Any) -> None:
     write(*made)
     result = folder.call("trust", "explain", made[0].message_id)
     assert result.exit_code == 0
-    assert "its level is advice" in result.stdout
+    assert "its level is only a claim" in result.stdout
 
 
 def changed(message: Message, **members: Any) -> NewRecord:

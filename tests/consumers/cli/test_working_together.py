@@ -229,7 +229,7 @@ def test_an_agent_is_seen_while_it_works_and_gone_afterwards(folder_on_each_log:
     assert "was not heard" in refused(folder, "agents", "ping", "nobody@svc", "--wait", "1s", code=75)
     folder.end(worker)
     assert objects(folder, "agents", "list") == []
-    assert "none is there any more" in folder.call("agents", "list").stderr
+    assert "no agent is up" in folder.call("agents", "list").stderr
     (agent,) = objects(folder, "agents", "list", "--all")
     assert agent["health"] == "gone"
 
@@ -254,7 +254,7 @@ def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guar
     guarded.wait_until(lambda: bool(objects(guarded, "approvals", "list")))
     (held,) = objects(guarded, "approvals", "list")
     digits = held["approval"].removeprefix("sha256:")[:12]
-    assert "the packet says the same" in said(guarded, "approvals", "show", digits)
+    assert "the packet agrees with it" in said(guarded, "approvals", "show", digits)
     lead = ("--agent", "lead@acme", "--key-file", "keys")
     assert "not the hash" in refused(guarded, "approvals", "approve", digits, *lead, "--hash", "00000000")
     said(guarded, "approvals", "approve", digits, *lead, "--hash", held["action_hash"].removeprefix("sha256:")[:8])

@@ -286,7 +286,7 @@ class Membership:
             self._ticked_s = now_s = self._clock.monotonic_s()
             if now_s - self._polled_s > self._options.poll_timeout_s:
                 self.gave_up = (
-                    f"nothing was polled for {self._options.poll_timeout_s:g} s: its partitions were given to others"
+                    f"nothing was polled for {self._options.poll_timeout_s:g} s: its partitions were reassigned"
                 )
                 self._lose()
                 await self.close()

@@ -228,7 +228,7 @@ def _parsed(batch: _DefaultRecordBatchPy, buffer: bytes | bytearray | memoryview
             ) from error
         if at - begin != length:
             raise CorruptRecordException(
-                f"record {number} of the batch at {batch.base_offset} is not of the length that it says"
+                f"record {number} of the batch at {batch.base_offset} does not have its declared length"
             )
         yield record
 

@@ -178,7 +178,7 @@ class PostgresInbox:
         elif isinstance(transaction, PostgresTransaction):
             running = self._finish_together(identity, token, data, transaction)
         else:
-            raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
+            raise TypeError(f"a {type(transaction).__name__} is not a transaction of this inbox")
         is_done = await asyncio.shield(self._begun(running))
         self._forget(identity, token)
         return is_done
@@ -201,7 +201,7 @@ class PostgresInbox:
     async def release_with(self, key: InboxKey, token: int, transaction: Transaction) -> bool:
         identity = key_digest(key_text(key))
         if not isinstance(transaction, PostgresTransaction):
-            raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
+            raise TypeError(f"a {type(transaction).__name__} is not a transaction of this inbox")
         try:
             return await asyncio.shield(self._begun(self._release_together(identity, token, transaction)))
         finally:

@@ -133,7 +133,7 @@ def test_apps_of_several_namespaces_are_named_apart(other: Any) -> None:
 def test_no_topic_is_created_for_an_invalid_agent_id(folder: Any, agent: str) -> None:
     refused = folder.call("topics", "apply", "--agent", agent)
     assert refused.exit_code == 2
-    assert "is no id" in refused.stderr
+    assert "is not a valid id" in refused.stderr
     assert not list(folder.path.glob("*.db"))
 
 

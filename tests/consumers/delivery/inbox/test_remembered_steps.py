@@ -278,7 +278,7 @@ async def test_a_step_that_asks_for_itself_is_refused() -> None:
         await step(steps, again, key="a")
 
     async with asyncio.timeout(30):
-        with pytest.raises(ContractError, match="asks for itself"):
+        with pytest.raises(ContractError, match="calls itself"):
             await step(steps, again, key="a")
 
 

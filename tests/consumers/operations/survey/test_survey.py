@@ -112,7 +112,7 @@ def test_a_message_is_explained_with_what_cures_it(ailing: Any) -> None:
     told = ailing.call("explain", letter["message_id"], "--app", "agents:app").stdout
     assert "job.run 1.0.0 from cli@sealbus was appended to agents.job.run/" in told
     assert "rejected (gate handler), Reject: no" in told
-    assert f"cure: mend what it names, then sealbus dlq redrive {letter['place']}" in told
+    assert f"cure: fix the named problem, then sealbus dlq redrive {letter['place']}" in told
     assert "\x1b" not in told
     (answer,) = objects(ailing, "explain", letter["message_id"])
     assert (answer["state"], answer["place"]) == ("dead", letter["place"])
@@ -148,7 +148,7 @@ def test_a_letter_that_is_parked_is_cured_by_force(folder: Any) -> None:
         if count < 3:
             assert folder.call("dlq", "redrive", letter["place"], "--why", "again", "--yes").exit_code == 0
     told = folder.call("explain", letter["message_id"]).stdout
-    assert "Its letter is parked: it was sent back 3 times before." in told
+    assert "Its dead letter is parked: it was redriven 3 times before." in told
     assert f"sealbus dlq redrive {letter['place']} --force" in told
 
 

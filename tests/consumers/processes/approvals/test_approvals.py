@@ -231,8 +231,8 @@ async def test_a_rule_of_the_policy_asks_for_two_and_counts_owners(site: Site) -
         ("test@sealbus", "takes part in the action"),
         ("deployer@svc", "takes part in the action"),
         ("alias@acme", "belongs to ops"),
-        ("bot@svc", "is no human"),
-        ("stranger@svc", "is no human"),
+        ("bot@svc", "is not a human"),
+        ("stranger@svc", "is not a human"),
     ],
 )
 async def test_a_decision_by_an_unauthorised_agent_changes_nothing(site: Site, decider: str, why: str) -> None:
