@@ -28,7 +28,7 @@ def deprecations_of(name: str, provided: Mapping[str, tuple[str, str]]) -> dict[
             found[field] = Deprecation(date.fromisoformat(removal), instead)
         except (TypeError, ValueError) as error:
             raise ContractError(
-                f"@payload({name!r}): deprecated={{{field!r}: {what!r:.80}}} is no date and advice: "
+                f"@payload({name!r}): deprecated={{{field!r}: {what!r:.80}}} must be a date and advice: "
                 f'write {{{field!r}: ("2027-03-01", "use new_field")}}'
             ) from error
     return found

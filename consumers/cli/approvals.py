@@ -226,7 +226,7 @@ def _decide(
             receipt = await bus.publisher.send(seal_decision(bus.publisher.sealer, decision, found.message))
         click.echo(f"{verb.replace('_', ' ')}: {found.digits[:_DIGITS]} as {printable(agent)} ({receipt.message_id})")
         click.echo(
-            "Decision sent. The requesting group verifies it; see the result with `sealbus approvals list`, a refusal with "
+            "Decision sent. The requesting group verifies it; the result is in `sealbus approvals list`, a refusal in "
             "`sealbus dlq list`.",
             err=True,
         )

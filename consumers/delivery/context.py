@@ -194,8 +194,7 @@ class Context:
         """
         if self.over:
             raise ContractError(
-                "the run has ended, and what is queued now would never leave: wait in the handler for the tasks it "
-                "begins"
+                "the run has ended, so this message would never be sent: wait in the handler for the tasks it starts"
             )
         data, draft = encode_payload(payload), draft_of(payload, options)
         if len(data) > _LARGE or not _PLAIN.issuperset(options):
@@ -338,8 +337,8 @@ class Context:
         """Raise ContractError where *name* would wait for what this run holds: the one writer of a SQLite file."""
         if self._claim is not None and self._claim.holds_writer:
             raise ContractError(
-                f"context.{name} would wait for ever: this run's transaction is open, and on SQLite nothing else is "
-                f"written meanwhile. Call {name} first, and open the transaction last",
+                f"context.{name} would never return: this run's transaction is open, and on SQLite it blocks all "
+                f"other writes. Call {name} first, and open the transaction last",
                 name,
             )
 

@@ -236,5 +236,5 @@ def test_a_worker_with_deleted_records_stops_with_an_alarm(kafka, admin, tmp_pat
         [*sealbus, "worker", "fault_app:app"], env=environment, capture_output=True, timeout=60, check=False
     )
     assert ended.returncode == 1
-    assert b"offset 5 is outside the kept offsets 8 to 10; what lay between may be lost" in ended.stderr
+    assert b"offset 5 is outside the stored offsets 8 to 10; the records between may be lost" in ended.stderr
     assert len(journal.read_text().splitlines()) == 5

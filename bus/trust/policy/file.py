@@ -217,8 +217,8 @@ class _Table:
         if (found := _FOREIGN.search(glob)) is not None:
             self.refuse(
                 key,
-                f"globs of * (within a segment) and ** (across) only: {found[0]!r} means nothing here; "
-                "write another rule, with effect deny, for exceptions",
+                f"globs of * (within a segment) and ** (across) only: {found[0]!r} has no meaning here; "
+                "for exceptions write another rule with effect deny",
             )
 
     def words(self, key: str, known: Sequence[str]) -> tuple[str, ...] | None:

@@ -92,7 +92,9 @@ def _reach(definition: Definition) -> Iterator[WorkflowFinding]:
             )
         elif not ends & _closure(following, node.id):
             yield _error(
-                f"/nodes/{at}", f"from {node.id!r} no end is reached: it goes round for ever", "lead out of it"
+                f"/nodes/{at}",
+                f"from {node.id!r} no end can be reached: its nodes form a loop",
+                "add an edge out of it",
             )
         elif not isinstance(node, EndNode | WaitRetry) and not _takes_errors(node):
             yield WorkflowFinding(

@@ -66,8 +66,8 @@ def open_roll(settings: Settings, group: str) -> ProcessFiles | None:
         _log.warning(
             "deaths.not_counted",
             error=str(error),
-            detail="a message without an idempotency key that ends its process is repeated for ever: give "
-            "worker.state_dir a directory",
+            detail="a message without an idempotency key that crashes its process is repeated without limit: set "
+            "worker.state_dir to a directory",
         )
         return None
     return ProcessFiles(path)

@@ -507,8 +507,8 @@ def _overrun(slot: HandlerSlot) -> float:
             "handler.does_not_end",
             message_id=delivery.message.message_id if delivery.message else None,
             type=delivery.label,
-            detail="it was cancelled and goes on, as a thread does: its message, and those of its key behind it, wait "
-            "for it",
+            detail="the handler ignores its cancellation (threads cannot be stopped); its message and later ones of the "
+            "same key wait",
         )
     return _AGAIN_S
 

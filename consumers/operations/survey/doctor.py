@@ -183,7 +183,7 @@ async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:
             return _hint("inbox", "inbox.url is off: duplicates are not detected", "set inbox.url")
         return _hint(
             "inbox",
-            "duplicates are not detected: on Kafka the inbox needs a database. Set inbox.url = postgresql://...",
+            "duplicates are not detected: on Kafka the inbox needs a database",
             "inbox.url = postgresql://user@host/db",
         )
     inbox = open_inbox(url, owner="sealbus doctor", clock=clock, shared_files=settings.bus.shared_files)

@@ -272,7 +272,7 @@ class SagaContext:
         if not 0 <= after_s <= LONGEST_TIMER_S:
             raise ContractError(f"{after_s} s is not 0 to a year", "after_s")
         if self._rules.due_method(name) is None:
-            raise ContractError(f"nobody would hear of the timer {name!r}: write a method @due({name!r})", "name")
+            raise ContractError(f"no method handles the timer {name!r}: write a method @due({name!r})", "name")
         self._done.ended.discard(name)
         identity = self._ids.timer(self._event.process, name, self.version)
         self._done.armed[name] = NewWait(id=identity, name=name, after_ms=round(after_s * 1000))
@@ -370,7 +370,7 @@ class SagaContext:
             raise ContractError(f"no method takes the answer: write one @answers({name!r}, ...)", "name")
         ending, heard = ("@due", self._rules.due_method) if many else ("@failed", self._rules.failed_method)
         if heard(name) is None:
-            raise ContractError(f"nobody would hear of the end of {name!r}: write a method {ending}({name!r})", "name")
+            raise ContractError(f"no method handles the end of {name!r}: write a method {ending}({name!r})", "name")
 
     def _check_open(self) -> None:
         if self.over:

@@ -442,7 +442,7 @@ def _check_endings(cls: type[Any], found: _Found) -> None:
     for name, _ in found.answers:
         if name not in found.failed and name not in found.due:
             raise ConfigurationError(
-                f"{cls.__name__}: nobody is told when {name!r} is not answered. Write @failed({name!r}), or "
+                f"{cls.__name__}: no method handles a missing answer to {name!r}. Write @failed({name!r}), or "
                 f"@due({name!r}) where it takes many answers"
             )
     requested = {name for name, _ in found.answers}

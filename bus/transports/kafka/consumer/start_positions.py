@@ -54,7 +54,6 @@ async def start_positions(
 def out_of_range(location: TopicPartition, offset: int, span: PartitionRange) -> OffsetOutOfRangeError:
     """Return the error for a committed *offset* outside the kept ones."""
     return OffsetOutOfRangeError(
-        f"{location.topic} partition {location.partition}: offset {offset} is outside the kept offsets {span.start} to "
-        f"{span.end}; "
-        "what lay between may be lost"
+        f"{location.topic} partition {location.partition}: offset {offset} is outside the stored offsets {span.start} to "
+        f"{span.end}; the records between may be lost"
     )

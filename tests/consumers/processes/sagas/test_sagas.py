@@ -217,7 +217,7 @@ async def test_two_sagas_share_a_type_in_one_step() -> None:
 
 
 def test_a_request_without_failure_method_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"nobody is told when 'price' is not answered"):
+    with pytest.raises(ConfigurationError, match=r"no method handles a missing answer to 'price'"):
 
         class Deaf(Saga[BuyingState], version="1.0.0"):
             @starts(Order)
