@@ -241,7 +241,7 @@ class InboxError(BusError):
 
 
 class UnstorableError(BusError):
-    """A store refuses a value: no text of its encoding, a number out of range, larger than an index or a row holds."""
+    """A store refuses a value: invalid text, a number out of range, or a value too large for an index or a row."""
 
 
 class DamagedError(UnreachableError, InboxError):

@@ -12,7 +12,7 @@ _Opened = TypeVar("_Opened")
 
 
 class Opening(AbstractAsyncContextManager[_Opened, None]):
-    """Opens *opening* with `async with`; *cure* is what a plain `with` is answered with."""
+    """Opens *opening* with `async with`; a plain `with` raises an error with the text *cure*."""
 
     def __init__(self, opening: AbstractAsyncContextManager[_Opened], cure: str) -> None:
         self._opening = opening

@@ -70,5 +70,5 @@ class OwnContext:
         return context
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have the loop call *function* in this context, whoever asks for it."""
+        """Make the loop call *function* in this context, independent of the caller's."""
         asyncio.get_running_loop().call_soon(function, *arguments, context=self._own)

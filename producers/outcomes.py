@@ -69,9 +69,9 @@ class PublishRejected(PublishError):  # noqa: N818 - the contract's word
         super().__init__(text)
         self.__cause__ = cause
         self.reason = cause.reason if isinstance(cause, ContractError | KeyRefusedError) else ""
-        """The contract's word for what is wrong, as in dead letters; empty where the log refused it."""
+        """The contract's reason, as in dead letters; empty if the log refused the message."""
         self.pointer = cause.pointer if isinstance(cause, ContractError | KeyRefusedError) else ""
-        """The field (JSON pointer) or the option that is wrong; empty where it is none."""
+        """The field (JSON pointer) or the option at fault; empty if there is none."""
 
 
 class PublishUnknown(PublishError):  # noqa: N818 - the contract's word

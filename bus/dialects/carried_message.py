@@ -42,7 +42,7 @@ def read_carried(text: object, pointer: str) -> Message:
 
 
 def open_carried(value: bytes, pointer: str) -> Message:
-    """Return the message in the record's *value*, which stands at *pointer*."""
+    """Return the carried message in the record's *value*, found at *pointer*."""
     try:
         message = parse(value)
         check_integrity(message)
@@ -66,7 +66,7 @@ def check_same(stated: object, rest: object, pointer: str) -> None:
 
 
 def foreign_of(message: Message) -> Foreign:
-    """Return *message* as what a dialect decodes to."""
+    """Return *message* in the form that a dialect decodes to."""
     metadata, routing = message.metadata, message.routing
     stated = msgspec.structs.asdict(metadata) | msgspec.structs.asdict(routing)
     if (retry := routing.retry) is not None:

@@ -20,7 +20,7 @@ from bus.vocabulary import older
 __all__ = ["Locations", "check_data", "default_lifetime_ms", "kind_of", "known_kind"]
 
 Locations = Mapping[str, str]
-"""Pointers into data -> foreign pointers. `*` stands for an index, and what is below a place is below it there."""
+"""Pointers into data -> foreign pointers. `*` stands for an index; a pointer also maps everything below it."""
 _KEPT = "/x_dialect/kept/"
 _LIFETIME_MS = 3_600_000
 

@@ -53,7 +53,7 @@ def kind_shown(value: object) -> str:
 
 
 def value_at_pointer(tree: Any, pointer: str) -> Any:
-    """Return what *pointer* (RFC 6901) names in *tree*; MISSING where there is nothing."""
+    """Return the value at *pointer* (RFC 6901) in *tree*; MISSING if there is none."""
     for name in canonical.pointer_tokens(pointer):
         if isinstance(tree, dict):
             tree = tree.get(name, MISSING)

@@ -108,4 +108,4 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
 NO_ALIASES: Final[Mapping[str, str]] = MappingProxyType({})
 """Every agent has the same id there."""
 NONE: Final = Defaults()
-"""No defaults: what is required must be there."""
+"""No defaults: every required member must be present."""

@@ -84,7 +84,7 @@ class Form(Generic[_T]):
             return MISSING
 
     def demand(self, value: Any, pointer: str) -> _T:
-        """Return what *value*, which stands at *pointer*, is read as; raise DialectError."""
+        """Read *value* at *pointer* by this form; raise DialectError if it does not fit."""
         try:
             return self.read(value)
         except UnfitValueError:

@@ -53,7 +53,8 @@ class Notes:
         self.derived.append(f"/{name}")
 
     def marked(self, data: dict[str, Any], dialect: str) -> dict[str, Any]:
-        """Put the mark of *dialect* into *data*; raise DialectError if more is kept than a message may carry."""
+        """Put the mark of *dialect* into *data*; raise DialectError if the kept values exceed the limit of a
+        message."""
         mark: dict[str, Any] = {"of": dialect}
         if self.kept:
             mark["kept"] = self.kept
@@ -94,7 +95,7 @@ class Source:
         return self._members.get(name, MISSING)
 
     def required(self, name: str, form: Form[_T], default: _T | None = None) -> _T:
-        """Take the member *name*; if it is not there, *default* stands for it, and it is noted as absent."""
+        """Take the member *name*. If it is missing, return *default* and note it as absent."""
         value = self._members.pop(name, MISSING)
         if value is MISSING:
             if default is None:
@@ -245,7 +246,7 @@ class Target:
         self.put(name, form, value, absent=absent)
 
     def put_kept(self, name: str, form: Form[Any], otherwise: Any = MISSING) -> None:
-        """Write the member *name*, which has no canonical place, as it was kept; if it was not, write *otherwise*."""
+        """Write the kept value of member *name*, which has no canonical field; without one write *otherwise*."""
         self.names.add(name)
         kept = self._kept.pop(self.location(name), MISSING)
         if kept == ABSENT:
@@ -292,7 +293,7 @@ class Target:
         return f"{self.pointer}/{escape_pointer_token(name)}"
 
     def finish(self) -> dict[str, Any]:
-        """Return the message: all objects in their places, with the kept members that have no canonical place."""
+        """Return the message: all objects, with the kept members that have no canonical field."""
         for pointer, value in self._kept.items():
             if not pointer.startswith("/"):
                 continue
@@ -323,7 +324,7 @@ class Target:
 
 
 def is_kept_spelling(form: Form[Any], kept: Any, value: Any) -> bool:
-    """Tell whether reading the spelling *kept* by *form* gives *value*."""
+    """Return whether *form* reads the kept spelling as *value*."""
     return _is_same(form.reads(kept), value)
 
 

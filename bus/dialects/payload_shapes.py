@@ -92,7 +92,7 @@ def _shape(
 
 
 def _inner(kind: inspect.Type) -> tuple[inspect.Type, bool]:
-    """Return what *kind* holds, beside null: itself, or its items."""
+    """Return the type inside *kind*, without null: itself, or its items."""
     kind = _provided(kind)
     if isinstance(kind, inspect.VarTupleType | inspect.ListType):
         return _provided(kind.item_type), True
@@ -110,7 +110,7 @@ def _provided(kind: inspect.Type) -> inspect.Type:
 
 
 def _drops_null(field: inspect.Field) -> bool:
-    """Tell whether null says no more of *field* than its absence."""
+    """Return whether null and absence of *field* mean the same."""
     if field.required:
         return False
     kind = field.type.type if isinstance(field.type, inspect.Metadata) else field.type
@@ -167,7 +167,7 @@ def read_members(shape: PayloadShape, members: Mapping[str, Any], pointer: str, 
 
 
 def _in_each(member: NamedMember, value: Any, locations: tuple[str, ...], walk: Callable[..., Any]) -> Any:
-    """Return what *walk* makes of the value, or of each item; *locations* are the pointers of it."""
+    """Apply *walk* to the value, or to each item, and return the result; *locations* are the pointers of it."""
     if not member.is_list:
         return walk(value, *locations)
     if value.__class__ is not list:

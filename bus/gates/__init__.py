@@ -157,7 +157,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class NotAddressed(msgspec.Struct, frozen=True):
-    """The message is for another agent and is skipped, which says nothing about authenticity."""
+    """The message is for another agent and is skipped; its authenticity was not checked."""
 
     message: Message
 

@@ -128,7 +128,7 @@ class ProofAsked(msgspec.Struct, frozen=True, kw_only=True):
     """The proof of authenticity that one risk requires. Proofs that are present are checked at every risk."""
 
     signature: Literal["never", "with keys", "always"]
-    """When a signature must be there; where no keys are configured, none that is always asked for can be good."""
+    """When a signature is required; without configured keys, no signature can pass a gate that always requires one."""
     chain: bool
     """Whether a message with parents must carry its proof chain."""
     fresh_keys: bool

@@ -38,7 +38,7 @@ Payload: TypeAlias = msgspec.Struct | _DataclassLike | _TypedDictLike | _ModelLi
 
 
 class PayloadReader(Protocol):
-    """Reads JSON text as one class; raises what msgspec raises, and ContractError."""
+    """Reads JSON text as one class; raises the errors of msgspec, and ContractError."""
 
     @property
     def read(self) -> Callable[[bytes], Any]:
@@ -98,7 +98,7 @@ def struct_form(cls: type[msgspec.Struct]) -> ClassForm:
 
 
 def form_of(cls: Any, name: str) -> ClassForm:
-    """Return the form of *cls*, to be marked as *name*. Raises TypeError, which says what to write instead."""
+    """Return the form of *cls*, to be marked as *name*. Raises TypeError with the correction."""
     if isinstance(cls, type):
         if issubclass(cls, msgspec.Struct):
             if cls.__struct_config__.array_like:

@@ -37,7 +37,7 @@ _Part: TypeAlias = tuple[list[int], list[int], bool]
 
 
 def find_pattern_fault(pattern: str) -> str | None:
-    """Why *pattern* is not allowed, with what to write instead; None if matching takes time in proportion to a text."""
+    """Return why *pattern* is not allowed, with a replacement; None if matching takes linear time."""
     re.compile(pattern)
     tokens = _TOKEN.findall(pattern)
     if len(tokens) < 2 or tokens[0] not in ("^", r"\A") or tokens[-1] not in ("$", r"\Z"):  # noqa: PLR2004 - both ends

@@ -33,12 +33,12 @@ def walk(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def fields_of(described: Any) -> tuple[Any, ...]:
-    """Return the fields of what msgspec has *described*; none where it is no object with fields."""
+    """Return the fields of msgspec's description *described*; none if it is not an object with fields."""
     return tuple(getattr(described, "fields", ()))
 
 
 def default_of(field: Any) -> Any:
-    """Return what *field* has where it is left out; UNSET where there is nothing of the kind."""
+    """Return the value of *field* if it is left out; UNSET if it has no default."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return msgspec.UNSET if field.default is msgspec.NODEFAULT else field.default

@@ -36,7 +36,8 @@ class Also(Generic[_Older]):
 
 
 def in_share(identity: str, share: float) -> bool:
-    """Whether the message *identity* belongs to the *share* that is sent in both versions: always the same answer."""
+    """Return whether the message *identity* belongs to the *share* that is sent in both versions; the answer never
+    changes."""
     digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:4]) < share * _SCALE
 

@@ -75,13 +75,13 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The terms of one type."""
 
     performative: Spoken | None = None
-    """None: any, and none is written."""
+    """None: any performative is allowed, and none is written."""
     needs: tuple[str, ...] = ()
     """Names of envelope members that must be there."""
     same_as: dict[str, str] = {}
     """Pointers into data -> pointers into the envelope that must agree where both are there."""
     ttl_s: float | None = None
-    """The lifetime in seconds where the publisher gives none; None: that of the settings."""
+    """The lifetime in seconds if the publisher gives none; None: that of the settings."""
     takes: dict[str, str] = {}
     """Options -> the fields of data that give them where the publisher does not."""
     critical: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ def make_terms(
     takes: Mapping[str, str],
     critical: Sequence[str] = (),
 ) -> EnvelopeTerms:
-    """Return the terms of type *name*; raise ContractError for what no envelope can have."""
+    """Return the terms of type *name*; raise ContractError for terms that no envelope can have."""
     allowed = get_args(Performative)
     spoken = performative.words if isinstance(performative, ByField) else (performative,)
     for word in spoken:

@@ -74,7 +74,7 @@ class KeptType:
             raise ContractError(f"{_named(self._kind)} cannot be stored: {fault}", "type")
 
     def plain(self, value: Any) -> Any:
-        """Return *value* as what JSON has; keys are text. Raises ContractError."""
+        """Return *value* as plain JSON values; keys are strings. Raises ContractError."""
         try:
             return _texted(_plain(value if self._whole is None else self._whole.plain(value)))
         except ContractError:
@@ -141,7 +141,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _faults(described: Any) -> Iterator[str]:
-    """Yield what cannot be kept of a type, each with what to write instead."""
+    """Yield the parts of a type that cannot be stored, each with a replacement."""
     for location, kind in walk(described):
         where = f"{location}: " if location else ""
         if isinstance(kind, inspect.CustomType):
@@ -190,7 +190,7 @@ def _plain(value: Any) -> Any:
 
 
 def _write_part(value: Any) -> Any:
-    """Return what msgspec can write for *value*, which it does not know."""
+    """Return a value that msgspec can write for *value*, a value of an unknown type."""
     cls: Any = type(value)
     if is_model(cls):
         try:
@@ -240,7 +240,7 @@ def _with_floats(plain: Any) -> Any:
 
 
 def _without_base(error: ContractError) -> ContractError:
-    """Return *error*, which names a place in data, for a value that is no message's data."""
+    """Return *error*, which has a pointer into data, for a value outside a message."""
     return ContractError(error.text, error.pointer.removeprefix("/data"))
 
 

@@ -24,7 +24,8 @@ _OTHERS: Final = ("Pydantic 1 model", "Pydantic dataclass", "NamedTuple", "attrs
 
 
 def is_model(cls: Any) -> bool:
-    """Return whether *cls* is a model of pydantic 2. Imports nothing: whoever has a model has imported pydantic."""
+    """Return whether *cls* is a model of pydantic 2. Imports nothing: a program with a model has already imported
+    pydantic."""
     pydantic = sys.modules.get("pydantic.main")
     return pydantic is not None and issubclass(cls, pydantic.BaseModel) and hasattr(cls, "__pydantic_validator__")
 
@@ -74,7 +75,7 @@ def not_marked(subject: object, mark: str) -> str:
         return f"{_named(subject)} is not a payload type: pass the class itself, such as @app.on(MyPayload)"
     if isinstance(subject, dict):
         return (
-            f"{_named(subject)} is no payload, for it does not say its type: of a TypedDict marked with @payload write "
+            f"{_named(subject)} is not a payload, because it has no message type: of a TypedDict marked with @payload write "
             f"MyPayload(...), or MyPayload(the_dict){_as_struct(subject, '; else ')}"
         )
     return f"{_named(subject)} is not a payload: pass an instance of a class marked with @payload{_as_struct(subject)}"
@@ -112,7 +113,7 @@ def _hinted(hint: Any) -> str:
 
 
 def _as_struct(subject: object, before: str = "; ") -> str:
-    """Write the fields of *subject* as a Struct, after *before*; return an empty text where it has none."""
+    """Write the fields of *subject* as a Struct, after *before*; return an empty string if it has none."""
     cls = subject if isinstance(subject, type) else type(subject)
     if isinstance(subject, dict):
         name, fields = "MyPayload", {str(key): type(value).__name__ for key, value in subject.items()}

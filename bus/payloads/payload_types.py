@@ -62,7 +62,7 @@ RiskClass = Literal["low", "medium", "high"]
 
 
 def raised_risk(kind: PayloadType | None, high: Collection[str]) -> RiskClass:
-    """Return the risk of *kind*, None being an unknown type; the types in *high* are of high risk whatever they say."""
+    """Return the risk of *kind*, None being an unknown type; the types in *high* always have high risk."""
     return "medium" if kind is None else "high" if kind.name in high else kind.risk
 
 
@@ -134,7 +134,7 @@ class PayloadType:
         """The side effect that a message asks for (None: unknown), and the pointer into data to the affected resource
         (empty: none)."""
         self._quiet: dict[str, Any] = {}
-        """Critical fields -> the default by which they say nothing."""
+        """Critical field -> the default value that counts as absent."""
         self.deprecated: Mapping[str, Deprecation] = {}
         self._resolved = False
         self._described: type[Any] | None = None

@@ -137,7 +137,7 @@ class _Shadows:
         """The named aliases that are being followed: one that leads to itself is any JSON."""
 
     def of_class(self, cls: Any, tag_field: str = "", tag: Any = None) -> type[msgspec.Struct]:
-        """Return the shadow of *cls*; as a member of a union that *tag_field* tells apart, the one with *tag*."""
+        """Return the shadow of *cls*; as a member of a union that *tag_field* discriminates, the one with *tag*."""
         like = cls, tag_field, tag
         if like in self._made:
             return self._made[like]
@@ -345,7 +345,7 @@ def _is_left_out(info: FieldInfo) -> bool:
 
 
 def _bare(hint: Any) -> Any:
-    """Return what a TypedDict's Required[...], NotRequired[...] or ReadOnly[...] is around."""
+    """Return the type inside a TypedDict's Required[...], NotRequired[...] or ReadOnly[...]."""
     while "Required" in str(typing.get_origin(hint)) or "ReadOnly" in str(typing.get_origin(hint)):
         hint = typing.get_args(hint)[0]
     return hint
@@ -454,7 +454,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _limited(kind: Any, limits: dict[str, Any]) -> Any:
-    """Return *kind* with those of *limits* that msgspec can hold it to; pydantic holds it to all of them."""
+    """Return *kind* with those of *limits* that msgspec can check; pydantic checks all of them."""
     origin = typing.get_origin(kind)
     base = typing.get_args(kind)[0] if origin is Annotated else origin or kind
     names: tuple[str, ...] = ()
@@ -511,7 +511,7 @@ def _is_array(kind: Any) -> bool:
 
 
 def _by_schema(kind: Any, location: str) -> Any:
-    """Return the JSON type that pydantic says *kind* is written as."""
+    """Return the JSON type as which pydantic writes *kind*."""
     try:
         schema = pydantic.TypeAdapter(kind).json_schema(mode="serialization")
     except (pydantic.PydanticUserError, pydantic.errors.PydanticInvalidForJsonSchema) as error:

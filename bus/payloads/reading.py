@@ -35,7 +35,7 @@ _LONG_RUN: Final = b"0" * 19
 
 
 class Reader:
-    """Reads JSON text as one class; raises what msgspec raises, and ContractError."""
+    """Reads JSON text as one class; raises the errors of msgspec, and ContractError."""
 
     __slots__ = ("_cls", "_holds_raw", "_nests_tags", "read")
 
@@ -84,7 +84,7 @@ def has_many_extremes(data: bytes) -> bool:
 
 
 def nests_tags(cls: type[Any]) -> bool:
-    """Whether a tagged union stands inside a tagged union, or inside itself."""
+    """Return whether a tagged union is inside a tagged union, or inside itself."""
     unions = (kind for _, kind in walk(inspect.type_info(cls)) if is_tagged_union(kind))
     return any(is_tagged_union(kind) for union in unions for kind in _inside(union))
 

@@ -83,7 +83,7 @@ class Size(_Condition, frozen=True):
 
 
 class All(_Condition, frozen=True):
-    """Each of *parts* holds."""
+    """True if each of *parts* is true."""
 
     parts: tuple[_Condition, ...]
 
@@ -101,14 +101,15 @@ class Not(_Condition, frozen=True):
 
 
 class Every(_Condition, frozen=True):
-    """*part* holds for each item of the list in *field*; for none in an absent one. A single object is a list of it."""
+    """True if *part* is true for each item of the list in *field*, also for an absent list. A single object is a list
+    of one."""
 
     field: str
     part: _Condition
 
 
 class Some(_Condition, frozen=True):
-    """*part* holds for an item of the list in *field*."""
+    """True if *part* is true for an item of the list in *field*."""
 
     field: str
     part: _Condition
@@ -149,7 +150,7 @@ class IsText(_Condition, frozen=True):
 
 
 class RangeOf(_Condition, frozen=True):
-    """The range of versions in *field*, such as `x@1`, is one of the type that *other* names; or there is none."""
+    """True if the version range in *field*, such as `x@1`, is one of the type in *other*, or is absent."""
 
     field: str
     other: str
@@ -170,7 +171,7 @@ Condition: TypeAlias = _Condition
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """*text* says what must hold; *pointer* names, within data, the field to blame where *condition* does not."""
+    """*text* describes the rule; *pointer* names, within data, the field to blame if *condition* is false."""
 
     text: str
     pointer: str
@@ -178,12 +179,12 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def when(condition: Condition, then: Condition) -> Condition:
-    """*then* holds wherever *condition* does."""
+    """Make a condition: *then* must be true whenever *condition* is."""
     return Either((Not(condition), then))
 
 
 def exactly_one(*parts: Condition | str) -> Condition:
-    """One of *parts*, conditions or names of fields, holds and no other does."""
+    """Make a condition: exactly one of *parts*, conditions or names of fields, must be true."""
     conditions = tuple(Has(part) if isinstance(part, str) else part for part in parts)
     pairs = [
         Not(All((first, second))) for location, first in enumerate(conditions) for second in conditions[location + 1 :]

@@ -57,7 +57,8 @@ def _is_open(kind: Any) -> bool:
 
 
 def _unsafe(value: Any, kind: Any) -> str | None:
-    """Return the pointer, below *value* of type *kind*, to the first integer that is too large; None: there is none."""
+    """Return the pointer, below *value* of type *kind*, to the first integer that is too large; None if there is
+    none."""
     if isinstance(kind, inspect.Metadata):
         return _unsafe(value, kind.type)
     if isinstance(kind, inspect.IntType):
@@ -77,7 +78,7 @@ def _unsafe(value: Any, kind: Any) -> str | None:
 
 
 def _parts(value: Any, kind: Any) -> Iterator[tuple[object, Any, Any]]:
-    """Yield name or index, value and type of what *value* holds."""
+    """Yield name or index, value and type of the parts of *value*."""
     if isinstance(kind, NAMED):
         yield from _members(value, kind)
     elif isinstance(kind, _LISTS):

@@ -32,7 +32,7 @@ _SLASH: Final = "/"
 _SEGMENT: Final = "*"
 _CROSSING: Final = "**"
 _FRESH: Final = ""
-"""The letter that no glob has."""
+"""A letter that occurs in no glob."""
 
 
 def authority_glob_fault(glob: str) -> str | None:

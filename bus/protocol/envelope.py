@@ -156,7 +156,7 @@ class Metadata(_Layer, frozen=True, kw_only=True):
 
 
 class RetryPolicy(_Layer, frozen=True, kw_only=True):
-    """The retries a message asks for, limited by its group. All four members are given together."""
+    """The retries that a message requests, limited by its group. All four members are given together."""
 
     backoff: BackoffKind
     base_ms: int
@@ -213,7 +213,7 @@ class Link(_Closed, frozen=True, kw_only=True):
 
 
 LINKS: Final = native.Links(Link, Statement, Addressee)
-"""Proves that chains have form and hold; of what it does not prove, the exact rules decide."""
+"""Proves that chains are well-formed and valid; chains it cannot prove are checked by the exact rules."""
 
 
 class Verification(_Closed, frozen=True, kw_only=True):

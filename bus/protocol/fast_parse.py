@@ -31,11 +31,11 @@ class PayloadCodec(Protocol):
     """Reads the payloads of one type."""
 
     def read(self, data: bytes) -> object | None:
-        """Return the payload in canonical *data*, or None if it is none of this type."""
+        """Return the payload in canonical *data*, or None if it is not of this type."""
 
 
 class _Unread:
-    """Reads no payload: whose signature is still to be proven, of that nothing typed is built."""
+    """Reads no payload: no typed object is built before the signature is verified."""
 
     def read(self, data: bytes) -> object | None:  # noqa: ARG002 - the Protocol's form
         return None
@@ -70,11 +70,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class FastParsed(msgspec.Struct, Generic[_T], frozen=True, gc=False):
-    """A message proven by its layout: parsed, canonical, well-formed, its hashes checked."""
+    """A message verified by its layout: parsed, canonical, well-formed, its hashes checked."""
 
     message: Message
     known: _T
-    """The value that was given to `learn` with the layout."""
+    """The value given to `learn` with the layout."""
     key: bytes
     """The record key that the message requires."""
     sealed_ms: int

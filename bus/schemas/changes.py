@@ -46,7 +46,7 @@ _FEWER_IS_MINOR: Final = "needs"
 _MORE_IS_MINOR: Final = "critical"
 _INTEGERS: Final = {"minimum": -SAFE_INTEGER, "maximum": SAFE_INTEGER}
 _BOUNDING: Final = frozenset({"boolean", "integer", "number"})
-"""The types of flags and limits, which may narrow what a message asks for."""
+"""The types of flags and limits, which may narrow the effect of a message."""
 
 
 class SchemaChange(msgspec.Struct, frozen=True):

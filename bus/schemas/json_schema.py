@@ -87,7 +87,7 @@ class Shape:
         self._fields = {field.encode_name: field for field in fields_of(described)}
 
     def default(self, field: str) -> Any:
-        """Return the default of *field*; UNSET where it has none."""
+        """Return the default of *field*; UNSET if it has none."""
         found = self._fields.get(field)
         return msgspec.UNSET if found is None or found.required else default_of(found)
 
@@ -167,7 +167,7 @@ _NOT_NULL: Final = {"not": {"type": "null"}}
 
 
 def _fragment(condition: rules.Condition, shape: Shape) -> dict[str, Any] | None:
-    """Return a schema that accepts an object where *condition* holds; None where no schema can."""
+    """Return a schema that accepts an object exactly if *condition* is true; None if no schema can."""
     return _FRAGMENTS[type(condition)](condition, shape) if type(condition) in _FRAGMENTS else None
 
 

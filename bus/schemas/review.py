@@ -28,7 +28,7 @@ class TypeReview(msgspec.Struct, frozen=True, kw_only=True):
 
     type: str
     published: str | None
-    """The version that it is compared with; None: it has none yet."""
+    """The published version to compare with; None if there is none yet."""
     version: str
     changes: tuple[SchemaChange, ...]
     verdict: ReviewVerdict

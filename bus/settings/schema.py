@@ -116,7 +116,7 @@ class RetrySettings(_Section, frozen=True):
 
 
 class DeadLetterSettings(_Section, frozen=True):
-    """Whether dead letters carry error texts and traces, which may hold secrets; and when deaths pause a type."""
+    """Whether dead letters include error texts and traces, which may contain secrets; and when deaths pause a type."""
 
     details: bool
     brake_share: Annotated[float, Meta(gt=0, le=1)]
@@ -158,7 +158,7 @@ class TrustSettings(_Section, frozen=True):
 
 
 class PolicySettings(_Section, frozen=True):
-    """The policy file; empty: none, `allow-all`: none, and that is meant."""
+    """The policy file. Empty: none is set; `allow-all`: deliberately none."""
 
     file: str
 

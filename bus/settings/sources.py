@@ -152,7 +152,7 @@ def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str,
 
 
 def given_to(call: str, *, url: str | None = None, namespace: str | None = None) -> dict[str, object]:
-    """Return as flags what a program gives the function *call*, so that errors name the argument and no flag."""
+    """Return the arguments of the function *call* as flags, so that errors name the argument instead of a flag."""
     values = {"url": url, "namespace": namespace}
     return {
         f"bus.{name}": SettingValue(value, f"the {name} given to {call}")

@@ -116,7 +116,7 @@ def get_logger(area: str) -> FilteringBoundLogger:
 
 
 def _escaped(_: object, __: str, event: EventDict) -> EventDict:
-    """Escape control sequences: a handler's exception may quote what a sender wrote."""
+    """Escape control sequences, because a handler's exception may quote a sender's text."""
     return {name: printable(value, keep="\n\t") if isinstance(value, str) else value for name, value in event.items()}
 
 
@@ -140,7 +140,7 @@ def _harmless(name: str, value: Any) -> Any:
 
 
 def _plain(value: object) -> Any:
-    """Return *value* as JSON has it; an object that JSON has not, by what it prints."""
+    """Return *value* as plain JSON values; other objects by their printed form."""
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
     except Exception:  # noqa: BLE001 - a line about an object that cannot be shown is still a line

@@ -24,7 +24,7 @@ class NamespaceGroups:
         self._namespace = namespace
 
     async def infos(self) -> list[GroupInfo]:
-        """Return every group of the namespace that has members or committed offsets; others are none of its."""
+        """Return every group of the namespace that has members or committed offsets."""
         prefix = consumer_group(self._namespace, "")
         return [
             msgspec.structs.replace(info, name=info.name.removeprefix(prefix))

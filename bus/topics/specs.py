@@ -97,7 +97,7 @@ def directory_topics(settings: Settings) -> Sequence[TopicSpec]:
 
 
 def reply_topics(settings: Settings, topics: Iterable[str]) -> Sequence[TopicSpec]:
-    """Return the specs of reply topics by name: one partition each, kept for the longest message lifetime."""
+    """Return the specs of reply topics by name: one partition each, retained for the longest message lifetime."""
     kept_ms = round(settings.publish.max_ttl_s * 1000)
     return [TopicSpec(name=topic, partitions=1, retention_ms=kept_ms) for topic in topics]
 

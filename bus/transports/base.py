@@ -150,20 +150,20 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionRange(msgspec.Struct, frozen=True):
-    """The offsets in a partition: *start* is the oldest kept, *end* the next to be assigned."""
+    """The offsets in a partition: *start* is the oldest stored, *end* the next to be assigned."""
 
     start: int
     end: int
 
 
 class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A group: its live members (id -> partitions held, as (topic, partition)) and its committed offsets."""
+    """A group: its live members (id -> owned partitions, as (topic, partition)) and its committed offsets."""
 
     name: str
     members: dict[str, tuple[tuple[str, int], ...]]
     committed: dict[tuple[str, int], int]
     uncommitted: tuple[tuple[str, int], ...] = ()
-    """Partitions that members have held without ever committing, as far as the log remembers."""
+    """Partitions that members have owned without ever committing, as far as the log knows."""
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,7 +228,7 @@ class LogSubscription(Protocol):
         """Make *offset* the next one to fetch."""
 
     def assignments(self) -> Sequence[Assignment]:
-        """Return the assignments that this member holds now."""
+        """Return the current assignments of this member."""
 
     def in_doubt(self) -> bool:
         """Tell whether other members may already hold partitions that this member believes to hold.

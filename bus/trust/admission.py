@@ -38,7 +38,7 @@ from bus.trust.policy.rules import PolicyRules
 __all__ = ["Admission", "Denial", "GLANCE", "Party", "is_stricter"]
 
 GLANCE: Final = "glance"
-"""The fast way: what it refuses is judged once more, and noted then."""
+"""The fast path: a message that it refuses is judged again by the full path, which records the refusal."""
 
 _ANSWERING: Final = frozenset({"reply", "mailbox"})
 """The ways on which something that waits is answered."""
@@ -49,13 +49,13 @@ _REPORT: Final = "error.reported"
 _CANCEL: Final = "task.cancel"
 _DECISION: Final = "approval.decision"
 _PRESENCE: Final = frozenset({"agent.handshake", "agent.heartbeat", "agent.goodbye"})
-"""An agent about itself: readers believe it of nobody else."""
+"""Types with which an agent announces itself: readers accept them only from that agent."""
 _NUDGE: Final = "wait.due"
-"""A group to itself: it says only that a row of its own store is to be looked at."""
+"""A group's message to itself: it only asks to look at a row of the group's own store."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
-    """One refusal, for the audit: who was refused what by which rule, and which facts differed. No payload."""
+    """One refusal, for the audit: the agent, the action, the rule, and the facts that differed. No payload."""
 
     rule: str
     action: str
@@ -316,7 +316,7 @@ class Admission:
             raise _refused(f"{request.actor} may not detach {message_type} from its cause: rule {decision.rule}")
 
     def check_redrive(self, order: Message, message: Message, kind: PayloadType) -> None:
-        """Raise ContractError (`unauthorized`) unless the sender of *order*, which is proven, may redrive *message*."""
+        """Raise ContractError (`unauthorized`) unless the verified sender of *order* may redrive *message*."""
         self._check_signer(order, rules := self._rules())
         if rules is not None:
             labels = effective_labels(message, self._label_rules(rules))
@@ -381,7 +381,8 @@ class Admission:
         return None
 
     def _check_reply_to(self, message: Message, rules: PolicyRules) -> None:
-        """Check that answers go to the sender itself (security S36), or to the mailbox of a group that it is given."""
+        """Check that the reply address is the sender itself (security S36), or the mailbox of a group assigned to
+        it."""
         reply_to, sender = message.routing.reply_to, message.metadata.sender.id or ""
         if reply_to is None or reply_to == reply_topic(message.metadata.namespace, sender):
             return
@@ -394,7 +395,7 @@ class Admission:
             raise _refused(f"{sender} asks for answers at {reply_to}, which is not its own", "/routing/reply_to")
 
     def _check_step(self, link: Statement, successor: Statement, judged: _Judged) -> None:
-        """Check who goes on after a link that named a role or nobody (security S2)."""
+        """Check the sender that continues after a link to a role or without recipient (security S2)."""
         if successor.sender == link.sender or (link.recipient is not None and link.recipient.id is not None):
             return
         if (link.message_type, successor.message_type) == ("approval.request", _DECISION):
@@ -523,7 +524,7 @@ class Admission:
         return isinstance(decide_request(rules, request), Allow)
 
     def _request(self, action: str, actor: str | None, judged: _Judged, *, is_signed: bool | None = None) -> Request:
-        """Return the request about a message; *is_signed* None: as its signature was proven."""
+        """Return the policy request about a message; *is_signed* None: take the result of its verification."""
         message, kind, payload, labels = judged.message, judged.kind, judged.payload, judged.labels
         metadata, links = message.metadata, message.verification.proof_chain or ()
         via = dict.fromkeys(link.statement.sender for link in links)
@@ -584,7 +585,8 @@ def is_stricter(instructions_from: str | None) -> bool:
 
 
 def _is_decision(message: Message) -> bool:
-    """Tell whether *message* decides about an approval: the action `approve` says who may, where it is counted."""
+    """Return whether *message* decides about an approval: the action `approve` is checked where decisions are
+    counted."""
     return message.message_type == _DECISION and message.metadata.correlation_id is not None
 
 
@@ -602,7 +604,7 @@ def _is_bus_word(message: Message, payload: object) -> bool:
 
 
 def _is_report(message: Message) -> bool:
-    """Tell whether *message* tells an agent that its own message died."""
+    """Return whether *message* reports to an agent that its own message was dead-lettered."""
     metadata = message.metadata
     return metadata.message_type == _REPORT and metadata.correlation_id is not None and metadata.recipient is not None
 

@@ -21,7 +21,7 @@ from bus.trust.labels import SIDE_EFFECTS
 __all__ = ["Granted", "exceeding_member", "members_of", "narrowed", "received_authority", "to_authority"]
 
 Granted = Mapping[str, Any]
-"""An authority by member; a member that is not there says nothing."""
+"""An authority by member; a missing member is not limited."""
 
 _ALLOWING: Final = ("can_execute", "can_read", "can_write")
 _FORBIDDING: Final = ("cannot_execute", "requires_human_approval")
@@ -91,7 +91,7 @@ def narrowed(requested: Authority | None, granted: Granted) -> Authority | None:
 
 
 def to_authority(granted: Granted) -> Authority | None:
-    """Return *granted* as the member of an envelope; None if it says nothing."""
+    """Return *granted* as the member of an envelope; None if it is empty."""
     if not granted:
         return None
     return msgspec.convert({name: value for name, value in granted.items() if name in _MEMBERS}, Authority)
@@ -109,11 +109,11 @@ _MEMBERS: Final = (*_ALLOWING, *_FORBIDDING, "decision_right", "max_side_effect"
 
 
 def members_of(authority: Authority | None) -> Granted:
-    """Return what *authority* says, by member."""
+    """Return the members of *authority*."""
     provided: dict[str, Any] = {} if authority is None else msgspec.structs.asdict(authority)
     return {name: value for name, value in provided.items() if value is not None}
 
 
 def _rank(word: Any) -> int:
-    """Return the rank of a side effect; a word that is none of the scale counts as none: a claim can only lower it."""
+    """Return the rank of a side effect. An unknown word ranks as "none", because a claim can only lower it."""
     return SIDE_EFFECTS.index(word) if word in SIDE_EFFECTS else 0

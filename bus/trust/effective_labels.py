@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 DEFAULT_CEILING: Final = "user_request"
-"""The level that a sender's word counts for at most, and that a first message has, unless a policy says otherwise."""
+"""The ceiling of senders, and the level of a first message, unless a policy sets another."""
 _LIFTING: Final = "trust.lifted"
 _LIFTED_AT_MOST: Final = "trusted_tool_result"
 _OUTSIDE: Final = frozenset({"tool.result", "evidence.observed"})
@@ -69,7 +69,7 @@ class LabelRules(msgspec.Struct, frozen=True, kw_only=True):
     worst."""
     ceiling_of: Callable[[str], str] | None = None
     floor_of: Callable[[str], str] | None = None
-    """The least classification of what a sender sends."""
+    """The least classification of messages from a sender."""
     may_lift: Callable[[Statement, str, str], bool] | None = None
     """Tells whether a statement's sender may lift from one level to another."""
 
@@ -87,12 +87,12 @@ def says_nothing(message: Message) -> bool:
 
 
 def comes_from_outside(message_type: str) -> bool:
-    """Tell whether messages of this type carry what comes from outside, unless their sender says better."""
+    """Return whether messages of this type contain outside content, unless their sender labels them."""
     return message_type in _OUTSIDE
 
 
 def begins_plainly(message: Message) -> bool:
-    """Tell whether *message*, which says nothing, is the signed first message of a conversation: a user's level."""
+    """Return whether *message*, which has no labels, is the signed first message of a conversation, at user level."""
     return (
         message.metadata.hops == 0
         and message.verification.signature is not None
@@ -116,7 +116,7 @@ def effective_labels(message: Message, rules: LabelRules) -> EffectiveLabels:
 
 
 def joined(labels: Iterable[EffectiveLabels]) -> EffectiveLabels:
-    """Return the labels of what rests on all of *labels*, of which there is at least one."""
+    """Return the labels of a message that is based on all of *labels*, which is not empty."""
     found = list(labels)
     worst = max(found, key=lambda one: rank_of_level(one.level))
     return EffectiveLabels(

@@ -29,7 +29,7 @@ _MAX_SOURCE: Final = 200
 _KEPT: Final = "\n\t"
 _UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _UNSEEN_LETTERS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0")
-"""Letters and marks that Unicode says are shown as nothing."""
+"""Letters and marks that Unicode displays as nothing."""
 _UNSEEN_RANGES: Final = ((0xFE00, 0xFE0F), (0xE0000, 0xE0FFF))
 """Variation selectors and tags, with which a text is hidden in another."""
 _DOUBTFUL: Final = re.compile(r"[^\n\t -~]")

@@ -168,11 +168,11 @@ class App(Handlers):
 
     @property
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """The tools of `handoff_tool`, as a model is told of them: `name`, `description`, `input_schema`."""
+        """The tools of `handoff_tool`, described for a model: `name`, `description`, `input_schema`."""
         return [tool.schema for tool in self._tools.values()]
 
     def tool(self, name: str) -> HandoffTool[Any]:
-        """Return the tool that a model has chosen. Raises Reject where there is none of that *name*."""
+        """Return the tool that a model has chosen. Raises Reject for an unknown *name*."""
         if name not in self._tools:
             raise Reject(f"there is no tool {name!r:.80}; there are: {', '.join(self._tools)}")
         return self._tools[name]

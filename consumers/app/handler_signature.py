@@ -63,19 +63,19 @@ def check_handler(
 
 
 def returned_types(function: Callable[..., Any]) -> list[type[Any]]:
-    """Return the payload classes that the annotation of *function* says it returns."""
+    """Return the payload classes in the return annotation of *function*."""
     return [cls for cls in _flatten(_hint(function, _signed(function).return_annotation)) if _is_payload(cls)]
 
 
 def sent_types(functions: Iterable[Callable[..., Any]]) -> Iterator[type[Any]]:
-    """Yield the payload classes that *functions* return, and those that their code names: what they may send."""
+    """Yield the payload classes that *functions* may send: those they return, and those that their code names."""
     for function in functions:
         yield from returned_types(function)
         yield from (cls for cls in _named(inspect.unwrap(function)) if _is_payload(cls))
 
 
 def _named(function: Any) -> Iterator[Any]:
-    """Yield what the global and enclosing names in the code of *function* stand for now."""
+    """Yield the current values of the global and enclosing names in the code of *function*."""
     code = getattr(function, "__code__", None)
     if code is None:
         return
@@ -96,7 +96,7 @@ def _names_of(code: CodeType) -> Iterator[str]:
 
 
 def must_answer(function: Callable[..., Any]) -> bool:
-    """Tell whether the annotation of *function* says that it always returns something to send."""
+    """Return whether *function* always returns a message, by its annotation."""
     returned = _flatten(_hint(function, _signed(function).return_annotation))
     return bool(returned) and all(isinstance(cls, type) and (is_base(cls) or _is_payload(cls)) for cls in returned)
 
@@ -211,7 +211,7 @@ def _flatten(hint: Any) -> list[Any]:
 
 
 def _hint(function: Callable[..., Any], annotation: Any) -> Any:
-    """Return what *annotation* of *function* stands for; _UNRESOLVED where a name in it is not known here."""
+    """Evaluate *annotation* of *function*; return _UNRESOLVED if a name in it is unknown here."""
     if annotation is None:
         return NoneType
     inner = _unwrapped(function)

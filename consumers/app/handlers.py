@@ -39,7 +39,7 @@ _Lifespan = TypeVar("_Lifespan", bound=Lifespan)
 
 
 class _Options(TypedDict, total=False):
-    """The options of `on` that say nothing about the form of a handler."""
+    """The options of `on` that do not concern the form of a handler."""
 
     retry: Retry | None
     timeout_s: float | msgspec.UnsetType | None
@@ -363,7 +363,7 @@ class Handlers:
 
 
 def check_threshold(level: str | None, kind: PayloadType) -> None:
-    """Raise ConfigurationError for a level from which no handler of *kind* may take instructions by itself."""
+    """Raise ConfigurationError for a level from which a handler of *kind* may not take instructions."""
     if level is None:
         return
     if level not in LEVELS:

@@ -301,7 +301,7 @@ class AppBus:
         return await self.work_until_answered(requested, timeout_s)
 
     async def work_until_answered(self, requested: Coroutine[Any, Any, _Reply], timeout_s: float) -> _Reply:
-        """Let the app work until *requested* is done; move the clock where nothing happens by itself."""
+        """Run the app until *requested* is done; advance the clock when the app is idle."""
         deadline_s = self.clock.monotonic_s() + timeout_s
         asking = asyncio.get_running_loop().create_task(requested)
         try:
@@ -549,7 +549,7 @@ def _with_keys(app: Declaration, keys: GeneratedKeys) -> Declaration:
 
 
 def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
-    """Return *app* with handlers whose errors are kept in *failures*, by message id, for `raise_dead`."""
+    """Return *app* with handlers whose errors are stored in *failures*, by message id, for `raise_dead`."""
 
     def watch(following: Handling) -> Handling:
         async def handler(payload: Any, context: Context) -> Any:
@@ -590,7 +590,7 @@ def _own_part(error: Exception) -> TracebackType | None:
 
 
 async def _stop(workers: Sequence[Worker], clock: ManualClock) -> None:
-    """Stop *workers* while time passes: some of what they do then waits for the clock."""
+    """Stop *workers* while time passes, because some of their work waits for the clock."""
     stopping = asyncio.ensure_future(asyncio.gather(*(worker.stop(0) for worker in workers)))
     while not stopping.done():
         await asyncio.wait([stopping], timeout=_GLANCE_S)

@@ -236,7 +236,7 @@ def _decide(
 
 
 def _confirm(found: OpenRequest, pending: Message | None, digits: str | None) -> None:
-    """Have the person name the hash of what was read. Raises BusError."""
+    """Ask the person for the hash of the action they have read. Raises BusError."""
     if pending is not None and not agrees(found.message, pending):
         raise BusError("the packet differs from the waiting message: reject it, and find its sender")
     if digits is None:
@@ -265,7 +265,7 @@ async def _chosen(transport: Transport, settings: Settings, digits: str) -> Open
 
 
 def _end_text(found: OpenRequest) -> str:
-    """Return how *found* is, or what was decided about it and by whom."""
+    """Return the state of *found*, or its decision and the approvers."""
     if found.closing is None:
         return "its time is over" if found.is_late else "open"
     state = found.closing.state

@@ -303,7 +303,7 @@ def _shown(settings: Settings) -> str:
 
 
 def _publisher(transport: Transport, settings: Settings) -> Publisher | None:
-    """Return what appends checkpoints; None where there is no key to sign them with."""
+    """Return the publisher of checkpoints; None without a key to sign them."""
     try:
         trust = open_trust(settings, _AGENT, clock=SystemClock())
     except ConfigurationError as error:
@@ -376,7 +376,7 @@ async def _checkpoints(
 
 
 def _checkpoint(value: bytes, verifier: Verifier | None) -> AuditCheckpoint | None:
-    """Return the checkpoint in *value*; None where it is another entry, or does not prove who wrote it."""
+    """Return the checkpoint in *value*; None if it is another entry, or its writer is not verified."""
     if b'"audit.checkpoint"' not in value:
         return None
     try:

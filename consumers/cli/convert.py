@@ -130,7 +130,7 @@ def convert(
 def _read(
     source: str, content: bytes, defaults: Defaults, namespace: str
 ) -> Iterator[tuple[Message, Mapping[str, Any]]]:
-    """Yield the messages in *content*, one, or those of a batch of events; and what each claims as proof of itself."""
+    """Yield the messages in *content* (one, or a batch of events) with the proofs that each claims."""
     if source == _CANONICAL:
         message = sealing.parse(content.strip())
         sealing.check_integrity(message)

@@ -149,7 +149,7 @@ async def _found(
 
 
 def _print_audited(session: CommandSession, message_id: str, found: LookUp) -> None:
-    """Print what the audit has of a message that the log has lost."""
+    """Print the audit's row of a message that is deleted from the log."""
     rows: list[dict[str, Any]] = [{**described(each), "facts": facts_of(each)} for each in found.audited]
     if session.as_json:
         print_json({"message_id": message_id, "places": [], "audit": rows})

@@ -199,7 +199,7 @@ def _lost(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> 
 
 
 def _warn(info: GroupInfo, lost: Sequence[_Lost]) -> None:
-    """Report what the lag hides: a group that has lost records, and stands still."""
+    """Warn about a group that has lost records and has stopped, which the lag does not show."""
     if lost:
         first = lost[0]
         click.echo(

@@ -289,7 +289,7 @@ async def chosen_process(store: ProcessStore, digits: str) -> Process:
 
 
 def ended_members(process: Process) -> dict[str, Any]:
-    """Return how *process* has ended, as members of a JSON object; none while it is open."""
+    """Return the end of *process*, as members of a JSON object; empty while it is open."""
     ending = ending_of(process)
     return {} if ending is None else {"outcome": ending.outcome, "reason": ending.reason, "where": ending.where}
 

@@ -176,7 +176,7 @@ def whole_log_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def key_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Add the options `--agent` and `--key-file`: in whose name a person acts, and with which key it is proven."""
+    """Add the options `--agent` and `--key-file`: the acting agent, and its signing key."""
     named = click.option(
         "--agent", type=TEXT_ID, help="The acting agent.  [default: the key's agent, else cli@sealbus]"
     )(function)
@@ -189,7 +189,7 @@ def key_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def jwks_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Add the option `--jwks FILE`: whose signatures are believed."""
+    """Add the option `--jwks FILE`: the trusted keys."""
     return click.option(
         "--jwks",
         type=click.Path(path_type=Path),

@@ -26,7 +26,7 @@ _ALIKE: Final = 0.5
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
-    """The source of the function, and how many of its lines nobody could guess."""
+    """The source of the function, and the number of its lines that need a decision."""
 
     name: str
     source: str

@@ -1,4 +1,4 @@
-"""Causes: what dead letters have in common, so that three hundred of them are three things to mend. Pure."""
+"""Causes: the common features of dead letters, so that three hundred of them are three things to fix. Pure."""
 
 from __future__ import annotations
 

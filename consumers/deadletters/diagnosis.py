@@ -59,7 +59,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_message_bytes: int) -> Diagnosis:
-    """Run the gates that need no keys, policy or handler; lifetime is judged by when the letter died."""
+    """Run the gates that need no keys, policy or handler; the lifetime is checked at the time of death."""
     topic = read_topic(letter.topic)
     case = gates.Case(
         record=msgspec.structs.replace(letter.record, headers=letter.headers),
@@ -173,7 +173,7 @@ def _type_words(kind: Any) -> str:
 
 
 def _fields_at(kind: Any, tokens: list[str]) -> list[inspect.Field]:
-    """Return the fields of the struct that *tokens* lead to; none where they lead to something else."""
+    """Return the fields of the struct at *tokens*; empty if there is no struct."""
     if isinstance(kind, inspect.Metadata):
         return _fields_at(kind.type, tokens)
     if isinstance(kind, inspect.UnionType):

@@ -154,7 +154,7 @@ def follow_states(letter: DeadLetter, known: LetterState | None, step: Step) -> 
 
 
 def resolve(known: LetterState, step: Step, *, arrived: bool) -> LetterState:
-    """Return the state of a letter whose sending was cut off, now that it is known whether it *arrived*."""
+    """Return the state of a letter after an interrupted redrive, given whether its record *arrived*."""
     return _added(known, "redriven" if arrived else known.state, step)
 
 
@@ -186,7 +186,7 @@ class States:
         self._offsets: dict[int, int] = {}
 
     async def read_on(self) -> None:
-        """Read what was recorded since the last call; nothing where the topic does not exist yet."""
+        """Read the states recorded since the last call; nothing if the topic does not exist yet."""
         if self._topic not in await self._transport.admin.topics():
             return
         async for record in scan_topic(self._transport, self._topic, self._offsets):
@@ -201,7 +201,7 @@ class States:
 
 
 async def load_states(transport: Transport, namespace: str) -> dict[str, LetterState]:
-    """Return every recorded state; none where the topic does not exist yet."""
+    """Return every recorded state; empty if the topic does not exist yet."""
     states = States(transport, namespace)
     await states.read_on()
     return states.known

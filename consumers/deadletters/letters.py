@@ -109,13 +109,13 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed_ms(self) -> int:
-        """When it died; where that is unreadable, when the letter was appended."""
+        """The time of death; if that is unreadable, the append time of the dead letter."""
         found = parse_ms(self.failed_at)
         return self.record.timestamp_ms if found is None else found
 
     @property
     def message_type(self) -> str:
-        """The sealed type, else that of the topic; empty where neither is known."""
+        """The sealed type, else that of the topic; empty if neither is known."""
         if self.message is not None:
             return self.message.message_type
         name = read_topic(self.topic)
@@ -190,7 +190,7 @@ async def list_dead_letters(
 
 
 def _added_at(headers: Headers) -> int | None:
-    """Return where the headers that the bus added begin; None where it added none."""
+    """Return the index of the first header that the bus added; None if it added none."""
     return next((at for at in range(len(headers) - 1, -1, -1) if headers[at][0] == _FIRST_ADDED), None)
 
 

@@ -177,7 +177,7 @@ def bury(
 
 
 def _without_secrets(headers: Headers) -> Headers:
-    """Return *headers* with values masked that look like secrets: more people read letters than messages."""
+    """Return *headers* with secret-looking values masked: more people read dead letters than messages."""
     return tuple((name, value if name.startswith(_OURS) else _masked(name, value)) for name, value in headers)
 
 
@@ -253,7 +253,7 @@ def _named(failure: Failure) -> str:
 
 
 def _last_frame(error: BaseException) -> str | None:
-    """Return where *error* was raised, as a traceback names it; None where it has none."""
+    """Return the location where *error* was raised, as in a traceback; None if it has none."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return None

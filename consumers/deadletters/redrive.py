@@ -280,7 +280,7 @@ class Redrive:
     async def _pieces(
         self, ends: Mapping[tuple[str, int], int], pace: RateLimit, stop: asyncio.Event, result: RedriveResult
     ) -> AsyncGenerator[list[tuple[DeadLetter, RedriveVerdict]]]:
-        """Yield letters with something to do, in pieces of the pace's size, until *stop* is set."""
+        """Yield letters with something to do, in batches of the current size, until *stop* is set."""
         piece: list[tuple[DeadLetter, RedriveVerdict]] = []
         size, wanted = 0, pace.next_piece()
         async for letter, verdict in self._judge(ends, stop, create=True):

@@ -76,7 +76,7 @@ class RedriveOrders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send it back; *extend_until_ms* is 0 where its own lifetime stands."""
+    """Redrive the letter; *extend_until_ms* is 0 if its own lifetime is unchanged."""
 
     extend_until_ms: int = 0
 
@@ -86,7 +86,7 @@ class Park(msgspec.Struct, frozen=True):
 
 
 class Twin(msgspec.Struct, frozen=True):
-    """Another letter of the same death was sent back."""
+    """Another letter of the same death was redriven."""
 
 
 class Leave(msgspec.Struct, frozen=True):
@@ -179,7 +179,7 @@ class RateLimit(msgspec.Struct, kw_only=True):
         return self.sent / self.rate if self.rate else 0.0
 
     def passed(self, count: int, failures: int) -> None:
-        """Note that *count* letters were sent, and that *failures* of this redrive have died again so far."""
+        """Record that *count* letters were sent, and that *failures* of this redrive have died again so far."""
         self.sent += count
         self.step = _FIRST_PIECE if failures > self.failures else min(_LARGEST_PIECE, self.step * 2)
         self.failures = failures
@@ -250,10 +250,10 @@ class RedriveResult(msgspec.Struct, kw_only=True):
     found: int = 0
     """Letters that an earlier run had sent without noting it."""
     left: int = 0
-    """Letters of groups to which no letter can be sent back."""
+    """Letters of groups without a redrive topic."""
     unreachable: dict[str, str] = {}
     """By group, why."""
     is_settled: bool = False
-    """Whether the groups have settled all that was sent: known only where the run waits for it."""
+    """Whether the groups have settled all redriven messages: known only if the run waits for it."""
     rival: str = ""
     """The run for which this one withdrew."""

@@ -67,7 +67,7 @@ class _Carrier:
             self._waiting.discard(future)
 
     def close(self) -> None:
-        """Cancel what is waited for; later calls are refused."""
+        """Cancel all waiting calls; later calls are refused."""
         with self._lock:
             self._closed = True
             waiting = tuple(self._waiting)
@@ -139,11 +139,11 @@ class BlockingContext:
 
     @property
     def labels(self) -> EffectiveLabels:
-        """How far what this run has taken in can be trusted, and how sensitive it is."""
+        """Trust level and sensitivity of everything that this run has read."""
         return self._context.labels
 
     def taint(self, level: str, source: str) -> None:
-        """Say that the handler has read something by its own means, at trust *level*, from *source*."""
+        """Declare that the handler has read outside content, at trust *level*, from *source*."""
         self._context.taint(level, source)
 
     def check(self, payload: Payload, **options: Unpack[Options]) -> None:
@@ -177,7 +177,7 @@ class BlockingContext:
         type: Any = None,  # noqa: A002 - the word for it
         **named: Any,
     ) -> Any:
-        """Return what `function(*arguments)` returns, and call it once per message; see `Context.step`."""
+        """Return the result of `function(*arguments)`; a retry of the message reuses it. See `Context.step`."""
         return self._carrier.call(lambda: self._context.step(name, function, *arguments, key=key, type=type, **named))
 
     def steps(self, name: str, functions: Sequence[Callable[..., Any]], **options: Any) -> list[Any]:

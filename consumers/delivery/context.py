@@ -72,7 +72,7 @@ class RunClaim(Protocol):
 
     @property
     def holds_writer(self) -> bool:
-        """Whether a transaction of the run is open that keeps everybody else from writing."""
+        """Whether an open transaction of the run blocks all other writers."""
 
     async def begin(self) -> Transaction:
         """Open the run's transaction, the same one each time. Raises InboxError, GaveUpError."""
@@ -334,7 +334,8 @@ class Context:
         return sequence is not None and sequence < seen
 
     def _check_writer(self, name: str) -> None:
-        """Raise ContractError where *name* would wait for what this run holds: the one writer of a SQLite file."""
+        """Raise ContractError if *name* would wait for this run's own transaction, which blocks the writer of a SQLite
+        file."""
         if self._claim is not None and self._claim.holds_writer:
             raise ContractError(
                 f"context.{name} would never return: this run's transaction is open, and on SQLite it blocks all "
@@ -352,7 +353,7 @@ class Context:
         return self.remembered
 
     def _has_no_row(self, needs: str, lacks: str) -> ContractError | SettingMissing:
-        """Return why there is nothing to write beside: no inbox, which *needs* says, or no row in it."""
+        """Return why there is no row to write to: no inbox, which *needs* explains, or no row of the message."""
         if not self._has_inbox:
             return SettingMissing("inbox.url", f"{needs}: give inbox.url a store (on Kafka, postgresql://...)")
         return ContractError(

@@ -48,7 +48,7 @@ Handler = Callable[..., Any]
 
 
 Handling = Callable[[Any, Any], Awaitable[Any]]
-"""A handler as middleware sees it: takes the payload and the context, returns what the handler returns."""
+"""A handler as seen by middleware: takes payload and context, returns the handler's result."""
 
 
 Middleware = Callable[[Handling], Handling]
@@ -86,7 +86,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[SemanticCheck, ...] = ()
     """The checks of a message besides its type's rules."""
     instructions_from: str | None = None
-    """The least trusted level from which the handler takes directives; None: "user_request", and it did not say so."""
+    """The least trusted level from which the handler takes directives; None: the default, "user_request"."""
     requires: tuple[str, ...] = ()
     """Optional fields of data, as pointers, that this handler cannot do without."""
     approval: Any = None
@@ -94,7 +94,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     takes_steps: bool = False
     """Whether its messages are events of processes: then a saga handles them instead of a handler."""
     is_mailbox: bool = False
-    """Whether it stands for what comes to the group's mailbox, by the ask or the wait that it names."""
+    """Whether it stands for messages to the group's mailbox, by the name of the request or wait."""
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     sends: frozenset[type[Any]] = frozenset()
     """The payload classes that its sagas may send, beside *types*: they need topics."""
     mail: Mapping[str, Subscription] = _NOTHING
-    """By message type, what may come to its mailbox."""
+    """By message type, the subscriptions of its mailbox."""
 
     @property
     def has_mailbox(self) -> bool:
@@ -152,5 +152,5 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def published(self) -> Sequence[PayloadType]:
-        """The types that the agent sends: those given to the App, and those that handlers return."""
+        """The types that the agent sends: those passed to the App, and those that handlers return."""
         return [payload_type(cls) for cls in self.types]

@@ -41,7 +41,7 @@ _MAX_MISSING: Final = 20
 _APPEND_S: Final = 5.0
 _GOODBYE_S: Final = 1.0
 _LOOK_S: Final = 1.0
-"""A worker that is told to end does not wait longer for a log that is away."""
+"""The longest time that a stopping worker waits for an unreachable log."""
 
 _log = get_logger("directory")
 
@@ -87,11 +87,11 @@ class Beacon:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to send; a log that refuses is told once, and tried again."""
+        """Start sending; a log that refuses is reported once, and tried again."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Say goodbye, and send nothing more."""
+        """Send a goodbye, and stop sending."""
         if self._task is None:
             return
         self._task.cancel()
@@ -147,7 +147,7 @@ class Beacon:
 
 
 def card_of(app: Declaration, missing: Sequence[str] = ()) -> AgentCard:
-    """Return the card of *app*: who it is, what it takes in which versions, and for which *missing* topics it waits."""
+    """Return the card of *app*: its identity, its types and versions, and the *missing* topics it waits for."""
     kinds = [subscription.kind for subscription in app.subscriptions.values()]
     accepts = sorted(
         f"{kind.name}@{major}" for kind in kinds for major in range(kind.major + 1) if kind.reads(f"{major}.0.0")

@@ -96,7 +96,7 @@ class CancelWatch:
         return found if rules is not None and _CAPABILITY in rules.agent(found.by).capabilities else None
 
     async def look(self) -> None:
-        """Read what has been cancelled so far; where the log does not answer, `follow` reads it later."""
+        """Read the cancellations so far; if the log does not answer, `follow` reads them later."""
         try:
             await self.read_on()
         except BusError as error:
@@ -115,7 +115,7 @@ class CancelWatch:
                 _log.debug("cancel.not_read", error=str(error))
 
     async def read_on(self) -> bool:
-        """Read what is new; return whether anything is cancelled by it. Raises BusError."""
+        """Read new records; return whether they cancel anything. Raises BusError."""
         found = False
         try:
             if not self._offsets:

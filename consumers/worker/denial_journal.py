@@ -47,7 +47,7 @@ class _MinuteOfDenials(msgspec.Struct):
 
 
 class DenialRate:
-    """Decides which denials are told one by one. Pure but for its memory, which is bounded."""
+    """Decides which denials get a row of their own. Pure except for its bounded memory."""
 
     def __init__(self) -> None:
         self._tallies: dict[tuple[str, str], _MinuteOfDenials] = {}
@@ -66,7 +66,7 @@ class DenialRate:
         return tally.count <= _SINGLE
 
     def due(self, now_ms: int) -> list[tuple[Denial, int]]:
-        """Return, of each minute that is over, the last denial that was not told, with how many there were."""
+        """Return, for each minute that has ended, the last unreported denial, with their number."""
         over = [location for location, tally in self._tallies.items() if now_ms - tally.began_ms >= _MINUTE_MS]
         ended = [self._tallies.pop(location) for location in over]
         return [(t.last, t.count - _SINGLE) for t in ended if t.last is not None and t.count > _SINGLE]

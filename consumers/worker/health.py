@@ -30,7 +30,7 @@ class StuckHandler(msgspec.Struct, frozen=True, kw_only=True):
     handler: str
     message_type: str
     over_s: float | None
-    """Seconds past its deadline; None: the loop stands still, and this handler may be why."""
+    """Seconds past its deadline; None: the loop is blocked, perhaps by this handler."""
 
 
 class WorkerSigns(msgspec.Struct, frozen=True, kw_only=True):

@@ -109,7 +109,7 @@ def publisher_of(
 
 
 class Host:
-    """Runs one app: `start`, `run` until told to stop, `stop`; then `close`, whatever happened before."""
+    """Runs one app: `start`, `run` until stopped, `stop`; then `close`, whatever happened before."""
 
     def __init__(
         self, app: Declaration, transport: Transport, settings: Settings, *, clock: Clock, metrics: Metrics
@@ -128,7 +128,7 @@ class Host:
         self._is_stopping = False
 
     async def start(self) -> None:
-        """Open the lifespans and join the group. Raises ConfigurationError, BusError, and what a lifespan does."""
+        """Open the lifespans and join the group. Raises ConfigurationError, BusError, and the errors of a lifespan."""
         app, settings, guard = self._app, self._settings, self._guard
         check_needs(app, has_inbox=has_inbox(app, settings), high_risk=settings.trust.high_risk)
         _warn_of_trust(app)
@@ -181,7 +181,7 @@ class Host:
             raise
 
     def end_in_order(self) -> None:
-        """Note that the process was told to end. May be called by a signal handler."""
+        """Record that the process was asked to end. May be called by a signal handler."""
         self._guard.end_in_order()
 
     def work_of(self, task: asyncio.Task[Any]) -> RunningHandler | None:
@@ -317,7 +317,7 @@ def _wants_approvals(app: Declaration) -> bool:
 
 
 def in_namespace(settings: Settings, namespace: str | None) -> Settings:
-    """Return *settings* with the *namespace* that an app asks for; unchanged where it asks for none."""
+    """Return *settings* with the *namespace* of an app; unchanged if the app names none."""
     if namespace is None or namespace == settings.bus.namespace:
         return settings
     return msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, namespace=namespace))
@@ -340,7 +340,7 @@ async def _bury_the_dead(groups: NamespaceGroups, group: str, members: Collectio
 
 
 async def _orders(transport: Transport, settings: Settings, group: str, guard: CrashGuard) -> ParkOrders:
-    """Read what operators have set aside, before the first record is read."""
+    """Read the operators' park orders, before the first record is read."""
     orders = ParkOrders(transport, settings.bus.namespace, group)
     try:
         if await orders.read_on():

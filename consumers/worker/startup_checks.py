@@ -76,7 +76,7 @@ def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) ->
 
 
 def _group_faults(app: Declaration) -> Iterator[str]:
-    """Yield why nobody would answer to the mailbox of the app's group, which its processes and approvals need."""
+    """Yield why the mailbox of the app's group, which its processes and approvals need, would get no answers."""
     rules = rules_source(app.policy)() if app.has_mailbox else None
     if rules is None or app.group in {group_of_agent(app.agent_id), *rules.agent(app.agent_id).groups}:
         return

@@ -70,7 +70,7 @@ class Instance(msgspec.Struct, kw_only=True, gc=False):
     """One running copy of an agent. Times in milliseconds are those at which the instance sealed its records."""
 
     seen_s: float
-    """When it last said something that counts, on the reader's monotonic clock."""
+    """When its last counted record arrived, on the reader's monotonic clock."""
     card: AgentCard | None = None
     types: frozenset[str] = frozenset()
     """Which it takes, by its card."""
@@ -113,9 +113,9 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     roles: tuple[str, ...] = ()
     active_tasks: int | None = None
     types: tuple[str, ...] = ()
-    """The message types whose topics its healthy instances say that they read or append to."""
+    """The message types whose topics its healthy instances read or append to, by their cards."""
     missing: tuple[str, ...] = ()
-    """Topics that do not exist, and for which they say that an output of theirs waits."""
+    """Missing topics for which its instances have outputs waiting."""
     unwell: int = 0
     """Live instances that report that they are stuck or disconnected."""
 
@@ -182,7 +182,7 @@ class Presence:
 
     @property
     def instances(self) -> int:
-        """How many instances are known."""
+        """The number of known instances."""
         return len(self._silent)
 
     # What is heard.
@@ -190,7 +190,8 @@ class Presence:
     def carded(
         self, agent_id: str, session: str, card: AgentCard, *, sealed_ms: int, at_s: float, size: int = 0
     ) -> None:
-        """Note the card of an instance, sealed at *sealed_ms*, *size* bytes in the log. It is no sign of life."""
+        """Record the card of an instance, sealed at *sealed_ms*, *size* bytes in the log. It does not count as a
+        heartbeat."""
         instance = self._instance(agent_id, session, at_s)
         if instance is None or sealed_ms <= instance.carded_ms:
             return
@@ -230,7 +231,7 @@ class Presence:
         self._note_status(agent_id, session, instance, at_s)
 
     def left(self, agent_id: str, session: str, *, sealed_ms: int, at_s: float) -> None:
-        """Note a goodbye, of this instance alone; what it has sealed later counts more."""
+        """Record a goodbye of this instance only; records that it sealed later take precedence."""
         instance = self._instance(agent_id, session, at_s)
         if instance is None or sealed_ms <= instance.left_ms:
             return
@@ -258,7 +259,7 @@ class Presence:
         return self._names
 
     def entry(self, agent_id: str, now_s: float) -> AgentEntry | None:
-        """Return what is known about an agent now."""
+        """Return the known facts about an agent now."""
         agent = self._agents.get(agent_id)
         return None if agent is None else _at(agent, self._entry(agent_id, agent, now_s), now_s, 0.0)
 
@@ -298,7 +299,7 @@ class Presence:
         return found
 
     def renewed(self, now_s: float) -> Iterator[None]:
-        """Bring every entry up to date, some at each step, so that nobody who asks has to wait for all of them."""
+        """Bring every entry up to date, some at each step, so that no query waits for all of them."""
         for number, agent_id in enumerate(list(self._names)):
             agent = self._agents.get(agent_id)
             if agent is not None:
@@ -379,7 +380,7 @@ class Presence:
         return instance
 
     def _has_room(self, agent_id: str, agent: _Agent | None, at_s: float) -> bool:
-        """Make a place by dropping who is silent; return whether there is one."""
+        """Make room by dropping silent instances; return whether there is any."""
         limits = self._limits
         if agent is not None and len(agent.instances) >= limits.instances:
             session = next(iter(agent.instances))
@@ -433,7 +434,7 @@ def _at(agent: _Agent, entry: AgentEntry, now_s: float, late_s: float) -> AgentE
 
 
 def _united(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the texts of all *lists*, each once, sorted; instances of one agent mostly say the same."""
+    """Return the strings of all *lists*, each once, sorted; instances of one agent are mostly equal."""
     return tuple(sorted({each for listed in set(lists) for each in listed}))
 
 

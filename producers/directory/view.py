@@ -109,7 +109,7 @@ class Directory:
         self._opening: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self.refused = 0
-        """Cards and heartbeats that were not believed."""
+        """Rejected cards and heartbeats."""
 
     @property
     def size(self) -> DirectorySize:
@@ -309,7 +309,7 @@ class Directory:
             self._offsets[location] = offset
 
     async def _breathe(self, begun_s: float) -> float:
-        """Let others run where a piece is over; return when the present one has begun."""
+        """Let other tasks run when a piece is done; return when the present one began."""
         if self._clock.monotonic_s() - begun_s < _PIECE_S:
             return begun_s
         await asyncio.sleep(0)

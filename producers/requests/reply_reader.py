@@ -46,7 +46,7 @@ _log = get_logger("replies")
 
 
 class ReplyFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """The reading agent instance, and what it believes."""
+    """The reading agent instance, and the answers that it accepts."""
 
     namespace: str
     agent_id: str

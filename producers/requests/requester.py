@@ -50,7 +50,7 @@ _OWN_OPTIONS = ("ttl_s", "reply_to", "delay_s", "at")
 _ENTROPY_BYTES = 10
 _MAX_SAID = 300
 _CANCEL_S = 1.0
-"""Seconds that a closing bus gives to the cancellations of what it has asked."""
+"""Seconds that a closing bus gives to the cancellations of its requests."""
 
 _log = get_logger("requests")
 

@@ -251,7 +251,8 @@ class SubmittedTask(Generic[_Reply]):
 
 
 def _take_in(message: Message) -> None:
-    """Count *message* among what the present run has read, if there is one: all it sends then bears its level."""
+    """Count *message* among the messages that the current run has read, if there is a run: its level applies to all it
+    sends."""
     run = CURRENT_RUN.get()
     if run is not None and not run.over:
         run.take_in(message)

@@ -77,7 +77,8 @@ class RequestOptions(TypedDict, total=False):
     idempotency_key: str
     """Each group handles it once, however often it is published: repeats are answered with the first outcome."""
     priority: int | str
-    """0 to 9, or "low", "normal", "high", "critical": what waits in a worker starts in this order. By default 5."""
+    """0 to 9, or "low", "normal", "high", "critical": waiting messages of a worker start in this order. By default
+    5."""
     retry: Retry | RetryPolicy
     """A shorter retry than the handler's own: `Retry(attempts=2)`. By default the handler's."""
     max_hops: int
@@ -264,7 +265,7 @@ def default_ttl_s(kind: PayloadType, origin: PublisherIdentity) -> float:
 
 
 def _completed(draft: Draft, kind: PayloadType, origin: PublisherIdentity) -> Draft:
-    """Return *draft* with what its type says, or takes from data, for the options it leaves out."""
+    """Return *draft* with missing options filled in from its type or its data."""
     terms, payload = kind.terms, draft.payload
     if terms is NO_TERMS:
         return draft

@@ -90,7 +90,7 @@ class RunLabels:
             await location.end_wait()
 
     def log_ids(self) -> Mapping[str, object]:
-        """Return what log lines say of the message that the run handles."""
+        """Return the fields that identify the run's message in log lines."""
         return log_ids(self.message, self.attempt)
 
     @property
@@ -107,7 +107,7 @@ class RunLabels:
 
     @property
     def read(self) -> tuple[Message, ...]:
-        """The answers that the run was given, oldest first."""
+        """The answers that the run has received, oldest first."""
         return tuple(self._read)
 
     @property
@@ -116,7 +116,7 @@ class RunLabels:
         return not self._read and self._labels is None
 
     def take_in(self, answer: Message) -> None:
-        """Count *answer*, which passed the gates, among what the run has read."""
+        """Add *answer*, which passed the gates, to the messages that the run has read."""
         if any(answer.seal == known.seal for known in self._read):
             # The log of a task can be read again; a message names each of its parents once.
             return
@@ -136,7 +136,7 @@ class RunLabels:
 
 
 def log_ids(message: Message, attempt: int) -> dict[str, object]:
-    """Return what log lines say of *message*, which is being handled."""
+    """Return the fields that identify the handled *message* in log lines."""
     return {
         "message_id": message.message_id,
         "conversation_id": message.metadata.conversation_id,
@@ -147,7 +147,7 @@ def log_ids(message: Message, attempt: int) -> dict[str, object]:
 
 
 CURRENT_RUN: Final = cast("ContextVar[RunLabels | None]", logs.RUN)
-"""The run that the present task is in: what it publishes by a `Bus` is caused by its message."""
+"""The run of the current task: it is the cause of messages that the task publishes through a `Bus`."""
 
 
 def labelled_first(draft: Draft, admission: Admission, run: RunLabels) -> Draft:

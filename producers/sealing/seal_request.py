@@ -1,4 +1,4 @@
-"""SealRequest: how a draft is sealed, beyond what its sender says of it. A value."""
+"""SealRequest: the bus's own requirements for sealing a draft. A value."""
 
 from __future__ import annotations
 

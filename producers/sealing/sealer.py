@@ -358,7 +358,7 @@ def make_sealer(
 
 
 def sender_of(agent: object) -> Agent:
-    """Return *agent*, an id or an Agent, as a sender. Raises ConfigurationError, which says what an agent is."""
+    """Return *agent*, an id or an Agent, as a sender. Raises ConfigurationError for an invalid one."""
     sender = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
     if not isinstance(sender, Agent):
         raise ConfigurationError(

@@ -395,9 +395,9 @@ class Sloppy(msgspec.Struct):
         (Opaque, "Lock is none of the types that JSON is read as"),
         (Apart, "needs a member that distinguishes them"),
         (Needing, r"a process begins with Needing\(\), so every field needs a default"),
-        (Sloppy, r"Sloppy\(\) cannot be kept: /text: expected `str`, got `null`"),
-        (list, "the state list is no object with fields"),
-        (str, "the state str is no object with fields"),
+        (Sloppy, r"Sloppy\(\) cannot be stored: /text: expected `str`, got `null`"),
+        (list, "the state list is not an object with fields"),
+        (str, "the state str is not an object with fields"),
     ],
 )
 def test_a_state_that_cannot_be_kept_is_refused_when_it_is_declared(state: Any, text: str) -> None:

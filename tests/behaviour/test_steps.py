@@ -144,7 +144,7 @@ async def refused(app: App) -> str:
     [
         (lambda: PAID.append(1), (), {}, "cannot be identified"),
         (pay, (object(),), {}, "has no JSON form"),
-        (pay, ("x",), {"type": complex}, "complex cannot be kept"),
+        (pay, ("x",), {"type": complex}, "complex cannot be stored"),
     ],
 )
 async def test_a_step_with_an_unstorable_result_is_refused_before_it_runs(

@@ -79,7 +79,7 @@ async def test_wired_rightly_the_report_arrives() -> None:
 async def test_a_bare_dict_is_refused_when_it_is_published() -> None:
     message: Any = {"number": 1842, "result": "pass"}
     async with connect("memory://", agent="analyser@ci") as bus:
-        with pytest.raises(PublishRejected, match="dict is no payload"):
+        with pytest.raises(PublishRejected, match="dict is not a payload"):
             await bus.publish(message)
 
 

@@ -250,7 +250,7 @@ def test_a_class_in_place_of_a_payload_is_refused_for_what_it_is_itself() -> Non
     assert sealed_by(quick, Rich) == "refused before sending: /data: Rich is a class: give an instance of it"
     refusal = sealed_by(quick, Inner)
     assert isinstance(refusal, str)
-    assert "Inner is no payload type" in refusal
+    assert "Inner is not a payload type" in refusal
 
 
 @compiled

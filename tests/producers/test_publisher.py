@@ -384,7 +384,7 @@ async def test_a_message_that_is_too_large_is_refused_at_the_door() -> None:
         (Unmarked(), r"Unmarked is not a payload type: write @payload\(\"my\.type\"\) above it"),
         (
             {"text": "x"},
-            "dict is no payload, for it does not say its type: .*write .*text: str",
+            "dict is not a payload, because it has no message type: .*write .*text: str",
         ),
         (Note, "Note is a class: give an instance of it"),
         (Draft(payload=Note()), "a Draft is for publish_many: give publish its payload, and its options by name"),

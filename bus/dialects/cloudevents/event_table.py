@@ -184,7 +184,7 @@ class _EventEnd(Optional):
 
 
 class _EventCause(Kept):
-    """The cause, kept: only an ingress finds the message."""
+    """The cause. It is kept, because only an ingress can find the message."""
 
     def write(self, target: Target, data: Mapping[str, Any], facts: MessageFacts) -> None:  # noqa: ARG002
         target.put(self.name, MESSAGE_ID, data["cause_id"])

@@ -279,7 +279,7 @@ def encode_batch(
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Say *messages* as a batch of events."""
+    """Encode *messages* as a batch of events."""
     return [encode(message, aliases=aliases, carry=carry, types=types, prefixes=prefixes) for message in messages]
 
 

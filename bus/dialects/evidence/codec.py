@@ -361,7 +361,7 @@ MEMBERS_OF_EVIDENCE: Final = frozenset(
         *("type", "from", "to", CARRIED),
     }
 )
-"""Members that are no payload in the short form."""
+"""Members of the short form that do not belong to the payload."""
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ def encode(
 
 
 def _has_plain_agents(opened: OpenedMessage) -> bool:
-    """Tell whether ids say all of sender and recipient."""
+    """Return whether sender and recipient have only ids."""
     sender, recipient = opened.metadata.sender, opened.metadata.recipient
     return recipient is not None and all(
         opened.kept.get(location) == ABSENT or (agent.id and not (agent.role or agent.type or agent.version))

@@ -243,7 +243,7 @@ def _write_review(data: Members, facts: MessageFacts) -> Members:
 
 
 def _read_request(members: Members, facts: MessageFacts) -> Members:
-    """Read a request for an approval; what is approved is the hash of the action as it is here."""
+    """Read a request for an approval; the approved hash is that of the action in our form."""
     base = facts["base"]
     if "action_hash" in members:
         raise DialectError(f"{base}/action_hash", shown(members["action_hash"]), "no such member: it stands in action")
@@ -262,7 +262,7 @@ def _read_request(members: Members, facts: MessageFacts) -> Members:
 
 
 def _write_request(data: Members, facts: MessageFacts) -> Members:
-    """Say a request for an approval. A foreign hash comes back as it was; it binds nothing here."""
+    """Write a request for an approval. A foreign hash is written back unchanged; it has no effect here."""
     if facts["schema_version"].partition(".")[0] == "1":
         raise DialectError("/metadata/schema_version", facts["schema_version"], "2.0.0, to be said here")
     action = data["action"]
@@ -316,7 +316,7 @@ _KEY: Final = "idempotency_key"
 
 
 def _read_pull_request(members: Members, facts: MessageFacts) -> Members:
-    """Read a request, whose key stands in its payload, in its envelope, or in both."""
+    """Read a request whose key is in its payload, in its envelope, or in both."""
     if facts["base"]:
         provided, location, kept = members.pop(_KEY, MISSING), f"{facts['base']}/{_KEY}", facts["notes"].kept
         outer = facts.get(_KEY)
@@ -387,7 +387,7 @@ class SpecialType(msgspec.Struct, frozen=True):
     read: Callable[[Members, MessageFacts], Members] = _read_plain
     write: Callable[[Members, MessageFacts], Members] = _write_plain
     reserved: tuple[str, ...] = ()
-    """Members that are no fields here and mean something there."""
+    """Members that are not fields here and have a foreign meaning."""
     derived: Mapping[str, Callable[[MessageFacts, Mapping[str, Any]], Any]] = {}
     """Fields that are made up where the format has none, of the message around and of the other fields."""
 

@@ -36,7 +36,7 @@ RENAMES: Final[Mapping[str, Renames]] = MappingProxyType(
 )
 """Types -> objects in their data -> names there -> names here."""
 _IN_WORDS: Final = frozenset({"claim.made", "evidence.observed", "repo.map.result"})
-"""The types in which the format shows a confidence, a word. Others say the number."""
+"""The types in which the format writes a confidence as a word. Others write the number."""
 _MAX_POINTERS, _MAX_CHARACTERS = 64, 1024
 _RANGE: Final = re.compile(r"(.+)\.v(0|[1-9][0-9]{0,63})\Z")
 _RANGE_HERE: Final = re.compile(r"(.+)@((?:0|[1-9][0-9]{0,63})(?:\.(?:0|[1-9][0-9]{0,63})){0,2})\Z")

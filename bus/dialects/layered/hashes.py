@@ -17,7 +17,7 @@ from bus.protocol.canonical import escape_pointer_token
 __all__ = ["FLOATS", "canonical_hash", "floats_in", "is_python_hash", "python_form"]
 
 FLOATS: Final = "floats"
-"""The name under which floats are kept that are whole: pointer -> Python's text."""
+"""The name under which whole floats are kept: pointer -> Python's text."""
 
 
 def canonical_hash(data: Any) -> str:

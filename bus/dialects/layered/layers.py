@@ -162,7 +162,7 @@ ROUTING: Final = Inside(
 
 
 class FormatVersion(MemberRow):
-    """A schema version, which is kept: x.y.z of the major numbers that the format had."""
+    """A schema version. It is kept: x.y.z with the major numbers of the format."""
 
     name = "schema_version"
 
@@ -186,7 +186,8 @@ class FormatVersion(MemberRow):
 
 
 class ContentHash(MemberRow):
-    """The content hash: of the canonical form, or kept. It is written when the data are (`hash_to_say`)."""
+    """The content hash: of the canonical form, or the kept one. It is written together with the data
+    (`hash_to_say`)."""
 
     name = "content_hash"
 
@@ -215,7 +216,8 @@ class ContentHash(MemberRow):
 
 
 def hash_to_say(data: Any, kept: Mapping[str, Any], pointer: str) -> str:
-    """Return the content hash of *data*: that of the canonical form, or the kept one, if it is another of *data*."""
+    """Return the content hash of *data*: of the canonical form, or the kept one if it is another valid hash of
+    *data*."""
     provided = kept.get(pointer)
     if isinstance(provided, str) and is_python_hash(provided, data, kept.get(FLOATS)):
         return provided

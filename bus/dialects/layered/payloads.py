@@ -202,7 +202,7 @@ def _bounds_in(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fits_layers(opened: OpenedMessage) -> bool:
-    """Tell whether the data layer says all of the data."""
+    """Return whether the data layer expresses all data."""
     data, metadata = opened.data, opened.metadata
     if metadata.message_type == "task.result":
         return (

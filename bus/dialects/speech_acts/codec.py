@@ -78,7 +78,7 @@ _AUTH: Final = Form[Any]("an object of type (jwt or mtls) and token", fits=_is_a
 
 
 class _OntologyVersion(Kept):
-    """The version of the ontology: required, and kept where it is not the first."""
+    """The version of the ontology: required, and kept unless it is the first."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:  # noqa: ARG002
         version = source.required(self.name, forms.TEXT)
@@ -224,7 +224,7 @@ def encode(
 
 
 def _write_content(target: Target, facts: MessageFacts, types: Registry) -> bool:
-    """Write the content of a type that the format has; tell whether that says all of it."""
+    """Write the content of a type that the format has; return whether that expresses all of it."""
     name = facts["message_type"]
     if facts["opened"].kind is not None and name.startswith(_ACT):
         return _write_act(target, facts, types)
@@ -251,7 +251,7 @@ def _write_act(target: Target, facts: MessageFacts, types: Registry) -> bool:
 
 
 def _write_report(target: Target, facts: MessageFacts) -> bool:
-    """Say an error; what only helps to read it, such as its severity, is left out."""
+    """Write an error; details for people, such as its severity, are left out."""
     data = facts["opened"].data
     if (data.get("details") or {}).keys() & _REPORTED.names:
         return False

@@ -79,14 +79,14 @@ _MAX_REMEMBERED: Final = 4096
 
 
 class TrustedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key: what verifies, for whom, and when. Times are milliseconds; None is without limit."""
+    """One key: its verifier, its agents and its times. Times are milliseconds; None is without limit."""
 
     kid: str
     alg: str
     material: bytes
     """The public point of Ed25519, the secret of HS256."""
     principals: frozenset[str]
-    """Agent ids; empty: it signs for nobody."""
+    """Agent ids; empty: it signs for no agent."""
     types: tuple[str, ...] | None = None
     """Patterns of message types, in which `*` crosses dots. None: every type."""
     namespaces: frozenset[str] | None = None
@@ -99,7 +99,8 @@ class TrustedKey(msgspec.Struct, frozen=True, kw_only=True):
         return self.revoked_at_ms is not None and now_ms >= self.revoked_at_ms
 
     def is_in_time(self, sealed_ms: int, append_ms: int | None) -> bool:
-        """Tell whether the key stood for what was sealed at *sealed_ms* and appended at *append_ms*; ends included."""
+        """Return whether the key was valid for a message sealed at *sealed_ms* and appended at *append_ms*; ends
+        included."""
         if self.not_before_ms is not None and sealed_ms < self.not_before_ms:
             return False
         if self.not_after_ms is None:

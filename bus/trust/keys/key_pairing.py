@@ -21,11 +21,11 @@ from bus.trust.keys.key_directory import KeyDirectory, TrustedKey
 __all__ = ["SOON_MS", "KeyFault", "KeyGuard", "agent_of_key", "check_pair", "ending_keys", "fault_of_key"]
 
 SOON_MS: Final = 14 * 86_400_000
-"""So long before its end a key that nothing follows is told of."""
+"""How long before its end a key without successor is reported."""
 
 
 class KeyFault(msgspec.Struct, frozen=True):
-    """Why receivers would refuse what the key signs: their reason, and a sentence with the cure."""
+    """Why receivers would refuse messages of the key: the reason, and a text with the fix."""
 
     reason: str
     text: str
@@ -62,7 +62,7 @@ def fault_of_key(
 
 
 class KeyGuard:
-    """Judges the key of *signer* by what *verifier* knows of it, each time before it signs."""
+    """Judges the key of *signer* with the trusted keys of *verifier*, each time before it signs."""
 
     def __init__(self, signer: Signer, verifier: Verifier | None, now_ms: Callable[[], int]) -> None:
         self._signer = signer
@@ -76,7 +76,7 @@ class KeyGuard:
         return None if self._key_named is None else self._key_named(_kid_of(self._signer))
 
     def fault(self, agent_id: str, namespace: str, message_type: str | None = None) -> KeyFault | None:
-        """Return why the key may not sign now; None where it may, or nothing is known of it."""
+        """Return why the key may not sign now; None if it may, or is not among the trusted keys."""
         key = self.key
         if key is None:
             return None
@@ -106,7 +106,7 @@ _TIMELESS: Final[dict[str, Any]] = {"not_before_ms": None, "not_after_ms": None,
 
 
 def agent_of_key(kid: str, directory: KeyDirectory | None) -> str:
-    """Return whom the key *kid* speaks for. Raises ConfigurationError, which says what to name, where it is not one."""
+    """Return the agent of the key *kid*. Raises ConfigurationError if there is not exactly one."""
     key = None if directory is None else directory.keys.get(kid)
     if key is None:
         raise ConfigurationError(

@@ -57,7 +57,7 @@ class TrustedKeys:
 
     @property
     def generation(self) -> int:
-        """Rises with each change; what is remembered of an older one no longer counts."""
+        """Rises with each change; cached verdicts of an older one are invalid."""
         self._files.current()
         return self._files.generation
 

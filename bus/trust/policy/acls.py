@@ -86,7 +86,7 @@ class _Rights:
 
 
 def _is_plain(rule: PolicyRule) -> bool:
-    """Tell whether *rule* asks nothing but what is looked at here: action, actor, type and group."""
+    """Return whether *rule* has only conditions that ACLs know: action, actor, type and group."""
     requested = ("id", "effect", "actions", "agents", "capabilities", "roles", "actor_groups", "types", "groups")
     return PolicyRule(**{name: getattr(rule, name) for name in requested}) == rule
 

@@ -52,7 +52,7 @@ _TEXTS: Final = ("agent", "type", "namespace", "group", "resource")
 _FLAGS: Final = ("signed", "via_complete", "first")
 _LISTS: Final = ("tags", "via")
 CASE_FACTS: Final = (*_TEXTS, *_WORDS, *_FLAGS, *_LISTS, "major", "at")
-"""The facts that a case may say."""
+"""The facts that a case may set."""
 _CASE_KEYS: Final = ("name", *CASE_FACTS, "expect", "rule")
 
 
@@ -79,7 +79,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer_of(decision: PolicyDecision) -> Literal["allow", "deny", "human", "agent"]:
-    """Return *decision* in a word; `human` and `agent` say by whom an approval is needed."""
+    """Return *decision* as one word; `human` and `agent` name the approver that is needed."""
     if isinstance(decision, Allow):
         return "allow"
     return "deny" if isinstance(decision, Deny) else decision.by
@@ -179,7 +179,7 @@ def _checked(values: Mapping[str, Any], location: str) -> dict[str, Any]:
 
 
 def _fault(key: str, value: object) -> str | None:
-    """Return what was expected as the value of *key*, or None: *value* is all right."""
+    """Return the expected form of the value of *key*, or None if *value* is valid."""
     words = _ANSWERS if key == "expect" else _WORDS.get(key)
     if words is not None:
         return None if value in words else f"one of {', '.join(words)}{nearest(str(value), words)}"

@@ -93,7 +93,8 @@ def _conditions(rule: PolicyRule) -> PolicyRule:
 
 
 def _has_agent(rule: PolicyRule, rows: Sequence[AgentFacts]) -> bool:
-    """Tell whether a row gives an agent what an allow rule asks of who acts; who acts may be unknown to the others."""
+    """Return whether a row fulfils an allow rule's conditions on the actor; for other rules the actor may be
+    unknown."""
     requested = (rule.capabilities, rule.roles, rule.actor_groups)
     if rule.effect != "allow" or requested == (None, None, None):
         return True

@@ -110,7 +110,7 @@ def decide_request(rules: PolicyRules, request: Request) -> PolicyDecision:
 
 
 def explain_decision(rules: PolicyRules, request: Request) -> list[RuleVerdict]:
-    """Return what each rule says of *request*, in the order of their ids."""
+    """Return the verdict of each rule about *request*, in the order of their ids."""
     index = index_of(rules)
     facts = index.by_fact(request, request.actor)
     verdicts = []
@@ -161,7 +161,7 @@ def _limit_of(policy: PolicyRules, request: Request) -> Deny | None:
 
 
 def _strictest_need(needs: Sequence[PolicyRule]) -> NeedsApproval | None:
-    """Return what satisfies every rule of *needs*; None: nobody could approve of it."""
+    """Return the need that satisfies every rule of *needs*; None if no agent could approve it."""
     strictest = min(needs, key=lambda rule: (rule.by != "human", -rule.quorum, rule.id))
     approvers = tuple(sorted({tuple(sorted(rule.approvers)) for rule in needs if rule.approvers is not None}))
     if len(approvers) > 1 and not _has_common(approvers):
@@ -183,7 +183,7 @@ def _has_common(approvers: Sequence[tuple[str, ...]]) -> bool:
 
 
 class _Decider:
-    """Decides by one policy, and remembers what it decided, within bounds."""
+    """Decides by one policy, with a bounded cache of decisions."""
 
     def __init__(self, policy: PolicyRules) -> None:
         self.index = PolicyIndex(policy)
@@ -278,7 +278,7 @@ class _Decider:
 
 
 def _differing(candidates: int, facts: Sequence[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Return the facts in which the nearest of *candidates* differs: those that leave none of them are passed over."""
+    """Return the facts in which the nearest of *candidates* differs; candidates without any are skipped."""
     differing = []
     for name, true, _ in facts:
         left = candidates & true

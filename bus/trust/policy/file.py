@@ -229,7 +229,7 @@ class _Table:
         return listed
 
     def only(self, key: str, allowed: bool, where: str) -> None:
-        """Refuse *key* unless *allowed*; *where* says where it may stand."""
+        """Refuse *key* unless *allowed*; *where* names the allowed location."""
         if key in self.values and not allowed:
             raise ConfigurationError(f"{self.place}: {key} is only allowed in {where}: remove it")
 

@@ -40,7 +40,7 @@ _MAX_SEARCHED: Final = 20_000
 
 
 def glob_fault(glob: str) -> str | None:
-    """Return why *glob* is none, or None."""
+    """Return why *glob* is invalid, or None."""
     if len(glob) > _MAX_GLOB:
         return f"has {len(glob)} characters, at most {_MAX_GLOB} are allowed"
     if glob.count("*") > _MAX_STARS:
@@ -56,7 +56,7 @@ class _GlobAutomaton:
     __slots__ = ("_owners", "_tokens", "letters", "start")
 
     def __init__(self, globs: Sequence[str]) -> None:
-        """Raise ConfigurationError where a glob is none."""
+        """Compile a glob. Raises ConfigurationError for an invalid one."""
         tokens: list[str] = []
         owners: list[int] = []
         start: list[int] = []
@@ -73,7 +73,7 @@ class _GlobAutomaton:
         self.start: GlobPositions = self._closed(start)
 
     def step(self, positions: GlobPositions, letter: str) -> GlobPositions:
-        """Return where *positions* lead by *letter*."""
+        """Return the positions reached from *positions* by *letter*."""
         tokens, reached = self._tokens, []
         inside = letter not in _SEPARATORS
         for location in positions:
@@ -93,7 +93,7 @@ class _GlobAutomaton:
         return frozenset(self._owners[location] for location in positions)
 
     def next_characters(self, positions: GlobPositions) -> frozenset[str]:
-        """Return the letters that *positions* tell apart, besides separators from others."""
+        """Return the letters that *positions* distinguish, besides separators."""
         return frozenset(
             token for location in positions if (token := self._tokens[location]) not in (_SEGMENT, _ALL, _END)
         )
@@ -204,7 +204,7 @@ class GlobMatcher:
 
 
 def compile_globs(globs: Sequence[str]) -> GlobMatcher:
-    """Return the matcher of *globs*; ConfigurationError names one that is none."""
+    """Return the matcher of *globs*; ConfigurationError names an invalid one."""
     return GlobMatcher(globs)
 
 
@@ -235,7 +235,7 @@ def common_text(lists: Sequence[Collection[str]]) -> str | None:
 
 
 def _unlisted_letter(globs: Iterable[str]) -> str:
-    """Return a letter that occurs in none of *globs*, a plain one if possible."""
+    """Return a letter that occurs in no glob, a plain one if possible."""
     used = frozenset("".join(globs))
     plain = next((letter for letter in "xyzabcdefghijklmnopqrstuvw0123456789" if letter not in used), None)
     if plain is not None:

@@ -164,7 +164,7 @@ def _strictest(rows: Sequence[AgentFacts]) -> AgentFacts:
 
 
 def _narrowest(authorities: Sequence[Authority | None]) -> Authority | None:
-    """Return an authority that each of *authorities* includes; None says nothing, so it takes nothing away."""
+    """Return an authority that each of *authorities* includes; None sets no limit."""
     stated = [authority for authority in authorities if authority is not None]
     if not stated:
         return None

@@ -167,7 +167,7 @@ def _answered(
 
 
 def _target(node: Any, spoken: str) -> str | None:
-    """Return where *spoken* leads from *node*; None where no edge says so."""
+    """Return the node that follows *node* after *spoken*; None without such an edge."""
     edges = list(edges_of(node))
     names = [spoken, "error"] if spoken in ("timeout", "reject") else [spoken]
     for name in names:

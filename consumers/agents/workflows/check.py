@@ -31,7 +31,7 @@ class WorkflowFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_workflow(definition: Definition) -> list[WorkflowFinding]:
-    """Return what is wrong with *definition*, errors first."""
+    """Return the findings about *definition*, errors first."""
     found = [*_names(definition), *_references(definition), *_reach(definition), *_fixed(definition)]
     return sorted(found, key=lambda finding: (finding.severity, finding.pointer))
 

@@ -123,7 +123,7 @@ class Parallel(_Part, frozen=True, kw_only=True, tag="parallel", tag_field="type
 
 
 class EndNode(_Part, frozen=True, kw_only=True, tag="end", tag_field="type"):
-    """End the workflow, with a result for whoever started it."""
+    """End the workflow, with a result for the agent that started it."""
 
     id: Id
     result: dict[str, Any] = {}

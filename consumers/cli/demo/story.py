@@ -128,7 +128,7 @@ def _opened(timeline: Sequence[Event], cls: type[_Kind]) -> list[_Kind]:
 
 
 async def _make_trouble(bus: Bus, settings: Settings) -> list[Trouble]:
-    """Append the faulty records, before there is anybody to read them."""
+    """Append the faulty records before the readers start."""
 
     def task(action: str) -> TaskHandoff:
         spec = TaskSpec(action=action, input={"invoice": "4821"})

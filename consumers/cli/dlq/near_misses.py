@@ -27,7 +27,7 @@ async def tell_near_misses(transport: Transport, settings: Settings, selection: 
 
 
 async def near_misses(transport: Transport, settings: Settings, selection: Selection) -> list[str]:
-    """Return a hint for each filter of *selection* that no dead letter has; none without such filters."""
+    """Return a hint for each filter of *selection* that matches no dead letter."""
     provided = {"type": selection.message_type, "group": selection.group, "sender": selection.sender}
     if not any(provided.values()):
         return []

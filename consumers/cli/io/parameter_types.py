@@ -54,7 +54,7 @@ class _Kind(_ParamType):
 
 
 class OneOf(_Choice):
-    """One of some words; a wrong one is answered with the nearest. *aliases*: what else stands for one of them."""
+    """One of some words; an error names the nearest. *aliases* maps further words to them."""
 
     def __init__(self, choices: Iterable[str], aliases: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(tuple(choices))

@@ -27,7 +27,7 @@ class RecordedMessage(NamedTuple):
 
 
 async def recorded_messages(transport: Transport, topics: Iterable[str]) -> AsyncIterator[RecordedMessage]:
-    """Yield every message that *topics* hold now; a topic that does not exist holds none."""
+    """Yield every message that is now in *topics*; missing topics are skipped."""
     sizes: dict[str, int] = {}
     for topic in topics:
         try:

@@ -158,7 +158,7 @@ def publish(
 
 
 def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:
-    """Return the type and the file that the arguments name; messages of a dialect say their type themselves."""
+    """Return the type and the file in the arguments; with a dialect the messages have their own types."""
     max_words = 1 if dialect else 2
     if len(provided) > max_words or (not provided and dialect is None):
         form = "[FILE], for each line says its type" if dialect else "TYPE [FILE]"

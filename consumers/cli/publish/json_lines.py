@@ -36,7 +36,7 @@ _MAX_SHOWN: Final = 80
 
 
 class LineFeed:
-    """A source for `publish_many`; *lines* holds the line number of every outstanding outcome."""
+    """A source for `publish_many`; *lines* has the line number of every outstanding outcome."""
 
     def __init__(self, publisher: Publisher, stream: BinaryIO) -> None:
         self.lines: deque[int] = deque()

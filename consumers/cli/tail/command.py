@@ -267,7 +267,7 @@ class _Show:
             self._unsaid[str(error)] += 1
 
     def summarize(self) -> None:
-        """Print on standard error how many records there were, and what was wrong with them."""
+        """Print on standard error the number of records and their faults."""
         for text, count in self._unsaid.most_common(5):
             click.echo(f"{count} not sayable in that dialect: {printable(text)}", err=True)
         text = f"{self._count} records"
@@ -301,7 +301,7 @@ def _look(record: Record, verdict: FileVerdict | None) -> _Look:
 
 
 def _own(record: Record) -> str:
-    """Say what *record* is where its topic is one of the bus's own; empty elsewhere."""
+    """Describe *record* if its topic is one of the bus's own; return an empty string otherwise."""
     name = read_topic(record.topic)
     return _OWN.get(record.topic.partition(".")[2], "") if name is not None and name.kind == "own" else ""
 

@@ -193,7 +193,7 @@ def check(session: CommandSession, targets: tuple[str, ...], workflows: tuple[Pa
 
 
 def wanted_topics(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
-    """Return the topics that *app* needs; none without one."""
+    """Return the topics that *app* needs; empty without an app."""
     if app is None:
         return ()
     declared = app.declaration
@@ -249,7 +249,7 @@ def _sent_by(workflows: Sequence[Path], apps: Sequence[App]) -> Sequence[str]:
 
 
 def _tell_cost(plan: Sequence[Change]) -> None:
-    """Say what new topics cost the brokers, before they are made."""
+    """Print the cost of new topics for the brokers, before they are created."""
     new: dict[str, dict[str, str]] = {}
     for change in plan:
         if change.found is None:

@@ -42,7 +42,7 @@ class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
     append_ms: int | None = None
     """The append time of the records; None: unknown, and keys are judged by sealed times alone."""
     verifier: Verifier | None = None
-    """The keys that are believed; None: signatures are not checked."""
+    """The trusted keys; None: signatures are not checked."""
     admit: gates.Admit | None = None
     """The policy's check; None skips it."""
 

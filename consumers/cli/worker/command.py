@@ -203,7 +203,7 @@ def command_of(arguments: Sequence[str]) -> list[str]:
 
 
 def _drain_when_orphaned() -> None:
-    """Drain when standard input ends: it is a pipe held by the supervisor."""
+    """Drain when standard input ends: it is a pipe from the supervisor."""
 
     def watch() -> None:
         while os.read(0, 1024):

@@ -35,7 +35,7 @@ LARGE_BYTES: Final = 16_384
 """Smaller values are not noted: judging one takes less time than noting it, and ends no process."""
 
 _SLOW_S: Final = 2.0
-"""Judging a record for so many seconds has kept heartbeats from being sent."""
+"""Checking one record for so many seconds has kept heartbeats from being sent."""
 _MAX_SLOW: Final = 64
 _FORGIVING_S: Final = 0.5
 _SAMPLE_BYTES: Final = 4_096
@@ -246,7 +246,7 @@ class CrashGuard:
             self.tolls = {other: crash_count for other, crash_count in self.tolls.items() if other != key}
 
     def _forgive(self) -> None:
-        """Write down what was forgiven, many at once."""
+        """Write cleared counts to the file, many at once."""
         forgiven, self._forgiven = self._forgiven, {}
         if not forgiven or self._roll is None:
             return
@@ -270,7 +270,7 @@ class CrashGuard:
 
 
 def describe_death(death: Death) -> list[str]:
-    """Describe what was running, for a log line: id and place; a record being judged has no id yet."""
+    """Describe the running message for a log line: id and location; a record being checked has no id yet."""
     return [f"{mark.name} at {mark.key.place}{_HOW[mark.kind]}" for mark in death.running[:_MAX_TOLD]]
 
 

@@ -63,7 +63,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Death(msgspec.Struct, frozen=True):
-    """A process that did not end in order, and what was *running* in it."""
+    """A process that crashed, and the messages *running* in it."""
 
     pid: int
     at_ms: int

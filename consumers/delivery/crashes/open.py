@@ -47,7 +47,7 @@ def state_directory(settings: Settings, group: str, environment: Mapping[str, st
 
 
 def open_roll(settings: Settings, group: str) -> ProcessFiles | None:
-    """Return the process files of *group*; None where none are kept, with a warning where that is a failure."""
+    """Return the process files of *group*; None if there are none, with a warning if that is a failure."""
     if sys.platform == "win32":
         # Windows locks do not tell which process has died.
         return None

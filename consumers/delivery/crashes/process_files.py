@@ -111,7 +111,7 @@ class ProcessFiles:
     def change(
         self, change: Callable[[dict[RecordLocation, CrashCount]], Mapping[RecordLocation, CrashCount]], now_ms: int
     ) -> dict[RecordLocation, CrashCount]:
-        """Replace the crash counts by what *change* makes of them, under the lock; return them."""
+        """Replace the crash counts by the result of *change*, under the lock; return them."""
         with self._turn():
             written = self._load()
             return self._save(change(_by_key(written)), written.deaths, now_ms)

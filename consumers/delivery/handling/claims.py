@@ -48,7 +48,7 @@ __all__ = ["ActiveClaim", "ClaimOfRun", "ClaimRequest", "InboxClient", "ResultRe
 _T = TypeVar("_T")
 
 _ACTING: Final = frozenset({"request", "propose", "accept", "cancel"})
-"""Performatives of messages that make somebody act."""
+"""Performatives of messages that ask for an action."""
 _REPEAT: Final = "repeat/"
 _LONG_S: Final = 5.0
 """A SQLite transaction open for longer is logged, because it blocks all other writers."""
@@ -201,7 +201,7 @@ class InboxClient:
         return await self._answer(partition, lambda: self.inbox.finish(claim.key, claim.token, outputs), after)
 
     def repeat_key(self, key: InboxKey, message: Message) -> InboxKey:
-        """Return the key of the row in which the end of *message*, a repeat under another message's *key*, is kept."""
+        """Return the key of the row with the end of *message*, which repeats another message of the same *key*."""
         return msgspec.structs.replace(key, idempotency_key=f"{_REPEAT}{message.message_id}")
 
     async def forget_steps(self, claim: ActiveClaim) -> None:
@@ -431,7 +431,7 @@ class ClaimOfRun:
 
     @property
     def holds_writer(self) -> bool:
-        """Whether a transaction of the run is open that keeps everybody else from writing."""
+        """Whether an open transaction of the run blocks all other writers."""
         return self._claim.transaction is not None and self._claim.client.inbox.dialect == "sqlite"
 
     async def begin(self) -> Transaction:
@@ -439,7 +439,7 @@ class ClaimOfRun:
         return await self._claim.client.begin(self._claim, self._partition)
 
     async def read(self) -> Mapping[str, bytes]:
-        """Return what earlier runs have kept. Raises InboxError."""
+        """Return the results that earlier runs have stored. Raises InboxError."""
         return await self._claim.client.inbox.remembered(self._claim.key)
 
     async def write(self, name: str, data: bytes) -> bool:

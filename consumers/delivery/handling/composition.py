@@ -107,7 +107,7 @@ def _composed(subscription: Subscription, resources: Resources) -> Subscription:
 
 
 def _provided(handler: Handling, takes_context: bool, provide: Mapping[str, Any], resources: Resources) -> Handling:
-    """Return *handler* with two arguments, and those of *provide* given by name."""
+    """Return *handler* as a function of two arguments, with those of *provide* passed by name."""
     providers = {name: _provider(name, provided, resources) for name, provided in provide.items()}
 
     async def run(payload: Any, context: Context) -> Any:

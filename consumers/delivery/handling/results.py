@@ -130,7 +130,7 @@ class RunResults:
     async def failed(
         self, claim: ActiveClaim | None, delivery: Accepted, slot: HandlerSlot, error: Exception
     ) -> Outcome:
-        """Return what becomes of *delivery*, whose run *error* has ended; a death is stored in the row of *claim*."""
+        """Return the outcome of *delivery*, whose run ended by *error*; a death is stored in the row of *claim*."""
         decisive = decision_in(error)
         if isinstance(decisive, HandlerCutError | GaveUpError):
             return await self.released(claim, DROPPED)

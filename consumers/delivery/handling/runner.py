@@ -68,14 +68,14 @@ class RunPermit(Protocol):
         """Use the approval up in *transaction*; False where it has changed meanwhile."""
 
     def closed(self) -> Sequence[NewRecord]:
-        """Return what is sent once it is used up."""
+        """Return the messages to send once it is used up."""
 
 
 class Approvals(Protocol[NeedT]):
     """Decides which messages need an approval, and keeps them until they have one."""
 
     def need_of(self, delivery: Accepted) -> NeedT | None:
-        """Return what *delivery* needs before it may run; None: nothing."""
+        """Return the approval that *delivery* needs before it may run; None if it needs none."""
 
     async def judge(self, delivery: Accepted, need: NeedT, key: str, begin: BeginTransaction) -> RunPermit | Outcome:
         """Return the permit to run *delivery*, remembered under *key*, or its outcome without a run."""
@@ -108,7 +108,7 @@ def needed_claim(claim: ActiveClaim | None) -> ActiveClaim:
 
 
 def begun_again(claim: ActiveClaim, delivery: Accepted) -> BeginTransaction:
-    """Return what opens the transaction of *claim*; one before was rolled back, because the process had moved."""
+    """Open a new transaction of *claim*; the one before was rolled back, because the process had changed."""
     return partial(_begin_again, claim, delivery)
 
 

@@ -30,7 +30,7 @@ __all__ = ["HandlerSlot", "HandlerSlots", "RunningHandler"]
 _MAX_PER_SLOT = 4
 _SLICE_S = 0.01
 _WAITING: Final = 1_000
-"""The runs that may wait for answers at once, where no setting says it."""
+"""The default number of runs that may wait for answers at once."""
 
 
 class RunningHandler(NamedTuple):
@@ -237,7 +237,7 @@ class HandlerSlots:
 
     @property
     def full(self) -> bool:
-        """Whether no ready lane may begin: *concurrency* handlers are at work, or too many runs wait for answers."""
+        """Whether no ready lane may start: *concurrency* handlers run, or too many runs wait for answers."""
         return not self.has_room or (self.holds_back and not self._lanes.ready_deep)
 
     @property
@@ -259,7 +259,7 @@ class HandlerSlots:
         return [slot for slot in self._slots if slot.delivery is not None]
 
     def work_of(self, task: asyncio.Task[Any]) -> RunningHandler | None:
-        """Name the handler that *task* runs; None where it runs none. Callable from any thread."""
+        """Name the handler that *task* runs; None if it runs none. Callable from any thread."""
         slot = next((slot for slot in tuple(self._slots) if slot.task is task and slot.in_handler), None)
         return None if slot is None else _work_in(slot)
 
@@ -507,14 +507,14 @@ def _overrun(slot: HandlerSlot) -> float:
             "handler.does_not_end",
             message_id=delivery.message.message_id if delivery.message else None,
             type=delivery.label,
-            detail="the handler ignores its cancellation (threads cannot be stopped); its message and later ones of the "
-            "same key wait",
+            detail="the handler ignores its cancellation (threads cannot be stopped); its message and later ones of "
+            "the same key wait",
         )
     return _AGAIN_S
 
 
 def _gone(error: BaseException) -> Exception:
-    """Return the error that decides where a handler ended by *error*, which is no Exception."""
+    """Return the error that decides for a handler that ended by *error*, which is not an Exception."""
     if isinstance(error, BaseExceptionGroup) and (ordinary := error.subgroup(Exception)) is not None:
         decision = decision_in(ordinary)
         if is_decision(decision):

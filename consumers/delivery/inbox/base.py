@@ -104,7 +104,7 @@ class AlreadyDone(msgspec.Struct, frozen=True):
 
 
 class AlreadyDead(msgspec.Struct, frozen=True):
-    """It has died before: send the same *outputs* again, its dead letter first; run nothing."""
+    """The message has died before: send the same *outputs* again, its dead letter first; do not run it."""
 
     outputs: tuple[NewRecord, ...]
     message_id: str = ""
@@ -124,7 +124,7 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 class KeepsCrashing(msgspec.Struct, frozen=True):
-    """*deaths* workers died while they ran it alone: it is given up."""
+    """*deaths* workers died while they ran it alone: it is dead-lettered."""
 
     deaths: int
 
@@ -185,7 +185,7 @@ class Transaction(Protocol):
 
 
 class OwnTransaction(Transaction, Protocol):
-    """A transaction that its holder may end by itself, as handlers may not."""
+    """A transaction that its owner may end; handlers may not."""
 
     async def commit(self) -> None:
         """Make everything durable; afterwards it is over, also where that failed."""

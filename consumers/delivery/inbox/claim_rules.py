@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 MAX_DEATHS = 3
-"""After so many deaths alone the message is given up."""
+"""Maximum deaths alone; after these the message is dead-lettered."""
 
 DEATHS_TO_SUSPICION = 2
 """After so many starts that ended in their worker's death the message runs alone."""
@@ -129,7 +129,7 @@ def decide_claim(row: ClaimRow | None, asker: Claimant, holder_rest_s: float | N
 
 
 def found_done(row: ClaimRow | None, content_hash: str) -> AlreadyDone | AlreadyDead | None:
-    """Return how *row* says that the message with that content ended, or None."""
+    """Return the end that *row* records for the message with that content, or None."""
     return None if row is None or row.state != "done" or row.content_hash != content_hash else _ended(row)
 
 
@@ -153,7 +153,7 @@ def finished(row: ClaimRow | None, *, owner: int, token: int, outputs: bytes) ->
 
 
 def released(row: ClaimRow | None, *, owner: int, token: int) -> ClaimRow | None:
-    """Return the row freed in order; None where the claim is no longer its own."""
+    """Return the row after an orderly release; None if the claim belongs to another owner now."""
     if row is None or row.state != "claimed" or (row.owner, row.token) != (owner, token):
         return None
     return _freed(row)

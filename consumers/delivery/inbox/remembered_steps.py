@@ -41,7 +41,7 @@ class StepStore(Protocol):
     """The step store of one run, under its claim."""
 
     async def read(self) -> Mapping[str, bytes]:
-        """Return what earlier runs of the message have kept."""
+        """Return the results that earlier runs of the message have stored."""
 
     async def write(self, name: str, data: bytes) -> bool:
         """Keep *data*; False: another worker has the message by now."""
@@ -214,7 +214,7 @@ class RememberedSteps:
         return found
 
     async def _keep_result(self, identity: str, result: Any, stored: KeptType) -> Any:
-        """Keep *result*; return it as a later run would get it, or as it is where it cannot be kept."""
+        """Store *result*; return it as a later run would get it, or unchanged if it cannot be stored."""
         try:
             data = canonical.encode([stored.plain(result)])
         except ContractError as error:
@@ -234,7 +234,7 @@ class RememberedSteps:
         return again
 
     async def _give(self, identity: str, result: Any, why: str) -> Any:
-        """Return *result*, which is paid for and cannot be kept, and leave a mark in its place."""
+        """Return *result*, which cannot be stored, and store a mark instead."""
         _log.warning("steps.not_kept", step=identity, detail=f"{why}; a later run of the message calls it again")
         self._returned[identity] = result
         await self._keep(identity, b"", unkept=why)

@@ -35,7 +35,7 @@ def encode_outputs(outputs: Sequence[NewRecord]) -> bytes:
 
 
 def decode_outputs(data: bytes) -> tuple[NewRecord, ...]:
-    """Return the records that `encode_outputs` was given."""
+    """Return the records that were passed to `encode_outputs`."""
     return tuple(NewRecord(*fields) for fields in _decoder.decode(data)[1]) if data else ()
 
 

@@ -23,7 +23,7 @@ __all__ = ["granted_until_ms"]
 
 
 def granted_until_ms(record: Record, control: Control, message: Message, kind: PayloadType, view: GroupView) -> int:
-    """Return the time until which *message* may live in spite of its own end; 0: no longer than it says itself."""
+    """Return until when *message* may live beyond its own end; 0: no longer than its own end."""
     asked_ms = control.extend_until_ms
     if not asked_ms:
         return 0

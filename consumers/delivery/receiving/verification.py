@@ -122,14 +122,14 @@ class RecordVerifier:
         )
 
     def _cast(self, value: bytes) -> tuple[FastParsed[_Passed] | None, str | None]:
-        """Cast *value* in a known layout, without its signature, which is returned beside it and not proven yet."""
+        """Cast *value* in a known layout, without its signature, which is returned beside it and not verified yet."""
         signed = None if self._signed_layouts is None else without_signature(value)
         if signed is None or self._signed_layouts is None:
             return self._layouts.cast(value), None
         return self._signed_layouts.cast(signed[0]), signed[1]
 
     def _judge_alike(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
-        """Return the delivery of a record with a known layout; None where every gate has to be asked."""
+        """Return the delivery of a record with a known layout; None if every gate has to run."""
         value, key = record.value, record.key
         if value is None or partition.own or len(value) > self._view.max_message_bytes:
             return None
@@ -242,7 +242,7 @@ class RecordVerifier:
         return accepted
 
     def _is_left_to_other_version(self, message: Message | None, verdict: gates.GateVerdict) -> bool:
-        """Whether *message* is one of two versions of it, and this group takes the other one."""
+        """Return whether *message* is one of two versions, and this group handles the other one."""
         if (
             message is None
             or (other := message.metadata.other_version) is None

@@ -41,14 +41,14 @@ class CircuitBreakers:
         """When a message of a type was last seen to be done."""
         self._looking: Timer | None = None
         self.any_down = False
-        """Whether a dependency is down or doubted: only then are runs asked about and reported."""
+        """Whether a dependency is down or doubted: only then are runs checked and reported."""
 
     def delay_s(self, message_type: str, message_id: str) -> float:
         """Return 0 when the message may run now; else the seconds after which to ask again."""
         return self._breakers.delay_s(message_type, message_id, self._clock.monotonic_s()) if self.any_down else 0.0
 
     def blame(self, error: DependencyDown, message_type: str, message_id: str) -> float | None:
-        """Return the seconds to wait for what *error* names; None when the failure counts as the message's own."""
+        """Return the seconds to wait for the dependency in *error*; None if the failure counts as the message's own."""
         known = error.name in self._breakers.open
         lively = self._is_lively(message_type)
         certain, now_s = isinstance(error, SettingMissing), self._clock.monotonic_s()
@@ -123,7 +123,7 @@ Longer than any wait here, and than the longest default retry tier, whose waitin
 
 
 _LIVELY_S = 3.0
-"""Seconds after the last success of a type in which its dependencies are not believed to be down."""
+"""Seconds after the last success of a type during which reports about its dependencies are not accepted."""
 _BASE_S = 1.0
 _BACKOFF = Backoff(_BASE_S, 30.0)
 

@@ -116,7 +116,7 @@ def decide_retry(
 
 
 def _never(error: BaseException, policy: Retry) -> str | None:
-    """Say why *policy* lets a run that ended by *error* not be repeated; None: it may be."""
+    """Return why *policy* does not repeat a run that ended by *error*; None if it does."""
     leaves = list(leaves_of(error))
     for leaf in leaves:
         if isinstance(leaf, policy.never):

@@ -270,7 +270,7 @@ class Dispositions:
     # Carrying them out.
 
     def _says_nothing_new(self, message: Message, answer: AlreadyDone | AlreadyDead) -> bool:
-        """Whether all that came of *message* has left: of itself, or of its other version."""
+        """Whether all outputs of *message* were sent: its own, or those of its other version."""
         if answer.message_id == message.message_id:
             return message.message_id in self._settled_mail
         return message.metadata.other_version is not None
@@ -445,7 +445,7 @@ def wait_outside(delivery: Delivery, wait_s: float) -> RetryInLane | MoveToTier:
 
 
 def wait_in_tiers(delivery: Delivery, tiers: Sequence[Tier], remaining_s: float) -> RetryInLane | MoveToTier:
-    """Wait without using an attempt, in a tier where that is shorter than what is left of the message's life."""
+    """Wait without using an attempt, in a retry tier shorter than the message's remaining lifetime if there is one."""
     tier = next_tier(tiers, delivery.partition.tier, remaining_s - _LAST_S)
     return RetryInLane(_SOON_S) if tier is None else MoveToTier(tier, delivery.control, climbs=True)
 

@@ -145,7 +145,7 @@ class DurableAppender:
         )
 
     async def storable(self, delivery: Delivery, failure: Failure, letter: NewRecord) -> NewRecord:
-        """Return *letter*, or the stub of it where its topic would never accept it."""
+        """Return *letter*, or its stub if its topic would never accept it."""
         (fault,) = await self._publisher.transport.refusals([letter])
         return letter if fault is None else stub(delivery.record, letter, failure)
 

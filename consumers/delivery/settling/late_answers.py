@@ -43,7 +43,7 @@ class LateAnswers:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cancel the sending: what is unsettled is delivered again."""
+        """Cancel the sending: unsettled messages are delivered again."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -72,15 +72,15 @@ class Partitions:
         self._tiers |= {tier.name: tier for tier in tiers}
 
     def all(self) -> list[Partition]:
-        """Return every partition held now."""
+        """Return every assigned partition."""
         return list(self._owned.values())
 
     def held_among(self, assignments: Iterable[Assignment]) -> list[Partition]:
-        """Return the held ones of *assignments*."""
+        """Return those of *assignments* that are current."""
         return [self._owned[assignment] for assignment in assignments if assignment in self._owned]
 
     def at(self, topic: str, number: int) -> Partition | None:
-        """Return the held partition *number* of *topic*."""
+        """Return the assigned partition *number* of *topic*."""
         return self._locations.get((topic, number))
 
     def add(self, assignments: Iterable[Assignment]) -> None:

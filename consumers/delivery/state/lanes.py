@@ -99,7 +99,7 @@ class Lanes(Generic[_T]):
         return len(self._lanes)
 
     def head_of(self, key: Hashable) -> _T | None:
-        """Return the head of the lane of *key*; None where there is no lane."""
+        """Return the head of the lane of *key*; None if there is no lane."""
         lane = self._lanes.get(key)
         return None if lane is None else lane.head
 

@@ -1,4 +1,4 @@
-"""Partition: the state of one partition that a worker holds. No behaviour."""
+"""Partition: the state of one assigned partition of a worker. No behaviour."""
 
 from __future__ import annotations
 
@@ -83,6 +83,6 @@ class Partition:
         self.resting = False
         """The brake is on its message type."""
         self.draining = False
-        """It is about to be given away: running handlers may finish, nothing is started."""
+        """It is about to be revoked: running handlers may finish, no handler starts."""
         self.closed = False
-        """It was given away: nothing is started, settled or committed any more."""
+        """It was revoked: no message is started, settled or committed any more."""

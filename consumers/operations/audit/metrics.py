@@ -1,4 +1,4 @@
-"""Metrics of an audit process: rows, how far it is behind, and what the protocol rates divide."""
+"""Metrics of an audit process: rows, its lag, and the counts behind the protocol rates."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def facts_of(found: AuditRecord) -> dict[str, Any]:
 
 
 def final_states(rows: Iterable[AuditRecord]) -> dict[str, str]:
-    """Return by message id what became of it as far as the log says: answered, retried, redriven, dead, else sent."""
+    """Return by message id its outcome as far as the log shows it: answered, retried, redriven, dead, else sent."""
     states: dict[str, str] = {}
     for found in rows:
         content = found.content

@@ -41,13 +41,13 @@ CHAIN_BEGIN: Final = "0" * 64
 LOST: Final = "lost"
 """The kind of a row that stands for offsets which the log no longer had."""
 UNSTORABLE: Final = "unstorable"
-"""The verdict of a row whose record the store refused in its own form: its bytes are kept as they are."""
+"""The verdict of a row whose record the store refused in its own form: its bytes are stored unchanged."""
 _MAX_TEXT: Final = 1_000
 _MAX_ITEMS: Final = 100
 _MAX_PLAIN: Final = 256
 _MAX_DEPTH: Final = 12
 _OPEN: Final = frozenset({"", "public", "internal"})
-"""Classifications of which the payload itself is kept; of others only its form."""
+"""Classifications with which the payload itself is stored; with others only its form."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -222,7 +222,7 @@ def _found(payload: Any, names: Sequence[str]) -> list[str]:
 
 
 def _refs(payload: Any) -> list[str]:
-    """Return the addresses of what a payload points to: members with a `uri`, at any place one level down."""
+    """Return the addresses that a payload refers to: members with a `uri`, up to one level down."""
     if not isinstance(payload, dict):
         return []
     members = (each for value in payload.values() for each in (value if isinstance(value, list) else [value]))

@@ -102,7 +102,7 @@ class AuditStore:
         self._prefix = f"{namespace}."
 
     async def open(self, *, create: bool) -> None:
-        """Connect; make the tables where *create*. Raises ConfigurationError where there are none, or newer ones."""
+        """Connect; create the tables if *create*. Raises ConfigurationError if there are none, or newer ones."""
         await self._database.open()
         version = await self._version()
         if version is None:
@@ -204,7 +204,7 @@ class AuditStore:
             await statements.fetch("UPDATE sealbus_audit_heads SET lease_ms = 0 WHERE holder = $1", holder)
 
     async def erase(self, what: Erasure, *, who: str, why: str, before_ms: int | None = None) -> int:
-        """Delete the content that *what* names, and its keys; return of how many rows."""
+        """Delete the content that *what* selects, with its keys; return the number of rows."""
         conditions, arguments = _conditions(what)
         if before_ms is not None:
             arguments.append(before_ms)

@@ -1,4 +1,4 @@
-"""The timeline of a conversation from the audit: for what the log does not have any more. Pure."""
+"""The timeline of a conversation from the audit, for messages deleted from the log. Pure."""
 
 from __future__ import annotations
 

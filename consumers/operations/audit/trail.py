@@ -70,7 +70,7 @@ class TrailSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int
     checkpoint_s: float
     anchor: str = ""
-    """The file that checkpoints are appended to, too; empty: none."""
+    """A file that gets the checkpoints, too; empty: none."""
     keep_s: float
     """After so long content is erased; the rows stay. 0: never."""
     keep_sensitive_s: float = 0.0
@@ -86,7 +86,7 @@ class _Standstill(msgspec.Struct, frozen=True):
 
 
 class _Draft(msgspec.Struct, frozen=True):
-    """A row before its place in the chain is known, with its *record*; None for a row of lost offsets."""
+    """A row before its position in the chain is known, with its *record*; None for a row of lost offsets."""
 
     row: AuditRow
     content: AuditContent | None
@@ -401,7 +401,7 @@ class AuditTrail:
 
 
 def _row_of(record: Record, name: TopicName) -> AuditRow:
-    """Return the row of *record* as far as its place says it."""
+    """Return the row of *record*, as far as its position determines it."""
     return AuditRow(
         topic=record.topic,
         partition=record.partition,
@@ -422,7 +422,7 @@ def _next(heads: Mapping[tuple[str, int], AuditHead], location: tuple[str, int])
 
 
 def _type_of(message: Message | None, name: TopicName) -> str:
-    """Return a type only where it is of the form of one: the text of a stranger stays erasable."""
+    """Return a type only if it has the form of one: untrusted text must stay erasable."""
     if message is not None:
         return message.message_type
     return name.message_type if name.kind in ("message", "dlq") else ""

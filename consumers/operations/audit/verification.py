@@ -110,7 +110,7 @@ class _ChainWalk:
             self._proven = row.offset
 
     def ended(self) -> ChainReport:
-        """Return what was found, after the last row."""
+        """Return the result after the last row."""
         head, checkpointed = self._head, max(self._checkpoints, default=0)
         if self._rows < head.rows or (self._rows == head.rows and self._hash != head.hash):
             text = f"the head counts {head.rows:,} rows up to {head.last_offset}, here are {self._rows:,}"

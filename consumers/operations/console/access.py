@@ -54,7 +54,7 @@ class BrowserSessions:
         self._open: dict[str, BrowserSession] = {}
 
     def begin(self, text: str, now_s: float) -> str | None:
-        """Return the id of a new session for the holder of the token *text*; None where nobody has it."""
+        """Return the id of a new session for the holder of the token *text*; None for an unknown token."""
         digest = hashlib.sha256(text.strip().encode()).hexdigest()
         found = [token for token in self._tokens if hmac.compare_digest(token.sha256, digest)]
         if not found:

@@ -126,25 +126,25 @@ class Console:
             await asyncio.wait_for(self._changed.wait(), timeout_s)
 
     async def letters(self, wanted: Callable[[ListedLetter], bool]) -> list[ListedLetter]:
-        """Return the letters that are *wanted* now, the newest first; none before the first look. Raises BusError."""
+        """Return the *wanted* dead letters, newest first; none before the first look. Raises BusError."""
         if self.surveyor is None:
             return []
         await self.surveyor.letters.read_on()
         return self.surveyor.letters.letters(wanted)
 
     async def letter_states(self) -> Mapping[str, LetterState]:
-        """Return what became of letters, by place; reads on from the last time. Raises BusError."""
+        """Return the states of dead letters by location; continues reading after the last call. Raises BusError."""
         if self.surveyor is None:
             return await load_states(self.transport, self.settings.bus.namespace)
         await self.surveyor.letters.read_on()
         return self.surveyor.letters.states
 
     def verifier(self) -> Verifier | None:
-        """Return the keys that are believed. Raises ConfigurationError."""
+        """Return the trusted keys. Raises ConfigurationError."""
         return believed_keys(self.settings, self.clock)
 
     def audit(self) -> AbstractAsyncContextManager[AuditStore | None]:
-        """Open the audit's store; None where there is none yet."""
+        """Open the audit's store; None if there is none yet."""
         return read_audit(self.settings)
 
     def start_redrive(self, selection: Selection, *, who: str, why: str, is_dry: bool) -> RedriveRun:

@@ -92,7 +92,7 @@ def _problem(request: _Request, text: str, cure: str = "", *, code: int = 404) -
 
 
 def _parameter(request: _Request, name: str, default: str = "") -> str:
-    """Return what the address asks for under *name*."""
+    """Return the parameter *name* of the address."""
     found: str = request.query_params.get(name, default)
     return found
 
@@ -121,7 +121,7 @@ async def _form(request: _Request, scope: str) -> tuple[dict[str, str], Response
 
 @get("/")
 async def overview(request: _Request) -> Response[str]:
-    """Show what is wrong, worst first."""
+    """Show the current problems, most urgent first."""
     return _page(request, "overview.html", checks=_console(request).checks, places=_PLACES)
 
 
@@ -284,7 +284,7 @@ def _text(value: Any) -> str:
 
 @get("/letters/redrive")
 async def redrive_page(request: _Request) -> Response[str]:
-    """Show what would be sent back, and ask why."""
+    """Show the letters that a redrive would send, and ask for the reason."""
     cause = _parameter(request, "cause")
     location = _parameter(request, "place")
     console = _console(request)
@@ -315,7 +315,7 @@ def _meant(cause: str, location: str) -> Any:
 
 @post("/letters/redrive")
 async def start_redrive(request: _Request) -> Response[Any]:
-    """Begin a redrive, or count what it would do."""
+    """Start a redrive, or count its letters."""
     fields, refused = await _form(request, "redrive")
     if refused is not None:
         return refused
@@ -457,7 +457,7 @@ async def agents_page(request: _Request) -> Response[str]:
 
 @get("/processes")
 async def processes_page(request: _Request) -> Response[str]:
-    """Show processes and what they wait for; one of them with its state."""
+    """Show processes and their waits; one of them with its state."""
     saga = _parameter(request, "saga")
     status = request.query_params.get("status", "open")
     identity = _parameter(request, "id")
@@ -530,13 +530,13 @@ async def approval(request: _Request) -> Response[str]:
 
 
 def _invisible(action: Any) -> int:
-    """Return how many characters of *action* nobody sees: they are shown as escapes."""
+    """Return the number of invisible characters in *action*, which are shown as escapes."""
     return sum(not char.isprintable() for char in msgspec.json.encode(action).decode())
 
 
 @post("/approvals/decide")
 async def decide_approval(request: _Request) -> Response[Any]:
-    """Decide as the person whose key this console was given."""
+    """Decide as the person whose key this console has."""
     console = _console(request)
     fields, refused = await _form(request, "approve")
     if refused is not None:
@@ -670,7 +670,7 @@ def _tail_line(record: Record) -> dict[str, Any]:
 
 @get("/events")
 async def events(request: _Request) -> ServerSentEvent:
-    """Say when there is something new to show."""
+    """Send an event when there is something new to show."""
     console = _console(request)
 
     async def versions() -> AsyncGenerator[str]:

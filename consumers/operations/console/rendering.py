@@ -38,7 +38,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return *value* as text without what a reader cannot see; what macros have escaped stays as it is."""
+    """Return *value* as text with invisible characters escaped; markup from macros stays unchanged."""
     if isinstance(value, Markup | Undefined):
         return value
     return "" if value is None else printable(str(value)[:_MAX_TEXT], keep="\n")

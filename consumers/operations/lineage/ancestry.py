@@ -49,13 +49,13 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
     sender: str = ""
     timestamp: str = ""
     kid: str = ""
-    """The key that its signature names; empty where it has none."""
+    """The key id in its signature; empty without a signature."""
     is_verified: bool = False
     """Whether keys were given and its signature is valid."""
     place: str = ""
-    """TOPIC/PARTITION/OFFSET; empty where there is no record."""
+    """TOPIC/PARTITION/OFFSET; empty without a record."""
     differs: tuple[str, ...] = ()
-    """Members of the statement in which the stored message differs from what its successors rest on."""
+    """Members of the statement in which the stored message differs from the statement in its successors."""
     notes: tuple[str, ...] = ()
 
 
@@ -131,7 +131,7 @@ class _Node(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def stored(self) -> _Examined | None:
-        """The record that is judged: what its witnesses rest on where that is there, else the first whole one."""
+        """The record to judge: the one its witnesses confirm, if stored, else the first valid one."""
         seals = {one.seal for one in self.evidence}
         ranked = sorted(self.originals, key=lambda one: (one.copy.seal not in seals, not one.is_sound))
         return ranked[0] if ranked else None
@@ -225,7 +225,7 @@ class _Walk:
                 self._by_cause.setdefault(one.copy.causation_id, []).append(one)
 
     def nodes(self, message_id: str) -> list[_Node]:
-        """Return the steps from the first cause to *message_id*; none where nothing is known of it."""
+        """Return the steps from the first cause to *message_id*; empty if nothing is known of it."""
         outside = self._caused_by(message_id)
         leaf = self._node(message_id, outside)
         if not leaf.originals and not leaf.copies and not leaf.evidence:
@@ -267,7 +267,7 @@ class _Walk:
         return None
 
     def _claimed_above(self, one: _Examined) -> tuple[str, list[_Evidence]] | None:
-        """Return what *one*, which is not to be trusted, says of its cause, as far as that is there."""
+        """Return the statement of *one*, which is not trustworthy, about its cause, as far as it has one."""
         message = one.copy.message
         if message is None:
             return None
@@ -308,7 +308,7 @@ class _Walk:
         )
 
     def _named(self, stated: Sequence[_Evidence]) -> str:
-        """Return the id of the stored message whose seal was *stated*; an empty text where there is none."""
+        """Return the id of the stored message with the *stated* seal; empty if there is none."""
         stored = (one for attested in stated if attested.seal for one in self._by_seal.get(attested.seal, ()))
         return next((one.copy.message_id for one in stored), "")
 
@@ -322,7 +322,8 @@ def _is_original(one: _Examined) -> bool:
 
 
 def _told_above(one: _Examined, here: _Node) -> tuple[str, _Evidence] | None:
-    """Return what *one* says of the cause of *here*: id and evidence, both empty for a first message; None: nothing."""
+    """Return id and evidence that *one* gives about the cause of *here*, both empty for a first message; None without
+    any."""
     past = one.past
     if one.copy.message_id == here.message_id or one in here.originals or one in here.copies:
         return past[0] if past else ("", _NOTHING)
@@ -414,7 +415,7 @@ def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, r
 
 
 def _max_told(evidence: Sequence[_Evidence]) -> _Evidence | None:
-    """Return what most witnesses say, one that carries the statement if there is one."""
+    """Return the evidence that most witnesses share, one with the statement if possible."""
     attested = [one for one in evidence if one.seal]
     if not attested:
         return None

@@ -20,7 +20,7 @@ Piece: TypeAlias = tuple[PartitionKey, int, int]
 """A partition, and the offsets from which and up to which it is read."""
 
 MAX_RECORDS_READ: Final = 60_000
-"""Records that one look-up reads, unless it is told to read the whole log."""
+"""Maximum records of one look-up, unless it reads the whole log."""
 FAR_MS: Final = 1 << 61
 _MAX_BYTES: Final = 64 * 1_048_576
 _PAGE_RECORDS: Final = 1_000
@@ -47,7 +47,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int
     until_ms: int
     is_index_asked: bool = False
-    """Whether an index has none of it either, and what came after the index was looked at."""
+    """Whether an index was searched without result, and the records after the index were read."""
 
     @property
     def is_whole(self) -> bool:

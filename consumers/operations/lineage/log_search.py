@@ -45,7 +45,7 @@ _CAUSED_MS: Final = 120_000
 """How long after a message its effects are searched, if the budget allows it."""
 _MAX_PASSES: Final = 64
 _MAX_BESIDES: Final = 20_000
-"""Messages of a conversation that are kept besides those that are looked for."""
+"""Maximum stored messages of a conversation besides those that are searched for."""
 
 
 class StoredCopy(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class StoredCopy(msgspec.Struct, frozen=True):
 
 
 class KeptTimes(msgspec.Struct, frozen=True):
-    """By topic, the append time before which retention may have taken records; a topic that lost none is not in it."""
+    """By topic, the append time before which retention may have deleted records; topics without loss are absent."""
 
     namespace: str
     lost_before_ms: Mapping[str, int]
@@ -106,7 +106,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     copies: Sequence[StoredCopy]
     looked: Looked
     letters_until_ms: int = FAR_MS
-    """Up to when dead letters, retries and redrives of the message were looked at; 0: the newest of them were not."""
+    """Up to when dead letters, retries and redrives of the message were read; 0: not up to the newest."""
 
 
 class KnownPlaces(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,11 +148,11 @@ class _Wanted:
         return len(self.ids) + len(self.seals) + len(self.conversations)
 
     def names(self, copy: StoredCopy) -> bool:
-        """Return whether *copy* is looked for, or was caused by what is."""
+        """Return whether *copy* is searched for, or was caused by such a message."""
         return copy.message_id in self.ids or copy.seal in self.seals or copy.causation_id in self.ids
 
     def learn(self, copy: StoredCopy) -> None:
-        """Look for what *copy* says of its causes, too, if it is one of them itself."""
+        """Add the causes that *copy* names to the search, if it is one of the causes itself."""
         if copy.message_id not in self.ids and copy.seal not in self.seals:
             return
         self.ids |= {name for name in (copy.message_id, copy.causation_id) if name}
@@ -200,7 +200,7 @@ async def find_lineage(
 
 
 class _LineageWalk:
-    """The way from a message to its causes, over what a reach has read."""
+    """The walk from a message to its causes, over the records that a reach has read."""
 
     def __init__(self, message_id: str, topics: Mapping[str, str]) -> None:
         self._message_id = message_id
@@ -210,7 +210,7 @@ class _LineageWalk:
         self.found: list[StoredCopy] = []
 
     async def is_in(self, records: AsyncIterator[Record]) -> bool:
-        """Tell whether the message, or what it has caused, is among *records*; all of them are read."""
+        """Return whether the message, or an effect of it, is among *records*; all of them are read."""
         is_there = False
         async for record in records:
             copy = _copy_of(record, self._topics[record.topic])
@@ -398,7 +398,7 @@ async def _indexed(
     taken: _Taken,
     limit: int,
 ) -> LogReach:
-    """Look where the index says, and at what came after it; return how that was read."""
+    """Read the locations in the index, and the records after it; return what was read."""
     async for record in _at(transport, known.records, topics):
         taken.look(record)
     news = await _reach(transport, topics, limit)
@@ -472,7 +472,7 @@ def _copy_of(record: Record, kind: str) -> StoredCopy:
 
 
 def stored_copy(record: Record, kind: str) -> StoredCopy:
-    """Return what *record* of a topic of *kind* holds, whatever that is."""
+    """Return the message in *record* of a topic of *kind*, valid or not."""
     return _parsed(_copy_of(record, kind))
 
 
@@ -522,6 +522,6 @@ async def _kept_times(transport: Transport, namespace: str, topics: Mapping[str,
 
 
 def _is_typed(topic: str) -> bool:
-    """Return whether *topic* holds messages of one type; a reply topic holds any."""
+    """Return whether *topic* has messages of one type only; a reply topic has any."""
     name = read_topic(topic)
     return name is not None and name.kind == "message"

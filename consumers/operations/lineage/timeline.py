@@ -59,7 +59,7 @@ def timeline_of(
     risk_of: Callable[[str], RiskClass],
     verifier: Verifier | None = None,
 ) -> Timeline:
-    """Return the timeline of what a log has of one conversation."""
+    """Return the timeline of one conversation from its records in the log."""
     by_id: dict[str, list[StoredCopy]] = {}
     for copy in copies:
         if copy.message is not None:

@@ -85,7 +85,7 @@ def _source(handler: Any) -> tuple[str, str, int] | None:
 
 
 def _written_in_file(handler: Any, seen: set[str]) -> Iterator[LintFinding]:
-    """Yield what is wrong in the file of *handler*, each file once."""
+    """Yield the findings in the file of *handler*, each file once."""
     path = inspect.getsourcefile(inspect.unwrap(getattr(handler, "func", handler)))
     if path is None or path in seen:
         return

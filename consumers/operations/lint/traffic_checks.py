@@ -43,7 +43,7 @@ class TrafficLint:
         self._types: Counter[str] = Counter()
 
     def look(self, message: Message, location: str) -> None:
-        """Look at *message*, which lies at *location*."""
+        """Check *message* at *location*."""
         self.messages += 1
         name = message.message_type
         self._types[name] += 1

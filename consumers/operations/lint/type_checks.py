@@ -28,7 +28,7 @@ _DECIDES: Final = re.compile(r"^(?:verdict|decision|approved|accepted)$")
 
 
 def lint_type(kind: PayloadType) -> Iterator[LintFinding]:
-    """Yield what is wrong with the type *kind*."""
+    """Yield the findings about the type *kind*."""
     for check in _CHECKS:
         yield from check(kind)
 

@@ -200,7 +200,7 @@ async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:
 
 
 async def check_clock(transport: Transport, survey: Survey, settings: Settings, clock: Clock) -> CheckResult:
-    """Judge this machine's clock by the log's: by the newest heartbeat that lies there."""
+    """Check this machine's clock against the log's, by the newest heartbeat in it."""
     topic = f"{settings.bus.namespace}._heartbeats"
     newest_ms = 0
     if topic in await transport.admin.topics():
@@ -219,7 +219,7 @@ async def check_clock(transport: Transport, survey: Survey, settings: Settings, 
 
 
 def of_cards(agents: Sequence[AgentEntry], existing: Collection[str], namespace: str) -> Iterator[CheckResult]:
-    """Judge whether the topics exist that running *agents* say they read or append to."""
+    """Check whether the topics exist that running *agents* read or append to, by their cards."""
     for agent in agents:
         needed = [message_topic(namespace, name) for name in agent.types]
         missing = [topic for topic in dict.fromkeys((*needed, *agent.missing)) if topic not in existing]
@@ -230,7 +230,7 @@ def of_cards(agents: Sequence[AgentEntry], existing: Collection[str], namespace:
 
 
 def of_survey(survey: Survey) -> Iterator[CheckResult]:
-    """Judge what goes on: groups, letters, processes, approvals, agents."""
+    """Check the current state: groups, dead letters, processes, approvals, agents."""
     yield from _of_groups(survey)
     yield from _of_transactions(survey)
     letters = survey.letters

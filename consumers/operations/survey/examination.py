@@ -86,5 +86,5 @@ def readable(settings: Settings, found: Sequence[CheckResult]) -> Settings:
 
 
 def worst_first(found: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return *found* with faults before hints before what is well."""
+    """Return *found* with faults first, then hints, then successes."""
     return sorted(found, key=lambda result: ("fault", "hint", "ok").index(result.state))

@@ -27,7 +27,7 @@ _MAX_NAMED: Final = 5
 CURES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {each.name: (each.expected, each.cure) for reasons in REASON_TABLE.values() for each in reasons}
 )
-"""By reason, what would have passed, and what cures it."""
+"""By reason, the expected condition and the fix."""
 _LED_TO: Final[Mapping[str, LetterStatus]] = MappingProxyType(
     {"redriven": "redriven", "twin": "redriven", "parked": "parked", "purged": "purged"}
 )
@@ -43,7 +43,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     passes: str = ""
     """The condition under which it would have passed."""
     cure: str = ""
-    """Empty where nothing is left to be cured: its letter was sent back or purged."""
+    """The fix; empty if its dead letter was redriven or purged."""
     place: str = ""
     """The location of the dead letter; empty without one."""
     groups: tuple[GroupVerdict, ...] = ()
@@ -145,7 +145,7 @@ def _died(letter: DeadLetter, finding: Diagnosis) -> str:
 
 
 def _left(letter: DeadLetter, known: LetterState | None, state: LetterStatus) -> str:
-    """Return what became of *letter*, which is not open any more, and who has done it."""
+    """Return the state of *letter*, which is not open any more, and the operator."""
     account = known_state_of(letter, known)
     step = (
         next((each for each in reversed(account.steps) if _LED_TO.get(each.action) == state), None) if account else None

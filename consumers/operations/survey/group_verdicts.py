@@ -53,7 +53,7 @@ def group_verdicts(
 
 
 def group_sentences(verdicts: Sequence[GroupVerdict], *, until: str = "") -> Iterator[str]:
-    """Yield a sentence for each verdict; *until* is up to when letters were looked at, empty for all of them."""
+    """Yield a sentence for each verdict; dead letters were read up to *until*, or all if it is empty."""
     for verdict in verdicts:
         match verdict.state:
             case "waits":

@@ -1,4 +1,4 @@
-"""LetterWatch: the open dead letters of a namespace, kept up to date without reading any of them twice."""
+"""LetterWatch: the open dead letters of a namespace, kept up to date by reading each record once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OpenLetters(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     oldest_ms: int | None
     causes: tuple[tuple[Cause, int, int], ...]
-    """Cause, how many letters, and when the first of them died; the most frequent first."""
+    """Cause, number of dead letters, and time of the first; the most frequent first."""
     by_type: tuple[tuple[str, str, int], ...]
     """Message type of the topic, reason, how many."""
 
@@ -63,7 +63,7 @@ class LetterWatch:
         self._letters: dict[str, _KnownLetter] = {}
         self._turn = asyncio.Lock()
         self._names: dict[Cause, tuple[Cause, str]] = {}
-        """The one value of each cause, which all its letters share, and its name."""
+        """The single value of each cause, shared by all its dead letters, and its name."""
 
     @property
     def states(self) -> Mapping[str, LetterState]:
@@ -80,7 +80,7 @@ class LetterWatch:
                     await self._read_on(topic)
 
     async def look(self) -> OpenLetters:
-        """Return the open letters now. Raises BusError."""
+        """Return the open dead letters now. Raises BusError."""
         await self.read_on()
         # A letter that retention has taken cannot be sent back.
         return self._counted(

@@ -38,7 +38,7 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
     search: Search
     groups: tuple[GroupVerdict, ...] = ()
     groups_error: str = ""
-    """Why it is not known what the groups made of it."""
+    """Why the outcomes in the groups are unknown."""
     states: dict[str, LetterState] = {}
     audited: Sequence[AuditRecord] = ()
     """Its rows in the audit."""
@@ -52,7 +52,7 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def until(self) -> str:
-        """Up to when dead letters were looked at; empty: all of them."""
+        """Up to when dead letters were read; empty: all of them."""
         until_ms = self.search.letters_until_ms
         return "" if until_ms >= FAR_MS else _shown(until_ms) if until_ms > 0 else "the audit's newest row"
 
@@ -126,7 +126,7 @@ async def trace_up(
     whole: bool = False,
     on_progress: Callable[[int], object] = int,
 ) -> Traced:
-    """Return what log and audit know of the conversation *identity*, or of that of a message of this id."""
+    """Look up the conversation *identity*, or that of a message with this id, in log and audit."""
     namespace = settings.bus.namespace
 
     async def query(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
@@ -154,7 +154,7 @@ async def trace_up(
 
 
 async def moment_of(settings: Settings, message_id: str) -> int | None:
-    """Return about when a message was appended: by its id, else by the audit; None where neither says it."""
+    """Return about when a message was appended: by its id, else by the audit; None if unknown."""
     moment_ms = uuid7_ms(message_id)
     if moment_ms is not None:
         return moment_ms

@@ -42,18 +42,18 @@ _MAX_WAITS: Final = 1_000
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
-    """One group: who reads, and how much waits."""
+    """One group: its readers and its backlog."""
 
     name: str
     members: int
     lag: int
-    """Records that are kept and not settled."""
+    """Stored records that are not settled."""
     worst: str
     """The topic in which most of them are; empty without lag."""
     still_s: float = 0.0
     """For how long records have waited here without a commit, as far as this surveyor has watched."""
     stands: int
-    """Partitions whose next record is not kept any more: no worker reads on there."""
+    """Partitions whose next record was deleted: no worker reads them."""
 
 
 class HeldUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class WorkState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """The namespace at one moment; texts of agents are strangers'."""
+    """The namespace at one moment; texts of agents are untrusted."""
 
     taken_ms: int
     groups: tuple[GroupState, ...]
@@ -90,7 +90,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Surveyor:
-    """Takes surveys of one namespace; keeps what need not be read again."""
+    """Takes surveys of one namespace; reuses data that need not be read again."""
 
     def __init__(self, transport: Transport, settings: Settings, directory: Directory, clock: Clock) -> None:
         self._transport = transport

@@ -14,7 +14,7 @@ from bus.trust.policy.globs import compile_globs
 __all__ = ["Approval", "Need", "need_of"]
 
 HANDLER_RULE: Final = "handler"
-"""Stands for the rule where the handler asks by itself."""
+"""The name of the rule if the handler itself requires the approval."""
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def need_of(declared: Approval | None, policy_need: NeedsApproval | None) -> Need | None:
-    """Return what the handler and the policy ask for together; None where neither asks."""
+    """Combine the requirements of handler and policy; return None if neither needs an approval."""
     if declared is None and policy_need is None:
         return None
     own = declared or Approval()

@@ -76,7 +76,7 @@ _log = get_logger("approvals")
 
 
 class Proceed(msgspec.Struct, frozen=True):
-    """The message may run: *agreed* says who agreed. Its process is consumed with the result of the run."""
+    """The message may run: *agreed* has its approvers. Its process is consumed with the result of the run."""
 
     desk: ApprovalDesk
     agreed: ApprovalGiven
@@ -93,7 +93,7 @@ class Proceed(msgspec.Struct, frozen=True):
 
 
 class ApprovalDesk:
-    """Holds what needs an approval, for one group."""
+    """Stores messages that need an approval, for one group."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class ApprovalDesk:
         self._clock = clock
 
     def need_of(self, delivery: Accepted) -> Need | None:
-        """Return what *delivery* needs before it may run; None: nothing."""
+        """Return the approval that *delivery* needs before it may run; None if it needs none."""
         declared = delivery.subscription.approval
         policy_need = delivery.needs if isinstance(delivery.needs, NeedsApproval) else None
         return need_of(declared if isinstance(declared, Approval) else None, policy_need)
@@ -281,7 +281,7 @@ class ApprovalDesk:
         return change, [sealed.record, *self._status(delivery, name)]
 
     async def _too_many(self, transaction: Transaction, message: Message, action: dict[str, object]) -> str:
-        """Say which limit the approval that *transaction* opens passes; "": none (security S30)."""
+        """Return the limit that the approval opened by *transaction* exceeds; "" if none (security S30)."""
         if await self._store.count_waits(transaction, _wait_name(message, {})) > _MAX_OPEN:
             return f"its sender has {_MAX_OPEN} approvals open, and no more are allowed"
         if "resource" in action and await self._store.count_waits(transaction, _wait_name(message, action)) > 1:
@@ -413,7 +413,7 @@ class ApprovalDesk:
     async def _end(
         self, process: Process, state: ApprovalState, phase: ApprovalPhase, wait: Wait
     ) -> tuple[ProcessChange, Sequence[NewRecord]]:
-        """End the wait for a decision: the held records go back to the group, which acts on it."""
+        """End the wait for a decision: the stored records go back to the group, which acts on it."""
         state = msgspec.structs.replace(state, phase=phase)
         is_over = phase != "approved"
         armed: tuple[NewWait, ...] = ()
@@ -492,7 +492,7 @@ def _ended_as(process: Process, state: ApprovalState) -> Ending:
 
 
 def _ending(state: ApprovalState) -> tuple[str, str]:
-    """Return the reason and the text with which the held message dies."""
+    """Return the reason and the text with which the waiting message is dead-lettered."""
     if state.phase in ("timed_out", "expired"):
         return "approval_timeout", "there was no decision in time"
     if state.phase == "void":

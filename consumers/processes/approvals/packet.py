@@ -75,7 +75,7 @@ def approval_id_of(message: Message, *, group: str, rule: str, key: str, count: 
 
 
 def differing_members(agreed: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
-    """Return pointers to the members in which the packet *now* is not what was *agreed* to."""
+    """Return pointers to the members in which the packet *now* differs from the approved one, *agreed*."""
     if hash_of(agreed) == hash_of(now):
         return ()
     return tuple(f"/action/{name}" for name in sorted({*agreed, *now}) if agreed.get(name) != now.get(name))

@@ -85,14 +85,14 @@ class ContractNet(Saga[AuctionState], abstract=True):
     phases = MappingProxyType({"called": ("awarded", "unsold"), "awarded": ("awarded", "done", "unsold")})
     sends = (AuctionCall,)
     max_bids: ClassVar[int] = 500
-    """Bidders of one auction; who comes later is told FULL."""
+    """Maximum bidders of one auction; later ones are rejected as FULL."""
 
     async def delivered(self, result: AuctionResult, context: SagaContext) -> None:
         """Act on the *result* of the winner."""
         raise NotImplementedError
 
     async def unsold(self, context: SagaContext) -> None:
-        """Act on an auction that nobody won, or in which every winner failed."""
+        """Act on an auction without a winner, or in which every winner failed."""
         raise NotImplementedError
 
     def call_for_bids(
@@ -134,7 +134,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
 
     @progress("bids", AuctionRefusal)
     async def not_bidding(self, refusal: AuctionRefusal, context: SagaContext) -> None:
-        """Nothing: who does not bid is not awarded."""
+        """Do nothing: an agent without a bid is not awarded."""
 
     @due("close")
     async def close(self, context: SagaContext) -> None:

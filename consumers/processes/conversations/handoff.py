@@ -65,7 +65,7 @@ class Handoff(Saga[HandoffState], abstract=True):
         raise NotImplementedError
 
     async def not_handed_back(self, why: str, context: SagaContext) -> None:
-        """Act on a handoff that was refused, failed, died, or came back without what was promised."""
+        """Act on a handoff that was refused, failed, died, or was completed without the promised result."""
         raise NotImplementedError
 
     def hand_over(

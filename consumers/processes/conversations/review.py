@@ -62,7 +62,7 @@ class IteratedReview(Saga[ReviewState], abstract=True):
         raise NotImplementedError
 
     def subject(self, draft: TaskResult, context: SagaContext) -> Ref:
-        """Return what is to be reviewed: by default the first artifact of *draft*, else the message itself."""
+        """Return the subject of the review: by default the first artifact of *draft*, else the message itself."""
         return draft.artifacts[0] if draft.artifacts else Ref(uri=f"message:{context.message.seal}", sha256=None)
 
     def begin(

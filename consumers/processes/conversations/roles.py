@@ -37,5 +37,5 @@ ROLES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 
 
 def may_speak(role: str, performative: str) -> bool:
-    """Tell whether *performative* belongs to *role*; an unknown role has none."""
+    """Return whether *performative* belongs to *role*; an unknown role has none."""
     return performative in ROLES.get(role, frozenset())

@@ -43,7 +43,7 @@ _KEPT_OPTIONS: Final = ("key", "priority", "task_id", "parent_task_id", "run_id"
 
 
 class AskOptions(TypedDict, total=False):
-    """Keyword options of `SagaContext.ask`, all optional; they mean what they mean in `publish`."""
+    """Keyword options of `SagaContext.ask`, all optional, with the same meaning as in `publish`."""
 
     key: str
     priority: int | str
@@ -62,8 +62,7 @@ class AskOptions(TypedDict, total=False):
 
 
 class AskFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request has failed: its last addressee refused, the message was dead-lettered there, or no answer came in
-    time.
+    """Why a request has failed: the last addressee refused it, dead-lettered it, or sent no answer in time.
 
     @failed("work")
     async def next_best(self, context):
@@ -168,7 +167,7 @@ class SagaContext:
 
     @property
     def wait_name(self) -> str:
-        """The name of the ask or timer that this step is about; empty where it is about none."""
+        """The name of this step's request or timer; empty if it has none."""
         return self._event.wait_name
 
     @property
@@ -267,7 +266,7 @@ class SagaContext:
         )
 
     def timer(self, name: str, after_s: float) -> None:
-        """Run `@due(name)` in *after_s* seconds, up to a year. A name that is armed again starts anew."""
+        """Run `@due(name)` in *after_s* seconds, up to a year. Setting the same name again restarts it."""
         self._check_open()
         if not 0 <= after_s <= LONGEST_TIMER_S:
             raise ContractError(f"{after_s} s is not 0 to a year", "after_s")
@@ -278,7 +277,7 @@ class SagaContext:
         self._done.armed[name] = NewWait(id=identity, name=name, after_ms=round(after_s * 1000))
 
     def cancel(self, name: str) -> None:
-        """Wait for *name* no longer, a timer or an ask; what was asked may still be worked on."""
+        """Stop waiting for *name*, a timer or a request; the asked agent may still work on it."""
         self._check_open()
         self._done.armed.pop(name, None)
         self._done.asks.pop(name, None)
@@ -322,7 +321,7 @@ class SagaContext:
             )
 
     def ask_next(self, name: str, ask: KeptAsk, kind: PayloadType) -> None:
-        """Ask the next addressee of *ask*, as what was to be asked is remembered."""
+        """Ask the next addressee of *ask*, with the stored request."""
         first, *rest = ask.to
         if rest:
             self._done.asks[name] = msgspec.structs.replace(ask, to=tuple(rest))
@@ -354,7 +353,7 @@ class SagaContext:
         self._done.sealed.append(sealed)
 
     def _counted(self, draft: Draft) -> Draft:
-        """Return *draft* with its number among what the process sends: the step, and the place in it."""
+        """Return *draft* with its number among the process's messages: the step, and the index in it."""
         if draft.sequence is not None:
             return draft
         number = self.version * _SEQUENCE_STEP + min(len(self._done.sealed), _SEQUENCE_STEP - 1)

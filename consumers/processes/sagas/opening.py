@@ -1,4 +1,4 @@
-"""Open the processes beside the inbox, for who looks at them and is no worker."""
+"""Open the processes beside the inbox, for readers that are not workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["opened_store"]
 
 @asynccontextmanager
 async def opened_store(settings: Settings, group: str | None) -> AsyncGenerator[ProcessStore]:
-    """Yield the rows of *group*, or of all groups. Raises ConfigurationError where there is no store."""
+    """Yield the rows of *group*, or of all groups. Raises ConfigurationError if there is no store."""
     url = inbox_url(settings)
     if url is None:
         raise ConfigurationError(

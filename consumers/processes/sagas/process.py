@@ -92,7 +92,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that is kept until its process has decided."""
+    """A record that is stored until its process has decided."""
 
     process: bytes
     seal: str
@@ -100,7 +100,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptAsk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An ask that has further addressees: what they will be sent when those before them have failed."""
+    """A request with further addressees: the messages for them if earlier ones fail."""
 
     message_type: str
     version: str

@@ -68,7 +68,7 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
     """The phases in which it is legal; empty: in all."""
     admits: Admits = "parties"
     every: bool = False
-    """Whether it reaches every open process of the saga, and not the one that a key names."""
+    """Whether it reaches every open process of the saga, instead of the one that a key names."""
     shared_key: bool = False
     """Whether all senders mean one process by a key; by default each has its own."""
 
@@ -121,7 +121,7 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
         return kept_type(self.state)
 
     def answer_to(self, name: str, message_type: str) -> AnswerRule | None:
-        """Return the rule for an answer of *message_type* to the ask *name*; `*` stands for every name."""
+        """Return the rule for an answer of *message_type* to the request *name*; `*` matches every name."""
         return self.answers.get((name, message_type)) or self.answers.get((EVERY_NAME, message_type))
 
     def due_method(self, name: str) -> str | None:
@@ -436,7 +436,7 @@ def _check_event(cls: type[Any], method: str, what: str, options: Mapping[str, A
 
 
 def _check_endings(cls: type[Any], found: _Found) -> None:
-    """Refuse an ask whose failure nobody would hear of."""
+    """Refuse a request whose failure no method handles."""
     if not found.starters:
         raise ConfigurationError(f"{cls.__name__} is never opened: give one method @starts(...)")
     for name, _ in found.answers:

@@ -19,7 +19,7 @@ __all__ = ["migrate_processes"]
 PROCESS_SCHEMA_VERSION: Final = 2
 """2: owner, sender and task of a process, how often a wait was nudged, and the secret."""
 _SCHEMA_LOCK: Final = 0x5EA1B050
-"""The lock that every change of sealbus tables holds (`consumers.delivery.inbox.postgres.statements`)."""
+"""The lock that every change of sealbus tables takes (`consumers.delivery.inbox.postgres.statements`)."""
 _SECRET_BYTES: Final = 32
 
 _TABLES: Final = (

@@ -255,7 +255,7 @@ class ProcessStore:
         return {str(saga): int(count) for saga, count in rows}, int(late[0][0])
 
     async def next_nudge_s(self) -> float | None:
-        """Return the seconds until the next wait is to be nudged; None where there is none."""
+        """Return the seconds until the next wait is due; None if there is none."""
         rows = await self._read(
             f"SELECT min(nudge_ms) - {self._now()} FROM sealbus_waits WHERE namespace = $1 AND grp = $2",
             self._namespace,
@@ -353,7 +353,7 @@ class ProcessStore:
         )
 
     async def ask_to_cancel(self, process: Process, note: str) -> bool:
-        """Have a worker of its group end *process*, as soon as one runs; False where that is asked already."""
+        """Ask the group's workers to end *process* as soon as one runs; False if that was asked already."""
         async with _own(self._inbox) as transaction:
             made = await transaction.fetchrow(
                 "INSERT INTO sealbus_waits (id, process, name, namespace, grp, addressee, seal, many, due_ms, "

@@ -371,7 +371,7 @@ def _sync_with() -> None:
         (lambda: App("shop@svc", middleware=_right), r"write middleware=\[_right\]"),
         (lambda: App("shop@svc", middleware=[3]), r"functions \(next\) -> handler, and holds 3"),
         (lambda: App("shop@svc", types=Order), r"write types=\[Order\]"),
-        (lambda: App("shop@svc", types=[int]), "int is no payload"),
+        (lambda: App("shop@svc", types=[int]), "int is not a payload"),
         (lambda: App("shop@svc").on(Order, order="keys"), "the nearest is key"),
         (lambda: App("shop@svc").on(Order, provide=["pool"]), "map names to values, as in provide="),
         (lambda: App("shop@svc").on(Order, timeout_s="5s"), "not seconds"),

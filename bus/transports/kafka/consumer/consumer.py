@@ -323,7 +323,7 @@ _LATE_S = 10.0
 
 
 class Unfinished:
-    """Tracks the offset at which each held-up partition stands, and since when."""
+    """Tracks the offset at which each stalled partition has stopped, and since when."""
 
     def __init__(self) -> None:
         self._since: dict[TopicPartition, tuple[int, float]] = {}

@@ -63,7 +63,7 @@ class Membership:
         self._retiring: Consumer | None = None
         self.faults: list[Exception] = []
         self.gave_up = ""
-        """Why this member left the group by itself; empty while it has not."""
+        """Why this member left the group on its own; empty while it has not."""
         self._topics = tuple(dict.fromkeys(topics))
         self._listener = listener
         self._member = member
@@ -78,7 +78,7 @@ class Membership:
         """Whether this member's view may differ from the group's: it must join again."""
         self.generation = -1
         self._known_as = ""
-        """The member id under which the group assigned the held partitions."""
+        """The member id under which the group assigned the partitions."""
         self._unwanted: set[TopicPartition] = set()
         self._steady = asyncio.Event()
         self._closed = False
@@ -129,7 +129,7 @@ class Membership:
         return self.steady
 
     def knows(self, consumer: Consumer | None) -> bool:
-        """Tell whether the group knows this member under the id by which it holds its partitions."""
+        """Return whether the group still has this member under the id of its assignments."""
         return consumer is not None and consumer.member_id == self._known_as
 
     def fail(self, error: Exception) -> None:
@@ -252,7 +252,7 @@ class Membership:
             self._changed()
 
     def _lose(self, lost: Sequence[HeldPartition] | None = None) -> None:
-        """Drop *lost*, or all held partitions: other members hold them."""
+        """Drop *lost*, or all partitions: other members own them."""
         lost = self.holdings.all() if lost is None else lost
         if lost:
             self.holdings.drop(lost)

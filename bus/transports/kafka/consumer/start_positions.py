@@ -52,8 +52,8 @@ async def start_positions(
 
 
 def out_of_range(location: TopicPartition, offset: int, span: PartitionRange) -> OffsetOutOfRangeError:
-    """Return the error for a committed *offset* outside the kept ones."""
+    """Return the error for a committed *offset* outside the stored ones."""
     return OffsetOutOfRangeError(
-        f"{location.topic} partition {location.partition}: offset {offset} is outside the stored offsets {span.start} to "
-        f"{span.end}; the records between may be lost"
+        f"{location.topic} partition {location.partition}: offset {offset} is outside the stored offsets {span.start} "
+        f"to {span.end}; the records between may be lost"
     )

@@ -296,7 +296,7 @@ class PostgresInbox:
             self._asking.discard(identity)
 
     async def _claimed_first(self, connection: Any, identity: bytes, text: str, asker: Claimant) -> Claim | None:
-        """Claim where there is no row yet, which is nearly always so: one statement."""
+        """Claim if there is no row yet, the most frequent case, with one statement."""
         decision = claim_rules.decide_claim(None, asker._replace(running=identity in self._running), claim_rules.CLOSED)
         if decision.row is None:
             return None
@@ -413,7 +413,7 @@ class PostgresInbox:
             del self._running[identity]
 
     async def _is_at_work(self, process: int) -> bool:
-        """Return whether the server's *process* runs a statement; False where the server does not say."""
+        """Return whether the server's *process* runs a statement; False if the server does not show it."""
         with contextlib.suppress(InboxError):
             async with self._connection() as connection:
                 return bool(await connection.fetchval(statements.IS_ACTIVE, process))

@@ -267,7 +267,7 @@ class InboxWriter:
         return answered + together
 
     def _let_go(self, waiting: deque[InboxJob]) -> None:
-        """Put the jobs that the session held up first."""
+        """Put the jobs that waited for the session first."""
         waiting.extendleft(reversed(self._held_up))
         self._held_up.clear()
 

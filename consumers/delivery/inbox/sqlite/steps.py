@@ -22,7 +22,7 @@ def remembered(key: str, batch: JobBatch) -> Mapping[str, bytes]:
 
 
 def remember(key: str, owner: int, token: int, name: str, data: bytes, batch: JobBatch) -> bool:  # noqa: PLR0917
-    """Keep *data*, where *owner* holds the claim with *token*; return whether it does."""
+    """Store *data* if *owner* has the claim with *token*; return whether it has."""
     row = batch.rows.get(key)
     if row is None or (row.state, row.owner, row.token) != ("claimed", owner, token):
         return False

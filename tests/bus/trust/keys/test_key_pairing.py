@@ -101,7 +101,10 @@ def test_whom_a_key_speaks_for() -> None:
     for directory, said in (
         (None, "not among the trusted keys"),
         (KeyDirectory([]), "not among the trusted keys"),
-        (KeyDirectory([trusted(principals=frozenset({"b", "a"}))]), "signs for a, b: say with --agent"),
+        (
+            KeyDirectory([trusted(principals=frozenset({"b", "a"}))]),
+            "signs for a, b: name the acting agent with --agent",
+        ),
         (KeyDirectory([trusted(principals=frozenset())]), "signs for nobody"),
     ):
         with pytest.raises(ConfigurationError, match=said):

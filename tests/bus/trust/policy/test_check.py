@@ -73,7 +73,7 @@ def test_a_sound_policy_has_no_findings() -> None:
             'effect = "need"\nrequire_approval = "human"\naction = "handle"\ntypes = ["command.x", "command.*.y"]',
             "commands come first",
         ),
-        ("redundant", 'effect = "deny"\naction = "publish"\ntypes = "command.x"', "commands say the same"),
+        ("redundant", 'effect = "deny"\naction = "publish"\ntypes = "command.x"', "commands decide the same"),
         ("redundant", 'effect = "allow"\naction = "publish"\ncapabilities = "work"\ntypes = "task.x"', "workers"),
         ("contradiction", 'effect = "allow"\naction = ["handle", "publish"]\ntypes = "command.**"', "commands"),
         ("absent-fact", 'effect = "allow"\naction = ["read", "publish"]\ngroups = "main"\ntypes = "x"', "publish"),

@@ -363,9 +363,9 @@ async def test_plain_data_that_are_not_of_the_type_are_a_mistake_of_the_function
 
 async def test_a_type_that_cannot_be_kept_is_refused_before_the_call() -> None:
     for kind in (complex, dict[tuple[int, int], str], "Plan"):
-        with pytest.raises(ContractError, match="cannot be kept"):
+        with pytest.raises(ContractError, match="cannot be stored"):
             await step(run(Rows()), think, "a", kind=kind)
-        with pytest.raises(ContractError, match="cannot be kept"):
+        with pytest.raises(ContractError, match="cannot be stored"):
             await run(Rows()).steps("a", [functools.partial(think, "a")], keys=None, limit=1, kind=kind)
     assert CALLS == []
 
