@@ -96,9 +96,9 @@ class BusError(Exception):
 
 
 class ConfigurationError(BusError):
-    """A setting or an argument is unknown, missing or has a value it cannot have.
+    """A setting or an argument is unknown, missing or invalid.
 
-    The text names it, where it comes from, what was found and what is expected. Nothing has been opened or sent.
+    The text names it, its origin, the value found and the value expected. Nothing has been opened or sent.
     """
 
 
@@ -124,13 +124,13 @@ class UnknownTypeError(ContractError):
 
 
 class DialectError(ContractError):
-    """A foreign message cannot be read, or a message cannot be said in a dialect (`bus.dialects`).
+    """A foreign message cannot be read, or a dialect cannot express a message (`bus.dialects`).
 
         except DialectError as error:
             print(error.pointer, error.found, error.expected)   # "/payload/status", "'done'", "one of completed, ..."
 
-    *pointer* names the foreign member; where a message cannot be said, the member of the message. *found* is bounded,
-    without control characters and without secrets.
+    *pointer* names the foreign member, or when encoding the member of the message. *found* has a limited length and no
+    control characters or secrets.
     """
 
     def __init__(self, pointer: str, found: str, expected: str, reason: str = "malformed") -> None:
@@ -177,9 +177,9 @@ class TransportError(BusError):
 
 
 class UnreachableError(TransportError):
-    """There is no log behind the URL at present.
+    """The log behind the URL is unreachable.
 
-    Retriable: it may come back. The text says what was tried, such as a file that is not there or a port that is shut.
+    Retriable. The text names the attempt, such as a missing file or a closed port.
     """
 
     retriable = True
@@ -241,7 +241,7 @@ class InboxError(BusError):
 
 
 class UnstorableError(BusError):
-    """A store refuses a value: no text of its encoding, a number out of range, larger than an index or a row holds."""
+    """A store refuses a value: invalid text, a number out of range, or a value too large for an index or a row."""
 
 
 class DamagedError(UnreachableError, InboxError):
@@ -299,7 +299,7 @@ class SettingMissing(DependencyDown):
         if (key := os.environ.get("PAYMENTS_KEY")) is None:
             raise SettingMissing("PAYMENTS_KEY")
 
-    The message is not to blame: it waits, and is handled once the setting exists.
+    The message waits without using an attempt, and is handled once the setting exists.
     """
 
 

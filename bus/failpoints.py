@@ -1,7 +1,8 @@
 """Failpoints: named places where a test kills the process, as a power cut would.
 
-Owns reading `SEALBUS_FAILPOINT=name:n` once, and dying when that place is reached the n-th time. Without the variable
-each place costs one comparison. For tests only: the process dies without an exception or clean-up.
+Owns reading `SEALBUS_FAILPOINT=name:n` once, and killing the process when that failpoint is reached the n-th time.
+Without the variable each failpoint costs one comparison. For tests only: the process dies without an exception or
+clean-up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Name the known name that somebody may have meant, for error messages."""
+"""Find the known name nearest to a misspelt one, for error messages."""
 
 from __future__ import annotations
 

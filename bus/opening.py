@@ -1,4 +1,4 @@
-"""Opening: what is opened by `async with`, and says so where something else is written."""
+"""Objects that are opened by `async with`, and that explain this where they are used in another way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Opened = TypeVar("_Opened")
 
 
 class Opening(AbstractAsyncContextManager[_Opened, None]):
-    """Opens *opening* with `async with`; *cure* is what a plain `with` is answered with."""
+    """Opens *opening* with `async with`; a plain `with` raises an error with the text *cure*."""
 
     def __init__(self, opening: AbstractAsyncContextManager[_Opened], cure: str) -> None:
         self._opening = opening

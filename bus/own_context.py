@@ -1,8 +1,8 @@
-"""OwnContext: the ContextVars that one part of the bus was made with, in which foreign code and background work begin.
+"""OwnContext: the ContextVars with which handlers and background tasks start.
 
-Owns isolation: what the code of one message leaves behind (ContextVars, and what rests on them: structlog's bound
-values, decimal contexts, the current span) is never seen by another's. A run takes a copy, so does a background task:
-one that inherited the context of the message that happened to start it would speak in that message's name for ever.
+Owns isolation: ContextVars that a handler sets for one message (also structlog's bound values, decimal contexts, the
+current span) are invisible to other messages. Each run and each background task starts with a copy. A background task
+that inherited the context of the message that started it would log and trace in the name of that message from then on.
 """
 
 from __future__ import annotations
@@ -70,5 +70,5 @@ class OwnContext:
         return context
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have the loop call *function* in this context, whoever asks for it."""
+        """Make the loop call *function* in this context, independent of the caller's."""
         asyncio.get_running_loop().call_soon(function, *arguments, context=self._own)

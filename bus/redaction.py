@@ -82,7 +82,7 @@ def masked(value: Any) -> Any:
 
 
 def masked_member(name: str, value: Any) -> Any:
-    """Return the value of one member as `masked` shows it: `***` where *name* says that it is a secret."""
+    """Return the value of one member as shown by `masked`: `***` if *name* is that of a secret."""
     return _MASK if _is_secret(name, value) else _masked(value, 1)
 
 
@@ -107,7 +107,7 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def names_secret(name: str) -> bool:
-    """Return whether a member of this *name* holds a secret, whatever it says."""
+    """Return whether a member of this *name* is a secret, whatever its value."""
     return _names_secret(name[:_MAX_TEXT])
 
 

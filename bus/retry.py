@@ -32,7 +32,7 @@ _BACKOFFS: Final = get_args(BackoffKind)
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how soon a failed run is repeated; for a handler, and for a message.
+    """Number and delay of repetitions of a failed run, for a handler or for a message.
 
         @app.on(Order, retry=Retry(attempts=5, base_s=1, cap_s=60))
         async def book(order: Order) -> None: ...
@@ -42,13 +42,13 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     At most *attempts* runs (1: no repetition). The wait before a repetition is *base_s* seconds ("constant"), grows by
     *base_s* each time ("linear"), or doubles each time ("exponential"), up to *cap_s* seconds; a fifth of it is random.
 
-    Exceptions that are among *never* are not repeated: the message is dead at once, `rejected`. With *only*, no others
-    than these are, beside those of the bus and a timeout. Errors of the program (TypeError, NameError and the like:
-    `PROGRAM_ERRORS`) are repeated once, unless *only* names them: the same code fails again.
+    Exceptions in *never* are not repeated: the message is dead-lettered at once as `rejected`. With *only*, no other
+    exceptions are repeated, except those of the bus and a timeout. Programming errors (TypeError, NameError and the
+    like: `PROGRAM_ERRORS`) are repeated once, unless *only* names them, because the same code usually fails again.
 
         @app.on(Order, retry=Retry(only=(ConnectionError, TimeoutError)))
 
-    The retry of a message can only make that of its handler shorter: fewer runs, and shorter waits. It has at most 100
+    The retry of a message can only shorten that of its handler: fewer runs and shorter waits. It has at most 100
     attempts, and neither *only* nor *never*. Raises TypeError and ValueError, which name the argument.
     """
 

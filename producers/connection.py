@@ -77,7 +77,7 @@ class Bus:
 
     @property
     def directory(self) -> Directory:
-        """Which agents are there, and what they take.
+        """The agents that are up, and the types they handle.
 
         for agent in await bus.directory.find(capability="research"):
             print(agent.agent_id)
@@ -116,13 +116,13 @@ class Bus:
         default the setting `publish.timeout_s` (30). The *options* are documented in
         `producers.sealing.options.Options`: to, key, ttl_s, delay_s, at, idempotency_key, priority, retry, ...
 
-        In a handler, what a bus of its agent publishes is caused by the handled message, with its conversation, labels
-        and authority, as of `context.send_now`. *detached*: it begins a conversation instead; where there is a policy,
-        a rule must allow the action `detach`. *require_receiver*: refuse it unless the agent that *to* names is there
-        and takes this type and version in every healthy instance.
+        In a handler, the handled message is the cause of messages published by a bus of the same agent, with its
+        conversation, labels and authority, as with `context.send_now`. With *detached* the message begins a new
+        conversation instead; with a policy, a rule must allow the action `detach`. With *require_receiver* the message
+        is refused unless the agent in *to* is up and every healthy instance handles this type and version.
 
-        Raises PublishRejected (certainly not in the log; `pointer` and `reason` say what is wrong) or PublishUnknown
-        (may be: `resend(error.message)`). Both are a PublishError.
+        Raises PublishRejected (certainly not in the log; see `pointer` and `reason`) or PublishUnknown (it may be in
+        the log: `resend(error.message)`). Both are a PublishError.
         """
         self._check_loop()
         if require_receiver:
@@ -151,13 +151,13 @@ class Bus:
             except RequestError as error:
                 print("no quote:", error)
 
-        *timeout_s* is how many seconds to wait, and the lifetime of the request: by default 60 here, and 30 in a
-        handler's `context.request`, whose own time is limited. The *options* are those of `publish` but ttl_s,
+        *timeout_s* is the maximum wait in seconds, and the lifetime of the request: by default 60 here, and 30 in a
+        handler's `context.request`, whose own time is limited. The *options* are those of `publish` except ttl_s,
         reply_to, delay_s and at.
 
-        Whatever it ends with but an answer is a RequestError: PublishRejected and PublishUnknown as of `publish`,
-        RequestTimedOut (accepted, no answer; also a TimeoutError), RequestFailed (the request died: `reason`),
-        UnexpectedReply (an answer of another type). Raises ClosedError where the bus is closed meanwhile.
+        Every end except an answer is a RequestError: PublishRejected and PublishUnknown as in `publish`,
+        RequestTimedOut (accepted, no answer; also a TimeoutError), RequestFailed (the request was dead-lettered:
+        `reason`), UnexpectedReply (an answer of another type). Raises ClosedError if the bus is closed during the wait.
 
         A handler that returns None sends no answer.
         """
@@ -171,16 +171,16 @@ class Bus:
         return await self.requests.ask(payload, reply, timeout_s=timeout_s, run=run, reader=reader, **options)
 
     async def submit(self, payload: Payload, **options: Unpack[Options]) -> SubmittedTask[Any]:
-        """Publish *payload* and return a handle on what comes of it, however long that takes.
+        """Publish *payload* and return a handle for its result, however long that takes.
 
             task = await bus.submit(TaskRequest(goal="..."), to="researcher@svc", task_id="t-1", ttl_s=86_400)
             print(task.id)                                  # another process goes on: bus.task(task.id)
             async for event in task.events(): ...           # accepted, progress, held for somebody, the answer
             answer = await task.result(TaskResult)
 
-        *ttl_s* is how long it may take. The answer stays in this agent's reply topic for as long as any message lives.
-        In a handler it is caused by the handled message, as of `publish`, and what the handle tells is read by the run.
-        Raises as `publish`.
+        *ttl_s* is the time limit in seconds. The answer stays in this agent's reply topic for the longest lifetime of
+        messages. In a handler the handled message is its cause, as in `publish`, and the run has read everything that
+        the handle returns. Raises as `publish`.
         """
         self._check_loop()
         return await self.requests.submit(draft_of(payload, options))
@@ -190,7 +190,7 @@ class Bus:
 
             answer = await bus.task(handle).result(TaskResult)
 
-        Raises ContractError for what is no handle.
+        Raises ContractError for an invalid handle.
         """
         self._check_loop()
         return self.requests.reopen(TaskKey.read(handle))
@@ -297,7 +297,7 @@ def make_publisher(
 
 
 class Connection(Opening[Bus]):
-    """What `connect` returns: the log is opened by `async with`, which gives the `Bus`."""
+    """The result of `connect`: `async with` opens the log and gives the `Bus`."""
 
     # Type checkers find these mistakes by themselves, if they see nothing here.
     if not TYPE_CHECKING:

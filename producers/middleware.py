@@ -1,8 +1,8 @@
 """Middleware around publishes: functions that take the next publish and return one.
 
 Owns composing them. A publish takes a `Draft` and returns its `Receipt`, or raises as `Bus.publish` does. A `Bus` puts
-them around `publish`, `publish_many` and the publish of a `request`; `producers.connection.connect` says what they do
-not see.
+them around `publish`, `publish_many` and the publish of a `request`; `producers.connection.connect` lists the publishes
+that bypass them.
 """
 
 from __future__ import annotations

@@ -62,16 +62,16 @@ class PublishRejected(PublishError):  # noqa: N818 - the contract's word
         except PublishRejected as error:
             print(error.pointer, error.reason)      # "/data/cents", "schema_violation"
 
-    `__cause__` is what the contract or the log said; its `retriable` says whether the same call can help.
+    `__cause__` is the error of the contract or the log; its `retriable` shows whether repeating the call can help.
     """
 
     def __init__(self, text: str, cause: BusError | None = None) -> None:
         super().__init__(text)
         self.__cause__ = cause
         self.reason = cause.reason if isinstance(cause, ContractError | KeyRefusedError) else ""
-        """The contract's word for what is wrong, as in dead letters; empty where the log refused it."""
+        """The contract's reason, as in dead letters; empty if the log refused the message."""
         self.pointer = cause.pointer if isinstance(cause, ContractError | KeyRefusedError) else ""
-        """The field (JSON pointer) or the option that is wrong; empty where it is none."""
+        """The field (JSON pointer) or the option at fault; empty if there is none."""
 
 
 class PublishUnknown(PublishError):  # noqa: N818 - the contract's word

@@ -140,7 +140,7 @@ def _merged(sealed: Sequence[SealedRecord], outcomes: Sequence[AppendOutcome]) -
 
 
 def check_timeout(timeout_s: object) -> None:
-    """Raise PublishRejected for a timeout that is no positive number of seconds."""
+    """Raise PublishRejected unless the timeout is a positive number of seconds."""
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
         error = ContractError(f"is {type(timeout_s).__name__} {timeout_s!r:.80}, not seconds", "timeout_s")
     elif not timeout_s > 0:

@@ -216,9 +216,7 @@ class _LoopThread:
                 "after the fork"
             )
         if threading.current_thread() is self._thread:
-            raise WrongLoopError(
-                "this bus would wait for its own event loop for ever: in coroutines use connect and await"
-            )
+            raise WrongLoopError("this call would block its own event loop: in coroutines use connect and await")
         if self._loop is None:
             raise ClosedError("the bus is closed: use it inside its `with` block")
         return self._loop

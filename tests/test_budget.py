@@ -68,7 +68,7 @@ def test_work_that_is_added_to_sealing_is_noticed(monkeypatch: pytest.MonkeyPatc
     assert list(above) == ["seal"]
 
 
-def test_what_is_above_the_budget_is_named_with_how_much_and_what_to_do() -> None:
+def test_a_value_above_the_budget_is_reported_with_the_excess_and_a_fix() -> None:
     budget = in_a_budget(seal=1.0, judge=2.0)
     found = {"seal": Gauged(calibrations=1.5, us=33.0), "judge": Gauged(calibrations=2.6, us=55.0)}
     (sentence,) = budgets.over(budget, "native", found).values()
@@ -84,7 +84,7 @@ def test_a_figure_without_a_budget_fails() -> None:
     assert "has no budget" in budgets.over(in_a_budget(), "native", {"seal": Gauged(calibrations=1.0, us=1.0)})["seal"]
 
 
-def test_the_file_says_what_was_written_and_has_both_paths() -> None:
+def test_the_budget_file_round_trips_with_both_paths() -> None:
     budget = in_a_budget(seal=1.25)
     assert budgets.read(budgets.written(budget)) == budget
     read = budgets.read(BUDGET.read_text("utf-8"))

@@ -88,7 +88,7 @@ def test_roles_given_as_one_text_are_refused() -> None:
         {"backoff": 2},
     ],
 )
-def test_retry_refuses_what_is_no_number_by_name(wrong: dict[str, Any]) -> None:
+def test_retry_refuses_a_non_number_by_field_name(wrong: dict[str, Any]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises((TypeError, ValueError)) as caught:
         Retry(**wrong)

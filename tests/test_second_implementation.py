@@ -302,7 +302,7 @@ def test_both_judge_the_golden_vectors_alike(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"", b" " * (sealing.MAX_MESSAGE_BYTES + 1), b"x" * sealing.MAX_MESSAGE_BYTES])
-def test_both_judge_what_is_no_message_alike(value: bytes | None) -> None:
+def test_both_implementations_judge_invalid_messages_alike(value: bytes | None) -> None:
     assert second.verify(value, risk="medium", now_ms=START_MS) == verify(value, "medium", START_MS)
 
 

@@ -19,7 +19,7 @@ from bus.errors import ConfigurationError
 __all__ = ["keep_private"]
 
 _BESIDE = ("", "-wal", "-shm", "-journal")
-_ALLOW = "or say bus.shared_files = true where that is meant"
+_ALLOW = "or set bus.shared_files = true if sharing is intended"
 
 
 def keep_private(path: str, what: str, *, shared: bool) -> None:

@@ -46,7 +46,7 @@ _OF_VALUE: Final = ("22", "54")
 _ASTRAY: Final = ("42P05", "26000")
 _PROCESS: Final = "SELECT pg_backend_pid()"
 _OF_URL: Final = (ValueError, OverflowError)
-"""What the driver raises for an invalid host, port or parameter."""
+"""The exceptions that the driver raises for an invalid host, port or parameter."""
 
 
 def driver() -> ModuleType:

@@ -20,10 +20,10 @@ _TEXTS = {
     sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that the path is a file this user may write",
     sqlite3.SQLITE_CORRUPT: "is damaged; stop every writer, run `PRAGMA integrity_check`, restore a copy",
     sqlite3.SQLITE_NOTADB: "is not a SQLite database; name another file",
-    sqlite3.SQLITE_IOERR: "cannot be read or written; check the disk it lies on",
+    sqlite3.SQLITE_IOERR: "cannot be read or written; check its disk",
     sqlite3.SQLITE_FULL: "has no space left; nothing was written",
     sqlite3.SQLITE_NOLFS: "is larger than this machine allows",
-    sqlite3.SQLITE_PROTOCOL: "cannot be locked; check the file system it lies on",
+    sqlite3.SQLITE_PROTOCOL: "cannot be locked; check its file system",
     sqlite3.SQLITE_NOMEM: "cannot be read: memory is exhausted",
 }
 

@@ -1,8 +1,8 @@
 """Text that every database can hold, and back: NUL and lone surrogates are written as escapes. Pure.
 
-PostgreSQL refuses NUL in a text, and both it and SQLite's driver refuse what has no UTF-8. Whoever writes text of
-others passes it through `storable`, and what it reads through `restored`; text without such characters stays as it is,
-and two texts never become one.
+PostgreSQL refuses NUL in a string, and both it and SQLite's driver refuse strings that UTF-8 cannot encode. Code that
+writes foreign text passes it through `storable`, and through `restored` when it reads it back. Text without such
+characters is stored unchanged, and two different texts never become equal.
 """
 
 from __future__ import annotations

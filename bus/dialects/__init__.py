@@ -1,7 +1,7 @@
 """Dialects: pure codecs between foreign JSON formats and the canonical message.
 
-One folder per dialect; `dialect("frameworks")` imports it when it is asked for. `decode` gives a `Foreign`, in which
-nothing has been believed yet; `encode` says a sealed message in the dialect, or raises DialectError. `DIALECTS.md` is
+One folder per dialect; `dialect("frameworks")` imports it when it is asked for. `decode` returns a `Foreign`, whose
+claims are not verified yet. `encode` writes a sealed message in the dialect, or raises DialectError. `DIALECTS.md` is
 the contract: the table of every member, there and back. `member_table` walks such a table.
 
     foreign = dialects.dialect("frameworks").decode(line)
@@ -47,15 +47,16 @@ class Dialect(Protocol):
     """The two functions of every dialect."""
 
     def decode(self, value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE) -> Foreign:
-        """Return what the foreign message says; raise DialectError with the pointer of the first fault."""
+        """Decode the foreign message; raise DialectError with the pointer of the first fault."""
 
     def encode(
         self, message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False
     ) -> dict[str, Any]:
-        """Say *message* in the dialect; raise DialectError if it cannot be said.
+        """Write *message* in the dialect; raise DialectError if the dialect cannot express it.
 
-        *aliases*: agent ids of ours -> ids there; `role:<role>` and `*` name a role and everybody. *carry*: the sealed
-        message goes along whole, where there is a place (`x_sealbus`).
+        *aliases* maps our agent ids to the ids of the foreign system; `role:<role>` and `*` stand for a role and
+        for all agents. With *carry* the output embeds the whole sealed message if the dialect has a member for it
+        (`x_sealbus`).
         """
 
 

@@ -42,7 +42,7 @@ def read_carried(text: object, pointer: str) -> Message:
 
 
 def open_carried(value: bytes, pointer: str) -> Message:
-    """Return the message in the record's *value*, which stands at *pointer*."""
+    """Return the carried message in the record's *value*, found at *pointer*."""
     try:
         message = parse(value)
         check_integrity(message)
@@ -54,9 +54,10 @@ def open_carried(value: bytes, pointer: str) -> Message:
 
 
 def check_same(stated: object, rest: object, pointer: str) -> None:
-    """Raise DialectError (`x_sealbus_mismatch`) unless *rest* is what the dialect says of the carried message.
+    """Raise DialectError (`x_sealbus_mismatch`) unless *rest* equals the dialect's form of the carried message.
 
-    The reason is none of `bus.protocol.reasons`, which are those of dead letters: nothing of this message is stored.
+    The reason is not in `bus.protocol.reasons`, because those are reasons of dead letters and this message is not
+    stored.
     """
     if canonical.encode_parsed(stated) != canonical.encode_parsed(rest):
         raise DialectError(
@@ -65,7 +66,7 @@ def check_same(stated: object, rest: object, pointer: str) -> None:
 
 
 def foreign_of(message: Message) -> Foreign:
-    """Return *message* as what a dialect decodes to."""
+    """Return *message* in the form that a dialect decodes to."""
     metadata, routing = message.metadata, message.routing
     stated = msgspec.structs.asdict(metadata) | msgspec.structs.asdict(routing)
     if (retry := routing.retry) is not None:
@@ -82,7 +83,7 @@ def foreign_of(message: Message) -> Foreign:
 
 
 def carried_in_metadata(tree: Mapping[str, Any], encode: Callable[[Message], dict[str, Any]]) -> Foreign | None:
-    """Return the message that stands in the metadata of *tree*, if it is what *encode* says there."""
+    """Return the message in the metadata of *tree* if it equals what *encode* writes there."""
     metadata = tree.get("metadata")
     if not isinstance(metadata, dict) or CARRIED not in metadata:
         return None

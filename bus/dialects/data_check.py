@@ -20,7 +20,7 @@ from bus.vocabulary import older
 __all__ = ["Locations", "check_data", "default_lifetime_ms", "kind_of", "known_kind"]
 
 Locations = Mapping[str, str]
-"""Pointers into data -> foreign pointers. `*` stands for an index, and what is below a place is below it there."""
+"""Pointers into data -> foreign pointers. `*` stands for an index; a pointer also maps everything below it."""
 _KEPT = "/x_dialect/kept/"
 _LIFETIME_MS = 3_600_000
 
@@ -44,7 +44,7 @@ def kind_of(types: Registry, name: str, version: str) -> PayloadType | None:
 
 
 def default_lifetime_ms(kind: PayloadType) -> int:
-    """Return how long a message of *kind* lives where nobody says."""
+    """Return the default lifetime of a message of *kind* in milliseconds."""
     return _LIFETIME_MS if kind.terms.ttl_s is None else round(kind.terms.ttl_s * 1000)
 
 

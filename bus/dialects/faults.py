@@ -1,6 +1,6 @@
-"""What a DialectError shows of a foreign value: its kind and the beginning of it, never all of it.
+"""The part of a foreign value that a DialectError shows: its kind and its beginning, never all of it.
 
-Owns the text for *found*, and finding the value that a pointer names.
+Owns the text for *found*, and finding the value at a pointer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MISSING: Final = Missing()
 
 
 def shown(value: object) -> str:
-    """Return the text by which an error tells what was found."""
+    """Return the text for *found* in an error."""
     if value is MISSING:
         return "nothing"
     if value is None:
@@ -53,7 +53,7 @@ def kind_shown(value: object) -> str:
 
 
 def value_at_pointer(tree: Any, pointer: str) -> Any:
-    """Return what *pointer* (RFC 6901) names in *tree*; MISSING where there is nothing."""
+    """Return the value at *pointer* (RFC 6901) in *tree*; MISSING if there is none."""
     for name in canonical.pointer_tokens(pointer):
         if isinstance(tree, dict):
             tree = tree.get(name, MISSING)

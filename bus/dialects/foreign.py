@@ -1,7 +1,6 @@
-"""What a foreign message says, in the words of sealbus: the value that every dialect decodes to.
+"""`Foreign`: the common value that every dialect decodes to.
 
-Owns `Foreign` and its parts. What only an ingress can judge (who sent it, proofs, the cause) is a claim; nothing here
-has been believed yet.
+Owns `Foreign` and its parts. Sender, proofs and cause are only claims here; an ingress has to verify them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class ForeignRetry(msgspec.Struct, frozen=True, kw_only=True):
 class ForeignOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The envelope that a foreign message asks for, under the names that the options of `publish` have.
 
-    None: the foreign message does not say, and the rules of the bus apply.
+    None: the foreign message has no value, so the rules of the bus apply.
     """
 
     message_id: str | None = None
@@ -60,7 +59,7 @@ class ForeignOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """What the foreign message says about itself, for an ingress to judge."""
+    """The unverified claims of a foreign message about itself, for an ingress to judge."""
 
     sender: Agent | None = None
     namespace: str | None = None
@@ -69,7 +68,8 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """The foreign id of the message it follows from."""
     trust_level: str | None = None
     proofs: Mapping[str, Any] = {}
-    """Signatures, tokens and the bytes they cover. For the ingress alone: never logged, kept or sealed."""
+    """Signatures, tokens and the bytes they cover. Only the ingress uses them; they are never logged, stored or sealed.
+    """
 
     def __repr__(self) -> str:
         """Show everything but the proofs, of which only the names."""
@@ -94,7 +94,7 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What a fragment, a message without its envelope, is completed with. Nothing that is there is overridden."""
+    """Values that complete a fragment, a message without its envelope. They override no existing member."""
 
     message_id: str | None = None
     sent_at_ms: int | None = None
@@ -108,4 +108,4 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
 NO_ALIASES: Final[Mapping[str, str]] = MappingProxyType({})
 """Every agent has the same id there."""
 NONE: Final = Defaults()
-"""No defaults: what is required must be there."""
+"""No defaults: every required member must be present."""

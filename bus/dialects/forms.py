@@ -1,7 +1,8 @@
 """The forms of foreign members, each a pair of functions: read the foreign value, write it again. Pure.
 
-Owns what one member may hold in a dialect. A form that writes nothing else than what it read has no `write`. Where
-reading normalises (`+07:00`, `medium`), `write` gives the plain spelling; `bus.dialects.keeping` keeps the other one.
+Owns the values that one member may have in a dialect. A form whose written value equals the value it read has no
+`write`. Where reading normalises (`+07:00`, `medium`), `write` gives the plain spelling, and `bus.dialects.keeping`
+keeps the original one.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ def same(value: Any) -> Any:
 
 
 class Form(Generic[_T]):
-    """What a member may hold: *expected* in words, *read* to the canonical value, *write* back to the plain spelling.
+    """The values a member may have: *expected* describes them, *read* gives the canonical value, *write* the plain
+    spelling.
 
-    *fits* tells whether a value has the form; *read* may raise UnfitValueError, too. *write* None: the canonical value
-    is the foreign one. *is_secret*: no error shows it.
+    *fits* returns whether a value has the form; *read* may raise UnfitValueError, too. Without *write* the canonical
+    value is written unchanged. *is_secret*: errors never show the value.
     """
 
     __slots__ = ("expected", "is_secret", "read", "write")
@@ -82,7 +84,7 @@ class Form(Generic[_T]):
             return MISSING
 
     def demand(self, value: Any, pointer: str) -> _T:
-        """Return what *value*, which stands at *pointer*, is read as; raise DialectError."""
+        """Read *value* at *pointer* by this form; raise DialectError if it does not fit."""
         try:
             return self.read(value)
         except UnfitValueError:

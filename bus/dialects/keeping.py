@@ -1,11 +1,11 @@
-"""Read foreign objects and write them again so that nothing is lost: what has no canonical place is kept. Pure.
+"""Read foreign objects and write them again without loss: members without a canonical field are kept. Pure.
 
 Owns `x_dialect`, the mark in the data of a message that came from a dialect:
 `{"of": "004", "kept": {foreign pointer: value}, "derived": [pointer into data]}`.
 
 `Source` reads the members of a foreign object by their forms and keeps each spelling that `Target` would not write
-again. `Target` writes a kept spelling only where reading it gives the canonical value, so a mark that somebody made up
-cannot make a foreign message say something else. A kept value of `ABSENT` says that the member was not there.
+again. `Target` writes a kept spelling only where reading it gives the canonical value, so a forged mark cannot change
+the meaning of a foreign message. A kept value of `ABSENT` means that the member was absent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARK: Final = "x_dialect"
 """The member of data that people see and no program but these codecs reads."""
 ABSENT: Final = {"absent": True}
 ANYTHING: Final = Missing()
-"""As `absent` of `Target.put`: a member that is not there may stand for any value, as defaults gave it."""
+"""As `absent` of `Target.put`: an absent member may stand for any value, because defaults supplied it."""
 ANYTHING_OR_NULL: Final = Missing()
 """The same of an optional member, which may be null as well."""
 _MAX_BYTES: Final = 32_768
@@ -35,7 +35,7 @@ _NOT_PLAIN: Final = Missing()
 
 
 class Notes:
-    """What is noted while a foreign message is read."""
+    """Notes taken while a foreign message is read."""
 
     __slots__ = ("derived", "kept")
 
@@ -53,7 +53,8 @@ class Notes:
         self.derived.append(f"/{name}")
 
     def marked(self, data: dict[str, Any], dialect: str) -> dict[str, Any]:
-        """Put the mark of *dialect* into *data*; raise DialectError if more is kept than a message may carry."""
+        """Put the mark of *dialect* into *data*; raise DialectError if the kept values exceed the limit of a
+        message."""
         mark: dict[str, Any] = {"of": dialect}
         if self.kept:
             mark["kept"] = self.kept
@@ -73,7 +74,7 @@ class Notes:
 class Source:
     """A foreign object that is being read: each member is taken once, by its form.
 
-    *pointer* is its place in the foreign message. *nulls*: an optional member may be null, which says nothing and is
+    *pointer* locates it in the foreign message. *nulls*: an optional member may be null, which means no value and is
     kept.
     """
 
@@ -94,7 +95,7 @@ class Source:
         return self._members.get(name, MISSING)
 
     def required(self, name: str, form: Form[_T], default: _T | None = None) -> _T:
-        """Take the member *name*; if it is not there, *default* stands for it, and it is noted as absent."""
+        """Take the member *name*. If it is missing, return *default* and note it as absent."""
         value = self._members.pop(name, MISSING)
         if value is MISSING:
             if default is None:
@@ -196,8 +197,8 @@ class Source:
 class Target:
     """A foreign object that is being written; `finish` of the outermost one gives the message.
 
-    *kept* is what the mark of the message kept, by foreign pointer. *is_open*: kept members without a canonical place
-    are written into it; or tells of a name and its value whether they are.
+    *kept* maps foreign pointers to the values that the message's mark kept. *is_open* decides whether kept members
+    without a canonical field are written: a bool, or a function of name and value.
     """
 
     __slots__ = ("_kept", "_parts", "is_absent", "is_open", "members", "names", "nulls", "pointer")
@@ -224,9 +225,9 @@ class Target:
     def put(
         self, name: str, form: Form[_T], value: _T | None, *, absent: Any = MISSING, omit: Collection[Any] = ()
     ) -> None:
-        """Write *value* as the member *name*, in its kept spelling where that means the same.
+        """Write *value* as the member *name*, in its kept spelling where that has the same meaning.
 
-        None and what is in *omit* is not written. *absent* is the value that an absent member stands for.
+        None and the values in *omit* are not written. *absent* is the value that an absent member stands for.
         """
         self.names.add(name)
         if self._kept:
@@ -245,7 +246,7 @@ class Target:
         self.put(name, form, value, absent=absent)
 
     def put_kept(self, name: str, form: Form[Any], otherwise: Any = MISSING) -> None:
-        """Write the member *name*, which has no canonical place, as it was kept; if it was not, write *otherwise*."""
+        """Write the kept value of member *name*, which has no canonical field; without one write *otherwise*."""
         self.names.add(name)
         kept = self._kept.pop(self.location(name), MISSING)
         if kept == ABSENT:
@@ -261,9 +262,9 @@ class Target:
         self.members[name] = value
 
     def inside(self, name: str, *, may_lack: bool = False, is_open: IsOpen | None = None) -> Target:
-        """Return the object *name*, which is written if it gets a member, or was kept empty.
+        """Return the object *name*, which is written if it gets a member or was kept empty.
 
-        *may_lack*: defaults can stand for it. *is_open*: as in this object, if it is not given.
+        *may_lack*: defaults can replace it. *is_open* is by default that of this object.
         """
         self.names.add(name)
         part = self._part(self.location(name), is_open)
@@ -292,7 +293,7 @@ class Target:
         return f"{self.pointer}/{escape_pointer_token(name)}"
 
     def finish(self) -> dict[str, Any]:
-        """Return the message: all objects in their places, with the kept members that have no canonical place."""
+        """Return the message: all objects, with the kept members that have no canonical field."""
         for pointer, value in self._kept.items():
             if not pointer.startswith("/"):
                 continue
@@ -312,7 +313,7 @@ class Target:
         return self.members
 
     def _spelled(self, form: Form[Any], value: Any, kept: Any, absent: Any) -> Any:
-        """Return the kept spelling; MISSING: the member is absent; _NOT_PLAIN: kept is what means another value."""
+        """Return the kept spelling; MISSING if absent; _NOT_PLAIN if the kept value means another value."""
         if kept == ABSENT:
             is_nothing = absent in (ANYTHING, ANYTHING_OR_NULL) or (absent is not MISSING and absent == value)
             return MISSING if is_nothing else _NOT_PLAIN
@@ -323,7 +324,7 @@ class Target:
 
 
 def is_kept_spelling(form: Form[Any], kept: Any, value: Any) -> bool:
-    """Tell whether reading the spelling *kept* by *form* gives *value*."""
+    """Return whether *form* reads the kept spelling as *value*."""
     return _is_same(form.reads(kept), value)
 
 
@@ -339,9 +340,9 @@ def _sorted_json(value: Any) -> bytes:
 
 
 def split_mark(data: dict[str, Any], dialect: str) -> tuple[dict[str, Any], frozenset[str]]:
-    """Take the mark out of *data*; return what it kept and what it derived, if it is of *dialect*.
+    """Remove the mark from *data*; return its kept values and derived pointers if it is of *dialect*.
 
-    Anybody may have written the mark: what has not its form counts as nothing.
+    The mark is untrusted input: parts of another form are ignored.
     """
     mark = data.pop(MARK, None)
     if not isinstance(mark, dict) or mark.get("of") != dialect:

@@ -1,9 +1,9 @@
 """A format as tables: one row for each member, walked both ways. Pure.
 
 Owns the kinds of rows. `MemberTable.read` takes the members of a foreign object, in the order of its rows, into a dict
-by the names that they have here; `MemberTable.write` writes them again from such a dict. *facts* is what the message
-around says, by the names of the envelope. What stands for an absent member, what is not written, and a form may each be
-a function of *facts*.
+by the names that they have here; `MemberTable.write` writes them again from such a dict. *facts* holds the values of
+the surrounding message, by the names of the envelope. The value of an absent member, the values that are not written,
+and a form may each be a function of *facts*.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ MemberForm: TypeAlias = Form[Any] | Callable[[MessageFacts], Form[Any]]
 
 
 class MemberRow:
-    """One member, or what has none. *name*: what it is called there; *field*: here.
+    """One member of a format. *name* is its foreign name, *field* our name; either may be missing.
 
-    A member that cannot be said by the kinds of rows below is a class of its own, in its dialect.
+    A member that the kinds of rows below cannot express has a class of its own in its dialect.
     """
 
     name = ""
     field = ""
     form: MemberForm = VALUE
     location = ""
-    """Its pointer, if it stands in another object of the message."""
+    """Its pointer, if it is in another object of the message."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:
         """Take the member into *data*."""
@@ -92,7 +92,8 @@ class Optional(MemberRow):
 
 
 class Required(MemberRow):
-    """A member that must be there. *default*: what of the defaults stands for it; *origin*: it may not be sayable."""
+    """A required member. *default*: the default that replaces it; *origin*: the pointer of a value that may not be
+    expressible."""
 
     def __init__(
         self, name: str, form: MemberForm = VALUE, field: str = "", *, default: str = "", origin: str = ""
@@ -126,7 +127,7 @@ class AgentId(Required):
 
 
 class Kept(MemberRow):
-    """A member without a place here. *otherwise* is written where none was kept; *noted*: so is its absence."""
+    """A member without a field. *otherwise* is written if no value was kept; with *noted* its absence is kept, too."""
 
     def __init__(
         self, name: str, form: MemberForm, field: str = "", *, otherwise: Any = MISSING, noted: bool = False
@@ -148,7 +149,7 @@ class Kept(MemberRow):
 
 
 class Derived(MemberRow):
-    """A field without a member, made up of the rest. *noted*: as derived; *location*: what it was made of."""
+    """A field without a member, derived from the others. *noted*: mark it as derived; *location*: its source."""
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class Derived(MemberRow):
 
 
 class Rest(MemberRow):
-    """All other members: the *field* they are in, or none for what is kept or refused."""
+    """All other members: collected in *field*, or without *field* kept or refused."""
 
     def __init__(self, field: str = "", *, refused: bool = False) -> None:
         self.field, self.refused = field, refused
@@ -230,7 +231,7 @@ class MemberTable:
         return {pointer: location for row in self.rows for pointer, location in row.locations(base, here).items()}
 
     def says_all(self, data: Mapping[str, Any]) -> bool:
-        """Tell whether the members say all of *data*, and a reader would take none for another."""
+        """Return whether the members express all of *data*, and none would be read as another."""
         if not data.keys() <= self.fields or (self.rest and (data.get(self.rest) or {}).keys() & self.names):
             return False
         return all(row.says_all(data[row.field]) for row in self.rows if isinstance(row, Items) and row.field in data)
@@ -286,7 +287,7 @@ class Inside(MemberRow):
 
 
 class Items(MemberRow):
-    """A list of objects. Of an open table, fields that it does not have are written as they are."""
+    """A list of objects. An open table writes unknown fields unchanged."""
 
     def __init__(self, name: str, table: MemberTable, field: str = "", *, optional: bool = False) -> None:
         self.name, self.table, self.field, self.optional = name, table, field or name, optional
@@ -310,7 +311,7 @@ class Items(MemberRow):
                 part.put_plain(name, item[name])
 
     def says_all(self, items: list[dict[str, Any]] | None) -> bool:
-        """Tell whether the members say all of each of the *items*."""
+        """Return whether the members express all of each of the *items*."""
         return not any((item.keys() - self.table.fields) & self.table.names for item in items or ())
 
     def locations(self, base: str, here: str) -> dict[str, str]:

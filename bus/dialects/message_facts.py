@@ -1,7 +1,7 @@
-"""What a message says by the names of the envelope, while a dialect reads or writes it by its tables. Pure.
+"""The facts of a message: its values by the names of the envelope, while a dialect reads or writes it. Pure.
 
-Owns what every dialect asks of a sealed message (its data without the mark, what the mark kept, its times in
-milliseconds), and making a `Foreign` of what a foreign one says.
+Owns the parts of a sealed message that every dialect needs (its data without the mark, the kept values, its times in
+milliseconds), and building a `Foreign` from a foreign message.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _CLAIMS: Final = frozenset(Claims.__struct_fields__)
 
 
 class OpenedMessage(msgspec.Struct, frozen=True):
-    """What a dialect says of a message."""
+    """The parts of a sealed message that a dialect writes."""
 
     metadata: Metadata
     routing: Routing
     kind: PayloadType | None
-    """None: not known here; the data are as they are."""
+    """None: the type is unknown here, and the data are unchanged."""
     data: dict[str, Any]
     kept: dict[str, Any]
     derived: frozenset[str]
@@ -46,7 +46,7 @@ class OpenedMessage(msgspec.Struct, frozen=True):
         return pointer in self.derived and bool(self.data.get(pointer[1:]) == value)
 
     def was_typed(self, pointer: str) -> bool:
-        """Tell whether typed content was kept, with its type at *pointer*, though the dialect has such a type."""
+        """Return whether typed content was kept, with its type at *pointer*, although the dialect has such a type."""
         return self.kept.get(pointer) == typed_name(self.metadata.message_type, self.metadata.schema_version)
 
     @property
@@ -64,7 +64,7 @@ class OpenedMessage(msgspec.Struct, frozen=True):
 
 
 def open_message(message: Message, dialect: str, types: Registry) -> OpenedMessage:
-    """Return what *dialect* says of *message*; raise DialectError if its data are not of its type."""
+    """Return the parts of *message* that *dialect* writes; raise DialectError if its data do not fit its type."""
     metadata = message.metadata
     kind = kind_of(types, metadata.message_type, metadata.schema_version)
     if kind is not None:
@@ -81,7 +81,7 @@ def open_message(message: Message, dialect: str, types: Registry) -> OpenedMessa
 
 
 def opened_facts(opened: OpenedMessage, aliases: Mapping[str, str]) -> MessageFacts:
-    """Return what *opened* says; its sender is called as in *aliases*, ids of ours -> ids there."""
+    """Return the facts of *opened*; *aliases* maps our agent ids to foreign ids."""
     sender = opened.metadata.sender.id
     return {
         **msgspec.structs.asdict(opened.metadata),
@@ -110,13 +110,13 @@ def addressed_id(recipient: Agent | None, aliases: Mapping[str, str]) -> str:
 def begin_reading(
     tree: dict[str, Any], defaults: Defaults, types: Registry, *, nulls: bool
 ) -> tuple[Source, MessageFacts]:
-    """Return the message in *tree* to be read, and what is said before it is."""
+    """Return the message in *tree* as a source to read from, and the facts known before reading."""
     notes = Notes()
     return Source(tree, "", notes, nulls=nulls), {"defaults": defaults, "notes": notes, "tree": tree, "types": types}
 
 
 def foreign_that_says(facts: MessageFacts, name: str, version: str, data: dict[str, Any]) -> Foreign:
-    """Return the decoded message of type *name* that says *data*, and in its envelope what is *facts*."""
+    """Return the decoded message of type *name* with *data*, whose envelope has the values in *facts*."""
     return Foreign(
         type=name,
         version=version,
@@ -130,7 +130,7 @@ def foreign_that_says(facts: MessageFacts, name: str, version: str, data: dict[s
 
 
 def set_end(facts: MessageFacts, lifetime_ms: int, pointer: str) -> None:
-    """Let the message end after *lifetime_ms*, which stand at *pointer*."""
+    """Set the end of the message to *lifetime_ms* after its time; *pointer* locates the lifetime."""
     facts["expires_at_ms"] = facts["sent_at_ms"] + lifetime_ms
     if facts["expires_at_ms"] > LAST_WRITABLE_MS:
         raise DialectError(pointer, f"{lifetime_ms} ms", "a time before the year 10000")

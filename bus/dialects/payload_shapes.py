@@ -1,8 +1,8 @@
 """Read payloads whose members have the names of our fields, and write them again. Pure.
 
-Owns what can still differ where the names agree: an explicit null that says nothing, a value that is spelled otherwise
-(a text for a reference), a member with another name. A shape is made once of each type. What reading normalises is
-kept, by its foreign pointer, and written again only where reading it gives the same.
+Owns the differences that remain where the names agree: an explicit null, another spelling of a value (a string for a
+reference), a renamed member. Each type has one shape. A spelling that reading normalises is kept by its foreign
+pointer, and written again only where reading it gives the same value.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class NamedMember(msgspec.Struct, frozen=True):
     name: str
     field: str
     form: Form[Any] | None
-    """Of the value, or of each item."""
+    """The form of the value, or of each item."""
     inside: PayloadShape | None
-    """Of an object, or of each item."""
+    """The shape of the object, or of each item."""
     is_list: bool
     drops_null: bool
 
@@ -92,7 +92,7 @@ def _shape(
 
 
 def _inner(kind: inspect.Type) -> tuple[inspect.Type, bool]:
-    """Return what *kind* holds, beside null: itself, or its items."""
+    """Return the type inside *kind*, without null: itself, or its items."""
     kind = _provided(kind)
     if isinstance(kind, inspect.VarTupleType | inspect.ListType):
         return _provided(kind.item_type), True
@@ -110,7 +110,7 @@ def _provided(kind: inspect.Type) -> inspect.Type:
 
 
 def _drops_null(field: inspect.Field) -> bool:
-    """Tell whether null says no more of *field* than its absence."""
+    """Return whether null and absence of *field* mean the same."""
     if field.required:
         return False
     kind = field.type.type if isinstance(field.type, inspect.Metadata) else field.type
@@ -141,10 +141,10 @@ def locations_of(shape: PayloadShape, base: str, pointer: str = "") -> dict[str,
 
 
 def read_members(shape: PayloadShape, members: Mapping[str, Any], pointer: str, kept: dict[str, Any]) -> dict[str, Any]:
-    """Return the data that the foreign *members*, which stand at *pointer*, say; note in *kept* what is normalised.
+    """Return the data of the foreign *members* at *pointer*; note normalised spellings in *kept*.
 
-    A member that has our name of a renamed field is that field, too; both are refused. Members that are no fields are
-    passed on.
+    A renamed field is also accepted under our name; a message with both names is refused. Members that are not fields
+    are passed on.
     """
     data: dict[str, Any] = {}
     for name, value in members.items():
@@ -167,7 +167,7 @@ def read_members(shape: PayloadShape, members: Mapping[str, Any], pointer: str, 
 
 
 def _in_each(member: NamedMember, value: Any, locations: tuple[str, ...], walk: Callable[..., Any]) -> Any:
-    """Return what *walk* makes of the value, or of each item; *locations* are the pointers of it."""
+    """Apply *walk* to the value, or to each item, and return the result; *locations* are the pointers of it."""
     if not member.is_list:
         return walk(value, *locations)
     if value.__class__ is not list:
@@ -192,9 +192,9 @@ def _read_one(member: NamedMember, kept: dict[str, Any], value: Any, pointer: st
 def write_members(
     shape: PayloadShape, data: Mapping[str, Any], pointer: str, kept: Mapping[str, Any], origin: str = "/data"
 ) -> dict[str, Any]:
-    """Return the foreign members that say *data*, to stand at *pointer*.
+    """Return the foreign members that express *data*, for the object at *pointer*.
 
-    *origin* is the pointer of *data*. Raises DialectError for a member that is no field here and would be one there.
+    *origin* is the pointer of *data*. Raises DialectError for a member that is not a field here but would be one there.
     """
     stated: dict[str, Any] = {}
     for name, value in data.items():

@@ -1,7 +1,7 @@
 """Make a sealed message of a decoded foreign one: the pure part of an ingress, and of converting files.
 
-Owns which envelope a `Foreign` gets. What an ingress decides (credentials, freshness, proofs, trust, a signature) comes
-before it, and the cause it found in its log is an argument.
+Owns the envelope that a `Foreign` gets. An ingress checks credentials, freshness, proofs and trust before it calls
+this, and passes the cause that it found in its log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["seal_foreign"]
 
 _LIFETIME_MS = 3_600_000
 _TIMES: Final = {"000": "/metadata/timestamp"}
-"""Where the time of a message stands, if not at the top."""
+"""The pointer to the time of a message, in dialects where it is not a top-level member."""
 
 
 def seal_foreign(
@@ -41,11 +41,11 @@ def seal_foreign(
     signer: Signer | None = None,
     types: Registry = BUILT_IN,
 ) -> Message:
-    """Seal *foreign* in *namespace*, at its own time; a message that it carries whole is returned as it is.
+    """Seal *foreign* in *namespace*, at its own time; a sealed message that it carries is returned unchanged.
 
-    *sender* and *message_id* stand in where the foreign message has none. *now_ms*, the time of an ingress, becomes the
-    timestamp, and the foreign time is kept. *retry* gives the waits that a dialect does not say. Raises ContractError
-    for what no receiver would accept.
+    *sender* and *message_id* are used where the foreign message has none. *now_ms*, the time of an ingress, becomes the
+    timestamp, and the foreign time is kept. *retry* supplies retry delays that the dialect lacks. Raises ContractError
+    for a message that receivers would refuse.
     """
     if foreign.carried is not None:
         return foreign.carried

@@ -101,7 +101,7 @@ class _Fault:
 
 
 class _ExactReading:
-    """The hooks of one exact reading; a fault is noted, and stands in the tree where it was."""
+    """The hooks of one exact reading; a fault is noted, and put into the tree at its location."""
 
     def __init__(self) -> None:
         self.is_faulty = False

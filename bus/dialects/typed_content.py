@@ -1,6 +1,6 @@
-"""Say any type in any dialect: `{"type": "<type>@<version>", "data": {...}}` in the place of foreign content. Pure.
+"""Typed content: any message type in any dialect, as `{"type": "<type>@<version>", "data": {...}}`. Pure.
 
-Owns that object: when it is recognised, and when what a message says needs it.
+Owns that object: when it is recognised in foreign content, and which messages need it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MEMBERS: Final = {"type", "data"}
 
 
 class TypedContent(msgspec.Struct, frozen=True):
-    """A type with its data, said in a dialect that has no such type."""
+    """A type with its data, in a dialect that has no such type."""
 
     kind: PayloadType
     version: str
@@ -64,7 +64,7 @@ def is_typed(value: Any, types: Registry) -> bool:
 
 
 def read_typed(value: Any, pointer: str, types: Registry) -> TypedContent | None:
-    """Return the typed content in *value*, which stands at *pointer*; None if it is none of a known type."""
+    """Return the typed content in *value* at *pointer*; None if it is not typed content of a known type."""
     if not is_typed(value, types):
         return None
     stated = split_type(value["type"]) or ("", "")
@@ -74,7 +74,7 @@ def read_typed(value: Any, pointer: str, types: Registry) -> TypedContent | None
 def make_typed(
     stated: tuple[str, str], data: dict[str, Any], types: Registry, type_pointer: str, data_pointer: str
 ) -> TypedContent:
-    """Return the content of the known type *stated*; raise DialectError for a version or a member that cannot be."""
+    """Return the content of the known type *stated*; raise DialectError for an unsupported version or member."""
     kind = kind_of(types, *stated)
     if kind is None:
         raise DialectError(
@@ -89,10 +89,10 @@ def make_typed(
 
 
 def write_typed(name: str, version: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object that says *data* of type *name*."""
+    """Return the object for *data* of type *name*."""
     return {"type": typed_name(name, version), "data": dict(data)}
 
 
 def states_all(data: Mapping[str, Any], members: Collection[str]) -> bool:
-    """Tell whether *data* has no other members than *members*: a table with these says all of it."""
+    """Return whether *data* has no other members than *members*, so that a table with these expresses all of it."""
     return data.keys() <= set(members)

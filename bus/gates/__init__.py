@@ -1,11 +1,11 @@
 """The gates: every check that a record passes before its handler, in one table that one function walks. Pure.
 
 Each gate is one function that gets everything as arguments; it refuses by raising ContractError with reason and
-pointer. An entry of the table says at which stage it stands, and what its verdict depends on. `judge` walks the table
-and returns `Passed`, `Failed` or `NotAddressed`. Workers, reply readers, `verify` and dead-letter diagnosis all use it
-and differ only in their `Checks`; nobody calls a gate past the table. Records that the compiled code has cast walk it,
-too (`passes_cast`), and only what holds for all of their layout is not asked again. What a verdict leads to is decided
-in `consumers`, where the gates `inbox` and `handler` are stages of the worker.
+pointer. Each entry of the table has a stage, and names the input its verdict depends on. `judge` walks the table and
+returns `Passed`, `Failed` or `NotAddressed`. Workers, reply readers, `verify` and dead-letter diagnosis all use it and
+differ only in their `Checks`; gates are never called directly. Records that compiled code has cast walk the table, too
+(`passes_cast`); only verdicts that are the same for their whole layout are reused. `consumers` decides the consequences
+of a verdict; there the gates `inbox` and `handler` are stages of the worker.
 """
 
 from __future__ import annotations
@@ -88,15 +88,14 @@ __all__ = [
 
 
 class Checks(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reader checks records against. A gate without anything to check against passes every record."""
+    """The values that one reader checks records against. A gate whose value is missing passes every record."""
 
     max_message_bytes: int
     own_headers: Collection[str] = ()
     """Headers that do not count on the bus's own topics."""
     prove: Callable[[str, bytes], object | None] | None = None
     """Makes parsing faster and changes no verdict. None if keys are configured: building a typed payload runs code of
-    its type, which must not happen before authenticity is proven.
-    """
+    its type, which must not happen before the signature is verified."""
     is_addressed: Callable[[Message], bool] | None = None
     namespace: str | None = None
     risk_of: Callable[[Message], RiskClass] | None = None
@@ -113,7 +112,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, kw_only=True):
-    """One record before the gates, and what the gates find out about it."""
+    """One record on its way through the gates, and the results they produce."""
 
     record: Record
     is_own: bool = False
@@ -131,7 +130,7 @@ class Case(msgspec.Struct, kw_only=True):
     message: Message = cast("Message", None)
     """None until the gate `parse` has passed."""
     cast: FastParsed[Any] | None = None
-    """What compiled code has read of it, in place of the gates `parse` and `integrity`; None: nothing."""
+    """The parts that compiled code has read, in place of the gates `parse` and `integrity`; None if it read none."""
     is_free: bool = False
     """Rights and levels let in whatever has the layout of *cast*."""
     header_size: int = 0
@@ -139,7 +138,7 @@ class Case(msgspec.Struct, kw_only=True):
     kind: PayloadType | None = None
     payload: object | None = None
     needs: object = None
-    """What the gate `policy` found to be needed before it may run; None: nothing."""
+    """The approval that gate `policy` requires before the message may run; None if it requires none."""
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -158,7 +157,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class NotAddressed(msgspec.Struct, frozen=True):
-    """The message is for another agent and is skipped, which says nothing about authenticity."""
+    """The message is for another agent and is skipped; its authenticity was not checked."""
 
     message: Message
 
@@ -169,10 +168,10 @@ GateVerdict: TypeAlias = Passed | Failed | NotAddressed
 def judge(
     case: Case, checks: Checks, *, stage: Stage | None = None, first: str | None = None, until: str | None = None
 ) -> GateVerdict:
-    """Walk the gates of one *stage*, of all by default, from *first* on and *until* another, which is not asked.
+    """Walk the gates of one *stage* (by default of all), from *first* on and up to *until*, which is not run.
 
-    What stands between two walks of one record is in neither only where their ends say so: the second begins where the
-    first ends. A walk that starts later uses what *case* already holds.
+    Two walks of one record must be adjacent: the second begins at the gate where the first ended, or gates are skipped.
+    A later walk uses the results already in *case*.
     """
     try:
         for passes in _between(stage, first, until):
@@ -295,11 +294,10 @@ def _policy(case: Case, checks: Checks) -> bool:
 
 GateCheck: TypeAlias = Callable[[Case, Checks], bool]
 Stage: TypeAlias = Literal["before_inbox", "after_inbox"]
-"""What the inbox knows as done is not judged again by the gates after it."""
+"""The stage of a gate. Gates after the inbox do not run for messages that the inbox knows as done."""
 Varies: TypeAlias = Literal["layout", "cast", "record"]
-"""On what a verdict depends: on what all records of a layout have in common; on the bytes, as the cast of the compiled
-code judges them, too; on anything of the one record. A gate that says nothing depends on the record.
-"""
+"""The input that a verdict depends on: the layout that records share; the bytes, as judged by the cast of the compiled
+code; or anything of the single record. A gate that declares none depends on the record."""
 
 
 class Gate(tuple[str, GateCheck]):

@@ -1,7 +1,7 @@
-"""What each gate checks, one function each. Pure.
+"""The checks of the gates, one function each. Pure.
 
-A check gets everything as arguments, and refuses by raising ContractError with reason and pointer. Nobody calls one
-past the table of `bus.gates`.
+A check gets everything as arguments, and refuses by raising ContractError with reason and pointer. Checks run only
+through the table of `bus.gates`.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ def audience_gate(message: Message, namespace: str, message_type: str | None, ke
 
 
 class ProofAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """What one risk asks of authenticity. Whatever is there is checked at every risk."""
+    """The proof of authenticity that one risk requires. Proofs that are present are checked at every risk."""
 
     signature: Literal["never", "with keys", "always"]
-    """When a signature must be there; where no keys are configured, none that is always asked for can be good."""
+    """When a signature is required; without configured keys, no signature can pass a gate that always requires one."""
     chain: bool
-    """Whether what rests on something carries its proof chain."""
+    """Whether a message with parents must carry its proof chain."""
     fresh_keys: bool
     """Whether keys that could not be read for too long no longer count."""
 

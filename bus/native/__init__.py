@@ -1,8 +1,8 @@
 """The hot path's functions: the compiled ones, if present, or else their twins in Python.
 
 Owns the choice, once for the process. The Rust source is beside this file, its twins in `bus.native.twins`: callers
-take what is here and need not know which it is. `core` is the compiled module or None, for those few that do without a
-whole way where nothing is compiled. `make native` builds it in place; a wheel built with a Rust toolchain contains it.
+import from here and need not know which one they get. `core` is the compiled module or None; a few callers skip a whole
+fast path without it. `make native` builds it in place; a wheel built with a Rust toolchain contains it.
 SEALBUS_NATIVE=off ignores it, SEALBUS_NATIVE=require raises ImportError without it.
 """
 

@@ -1,7 +1,7 @@
 """The twins of the compiled functions in Python: the same answers, slower.
 
-Owns what is done without compiled code. What compiled code does besides, and need not be able to do, has no twin: there
-the answer is None, which leaves it to the caller's exact way.
+Owns the behaviour without compiled code. Optional shortcuts of the compiled code have no twin: here they return None,
+and the caller takes its exact path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """Payload types: classes marked with `@payload`.
 
-How their values become canonical JSON and back, and what is refused of them.
+Converts their values to canonical JSON and back, and refuses unsuitable types.
 """

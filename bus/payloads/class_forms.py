@@ -1,8 +1,9 @@
 """The forms of classes that `@payload` marks: msgspec Structs, dataclasses, TypedDicts and Pydantic models.
 
-Owns telling them apart, and what a payload type needs of each: the class of its instances, a type that msgspec can
-describe, a reader, and an instance as plain JSON values. All forms give the same bytes for the same values, and the
-same errors. `bus.payloads.typed_dicts` and `bus.payloads.pydantic_models` are the forms that need more than msgspec.
+Owns telling them apart, and the parts that a payload type needs from each: the class of its instances, a type that
+msgspec can describe, a reader, and an instance as plain JSON values. All forms give the same bytes for the same values,
+and the same errors. `bus.payloads.typed_dicts` and `bus.payloads.pydantic_models` are the forms that need more than
+msgspec.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class _ModelLike(Protocol):
 
 
 Payload: TypeAlias = msgspec.Struct | _DataclassLike | _TypedDictLike | _ModelLike
-"""What type checkers take for an instance of a payload class. A plain dict is none."""
+"""The type of a payload instance for type checkers. A plain dict is not a payload."""
 
 
 class PayloadReader(Protocol):
-    """Reads JSON text as one class; raises what msgspec raises, and ContractError."""
+    """Reads JSON text as one class; raises the errors of msgspec, and ContractError."""
 
     @property
     def read(self) -> Callable[[bytes], Any]:
@@ -97,7 +98,7 @@ def struct_form(cls: type[msgspec.Struct]) -> ClassForm:
 
 
 def form_of(cls: Any, name: str) -> ClassForm:
-    """Return the form of *cls*, to be marked as *name*. Raises TypeError, which says what to write instead."""
+    """Return the form of *cls*, to be marked as *name*. Raises TypeError with the correction."""
     if isinstance(cls, type):
         if issubclass(cls, msgspec.Struct):
             if cls.__struct_config__.array_like:

@@ -1,9 +1,9 @@
-"""How much work a regular expression can make of a text: told from the expression, before there is a text.
+"""The worst-case cost of a regular expression per character of text, computed from the expression alone.
 
 Owns the bound. Python's `re` tries one way through an expression after the other, so an expression is cheap where few
-ways are tried at any character of any text. The ways are those through the places of the expression (its characters
-and classes), walked over all texts at once. Characters, classes, groups, alternatives and repeats are understood, and
-nothing else is allowed. Pure. Does not own which expressions are asked about (`bus.payloads.costly_types`).
+ways are tried at any character of any text. The ways are those through the places of the expression (its characters and
+classes), walked over all texts at once. Characters, classes, groups, alternatives and repeats are understood; an
+expression with anything else is refused. Pure. `bus.payloads.costly_types` decides which expressions are checked.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _OTHERS: Final = frozenset("\u0661\xe9\u2003\u2212")
 """A digit, a letter, a space and something else beyond ASCII, each for all of its kind."""
 _SAMPLES: Final = frozenset(map(chr, range(128))) | _OTHERS
 _Part: TypeAlias = tuple[list[int], list[int], bool]
-"""Of a part of an expression: its first places, its last ones, and whether it may be empty."""
+"""A part of an expression: its first places, its last places, and whether it may match the empty string."""
 
 
 def find_pattern_fault(pattern: str) -> str | None:
-    """Why *pattern* is not allowed, with what to write instead; None if matching takes time in proportion to a text."""
+    """Return why *pattern* is not allowed, with a replacement; None if matching takes linear time."""
     re.compile(pattern)
     tokens = _TOKEN.findall(pattern)
     if len(tokens) < 2 or tokens[0] not in ("^", r"\A") or tokens[-1] not in ("$", r"\Z"):  # noqa: PLR2004 - both ends
@@ -58,7 +58,7 @@ class _Places:
         self._tokens = [*tokens, ")"]
         self._at = 0
         self._members: list[frozenset[str]] = [frozenset(), frozenset()]
-        """What characters each place takes; the first two are the beginning and the end."""
+        """The characters that each place accepts; the first two places are the beginning and the end."""
         self._next: list[list[int]] = [[], []]
         self._then(self._then(([], [0], False), self._sequence()), ([1], [], False))
         if self._at < len(tokens):
@@ -85,7 +85,7 @@ class _Places:
                     most[there] = steps
                     waiting.append(there)
             if len(most) > _MAX_SETS:
-                raise _CostlyError("a pattern has too many ways to be told apart: write a shorter one")
+                raise _CostlyError("a pattern is too complex to be checked: write a shorter one")
 
     def _then(self, left: _Part, right: _Part) -> _Part:
         for location in left[1]:
@@ -150,7 +150,7 @@ class _Places:
                 "without references, flags or looking around"
             )
         if len(self._next) >= _MAX_LOCATIONS:
-            raise _CostlyError("a pattern repeats too much for being looked at: let max_length say how long a text is")
+            raise _CostlyError("a pattern has too many repetitions to be checked: limit the text with max_length")
         self._members.append(_taken_by(token))
         self._next.append([])
         return [len(self._next) - 1], [len(self._next) - 1], False

@@ -1,10 +1,10 @@
-"""Fields that a stranger can make arbitrarily costly to read, refused when their type is declared.
+"""Fields that an untrusted sender can make arbitrarily costly to read, refused when their type is declared.
 
-Owns which those are, and what to write instead (security rules S7 and S9 of the design): members of sets and keys of
-dicts whose hashes can be made to collide, for Python hashes numbers and what is made of them without a secret;
-patterns whose matching can take more than time in proportion to the text (`bus.payloads.costly_patterns`); and classes
-of very many fields, for each name is compared with each of them. Also refused is what could never be read. Pure; does
-not own reading or sizes (`bus.payloads.decoded_size`).
+Owns which fields are refused, and the replacement to suggest (security rules S7 and S9 of the design). Refused are set
+members and dict keys whose hashes can be made to collide, because Python hashes numbers without a secret; patterns that
+can take more than linear time (`bus.payloads.costly_patterns`); classes with very many fields, because each member name
+is compared with all of them; and types that cannot be read at all. Pure; reading and sizes are in
+`bus.payloads.decoded_size`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_FIELDS: Final = 256
 
 
 def find_costly(cls: type[Any]) -> str | None:
-    """What is wrong with the first costly field of *cls*, with what to write instead; None where there is none."""
+    """Return what is wrong with the first costly field of *cls* and its replacement; None if there is none."""
     return next(_faults(cls), None)
 
 

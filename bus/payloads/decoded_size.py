@@ -1,8 +1,8 @@
-"""What a payload takes in memory once it is decoded, told from its text before anything is built.
+"""An estimate of the memory that a decoded payload takes, computed from its text before decoding.
 
-Owns the estimate, per type: two bytes of text may become a Struct of thirty fields. It bounds what there is most of,
-objects and lists, and is not exact. Does not own what follows from it: too heavy a payload is refused
-(`bus.payloads.payload_types`), and a worker counts the rest against what it may have in flight. Pure.
+Owns the estimate, per type: two bytes of text may become a Struct of thirty fields. It covers objects and lists, the
+largest part, and is not exact. `bus.payloads.payload_types` refuses payloads that are too large, and a worker counts
+the others against its in-flight limit. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["MAX_COMPARISONS", "MAX_DECODED_BYTES", "Weight", "weight_of"]
 MAX_DECODED_BYTES: Final = 32 * 1_048_576
 """More than that no payload may take."""
 MAX_COMPARISONS: Final = 20_000_000
-"""Of names with fields: msgspec looks for a name among the fields one by one, at 3 ns each."""
+"""Maximum comparisons of member names with fields: msgspec searches the fields one by one, at 3 ns each."""
 
 _SMALL: Final = 131_072
 _MEMBER: Final = 64
@@ -40,7 +40,7 @@ class Weight(msgspec.Struct, frozen=True):
     object_bytes: int = _OBJECT
     list_bytes: int = _LIST
     fields: int = 0
-    """Of the class that has most."""
+    """The number of fields of the class that has most."""
 
     def of(self, data: bytes) -> int:
         """The estimate for JSON *data*."""

@@ -13,14 +13,14 @@ __all__ = ["Deprecation", "deprecations_of"]
 
 
 class Deprecation(msgspec.Struct, frozen=True):
-    """A field that will be removed on *removal*; *instead* says what to use."""
+    """A field that will be removed on *removal*; *instead* names the replacement."""
 
     removal: date
     instead: str
 
 
 def deprecations_of(name: str, provided: Mapping[str, tuple[str, str]]) -> dict[str, Deprecation]:
-    """Return the deprecations of type *name*, given as field -> (date, what to use). Raises ContractError."""
+    """Return the deprecations of type *name*, given as field -> (date, replacement). Raises ContractError."""
     found = {}
     for field, what in provided.items():
         try:
@@ -28,7 +28,7 @@ def deprecations_of(name: str, provided: Mapping[str, tuple[str, str]]) -> dict[
             found[field] = Deprecation(date.fromisoformat(removal), instead)
         except (TypeError, ValueError) as error:
             raise ContractError(
-                f"@payload({name!r}): deprecated={{{field!r}: {what!r:.80}}} is no date and advice: "
+                f"@payload({name!r}): deprecated={{{field!r}: {what!r:.80}}} must be a date and advice: "
                 f'write {{{field!r}: ("2027-03-01", "use new_field")}}'
             ) from error
     return found

@@ -1,8 +1,7 @@
-"""What msgspec says of a type, walked: every type that occurs in the description of another one, each once.
+"""A walk through msgspec's description of a type: yields every type that occurs in it, each once.
 
-Owns the steps from a type to those below it. Does not own what follows from them: what is refused
-(`bus.payloads.costly_types`), what it weighs (`bus.payloads.decoded_size`) and how it is read
-(`bus.payloads.reading`). Pure.
+Owns the steps from a type to the types below it. `bus.payloads.costly_types`, `bus.payloads.decoded_size` and
+`bus.payloads.reading` use the walk. Pure.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ def walk(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def fields_of(described: Any) -> tuple[Any, ...]:
-    """Return the fields of what msgspec has *described*; none where it is no object with fields."""
+    """Return the fields of msgspec's description *described*; none if it is not an object with fields."""
     return tuple(getattr(described, "fields", ()))
 
 
 def default_of(field: Any) -> Any:
-    """Return what *field* has where it is left out; UNSET where there is nothing of the kind."""
+    """Return the value of *field* if it is left out; UNSET if it has no default."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return msgspec.UNSET if field.default is msgspec.NODEFAULT else field.default
 
 
 def is_tagged_union(kind: Any) -> bool:
-    """Whether which class an object becomes is said by one of its members."""
+    """Return whether a member of an object decides which class the object becomes."""
     return (
         isinstance(kind, inspect.UnionType) and sum(isinstance(member, inspect.StructType) for member in kind.types) > 1
     )

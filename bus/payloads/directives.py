@@ -1,7 +1,7 @@
 """Directives: which messages ask their reader to act, and which only inform. Pure.
 
-Owns the one rule by which the gate `policy` tells the two apart (PROTOCOL.md section 7), and which types contradict it.
-What only informs is handled at every trust level; a directive needs the level that its reader asks for.
+Owns the rule by which gate `policy` distinguishes the two (PROTOCOL.md section 7), and finds types that contradict it.
+A message that only informs is handled at every trust level; a directive needs the level that its reader requires.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DirectiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All that decides whether a message asks its reader to act."""
 
     type_says: str | None = None
-    """The performative that the type gives this message; None: the type has none for it."""
+    """The performative that the type gives this message; None if the type has none."""
     message_says: str | None = None
     """The performative that its sender has sealed."""
     has_reply_to: bool = False
@@ -48,7 +48,7 @@ class DirectiveFacts(msgspec.Struct, frozen=True, kw_only=True):
     has_threshold: bool = False
     """Whether the handler was declared with `instructions_from`."""
     is_answer: bool = False
-    """Whether it comes to something that waits for it, by reply topic or mailbox, and so to no handler."""
+    """Whether a waiting request or process receives it, by reply topic or mailbox, and no handler."""
 
 
 def is_directive(facts: DirectiveFacts) -> bool:
@@ -77,7 +77,7 @@ def declared_facts(
     risk: str,
     has_threshold: bool = False,
 ) -> DirectiveFacts:
-    """Return the facts that a type and its handler give, before any message says more."""
+    """Return the facts that follow from a type and its handler alone."""
     return DirectiveFacts(
         type_says=said_by_type(terms, payload),
         side_effect=side_effect,
@@ -99,7 +99,7 @@ def said_by_type(terms: EnvelopeTerms, payload: object = None) -> str | None:
 
 
 def always_informs(terms: EnvelopeTerms) -> bool:
-    """Tell whether no message of a type is a directive, whatever it holds."""
+    """Return whether no message of a type is a directive, whatever its content."""
     stated = said_by_type(terms)
     return stated is not None and stated not in DIRECTIVE
 

@@ -36,7 +36,8 @@ class Also(Generic[_Older]):
 
 
 def in_share(identity: str, share: float) -> bool:
-    """Whether the message *identity* belongs to the *share* that is sent in both versions: always the same answer."""
+    """Return whether the message *identity* belongs to the *share* that is sent in both versions; the answer never
+    changes."""
     digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:4]) < share * _SCALE
 
@@ -44,9 +45,9 @@ def in_share(identity: str, share: float) -> bool:
 def which_version(*, reads_this: bool, reads_other: bool, is_newer: bool, has_inbox: bool) -> VersionChoice:
     """Return what a reader does with one of two versions of a message.
 
-    Who can read only one of them takes that one. Who can read both takes what comes where an inbox remembers the shared
-    key; without one it takes the older, which every reader of a rolling change can read. So none is lost when a
-    partition moves between an old and a new reader.
+    A reader that knows only one version takes that one. A reader that knows both takes the first to arrive if an inbox
+    remembers the shared key. Without an inbox it takes the older version, which every reader of a rolling change can
+    read. So no message is lost when a partition moves between an old and a new reader.
     """
     if not reads_this:
         return "skip" if reads_other else "refuse"

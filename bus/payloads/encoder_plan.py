@@ -1,8 +1,8 @@
-"""Plans: per payload type, what the compiled hot path has to know to write its Structs as canonical JSON.
+"""Plans: one per payload type, from which the compiled code writes its Structs as canonical JSON.
 
-Owns describing a type as nested tuples that `bus/native/src/encoding.rs` reads, or leaving it to the general way
-(`bus.payloads.encoding`), and whether what is written so has to be decoded again to be sure that receivers can. Types
-are told by their annotations; whether a value is what its annotation says is looked at for every value, there.
+Owns describing a type as nested tuples that `bus/native/src/encoding.rs` reads, or leaving it to the general encoder
+(`bus.payloads.encoding`). Also owns whether the output has to be decoded again to be sure that receivers can read it. A
+plan follows the annotations; the compiled code checks every value against them.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class _UnsupportedError(Exception):
 
 
 def encoding_plan(cls: type[msgspec.Struct]) -> tuple[Plan, bool] | None:
-    """The plan of *cls*, and whether all that is written by it is known to decode as *cls*.
+    """Return the plan of *cls*, and whether its output is certain to decode as *cls*.
 
-    None where the general way does more than to write each field as its annotation says.
+    None where the general encoder does more than write each field by its annotation.
     """
     planner = _Planner()
     try:

@@ -64,7 +64,7 @@ class Encoder:
             raise ContractError(f"cannot be written as JSON: {text_of(error)}", "/data", "schema_violation") from error
 
     def _encode_keyed(self, subject: Any) -> bytes | None:
-        """For keys that are no text: written as text, if all of them read back."""
+        """Write keys that are not strings as strings, if all of them can be read back."""
         try:
             data = canonical.encode(self._plain(subject, str_keys=True), depth=DATA_DEPTH)
             again = self._decode(data)

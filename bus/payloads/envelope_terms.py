@@ -1,9 +1,9 @@
-"""What a payload type says about the envelope around it: its terms. Pure.
+"""The terms of a payload type: its requirements on the envelope. Pure.
 
-Owns the performative, the members that must be there (*needs*), what data and envelope say twice (*same_as*), the
-default lifetime, the options that are taken from data, and the fields that receivers must know (*critical*). Publishers
-complete a message by them and refuse what breaks them; the gate `schema` refuses it with the same pointer. Also owns
-the words for what a type asks its receivers to change.
+Owns the performative, the required members (*needs*), fields that repeat the envelope (*same_as*), the default
+lifetime, the options taken from data, and the fields that receivers must know (*critical*). Publishers fill in a
+message by these terms and refuse one that breaks them; gate `schema` refuses it with the same pointer. Also owns the
+names of side effects.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["NO_TERMS", "ByField", "EnvelopeTerms", "SideEffect", "Spoken", "chec
 
 
 class ByField(msgspec.Struct, frozen=True):
-    """The performative follows from data: *values* by what *field* holds, else *otherwise*.
+    """The performative follows from data: *values* maps the value of *field* to it, with *otherwise* as the default.
 
         ByField("decision", {"approve": "accept", "reject": "reject"})
 
-    The key "*" of *values* stands for any value that is given.
+    The key "*" of *values* matches any value that is present.
     """
 
     field: str
@@ -47,7 +47,7 @@ class ByField(msgspec.Struct, frozen=True):
 
 Spoken: TypeAlias = Performative | ByField
 SideEffect: TypeAlias = Literal["none", "read", "write", "external", "irreversible"]
-"""What a message asks its receiver to change, the mildest first (`bus.trust.labels` orders them)."""
+"""The change that a message asks of its receiver, mildest first (`bus.trust.labels` orders them)."""
 
 NEEDED: Final = {
     name: f"/{layer}/{name}"
@@ -75,13 +75,13 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The terms of one type."""
 
     performative: Spoken | None = None
-    """None: any, and none is written."""
+    """None: any performative is allowed, and none is written."""
     needs: tuple[str, ...] = ()
     """Names of envelope members that must be there."""
     same_as: dict[str, str] = {}
     """Pointers into data -> pointers into the envelope that must agree where both are there."""
     ttl_s: float | None = None
-    """The lifetime in seconds where the publisher gives none; None: that of the settings."""
+    """The lifetime in seconds if the publisher gives none; None: that of the settings."""
     takes: dict[str, str] = {}
     """Options -> the fields of data that give them where the publisher does not."""
     critical: tuple[str, ...] = ()
@@ -141,20 +141,20 @@ def make_terms(
     takes: Mapping[str, str],
     critical: Sequence[str] = (),
 ) -> EnvelopeTerms:
-    """Return the terms of type *name*; raise ContractError for what no envelope can have."""
+    """Return the terms of type *name*; raise ContractError for terms that no envelope can have."""
     allowed = get_args(Performative)
     spoken = performative.words if isinstance(performative, ByField) else (performative,)
     for word in spoken:
         if word is not None and word not in allowed:
             raise ContractError(f"@payload({name!r}): performative {word!r} is none of {', '.join(allowed)}")
     if any(member not in NEEDED for member in needs):
-        raise ContractError(f"@payload({name!r}): needs={needs!r} is no tuple of {', '.join(NEEDED)}")
+        raise ContractError(f"@payload({name!r}): needs={needs!r} must be a tuple of {', '.join(NEEDED)}")
     if ttl_s is not None and (isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not ttl_s > 0):
-        raise ContractError(f"@payload({name!r}): ttl_s={ttl_s!r} is no number of seconds above 0")
+        raise ContractError(f"@payload({name!r}): ttl_s={ttl_s!r} must be a number of seconds above 0")
     if any(option not in _TAKEN for option in takes):
         raise ContractError(f"@payload({name!r}): takes={dict(takes)!r} names no option of {', '.join(_TAKEN)}")
     if isinstance(critical, str) or not all(isinstance(field, str) for field in critical):
-        raise ContractError(f"@payload({name!r}): critical={critical!r} is no tuple of names of fields")
+        raise ContractError(f"@payload({name!r}): critical={critical!r} must be a tuple of field names")
     if not (performative or needs or same_as or ttl_s or takes or critical):
         return NO_TERMS
     return EnvelopeTerms(

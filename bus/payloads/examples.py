@@ -20,7 +20,7 @@ from bus.payloads.rules import check_rules
 __all__ = ["EXAMPLE_SENDER", "example_of"]
 
 EXAMPLE_SENDER: Final = "cli@sealbus"
-"""What stands where data repeat who sends: the sender of `sealbus publish`."""
+"""The sender in example data that repeat it: the sender of `sealbus publish`."""
 _PICKS: Final = 8
 _REPAIRS: Final = 6
 _PLAIN: Final[dict[type[Any], Any]] = {
@@ -86,7 +86,7 @@ def _repaired(kind: PayloadType, example: dict[str, Any], pick: int) -> dict[str
 
 
 def _agree(kind: PayloadType, example: dict[str, Any]) -> None:
-    """Let *example* say what the envelope of its publisher says."""
+    """Make the fields of *example* that repeat the envelope equal to its publisher's envelope."""
     for pointer, location in kind.terms.same_as.items():
         *path, last = pointer.split("/")[1:]
         part: Any = example

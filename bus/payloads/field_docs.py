@@ -1,6 +1,6 @@
-"""The words about the fields of a payload class: the texts that stand under them in its source.
+"""Field docs: the docstrings below the fields of a payload class.
 
-Owns reading them for pages, `types show` and JSON Schema. Where there is no source there are no words.
+Owns reading them from the source for pages, `types show` and JSON Schema. Without source code there are none.
 """
 
 from __future__ import annotations

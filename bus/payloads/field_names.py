@@ -15,7 +15,7 @@ __all__ = ["attribute_of"]
 
 
 def attribute_of(cls: Any, field: str) -> str:
-    """Return the attribute of *cls* that data name *field*; *field* itself where nothing else is known."""
+    """Return the attribute of *cls* for *field* of the data; *field* itself if no other name is declared."""
     return _renamed(cls).get(field, field)
 
 

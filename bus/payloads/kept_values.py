@@ -1,8 +1,7 @@
-"""Values that are kept as JSON between runs: results and arguments of steps, checkpoints, the states of sagas.
+"""Values that are stored as JSON between runs: results and arguments of steps, checkpoints, the states of sagas.
 
-Owns which types can be kept, those of payloads and whatever is made of them, and both ways between a value and what
-JSON has. A type that cannot be kept is refused before there is a value of it. Pure. Does not own how much is kept, nor
-where.
+Owns which types can be stored (those of payloads and their combinations), and converting values to JSON and back. An
+unsuitable type is refused before there is a value of it. Pure. Limits and storage are elsewhere.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ _KEYS: Final = (
     inspect.UUIDType,
 )
 _BASES: Final[tuple[type[Any], ...]] = (str, int, float, bytes)
-"""What msgspec writes only where it is of exactly this class."""
+"""Base classes whose subclasses msgspec does not write: it accepts only instances of exactly these classes."""
 
 
 class KeptType:
-    """One type of values that are kept: a class, or what an annotation can say. Raises ContractError for others."""
+    """One type of stored values: a class or another annotation. Raises ContractError for other types."""
 
     __slots__ = ("_kind", "_makes_dicts", "_whole")
 
@@ -55,13 +54,13 @@ class KeptType:
         self._kind = kind
         self._makes_dicts = is_typed_dict(kind)
         self._whole: ModelPart | None = None
-        """What pydantic alone can read, such as a union of models."""
+        """A part that only pydantic can read, such as a union of models."""
         try:
             self._resolve()
         except ContractError:
             raise
         except Exception as error:
-            raise ContractError(f"{_named(kind)} cannot be kept: {text_of(error)}", "type") from error
+            raise ContractError(f"{_named(kind)} cannot be stored: {text_of(error)}", "type") from error
 
     def _resolve(self) -> None:
         try:
@@ -72,10 +71,10 @@ class KeptType:
             self._whole = _model_part(self._kind)
             return
         if (fault := next(_faults(described), None)) is not None:
-            raise ContractError(f"{_named(self._kind)} cannot be kept: {fault}", "type")
+            raise ContractError(f"{_named(self._kind)} cannot be stored: {fault}", "type")
 
     def plain(self, value: Any) -> Any:
-        """Return *value* as what JSON has; keys are text. Raises ContractError."""
+        """Return *value* as plain JSON values; keys are strings. Raises ContractError."""
         try:
             return _texted(_plain(value if self._whole is None else self._whole.plain(value)))
         except ContractError:
@@ -101,9 +100,9 @@ class KeptType:
 
 
 def kept_type(kind: Any) -> KeptType:
-    """Return how values of *kind* are kept; of Any, which None stands for, they come back as dicts and lists.
+    """Return how values of *kind* are stored. None means Any: values come back as dicts and lists.
 
-    Raises ContractError for what cannot be kept. Its cause is a NameError where an annotation names nothing yet.
+    Raises ContractError for a type that cannot be stored. Its cause is a NameError if an annotation is not defined yet.
     """
     try:
         return _known(Any if kind is None else kind)
@@ -142,7 +141,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _faults(described: Any) -> Iterator[str]:
-    """Yield what cannot be kept of a type, each with what to write instead."""
+    """Yield the parts of a type that cannot be stored, each with a replacement."""
     for location, kind in walk(described):
         where = f"{location}: " if location else ""
         if isinstance(kind, inspect.CustomType):
@@ -154,7 +153,7 @@ def _faults(described: Any) -> Iterator[str]:
                     "write a Struct, a dataclass, a TypedDict or a Pydantic model"
                 )
         elif isinstance(kind, inspect.RawType | inspect.ExtType):
-            yield f"{where}{type(kind).__name__.removesuffix('Type')} is kept by nobody: write Any"
+            yield f"{where}{type(kind).__name__.removesuffix('Type')} cannot be stored: write Any"
         elif isinstance(kind, inspect.DictType):
             for key in _members(kind.key_type):
                 if not isinstance(key, _KEYS):
@@ -191,7 +190,7 @@ def _plain(value: Any) -> Any:
 
 
 def _write_part(value: Any) -> Any:
-    """Return what msgspec can write for *value*, which it does not know."""
+    """Return a value that msgspec can write for *value*, a value of an unknown type."""
     cls: Any = type(value)
     if is_model(cls):
         try:
@@ -203,7 +202,7 @@ def _write_part(value: Any) -> Any:
     for base in _BASES:
         if isinstance(value, base):
             return base(value)
-    raise TypeError(f"{cls.__qualname__} is none of the types that JSON has")
+    raise TypeError(f"{cls.__qualname__} has no JSON form")
 
 
 def _read_part(kind: Any, plain: Any) -> Any:
@@ -241,7 +240,7 @@ def _with_floats(plain: Any) -> Any:
 
 
 def _without_base(error: ContractError) -> ContractError:
-    """Return *error*, which names a place in data, for a value that is no message's data."""
+    """Return *error*, which has a pointer into data, for a value outside a message."""
     return ContractError(error.text, error.pointer.removeprefix("/data"))
 
 

@@ -1,7 +1,7 @@
-"""Whether a JSON pointer names a field that a type knows: what `critical_fields` asks.
+"""Whether a JSON pointer names a field of a type, as `critical_fields` requires.
 
-Owns walking a payload type, and the envelope's own layers, by name; a pointer to an absent but known field is
-understood.
+Owns walking a payload type and the layers of the envelope by name. A pointer to a known field counts, even if the field
+is absent from the data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _described: Callable[[Any], inspect.Type] = lru_cache(maxsize=256)(inspect.type_
 def knows_field(payload: type[Any], pointer: str) -> bool:
     """Whether *pointer* (RFC 6901, into the envelope) names a field of *payload* or of the envelope.
 
-    Takes time in proportion to the pointer's length, whatever the type: pointers come from strangers, and types may
+    Takes time linear in the pointer's length for every type: pointers come from untrusted senders, and types may
     contain themselves.
     """
     if pointer == "":
@@ -44,7 +44,7 @@ def knows_field(payload: type[Any], pointer: str) -> bool:
 
 
 def _alternatives(kinds: list[inspect.Type]) -> list[inspect.Type]:
-    """What *kinds* stand for, each once: the members of a union for the union."""
+    """Return the types that *kinds* stand for, each once: a union is replaced by its members."""
     found: dict[int, inspect.Type] = {}
     while kinds:
         kind = kinds.pop()

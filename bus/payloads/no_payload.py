@@ -1,7 +1,7 @@
-"""What to write instead of something that is no payload type: the texts of errors, without any value in them.
+"""Error texts for objects that are not payloads: what to write instead, without any value in them.
 
-Owns these texts, and what sort of class somebody took for a payload. `bus.payloads.class_forms` decides what can be
-marked, `bus.payloads.payload_types` what is.
+Owns these texts, and recognising the kind of class that was mistaken for a payload. `bus.payloads.class_forms` decides
+which classes can be marked, `bus.payloads.payload_types` which are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _OTHERS: Final = ("Pydantic 1 model", "Pydantic dataclass", "NamedTuple", "attrs
 
 
 def is_model(cls: Any) -> bool:
-    """Return whether *cls* is a model of pydantic 2. Imports nothing: whoever has a model has imported pydantic."""
+    """Return whether *cls* is a model of pydantic 2. Imports nothing: a program with a model has already imported
+    pydantic."""
     pydantic = sys.modules.get("pydantic.main")
     return pydantic is not None and issubclass(cls, pydantic.BaseModel) and hasattr(cls, "__pydantic_validator__")
 
@@ -69,15 +70,15 @@ def not_marked(subject: object, mark: str) -> str:
     if could_be_marked(cls) or any(mark in base.__dict__ for base in cls.__mro__):
         above = next((base.__qualname__ for base in cls.__mro__ if mark in base.__dict__), None)
         own = f", for that of {above} is not inherited" if above else ""
-        return f'{_named(cls)} is no payload type: write @payload("my.type") above it{own}'
+        return f'{_named(cls)} is not a payload type: write @payload("my.type") above it{own}'
     if isinstance(subject, FunctionType):
-        return f"{_named(subject)} is no payload type: give the class in brackets, such as @app.on(MyPayload)"
+        return f"{_named(subject)} is not a payload type: pass the class itself, such as @app.on(MyPayload)"
     if isinstance(subject, dict):
         return (
-            f"{_named(subject)} is no payload, for it does not say its type: of a TypedDict marked with @payload write "
-            f"MyPayload(...), or MyPayload(the_dict){_as_struct(subject, '; else ')}"
+            f"{_named(subject)} is not a payload, because it has no message type: of a TypedDict marked with @payload "
+            f"write MyPayload(...), or MyPayload(the_dict){_as_struct(subject, '; else ')}"
         )
-    return f"{_named(subject)} is no payload: give an instance of a class marked with @payload{_as_struct(subject)}"
+    return f"{_named(subject)} is not a payload: pass an instance of a class marked with @payload{_as_struct(subject)}"
 
 
 def _named(subject: object) -> str:
@@ -112,7 +113,7 @@ def _hinted(hint: Any) -> str:
 
 
 def _as_struct(subject: object, before: str = "; ") -> str:
-    """Write the fields of *subject* as a Struct, after *before*; return an empty text where it has none."""
+    """Write the fields of *subject* as a Struct, after *before*; return an empty string if it has none."""
     cls = subject if isinstance(subject, type) else type(subject)
     if isinstance(subject, dict):
         name, fields = "MyPayload", {str(key): type(value).__name__ for key, value in subject.items()}

@@ -62,7 +62,7 @@ RiskClass = Literal["low", "medium", "high"]
 
 
 def raised_risk(kind: PayloadType | None, high: Collection[str]) -> RiskClass:
-    """Return the risk of *kind*, None being an unknown type; the types in *high* are of high risk whatever they say."""
+    """Return the risk of *kind*, None being an unknown type; the types in *high* always have high risk."""
     return "medium" if kind is None else "high" if kind.name in high else kind.risk
 
 
@@ -131,18 +131,17 @@ class PayloadType:
         self.rules = rules
         self.also = also
         self.side_effect, self.resource = effect
-        """What a message asks its receiver to change (None: unknown), and the pointer into data to the name of what is
-        touched (empty: there is none).
-        """
+        """The side effect that a message asks for (None: unknown), and the pointer into data to the affected resource
+        (empty: none)."""
         self._quiet: dict[str, Any] = {}
-        """Critical fields -> the default by which they say nothing."""
+        """Critical field -> the default value that counts as absent."""
         self.deprecated: Mapping[str, Deprecation] = {}
         self._resolved = False
         self._described: type[Any] | None = None
         self.weight = Weight()
         self._unweighed_bytes = _LONG
         self.small_bytes = 0
-        """Of a text that is no longer, what it becomes is not worth counting."""
+        """Texts up to this length are not weighed: decoding them is cheap."""
         self._decode: Callable[[bytes], Any] = self._decode_first
         self._read_long: Callable[[bytes], Any] = self._decode_first
         self._refused: tuple[int, bytes, ContractError] | None = None
@@ -283,16 +282,16 @@ class PayloadType:
             raise ContractError(text, "/data", "schema_violation")
 
     def prove(self, data: bytes) -> Any:
-        """Return the payload in *data*, if compiled code proves these to be the canonical form of an object.
+        """Return the payload in *data* if compiled code proves that they are the canonical form of an object.
 
-        None says nothing: the exact way finds out.
+        None is no verdict: the caller then takes the exact path.
         """
         if not native.is_canonical_object(data, DATA_ROOM):
             return None
         return self.read(data)
 
     def read(self, data: bytes) -> Any:
-        """The payload in canonical *data*; None says nothing: `decode` says what is wrong."""
+        """Read the payload in canonical *data*; None is no verdict: `decode` then finds the fault."""
         try:
             return self._typed(data)
         except KeyboardInterrupt:
@@ -379,7 +378,7 @@ class PayloadType:
             return msgspec.json.encode(content)
         except (TypeError, ValueError, RecursionError) as error:
             raise ContractError(
-                f"{self.name} was upcast to what is no JSON: {text_of(error)}", "/data", "schema_violation"
+                f"{self.name} was upcast to data that are not JSON:  {text_of(error)}", "/data", "schema_violation"
             ) from error
 
     def resource_of(self, payload: Any) -> str:
@@ -388,9 +387,9 @@ class PayloadType:
         return found if isinstance(found, str) else ""
 
     def critical_of(self, payload: Any) -> tuple[str, ...]:
-        """Pointers of the critical fields that *payload* sets.
+        """Return the pointers of the critical fields that *payload* sets.
 
-        Unset are None, `msgspec.UNSET`, and a default that says nothing: that of a flag, or an empty one.
+        None, `msgspec.UNSET`, the default of a flag, and an empty default count as unset.
         """
         if not self.terms.critical:
             return ()
@@ -442,18 +441,18 @@ def payload(
             max_sources: int = 5
 
     The class is a msgspec Struct, which is fastest, a dataclass (`@payload` stands above `@dataclass`), a TypedDict
-    (`Order(sku="tea")` then makes a dict that can be published) or a Pydantic model. The same fields and values give
-    the same bytes, and faults the same words: agents need not know of each other which they use.
+    (`Order(sku="tea")` then makes a dict that can be published) or a Pydantic model. All four give the same bytes for
+    the same values and the same error texts, so agents need not agree on one.
 
-    *name* is lower-case segments joined by dots; each type has a topic of its own. A *version* with another first
-    number is another schema: workers refuse it, unless *upcasters* maps an older first number to an
-    `Upcaster(Older, function)`: the class judges the data of its version, and the function turns them (a dict) into the
-    next one's. A function alone is given data that nothing has judged.
+    *name* is lower-case segments joined by dots; each type has a topic of its own. Workers refuse a *version* with
+    another major number, unless *upcasters* maps an older major to an `Upcaster(Older, function)`. The class validates
+    the data of its version, and the function converts them (a dict) to the next version. A function alone gets
+    unvalidated data.
 
-    *risk* says how much proof receivers ask for: "low" (no history), "medium" (the chain of causes), "high" (a
-    signature as well, which needs a signer). *sign* False: not signed at low risk although there is a signer.
+    *risk* is the proof that receivers require: "low" (no history), "medium" (the chain of causes), "high" (a signature
+    as well, which needs a signer). With *sign* False, messages of low risk are not signed although there is a signer.
 
-    What it says of its envelopes, which publishers write and receivers check:
+    Requirements on the envelope, which publishers write and receivers check:
 
     - *performative*: the speech act; a message that says another one is refused. Write "request" for what asks its
       reader to act, "inform" for what only tells. A type without one is guarded by less (`bus.payloads.directives`).
@@ -464,31 +463,32 @@ def payload(
     - *critical*: optional fields whose absence widens the effect, such as `("dry_run", "max_files")`. Where one is set,
       `critical_fields` names it, and a receiver whose version of the type does not know it refuses the message.
 
-    What it says for policies: *side_effect* is what a message asks its receiver to change ("none", "read", "write",
-    "external", "irreversible"; None is unknown), *resource* the pointer to the name of what is touched, such as
-    "/repository". A type that only informs asks for no change: with "inform" and "write" it is refused.
+    For policies: *side_effect* is the change that a message asks for ("none", "read", "write", "external",
+    "irreversible"; None is unknown), *resource* the pointer to the name of the affected resource, such as
+    "/repository". A type that only informs cannot ask for a change: "inform" with "write" is refused.
 
-    *also*: an older version that publishers send as well, while readers move (`bus.payloads.dual_write.Also`).
+    *also*: an older version that publishers send as well while readers are upgraded (`bus.payloads.dual_write.Also`).
 
-    *deprecated*: fields that will go, `{"name": ("2027-03-01", "use full_name")}`: workers warn once of each sender
-    that still sends one, and `sealbus types check` minds the date.
+    *deprecated*: fields that will be removed, `{"name": ("2027-03-01", "use full_name")}`. Workers warn once about each
+    sender that still uses one, and `sealbus types check` checks the date.
 
-    *rules* say what must hold between fields (`bus.payloads.rules`); a payload that breaks one is refused with
-    `semantic_violation`, by its publisher and by its receivers.
+    *rules* are conditions between fields (`bus.payloads.rules`). Publishers and receivers refuse a payload that breaks
+    one, with `semantic_violation`.
 
-    The class need not be frozen; what is sent is what it held when it was published. Raises ContractError for an
-    illegal name, version or risk, TypeError for a class of no such form.
+    The class need not be frozen; the values at the time of publishing are sent. Raises ContractError for an illegal
+    name, version or risk, TypeError for an unsupported class.
     """
     if not isinstance(name, str):
         raise TypeError(name_missing(name))
     if not is_message_type(name):
         raise ContractError(
-            f"{name!r} is no message type: lower-case segments joined by dots, at most 120, last one not `dlq`"
+            f"{name!r} is not a valid message type: use lower-case segments joined by dots, at most 120, last one not "
+            "`dlq`"
         )
     if not is_schema_version(version):
-        raise ContractError(f"{version!r} is no schema version: x.y.z without leading zeros")
+        raise ContractError(f"{version!r} is not a valid schema version: use x.y.z without leading zeros")
     if risk not in ("low", "medium", "high"):
-        raise ContractError(f"risk {risk!r} is none of low, medium, high")
+        raise ContractError(f"risk {risk!r} must be low, medium or high")
 
     terms = make_terms(
         name,
@@ -502,7 +502,9 @@ def payload(
     check_side_effect(name, side_effect)
     check_acting(name, terms, side_effect)
     if resource and _RESOURCE.match(resource) is None:
-        raise ContractError(f"@payload({name!r}): resource={resource!r} is no pointer into data, such as '/repository'")
+        raise ContractError(
+            f"@payload({name!r}): resource={resource!r} is not a pointer into data; write for example '/repository'"
+        )
 
     leaving = deprecations_of(name, deprecated or {})
     if also is not None:
@@ -533,7 +535,7 @@ def payload(
 
 def _check_also(also: Also[Any], name: str, version: str) -> None:
     if not isinstance(also, Also):
-        raise ContractError(f"@payload({name!r}): also={also!r:.80} is no Also: write also=Also(Older, to_older)")
+        raise ContractError(f"@payload({name!r}): also={also!r:.80} must be an Also: write also=Also(Older, to_older)")
     older = payload_type(also.older)
     if older.name != name or older.major >= _major(version):
         raise ContractError(
@@ -575,9 +577,9 @@ def encode_payload(subject: Any) -> bytes:
 
 
 class Registry:
-    """The payload types an application knows, by message type; immutable.
+    """The payload types of an application, by message type; immutable.
 
-    What it does not know itself, *below* is asked for. Raises NameError for a class whose annotations name nothing.
+    Types that it lacks are looked up in *below*. Raises NameError for a class with an undefined annotation.
     """
 
     def __init__(self, classes: Iterable[type[Any]] = (), *, below: Registry | None = None) -> None:
@@ -614,7 +616,7 @@ class Registry:
         return kind.prove(data) if kind is not None else None
 
     def label(self, name: str) -> str:
-        """*name* where it is registered, else `other`: what a metric label may say."""
+        """Return *name* if it is registered, else `other`, as a metric label."""
         return name if name in self else "other"
 
 
@@ -641,12 +643,12 @@ def _check_weight(weight: Weight, data: bytes) -> None:
 
 
 def _digest(data: bytes, length: int) -> bytes:
-    """Of *data*, if it has that *length*."""
+    """Return the digest of *data* if they have that *length*."""
     return hashlib.sha256(data).digest() if len(data) == length else b""
 
 
 def _again(refusal: ContractError) -> ContractError:
-    """*refusal*, to be raised: an exception that was raised holds what it passed."""
+    """Return a copy of *refusal* to raise: an exception that was raised keeps its frames alive."""
     return ContractError(refusal.text, refusal.pointer, refusal.reason)
 
 

@@ -1,9 +1,9 @@
-"""Pydantic models as payload classes: how they are read and written, so that they fare as Structs do.
+"""Pydantic models as payload classes: reading and writing them with the behaviour of Structs.
 
 Data first pass the model's shadow (`bus.payloads.pydantic_shadows`), by msgspec: a wrong type or a missing field is
-refused with the same words and pointer as for a Struct, before any code of the user's runs. Then the model validates
-the same text, with its own validators and limits. So pydantic need not be strict, which would refuse what a validator
-in mode "before" hands on; no text becomes a number all the same.
+refused with the same text and pointer as for a Struct, before any user code runs. Then the model validates the same
+text, with its own validators and limits. So pydantic need not be strict (which would break validators in mode
+"before"), and strings are still never coerced to numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RESPELT: Final = (
     inspect.FrozenSetType,
     inspect.AnyType,
 )
-"""What pydantic may write otherwise than msgspec."""
+"""Types that pydantic may spell differently from msgspec."""
 _RESPELT_VALUES: Final = (datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal)
 _MAX_TOLD: Final = 400
 
@@ -82,9 +82,9 @@ class ModelForm:
 
 
 class ModelPart:
-    """A model as a part of what is no model, or another *kind* that pydantic alone can read, such as a union of models.
+    """A model inside another type, or a *kind* that only pydantic can read, such as a union of models.
 
-    Raises TypeError for what no payload could hold.
+    Raises TypeError for a type that no payload can contain.
     """
 
     def __init__(self, kind: Any) -> None:
@@ -113,7 +113,7 @@ class ModelPart:
 
 
 class _ModelReader:
-    """Reads JSON text as the shadow, to know what it is, then as the model."""
+    """Reads JSON text as the shadow, to check its types, then as the model."""
 
     def __init__(self, cls: type[Any], gate: Reader) -> None:
         self._cls = cls
@@ -169,8 +169,8 @@ def _keeps_others(cls: type[Any]) -> bool:
 def _spelt(written: Any, value: Any) -> Any:
     """Return *written*, the JSON form of *value*, with times and durations as msgspec spells them, and sets in order.
 
-    Pydantic writes a duration of 365 days as P1Y, which not everybody reads. What a serializer of the user's wrote
-    stays.
+    Pydantic writes a duration of 365 days as P1Y, which not every reader understands. Output of a user's serializer is
+    unchanged.
     """
     if isinstance(value, _RESPELT_VALUES):
         return msgspec.to_builtins(value) if written == pydantic_core.to_jsonable_python(value) else written
@@ -185,12 +185,12 @@ def _spelt(written: Any, value: Any) -> Any:
 
 
 def _check_open(value: Any, pointer: str) -> None:
-    """Raise ContractError for numbers that JSON does not have, and for keys that are no text.
+    """Raise ContractError for numbers outside JSON, and for keys that are not strings.
 
-    Fields of any type are written by what they hold, and pydantic writes these as null, and as their text.
+    Pydantic would write such numbers as null, and such keys as their string form.
     """
     if isinstance(value, float) and not math.isfinite(value):
-        raise ContractError(f"{value} is no JSON number", pointer)
+        raise ContractError(f"{value} is not a JSON number", pointer)
     if isinstance(value, dict):
         for key, below in value.items():
             if isinstance(key, int | float | tuple | None) and not isinstance(key, str):

@@ -1,10 +1,10 @@
 """A Pydantic model described as a Struct: its shadow, which has the same fields, limits and tags.
 
-Owns the translation. A shadow holds no payload: it says what msgspec can say of a type, its weight and costs, its
-schema and its fields, and it is the gate that data pass before the model sees them (`bus.payloads.pydantic_models`).
-What only pydantic knows, such as the form of a URL, the shadow takes as the JSON type that it is written as.
+Owns the translation. A shadow never holds a payload: it gives msgspec's view of the type (size, cost, schema, fields),
+and data are validated against it before the model sees them (`bus.payloads.pydantic_models`). Forms known only to
+pydantic, such as URLs, are plain JSON types in the shadow.
 
-Parts of a model that are dataclasses and TypedDicts have shadows, too, for they may hold models.
+Dataclasses and TypedDicts inside a model have shadows, too, because they may contain models.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class _Shadows:
         """The named aliases that are being followed: one that leads to itself is any JSON."""
 
     def of_class(self, cls: Any, tag_field: str = "", tag: Any = None) -> type[msgspec.Struct]:
-        """Return the shadow of *cls*; as a member of a union that *tag_field* tells apart, the one with *tag*."""
+        """Return the shadow of *cls*; as a member of a union that *tag_field* discriminates, the one with *tag*."""
         like = cls, tag_field, tag
         if like in self._made:
             return self._made[like]
@@ -182,7 +182,7 @@ class _Shadows:
         return described | UnsetType if member.may_miss else described
 
     def _written(self, returns: Any, location: str) -> Any:
-        """Return what a serializer of the user's writes: what it *returns*, as far as its annotation says it."""
+        """Return the type that a user's serializer writes: its *returns* annotation, as far as that is known."""
         known = returns is not None and "Undefined" not in type(returns).__name__
         return self._described(returns, (), location) if known else Any
 
@@ -290,13 +290,13 @@ class _Shadows:
     def _tagged(self, cls: Any, tag_field: str, location: str) -> list[type[msgspec.Struct]]:
         member = next((each for each in _members_of(cls) if each.name == tag_field), None)
         if member is None or typing.get_origin(member.annotation) is not Literal:
-            raise TypeError(f"{location}: {cls.__qualname__}.{tag_field} is no Literal: {_TELL_APART}")
+            raise TypeError(f"{location}: {cls.__qualname__}.{tag_field} must be a Literal: {_TELL_APART}")
         tags = [tag.value if isinstance(tag, enum.Enum) else tag for tag in typing.get_args(member.annotation)]
         return [self.of_class(cls, tag_field, tag) for tag in tags]
 
 
 _TELL_APART: Final = (
-    "a union of several objects is told apart by one member: give each model a field such as "
+    "a union of several objects needs a member that distinguishes them: give each model a field such as "
     '`kind: Literal["a"]`, and write Field(discriminator="kind")'
 )
 
@@ -345,7 +345,7 @@ def _is_left_out(info: FieldInfo) -> bool:
 
 
 def _bare(hint: Any) -> Any:
-    """Return what a TypedDict's Required[...], NotRequired[...] or ReadOnly[...] is around."""
+    """Return the type inside a TypedDict's Required[...], NotRequired[...] or ReadOnly[...]."""
     while "Required" in str(typing.get_origin(hint)) or "ReadOnly" in str(typing.get_origin(hint)):
         hint = typing.get_args(hint)[0]
     return hint
@@ -396,7 +396,7 @@ def _unknown() -> Any:
 
 
 def _serializer_of(cls: Any, name: str) -> Any:
-    """Return what the user's serializer of field *name* says it returns; None where the field has none."""
+    """Return the annotated return type of the serializer of field *name*; None if the field has none."""
     decorators = getattr(cls, "__pydantic_decorators__", None)
     for each in getattr(decorators, "field_serializers", {}).values():
         if name in each.info.fields or "*" in each.info.fields:
@@ -415,7 +415,7 @@ def _returned(decorator: Any) -> Any:
 
 
 def _discriminator(provided: Any) -> Any:
-    """Return the name of the member, or the function, that tells a union's members apart; None where none is given."""
+    """Return the member name or function that discriminates a union; None if there is none."""
     found = getattr(provided, "discriminator", None)
     return found.discriminator if isinstance(found, pydantic.Discriminator) else found
 
@@ -454,7 +454,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _limited(kind: Any, limits: dict[str, Any]) -> Any:
-    """Return *kind* with those of *limits* that msgspec can hold it to; pydantic holds it to all of them."""
+    """Return *kind* with those of *limits* that msgspec can check; pydantic checks all of them."""
     origin = typing.get_origin(kind)
     base = typing.get_args(kind)[0] if origin is Annotated else origin or kind
     names: tuple[str, ...] = ()
@@ -511,7 +511,7 @@ def _is_array(kind: Any) -> bool:
 
 
 def _by_schema(kind: Any, location: str) -> Any:
-    """Return the JSON type that pydantic says *kind* is written as."""
+    """Return the JSON type as which pydantic writes *kind*."""
     try:
         schema = pydantic.TypeAdapter(kind).json_schema(mode="serialization")
     except (pydantic.PydanticUserError, pydantic.errors.PydanticInvalidForJsonSchema) as error:

@@ -1,8 +1,8 @@
-"""How data become a payload of one class, by the quicker of two ways that give the same.
+"""Decoding data into a payload class, by the faster of two equivalent ways.
 
-Owns the choice: msgspec reads text itself, and is quickest nearly always; but it takes 8 us for each number near the
-ends of a double's range, and looks through an object once for each tagged union around it to find the tag. Then orjson
-or json makes dicts and lists first. Pure. Does not own what is refused before (`bus.payloads.decoded_size`).
+Owns the choice. msgspec is nearly always fastest, but takes 8 us for each number near the ends of a double's range, and
+searches an object once for each tagged union around it. In those cases orjson or json builds dicts and lists first.
+Pure. `bus.payloads.decoded_size` refuses oversized data before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONG_RUN: Final = b"0" * 19
 
 
 class Reader:
-    """Reads JSON text as one class; raises what msgspec raises, and ContractError."""
+    """Reads JSON text as one class; raises the errors of msgspec, and ContractError."""
 
     __slots__ = ("_cls", "_holds_raw", "_nests_tags", "read")
 
@@ -48,7 +48,7 @@ class Reader:
         self._nests_tags = nests_tags(cls)
 
     def read_long(self, data: bytes) -> Any:
-        """What `read` returns, for text of any length in a bounded time."""
+        """Return the same as `read`, for text of any length in a bounded time."""
         if self._holds_raw:
             # Raw is text, of which dicts and lists have nothing left.
             _check_extremes(data)
@@ -59,9 +59,9 @@ class Reader:
 
 
 def read_untyped(data: bytes) -> Any:
-    """What `msgspec.json.decode` returns without a type for canonical *data*, in a bounded time.
+    """Return the same as `msgspec.json.decode` without a type for canonical *data*, in a bounded time.
 
-    Raises ContractError for what would take longer: json, which alone reads it rightly, takes 0.4 us for each number.
+    Raises ContractError for data that would take longer: only json reads them correctly, at 0.4 us for each number.
     """
     if not has_many_extremes(data):
         return msgspec.json.decode(data)
@@ -84,7 +84,7 @@ def has_many_extremes(data: bytes) -> bool:
 
 
 def nests_tags(cls: type[Any]) -> bool:
-    """Whether a tagged union stands inside a tagged union, or inside itself."""
+    """Return whether a tagged union is inside a tagged union, or inside itself."""
     unions = (kind for _, kind in walk(inspect.type_info(cls)) if is_tagged_union(kind))
     return any(is_tagged_union(kind) for union in unions for kind in _inside(union))
 

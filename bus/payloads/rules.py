@@ -1,14 +1,14 @@
-"""What must hold between the fields of a payload: rules as data, which can be checked, shown and exported.
+"""Rules: conditions between the fields of a payload, as data that can be checked, shown and exported.
 
-A form says what one field may hold; a rule says what fields may hold together ("failed needs an error"). A rule is a
-sentence for people, the pointer of the field to blame, and a condition. Conditions are values: `holds` judges a payload
-by them, `bus.schemas.json_schema` writes them as JSON Schema, `bus.schemas.typescript` as an expression. Pure.
+A type limits the values of one field; a rule limits combinations of fields ("failed needs an error"). A rule is a
+sentence for people, the pointer of the field to blame, and a condition. Conditions are values: `holds` evaluates them
+for a payload, `bus.schemas.json_schema` writes them as JSON Schema, `bus.schemas.typescript` as an expression. Pure.
 
     @payload("ticket.closed", rules=(
         rules.Rule("fixed needs a fix", "/fix", rules.when(rules.Is("status", ("fixed",)), rules.Has("fix"))),
     ))
 
-Fields are named as data name them. A field that is absent, None or `msgspec.UNSET` is not given.
+Fields have their names in the data. A field that is absent, None or `msgspec.UNSET` counts as not given.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ class Size(_Condition, frozen=True):
 
 
 class All(_Condition, frozen=True):
-    """Each of *parts* holds."""
+    """True if each of *parts* is true."""
 
     parts: tuple[_Condition, ...]
 
 
 class Either(_Condition, frozen=True):
-    """At least one of *parts* holds."""
+    """True if at least one of *parts* is true."""
 
     parts: tuple[_Condition, ...]
 
@@ -101,21 +101,22 @@ class Not(_Condition, frozen=True):
 
 
 class Every(_Condition, frozen=True):
-    """*part* holds for each item of the list in *field*; for none in an absent one. A single object is a list of it."""
+    """True if *part* is true for each item of the list in *field*, also for an absent list. A single object is a list
+    of one."""
 
     field: str
     part: _Condition
 
 
 class Some(_Condition, frozen=True):
-    """*part* holds for an item of the list in *field*."""
+    """True if *part* is true for an item of the list in *field*."""
 
     field: str
     part: _Condition
 
 
 class Among(_Condition, frozen=True):
-    """What *field* has is an item of the list in *others*."""
+    """True if the value of *field* is an item of the list in *others*."""
 
     field: str
     others: str
@@ -136,7 +137,7 @@ class AtMost(_Condition, frozen=True):
 
 
 class Bytes(_Condition, frozen=True):
-    """What *field* has takes at most *maximum* bytes as JSON."""
+    """True if the value of *field* takes at most *maximum* bytes as JSON."""
 
     field: str
     maximum: int
@@ -149,16 +150,17 @@ class IsText(_Condition, frozen=True):
 
 
 class RangeOf(_Condition, frozen=True):
-    """The range of versions in *field*, such as `x@1`, is one of the type that *other* names; or there is none."""
+    """True if the version range in *field*, such as `x@1`, is one of the type in *other*, or is absent."""
 
     field: str
     other: str
 
 
 class Computed(_Condition, frozen=True):
-    """What only code can tell, of the whole of data: *test* takes data as JSON gives them, unknown members too.
+    """A condition that only code can check: *test* gets the whole data as decoded JSON, unknown members included.
 
-    No schema can say it; *typescript* is the same as an expression of `d`, by the functions that an export has.
+    JSON Schema cannot express it; *typescript* is the same condition as an expression of `d`, using the functions of an
+    export.
     """
 
     test: Callable[[dict[str, Any]], bool]
@@ -169,7 +171,7 @@ Condition: TypeAlias = _Condition
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """*text* says what must hold; *pointer* names, within data, the field to blame where *condition* does not."""
+    """*text* describes the rule; *pointer* names, within data, the field to blame if *condition* is false."""
 
     text: str
     pointer: str
@@ -177,12 +179,12 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def when(condition: Condition, then: Condition) -> Condition:
-    """*then* holds wherever *condition* does."""
+    """Make a condition: *then* must be true whenever *condition* is."""
     return Either((Not(condition), then))
 
 
 def exactly_one(*parts: Condition | str) -> Condition:
-    """One of *parts*, conditions or names of fields, holds and no other does."""
+    """Make a condition: exactly one of *parts*, conditions or names of fields, must be true."""
     conditions = tuple(Has(part) if isinstance(part, str) else part for part in parts)
     pairs = [
         Not(All((first, second))) for location, first in enumerate(conditions) for second in conditions[location + 1 :]
@@ -199,12 +201,12 @@ def check_rules(rules: Sequence[Rule], subject: Any, data: bytes) -> None:
 
 
 def holds(condition: Condition, subject: Any) -> bool:
-    """Whether *condition* holds for *subject*, a payload or a part of one."""
+    """Return whether *condition* is true for *subject*, a payload or a part of one."""
     return _TESTS[type(condition)](condition, subject)
 
 
 def value_of(subject: Any, field: str) -> Any:
-    """What *subject* has in *field*; UNSET where there is no such field."""
+    """Return the value of *field* in *subject*; UNSET if there is no such field."""
     if isinstance(subject, dict):
         return subject.get(field, msgspec.UNSET)
     value = getattr(subject, field, msgspec.UNSET)
@@ -212,7 +214,7 @@ def value_of(subject: Any, field: str) -> Any:
 
 
 def value_at(subject: Any, pointer: str) -> Any:
-    """What *subject* has at *pointer*, below its fields; None where there is nothing."""
+    """Return the value at *pointer* below *subject*; None if there is none."""
     for field in pointer.split("/")[1:]:
         subject = value_of(subject, field)
         if subject is None or subject is msgspec.UNSET:

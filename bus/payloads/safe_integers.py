@@ -1,8 +1,8 @@
-"""Integers of a payload: from -(2^53-1) to 2^53-1, as the exports say and every language can hold them.
+"""The range of a payload's integers: from -(2^53-1) to 2^53-1, as in the exports, because every language has these.
 
-Owns finding one beyond that in a decoded payload. A type whose integers all have limits of their own is not looked at;
-of any other type only text with a number of sixteen digits is. What is `Any` holds the doubles of the protocol,
-and is not judged. Pure.
+Owns finding an integer beyond that in a decoded payload. Types whose integers all have limits are skipped; for other
+types only text with a number of sixteen digits is checked. Values of type `Any` are doubles of the protocol and are not
+checked. Pure.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def _is_open(kind: Any) -> bool:
 
 
 def _unsafe(value: Any, kind: Any) -> str | None:
-    """Return the pointer, below *value* of type *kind*, to the first integer that is too large; None: there is none."""
+    """Return the pointer, below *value* of type *kind*, to the first integer that is too large; None if there is
+    none."""
     if isinstance(kind, inspect.Metadata):
         return _unsafe(value, kind.type)
     if isinstance(kind, inspect.IntType):
@@ -77,7 +78,7 @@ def _unsafe(value: Any, kind: Any) -> str | None:
 
 
 def _parts(value: Any, kind: Any) -> Iterator[tuple[object, Any, Any]]:
-    """Yield name or index, value and type of what *value* holds."""
+    """Yield name or index, value and type of the parts of *value*."""
     if isinstance(kind, NAMED):
         yield from _members(value, kind)
     elif isinstance(kind, _LISTS):

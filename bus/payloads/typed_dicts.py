@@ -1,8 +1,8 @@
-"""TypedDicts as payload classes: dicts that know their message type.
+"""TypedDicts as payload classes: dicts with a message type.
 
-A TypedDict makes plain dicts, which carry no mark. So `@payload` makes a subclass of dict out of it, with the same
-fields: `Order(sku="tea")` is a dict that can be published, and handlers are given one. msgspec takes the subclass for a
-TypedDict, also inside other types, for it has what a TypedDict has.
+A TypedDict makes plain dicts, which cannot carry the mark. So `@payload` replaces it by a subclass of dict with the
+same fields: `Order(sku="tea")` is a dict that can be published, and handlers receive one. msgspec treats the subclass
+as a TypedDict, also inside other types, because it has the same attributes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from bus.protocol.canonical import escape_pointer_token
 __all__ = ["TypedDictForm"]
 
 _OWN = ("__total__", "__required_keys__", "__optional_keys__", "__doc__")
-"""What makes a subclass of dict a TypedDict for msgspec, and for people."""
+"""The attributes by which msgspec, and people, recognise a TypedDict."""
 _FREE = "x_"
 """Members that begin so are the user's own, in every type."""
 
 
 class _PayloadDict(dict[str, Any]):
-    """What marked TypedDicts are made of. It has no annotations, for msgspec would take them for fields."""
+    """The base class of marked TypedDicts. It has no annotations, because msgspec would read them as fields."""
 
     def __init_subclass__(cls, *, total: bool = True) -> None:
         """Give a class that inherits from a marked TypedDict the fields of both, as a TypedDict would."""

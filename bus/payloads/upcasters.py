@@ -1,7 +1,7 @@
-"""Upcasters: what makes data of an older major version into those of the next one.
+"""Upcasters: convert data of an older major version to the next one.
 
-Owns their two forms. An `Upcaster` names the class of the version that it reads: data of that version are judged by
-this class, with its rules and its terms of the envelope, before they are upcast. A function alone is given what came.
+Owns their two forms. An `Upcaster` names the class of the version that it reads: this class validates the data, with
+its rules and its terms of the envelope, before they are upcast. A function alone gets unvalidated data.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ class Upcaster(Generic[_Older]):
         @payload("order.placed", version="2.0.0", upcasters={1: Upcaster(OrderV1, from_v1)})
         class Order(msgspec.Struct, frozen=True): ...
 
-    *older* is marked with `@payload` as the older version. *convert* is given the members that this class knows, as a
-    dict, and returns those of the next major. It carries every payload of the older class: what it cannot carry, that
-    class must refuse.
+    *older* is marked with `@payload` as the older version. *convert* gets the members that this class knows, as a dict,
+    and returns those of the next major version. It must convert every payload that the older class accepts.
     """
 
     def __init__(self, older: type[_Older], convert: Converting) -> None:

@@ -1,14 +1,14 @@
 """The globs of `metadata.authority`: their form, and whether some are included in others (PROTOCOL.md section 1). Pure.
 
-Owns what `can_read`, `can_write` and `can_execute` may hold, in an envelope, a link and a policy's table, and inclusion
-of their languages. `*` stands for any text without `/`; two or more stars in a row stand for any text. Both match the
-empty text, and every other character means itself.
+Owns the form of `can_read`, `can_write` and `can_execute` in an envelope, a link and a policy's table, and inclusion of
+their languages. `*` matches any text without `/`; two or more stars in a row match any text. Both match the empty text,
+and every other character matches itself.
 
-Inclusion is exact and has no limit of its own: the form bounds its cost. A star of the included glob may be any text,
-so it may be a letter that no other glob has: whatever includes that letter includes every text without `/` in its
-place. What is left to try is how many `/` a `**` holds. Beyond the runs of stars of a glob that includes it, one more
-changes nothing: between two of them stands that letter, which takes a star. So at most three `**` and eight runs are at
-most 729 words for one glob, and of two that lead to the same place the second is not followed.
+Inclusion is exact and needs no limit of its own, because the form of the globs bounds its cost. To test a star of the
+included glob it is enough to replace it by one letter that no other glob has: a glob that matches that letter matches
+every text without `/` in its place. A `**` is replaced by this letter with different numbers of `/`. More `/` than the
+including glob has runs of stars change nothing, because that letter needs a star between any two of them. With at most
+three `**` and eight runs, one glob gives at most 729 words. Words that reach the same state are tried once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SLASH: Final = "/"
 _SEGMENT: Final = "*"
 _CROSSING: Final = "**"
 _FRESH: Final = ""
-"""The letter that no glob has."""
+"""A letter that occurs in no glob."""
 
 
 def authority_glob_fault(glob: str) -> str | None:
@@ -48,10 +48,9 @@ def authority_glob_fault(glob: str) -> str | None:
 
 
 def first_outside(inner: Iterable[str], outer: Sequence[str]) -> str | None:
-    """Return the first of *inner* that matches a text which none of *outer* matches; None: all are included.
+    """Return the first of *inner* that matches a text which none of *outer* matches; None if all are included.
 
-    All of them are in the form that `authority_glob_fault` allows. What stands in *outer* word for word is not looked
-    at.
+    All globs have the form that `authority_glob_fault` allows. A glob that occurs literally in *outer* is skipped.
     """
     known = frozenset(outer)
     union: _Union | None = None

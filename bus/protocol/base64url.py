@@ -9,7 +9,7 @@ __all__ = ["from_base64url", "to_base64url"]
 
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
-"""To the other alphabet; what is none of base64url becomes what is none of either."""
+"""Maps base64url to base64; characters outside base64url become characters outside base64."""
 
 
 def to_base64url(data: bytes) -> str:

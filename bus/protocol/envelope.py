@@ -71,8 +71,9 @@ class Agent(_Layer, frozen=True, kw_only=True):
         async with connect(url, agent=Agent(id="planner@svc", type="service", version="2.1.0")) as bus:
             await bus.publish(order, to=Agent(role="reviewer"))
 
-    An id alone may be given as text: `to="planner@svc"`. Of a recipient with both, the *id* decides. Texts have 1 to
-    256 characters; what is None is not in the message. *session_id* is one running instance: `request` sets it.
+    An id alone may be given as a string: `to="planner@svc"`. If a recipient has both, the *id* decides. Strings have 1
+    to 256 characters; fields that are None are absent from the message. *session_id* is one running instance: `request`
+    sets it.
     """
 
     framework: str | None = None
@@ -85,12 +86,12 @@ class Agent(_Layer, frozen=True, kw_only=True):
 
 
 class Authority(_Layer, frozen=True, kw_only=True):
-    """What the receiver may do with this message.
+    """The permissions that a message gives its receiver.
 
         await bus.publish(task, authority=Authority(can_read=("repo/*",), cannot_execute=("git push",)))
 
-    The words are those of sender and receiver: the bus seals them, at most 1 KiB, and sees to it that they only narrow
-    from cause to effect. A handler finds them in `context.message.metadata.authority`. None says nothing.
+    Sender and receiver define the meaning of the entries. The bus seals them, at most 1 KiB, and ensures that they only
+    narrow from cause to effect. A handler reads them in `context.message.metadata.authority`. None means not given.
     """
 
     can_execute: tuple[str, ...] | None = None
@@ -107,7 +108,8 @@ class Security(_Layer, frozen=True, kw_only=True):
 
         await bus.publish(page, security=Security(trust_level="untrusted_content", contains_untrusted_content=True))
 
-    Any text is a *trust_level*; one that PROTOCOL.md does not list counts as the least trusted. None says nothing.
+    Any string is a valid *trust_level*; one that PROTOCOL.md does not list counts as the least trusted. None means not
+    given.
     """
 
     contains_untrusted_content: bool | None = None
@@ -120,7 +122,7 @@ class OtherVersion(_Layer, frozen=True, kw_only=True):
     """The same message in another version of its type; a reader takes one of the two."""
 
     content_hash: str | None = None
-    """Of the older one; in the newer one only."""
+    """The content hash of the older version; set only in the newer one."""
     schema_version: str
 
 
@@ -154,7 +156,7 @@ class Metadata(_Layer, frozen=True, kw_only=True):
 
 
 class RetryPolicy(_Layer, frozen=True, kw_only=True):
-    """The retries a message asks for, limited by its group. All four members are given together."""
+    """The retries that a message requests, limited by its group. All four members are given together."""
 
     backoff: BackoffKind
     base_ms: int
@@ -211,7 +213,7 @@ class Link(_Closed, frozen=True, kw_only=True):
 
 
 LINKS: Final = native.Links(Link, Statement, Addressee)
-"""Proves that chains have form and hold; of what it does not prove, the exact rules decide."""
+"""Proves that chains are well-formed and valid; chains it cannot prove are checked by the exact rules."""
 
 
 class Verification(_Closed, frozen=True, kw_only=True):

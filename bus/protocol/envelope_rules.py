@@ -63,7 +63,8 @@ MAX_PRIORITY = 9
 MAX_ATTEMPTS = 100
 MAX_AUTHORITY = 1_024
 MAX_AUTHORITY_DEPTH = 8
-"""How deep an authority nests, itself included: what a message may carry, the links of its children may, too."""
+"""Maximum nesting depth of an authority, itself included. The limit is the same in a message and in the links of its
+children."""
 MAX_POINTERS = 64
 MAX_POINTER = 1_024
 

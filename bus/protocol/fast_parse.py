@@ -31,11 +31,11 @@ class PayloadCodec(Protocol):
     """Reads the payloads of one type."""
 
     def read(self, data: bytes) -> object | None:
-        """Return the payload in canonical *data*, or None if it is none of this type."""
+        """Return the payload in canonical *data*, or None if it is not of this type."""
 
 
 class _Unread:
-    """Reads no payload: whose signature is still to be proven, of that nothing typed is built."""
+    """Reads no payload: no typed object is built before the signature is verified."""
 
     def read(self, data: bytes) -> object | None:  # noqa: ARG002 - the Protocol's form
         return None
@@ -48,9 +48,9 @@ _END: Final = b'"}}'
 
 
 def without_signature(value: bytes) -> tuple[bytes, str] | None:
-    """Return a signed *value* as if it were not signed, and its signature; None where no signature stands at its end.
+    """Return a signed *value* without its signature, and the signature; None if *value* does not end with a signature.
 
-    Of any other value, what is returned is no message.
+    *value* must be a sealed message; for any other bytes the result is meaningless.
     """
     at = value.rfind(_SIGNATURE, max(0, len(value) - MAX_SIGNATURE_CHARS - len(_SIGNATURE) - len(_END)))
     if at < 0 or not value.endswith(_END):
@@ -70,11 +70,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class FastParsed(msgspec.Struct, Generic[_T], frozen=True, gc=False):
-    """A message proven by its layout: parsed, canonical, well-formed, its hashes checked."""
+    """A message verified by its layout: parsed, canonical, well-formed, its hashes checked."""
 
     message: Message
     known: _T
-    """The value that was given to `learn` with the layout."""
+    """The value given to `learn` with the layout."""
     key: bytes
     """The record key that the message requires."""
     sealed_ms: int
@@ -107,7 +107,7 @@ class KnownLayouts(Generic[_T]):
 
     @property
     def are_of_use(self) -> bool:
-        """Whether messages can be cast at all: without compiled code they are not."""
+        """Return whether messages can be cast at all: casting needs the compiled code."""
         return native.core is not None
 
     def learn(self, message: Message, kind: PayloadCodec, known: _T) -> None:

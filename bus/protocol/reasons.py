@@ -13,7 +13,8 @@ __all__ = ["GATE_NAMES", "REASONS", "REASON_TABLE", "Meaning", "Reason", "gate_o
 
 
 class Meaning(NamedTuple):
-    """What a reason is to who asked: never to be retried as it is."""
+    """The meaning of a reason for the requester, as error class, HTTP status and A2A code. Never retry the same
+    message."""
 
     error_class: str
     http_status: int
@@ -27,13 +28,13 @@ class Reason(NamedTuple):
     name: str
     meaning: Meaning
     expected: str
-    """What would have passed."""
+    """The condition that the message should have met."""
     cure: str
-    """What to do; `{place}`, `{message}`, `{type}` and `{conversation}` are those of the dead letter."""
+    """The fix; `{place}`, `{message}`, `{type}` and `{conversation}` are those of the dead letter."""
 
 
 _REDRIVE: Final = "sealbus dlq redrive {place} --why ..."
-_SENDER: Final = "mend the sender and let it send anew: these bytes stay refused"
+_SENDER: Final = "fix the sender and publish a new message; this one can never be accepted"
 
 _FORM: Final = Meaning("error.semantic", 400, -32600)
 _DATA: Final = Meaning("error.semantic", 422, -32602)
@@ -56,7 +57,7 @@ REASON_TABLE: Final = MappingProxyType(
                 "oversized",
                 _LARGE,
                 "a record of at most publish.max_message_bytes",
-                "put what is large under a Ref; " + _SENDER,
+                "move large data behind a Ref; " + _SENDER,
             ),
         ),
         "parse": (
@@ -68,13 +69,13 @@ REASON_TABLE: Final = MappingProxyType(
                 "hash_mismatch",
                 _UNPROVEN,
                 "the bytes that were sealed",
-                "find who writes to this topic (docs/strangers.md)",
+                "find the program that writes to this topic (docs/strangers.md)",
             ),
             Reason(
                 "seal_mismatch",
                 _UNPROVEN,
                 "the bytes that were sealed",
-                "find who writes to this topic (docs/strangers.md)",
+                "find the program that writes to this topic (docs/strangers.md)",
             ),
         ),
         "recipient": (),
@@ -84,13 +85,13 @@ REASON_TABLE: Final = MappingProxyType(
                 "type_mismatch",
                 _REFUSED,
                 "a message of the type of its topic",
-                "find who writes to this topic (docs/strangers.md)",
+                "find the program that writes to this topic (docs/strangers.md)",
             ),
             Reason(
                 "key_mismatch",
                 _REFUSED,
                 "a record with the key that is sealed",
-                "find who writes to this topic (docs/strangers.md)",
+                "find the program that writes to this topic (docs/strangers.md)",
             ),
         ),
         "authenticity": (
@@ -100,7 +101,12 @@ REASON_TABLE: Final = MappingProxyType(
                 "a signed message",
                 "give the sender a key: sealbus keys new AGENT, trust.key_file",
             ),
-            Reason("signature_invalid", _UNPROVEN, "a signature over this statement", "find who writes in this name"),
+            Reason(
+                "signature_invalid",
+                _UNPROVEN,
+                "a signature over this statement",
+                "find the program that sends under this name",
+            ),
             Reason(
                 "key_unknown",
                 _UNPROVEN,
@@ -111,13 +117,13 @@ REASON_TABLE: Final = MappingProxyType(
                 "key_revoked",
                 _UNPROVEN,
                 "a key that was not revoked",
-                "give the sender a new key, and let it send anew",
+                "give the sender a new key, and publish a new message",
             ),
             Reason(
                 "key_expired",
                 _UNPROVEN,
                 "a key that was valid when it signed",
-                "give the sender a new key, and let it send anew",
+                "give the sender a new key, and publish a new message",
             ),
             Reason(
                 "sender_mismatch",
@@ -152,7 +158,10 @@ REASON_TABLE: Final = MappingProxyType(
                 "sealbus types show {type}; where the type was wrong: " + _REDRIVE,
             ),
             Reason(
-                "semantic_violation", _DATA, "data that its checks accept", "mend sender or check, then " + _REDRIVE
+                "semantic_violation",
+                _DATA,
+                "data that its checks accept",
+                "fix the sender or the check, then " + _REDRIVE,
             ),
             Reason(
                 "critical_field",
@@ -174,7 +183,7 @@ REASON_TABLE: Final = MappingProxyType(
                 "clock_skew",
                 _REFUSED,
                 "clocks that agree",
-                "sealbus doctor; set the sender's clock, and let it send anew",
+                "sealbus doctor; correct the sender's clock, and publish a new message",
             ),
         ),
         "policy": (
@@ -196,7 +205,7 @@ REASON_TABLE: Final = MappingProxyType(
                 "approval_invalid",
                 _FORBIDDEN,
                 "a decision that fits the action",
-                "send it anew, and let it be decided again",
+                "publish a new message, and have it decided again",
             ),
             Reason("approval_rejected", _FORBIDDEN, "an approval", "ask again with a new message, or " + _REDRIVE),
             Reason("approval_timeout", _UNDECIDED, "a decision in time", _REDRIVE + " asks again"),
@@ -208,26 +217,26 @@ REASON_TABLE: Final = MappingProxyType(
                 "the same content under the same key",
                 "give other content another idempotency key",
             ),
-            Reason("crash_loop", _CRASHED, "a run that does not end the worker", "mend the handler, then " + _REDRIVE),
+            Reason("crash_loop", _CRASHED, "a run that does not end the worker", "fix the handler, then " + _REDRIVE),
         ),
         "process": (
             Reason(
                 "invalid_transition",
                 _TRANSITION,
                 "an event that its process waits for",
-                "sealbus processes list shows what it waits for",
+                "sealbus processes list shows its waits",
             ),
             Reason(
                 "conversation_closed", _TRANSITION, "an event before the process finished", "nothing: it came too late"
             ),
         ),
         "handler": (
-            Reason("rejected", _REFUSED, "data that the handler accepts", "mend what it names, then " + _REDRIVE),
+            Reason("rejected", _REFUSED, "data that the handler accepts", "fix the named problem, then " + _REDRIVE),
             Reason(
                 "retries_exhausted",
                 _EXHAUSTED,
                 "a run without an error",
-                "mend the handler or what it calls, then " + _REDRIVE,
+                "fix the handler or the service it calls, then " + _REDRIVE,
             ),
         ),
     }

@@ -55,7 +55,7 @@ _CONTAINERS: Final = {dict, list}
 _PLAIN_KINDS: Final = {str, int, bool, dict, list}
 
 Prove: TypeAlias = Callable[[str, bytes], object | None]
-"""Takes a message type and data; returns the payload if the data are proven canonical, otherwise None."""
+"""Takes a message type and data; returns the payload if the data are verified as canonical, otherwise None."""
 
 _Layer = TypeVar("_Layer")
 
@@ -176,7 +176,7 @@ def parse(value: bytes | None, prove: Prove | None = None) -> Message:
     check hashes.
     """
     if not value:
-        raise ContractError("an empty value (tombstone) is no message")
+        raise ContractError("an empty value (tombstone) is not a message")
     return _parse_known(value, prove) or _parse_any(value)
 
 
@@ -272,7 +272,7 @@ def _build(
 
 
 def _sealed_authority(layer: Any, metadata: Metadata) -> dict[str, Any] | None:
-    """Return the authority as parsed in the metadata *layer*, if its Struct holds less."""
+    """Return the authority as parsed in the metadata *layer*, if its Struct has fewer members."""
     if metadata.authority is None:
         return None
     sealed: dict[str, Any] = layer["authority"]

@@ -1,7 +1,7 @@
 """The AsyncAPI 3.0 document of an application: its channels, messages and operations on Kafka.
 
-Owns writing it from payload types. An operation is the application's own: `receive` for what it handles, `send` for
-what it publishes. The payload of a message is the sealed envelope, whose data have the type's schema. Pure.
+Owns writing it from payload types. Operations are from the application's view: `receive` for types it handles, `send`
+for types it publishes. The payload of a message is the sealed envelope, whose data have the type's schema. Pure.
 """
 
 from __future__ import annotations

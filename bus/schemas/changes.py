@@ -1,4 +1,4 @@
-"""What has changed between two schemas of one type, and which version the change asks for. Pure.
+"""The changes between two schemas of one type, and the version number that each requires. Pure.
 
 Owns the table of changes (seed 000 section 4.3, with seed 001's review of new enum values):
 
@@ -11,7 +11,8 @@ Owns the table of changes (seed 000 section 4.3, with seed 001's review of new e
     another limit, default, rule, need or performative     major
     other words                                            patch
 
-Old readers must read new messages, and new readers old ones: whatever lets one of them refuse or misread is major.
+Old readers must read new messages, and new readers old ones: a change that makes one of them refuse or misread a
+message is major.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ _FEWER_IS_MINOR: Final = "needs"
 _MORE_IS_MINOR: Final = "critical"
 _INTEGERS: Final = {"minimum": -SAFE_INTEGER, "maximum": SAFE_INTEGER}
 _BOUNDING: Final = frozenset({"boolean", "integer", "number"})
-"""The types of flags and limits, which may narrow what a message asks for."""
+"""The types of flags and limits, which may narrow the effect of a message."""
 
 
 class SchemaChange(msgspec.Struct, frozen=True):
-    """One change at *pointer* into data; *bump* is what it asks for."""
+    """One change at *pointer* into data; *bump* is the version increment it requires."""
 
     pointer: str
     kind: str
     bump: Bump
     text: str
     advice: str = ""
-    """What to think of besides the version."""
+    """Further advice besides the version number."""
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[SchemaChange, ...]:
@@ -174,7 +175,7 @@ class _Comparison:
         if _resolved(schema, self._new).get("type") not in _BOUNDING:
             return ""
         return (
-            f'readers that do not know {name} act without it: where that widens the effect, say critical=("{name}",) '
+            f'readers that do not know {name} ignore it: if that widens the effect, set critical=("{name}",) '
             "in @payload"
         )
 

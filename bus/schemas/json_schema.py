@@ -1,7 +1,8 @@
-"""The JSON Schema (2020-12) of a payload type: what other languages and registries read.
+"""The JSON Schema (2020-12) of a payload type, for other languages and registries.
 
-Owns writing a type, its shared parts and its rules as one schema whose verdict is that of the gate `schema`; what no
-schema can say stands under `x-sealbus-rules` as text. Unknown members are allowed, as receivers ignore them. Pure.
+Owns writing a type, its shared parts and its rules as one schema with the same verdict as gate `schema`. Rules that
+JSON Schema cannot express are text under `x-sealbus-rules`. Unknown members are allowed, because receivers ignore them.
+Pure.
 """
 
 from __future__ import annotations
@@ -80,13 +81,13 @@ def _terms(kind: PayloadType) -> dict[str, Any]:
 
 
 class Shape:
-    """What the rules need to know of an object's class: defaults, and the classes below its fields."""
+    """The facts about an object's class that rules need: defaults, and the classes of its fields."""
 
     def __init__(self, described: Any) -> None:
         self._fields = {field.encode_name: field for field in fields_of(described)}
 
     def default(self, field: str) -> Any:
-        """Return the default of *field*; UNSET where it has none."""
+        """Return the default of *field*; UNSET if it has none."""
         found = self._fields.get(field)
         return msgspec.UNSET if found is None or found.required else default_of(found)
 
@@ -166,7 +167,7 @@ _NOT_NULL: Final = {"not": {"type": "null"}}
 
 
 def _fragment(condition: rules.Condition, shape: Shape) -> dict[str, Any] | None:
-    """Return a schema that accepts an object where *condition* holds; None where no schema can."""
+    """Return a schema that accepts an object exactly if *condition* is true; None if no schema can."""
     return _FRAGMENTS[type(condition)](condition, shape) if type(condition) in _FRAGMENTS else None
 
 

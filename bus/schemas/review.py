@@ -24,11 +24,11 @@ ReviewVerdict: TypeAlias = Literal["ok", "new", "review", "broken"]
 
 
 class TypeReview(msgspec.Struct, frozen=True, kw_only=True):
-    """What `types check` says of one type."""
+    """The result of `types check` for one type."""
 
     type: str
     published: str | None
-    """The version that it is compared with; None: it has none yet."""
+    """The published version to compare with; None if there is none yet."""
     version: str
     changes: tuple[SchemaChange, ...]
     verdict: ReviewVerdict
@@ -93,7 +93,7 @@ def _judged(
     if own < base:
         return "broken", f"{own} is older than the published {base}"
     if bump == "review":
-        return "review", "readers that do not know the new value refuse it: look at them, then say --reviewed REASON"
+        return "review", "readers that do not know the new value refuse it: check them, then give --reviewed REASON"
     required_version = SchemaVersion.of(version_for(str(base), bump))
     if own < required_version:
         change = changes[0]

@@ -1,7 +1,7 @@
 """The registry folder: one file per type and version, `DIR/<type>/<x.y.z>.json`, immutable once published.
 
-Owns reading and writing it. A file is written whole or not at all, and never over another one; names are those of the
-protocol, so that no type or version leads out of the folder.
+Owns reading and writing it. Files are written atomically and never overwritten. Names follow the protocol's rules, so
+no type or version can lead to a path outside the folder.
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ class SchemaFolder:
         path = self._file(name, version)
         with _translated(path):
             if path.stat().st_size > _MAX_BYTES:
-                raise ConfigurationError(f"{path} takes more than {_MAX_BYTES >> 20} MiB: it is no schema of ours")
+                raise ConfigurationError(
+                    f"{path} takes more than {_MAX_BYTES >> 20} MiB: it was not written by sealbus"
+                )
             text = path.read_bytes()
         try:
             found = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise ConfigurationError(f"{path} is no JSON object: {error}") from error
+            raise ConfigurationError(f"{path} is not a JSON object: {error}") from error
         return found
 
     def publish(self, name: str, version: SchemaVersion, schema: Mapping[str, Any]) -> bool:

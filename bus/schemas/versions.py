@@ -19,9 +19,9 @@ class SchemaVersion(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> SchemaVersion:
-        """Read *text*; raise ContractError for what is no `x.y.z`."""
+        """Parse *text*; raise ContractError unless it is `x.y.z`."""
         if not is_schema_version(text):
-            raise ContractError(f"{text!r:.80} is no schema version: x.y.z without leading zeros")
+            raise ContractError(f"{text!r:.80} is not a valid schema version: use x.y.z without leading zeros")
         return cls(*map(int, text.split(".")))
 
     def after(self, bump: str) -> SchemaVersion:

@@ -150,7 +150,7 @@ def _wrong(name: str, raw_values: sources.SettingValue, expected: str) -> Config
 
 
 def _expectation(kind: Any) -> str:
-    """Describe what only the type can say: its choices, or the meaning of a pattern."""
+    """Describe the values that the type of a setting allows: its choices, or the meaning of a pattern."""
     for meta in get_args(kind):
         if isinstance(meta, Meta) and meta.extra and "expected" in meta.extra:
             return str(meta.extra["expected"])

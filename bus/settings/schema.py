@@ -116,7 +116,7 @@ class RetrySettings(_Section, frozen=True):
 
 
 class DeadLetterSettings(_Section, frozen=True):
-    """Whether dead letters carry error texts and traces, which may hold secrets; and when deaths pause a type."""
+    """Whether dead letters include error texts and traces, which may contain secrets; and when deaths pause a type."""
 
     details: bool
     brake_share: Annotated[float, Meta(gt=0, le=1)]
@@ -125,9 +125,9 @@ class DeadLetterSettings(_Section, frozen=True):
 
 
 class InboxSettings(_Section, frozen=True):
-    """Where finished messages are remembered.
+    """The database in which finished messages are recorded.
 
-    `local`: accept, with Kafka, a store that only this machine's workers see.
+    `local`: with Kafka, accept a database that only the workers of this machine can reach.
     """
 
     url: Annotated[
@@ -143,10 +143,11 @@ class InboxSettings(_Section, frozen=True):
 
 
 class TrustSettings(_Section, frozen=True):
-    """Whose signatures are believed, and with which key this process signs.
+    """The trusted keys, and the key with which this process signs.
 
-    `keys` is a JWKS file or a folder of them, `key_file` a private key or a folder of them by agent; empty: none.
-    `domain` closed lets shared secrets (HS256) sign for everybody in it. `high_risk` names types whose risk is raised.
+    `keys` is a JWKS file or a folder of them, `key_file` a private key or a folder with one per agent; empty means
+    none. With `domain` "closed", shared secrets (HS256) may sign for every agent. `high_risk` names types whose risk is
+    raised.
     """
 
     keys: str
@@ -157,13 +158,14 @@ class TrustSettings(_Section, frozen=True):
 
 
 class PolicySettings(_Section, frozen=True):
-    """The policy file; empty: none, `allow-all`: none, and that is meant."""
+    """The policy file. Empty: none is set; `allow-all`: deliberately none."""
 
     file: str
 
 
 class DirectorySettings(_Section, frozen=True):
-    """Whether workers say that they are there, how often, and after how long a silence they count as gone."""
+    """The heartbeats of workers: whether and how often they are sent, and how long an agent may be silent before it
+    counts as gone."""
 
     enabled: bool
     beat_s: Duration
@@ -172,7 +174,7 @@ class DirectorySettings(_Section, frozen=True):
 
 
 class AuditSettings(_Section, frozen=True):
-    """Where `sealbus audit` keeps its rows, how often they are proven in the log, and how long their content stays."""
+    """The database of `sealbus audit`, how often checkpoints are written to the log, and how long content is stored."""
 
     url: Annotated[
         str,

@@ -83,9 +83,9 @@ _FLAG_NAMES: Final = {
 
 
 class SettingValue(NamedTuple):
-    """A given value and its origin.
+    """A value and its origin.
 
-    "default", "file PATH", a variable's name, "flag --NAME" or "the url given to connect".
+    The origin is "default", "file PATH", a variable's name, "flag --NAME" or "the url given to connect".
     """
 
     value: object
@@ -134,9 +134,9 @@ def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str
 def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str, SettingValue]:
     """Read flags by their names without leading dashes.
 
-    For example `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or `drain_timeout_s`. A name in two sections
-    needs its section. None means: not given. A value that is `SettingValue` keeps its origin. Raises
-    `ConfigurationError` for an unknown flag.
+    For example `bus`, `concurrency`, `worker.concurrency`, `drain-timeout` or `drain_timeout_s`. A name that occurs in
+    two sections needs its section. None means not given. A `SettingValue` keeps its origin. Raises `ConfigurationError`
+    for an unknown flag.
     """
     names = _flag_names(known)
     values = {}
@@ -152,7 +152,7 @@ def from_flags(flags: Mapping[str, object], known: Collection[str]) -> dict[str,
 
 
 def given_to(call: str, *, url: str | None = None, namespace: str | None = None) -> dict[str, object]:
-    """Return as flags what a program gives the function *call*, so that errors name the argument and no flag."""
+    """Return the arguments of the function *call* as flags, so that errors name the argument instead of a flag."""
     values = {"url": url, "namespace": namespace}
     return {
         f"bus.{name}": SettingValue(value, f"the {name} given to {call}")

@@ -1,1 +1,1 @@
-"""What operators see of a process: logs, metrics, and terminal-safe text."""
+"""Telemetry of a process: logs, metrics, and terminal-safe text."""

@@ -39,7 +39,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class HasLogIds(Protocol):
-    """What a handler runs for, as log lines name it."""
+    """The message that a handler runs for, as named in log lines."""
 
     def log_ids(self) -> Mapping[str, object]:
         """Return the ids of its message. Called only for a line that is written."""
@@ -82,9 +82,9 @@ def configure_unless_done(level: str) -> None:
 
 
 def adopt_logging(level: str) -> None:
-    """Write what the program's other libraries log with `logging` as lines of this log, from *level* on.
+    """Write log records of other libraries (module `logging`) as lines of this log, from *level* on.
 
-    For a process that sealbus owns; a handler that the program has installed stays alone.
+    For processes that sealbus owns. It does nothing if the program has installed a log handler itself.
     """
     root = logging.getLogger()
     if root.handlers:
@@ -116,14 +116,14 @@ def get_logger(area: str) -> FilteringBoundLogger:
 
 
 def _escaped(_: object, __: str, event: EventDict) -> EventDict:
-    """Escape control sequences: a handler's exception may quote what a sender wrote."""
+    """Escape control sequences, because a handler's exception may quote a sender's text."""
     return {name: printable(value, keep="\n\t") if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _bounded(_: object, __: str, event: EventDict) -> EventDict:
     """Cut foreign text (an id, a pointer, an exception's text) and remove secrets; tracebacks may be longer.
 
-    What a handler logs may be anything: its members are masked by name, and other objects by what they print.
+    Handlers may log any value: members are masked by their names, other objects by their printed form.
     """
     return {name: _harmless(name, value) for name, value in event.items()}
 
@@ -140,7 +140,7 @@ def _harmless(name: str, value: Any) -> Any:
 
 
 def _plain(value: object) -> Any:
-    """Return *value* as JSON has it; an object that JSON has not, by what it prints."""
+    """Return *value* as plain JSON values; other objects by their printed form."""
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
     except Exception:  # noqa: BLE001 - a line about an object that cannot be shown is still a line

@@ -40,10 +40,10 @@ class Metrics:
             "late_replies", "Answers that came after the deadline, or after another answer.", "type"
         )
         self.refused_replies = self._counter(
-            "refused_replies", "Answers that were not believed, by gate reason or `uncorrelated`.", "reason"
+            "refused_replies", "Rejected answers, by gate reason or `uncorrelated`.", "reason"
         )
         self.dropped_answers = self._counter(
-            "dropped_answers", "Answers and reports whose reply topic is missing or not to be written.", "group", "kind"
+            "dropped_answers", "Answers and reports whose reply topic is missing or not writable.", "group", "kind"
         )
         self.missing_topics = self._gauge(
             "missing_topics", "1 while an output waits for a topic that does not exist.", "group", "topic"
@@ -54,7 +54,7 @@ class Metrics:
             "slow_decodes", "Records that took longer than a quarter of a second to judge.", "type", "group"
         )
         self.policy_denials = self._counter(
-            "policy_denials", "What policy, labels or authority refused, by action and reason.", "action", "reason"
+            "policy_denials", "Refusals by policy, labels or authority, by action and reason.", "action", "reason"
         )
         self.keys_age_seconds = self._gauge(
             "keys_age_seconds", "How long the keys have been unreadable; 0 while they are good."

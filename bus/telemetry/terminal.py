@@ -11,7 +11,7 @@ __all__ = ["preview", "printable"]
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return *text* with what a terminal might obey escaped (`\x1b`, `\u202e`), except characters in *keep*."""
+    r"""Return *text* with control sequences for terminals escaped (`\x1b`, `\u202e`), except characters in *keep*."""
     if text.isprintable():
         return text
     return "".join(

@@ -91,7 +91,7 @@ def redrive_topic(namespace: str, group: str) -> str:
 
 
 def mailbox_topic(namespace: str, group: str) -> str:
-    """Return the topic of what is sent to *group* itself: answers to its processes, and its own waits."""
+    """Return the topic of messages to *group* itself: answers to its processes, and its own waits."""
     return f"{namespace}._mail.{group}"
 
 
@@ -106,7 +106,7 @@ def own_topic(namespace: str, name: Literal["_deadletters", "_registry", "_audit
 
 
 def consumer_group(namespace: str, group: str) -> str:
-    """Return what the log calls *group* of *namespace*."""
+    """Return the log's name for *group* of *namespace*."""
     return f"{namespace}.{group}"
 
 
@@ -128,7 +128,7 @@ def group_of_agent(agent_id: str) -> str:
 
 @lru_cache(maxsize=4096)
 def read_topic(name: str) -> TopicName | None:
-    """Parse a topic name; return None if it is none of the bus's topics."""
+    """Parse a topic name; return None if it does not belong to the bus."""
     namespace, _, rest = name.partition(".")
     if not is_namespace(namespace) or not rest:
         return None

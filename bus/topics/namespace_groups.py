@@ -1,7 +1,7 @@
-"""NamespaceGroups: the consumer groups of one namespace, by the names that its agents know.
+"""NamespaceGroups: the consumer groups of one namespace, by their names without the namespace.
 
-In the log a group is `<ns>.<group>` (PROTOCOL.md section 6), so that two namespaces on one cluster share nothing; this
-is the one place that translates.
+In the log a group is `<ns>.<group>` (PROTOCOL.md section 6), so that two namespaces on one cluster share nothing. Only
+this module translates between the two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NamespaceGroups:
         self._namespace = namespace
 
     async def infos(self) -> list[GroupInfo]:
-        """Return every group of the namespace that has members or committed offsets; others are none of its."""
+        """Return every group of the namespace that has members or committed offsets."""
         prefix = consumer_group(self._namespace, "")
         return [
             msgspec.structs.replace(info, name=info.name.removeprefix(prefix))

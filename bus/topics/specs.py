@@ -29,9 +29,9 @@ __all__ = [
 
 
 APPROVAL_TYPES: Final = ("approval.closed", "approval.request", "status.update")
-"""What a group that holds messages for approvals sends to the topics of these types."""
+"""The types whose topics a group with approvals sends to."""
 CANCEL_TYPE: Final = "task.cancel"
-"""By it whoever has asked takes that back; every group that handles anything follows its topic."""
+"""The type with which a requester cancels a task; every group with handlers follows its topic."""
 _HEARTBEATS_MS: Final = 600_000
 _RETRY_HORIZON_S: Final = 7 * 86_400.0
 # Logs delete whole segments: a dead letter may outlive its retention.
@@ -72,10 +72,11 @@ def group_topics(settings: Settings, group: str, *, has_mailbox: bool = False) -
 
 
 def namespace_topics(settings: Settings) -> Sequence[TopicSpec]:
-    """Return the specs of topics that a namespace has once: dead-letter states, the audit journal, and who is there.
+    """Return the specs of topics that a namespace has once: dead-letter states, the operators' journal, and agents'
+    presence.
 
-    The states outlive the dead letters; the journal is kept. Cards are compacted; heartbeats are kept for ten minutes,
-    and not compacted: Kafka does not compact what it still writes.
+    The states outlive the dead letters; the journal has no retention limit. Cards are compacted. Heartbeats are kept
+    for ten minutes and not compacted, because Kafka does not compact the segment it still writes.
     """
     namespace = settings.bus.namespace
     kept_ms = round(settings.topics.deadletter_retention_s * _STATES_OUTLIVE * 1000)
@@ -96,7 +97,7 @@ def directory_topics(settings: Settings) -> Sequence[TopicSpec]:
 
 
 def reply_topics(settings: Settings, topics: Iterable[str]) -> Sequence[TopicSpec]:
-    """Return the specs of reply topics by name: one partition each, kept for the longest message lifetime."""
+    """Return the specs of reply topics by name: one partition each, retained for the longest message lifetime."""
     kept_ms = round(settings.publish.max_ttl_s * 1000)
     return [TopicSpec(name=topic, partitions=1, retention_ms=kept_ms) for topic in topics]
 

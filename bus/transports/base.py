@@ -1,8 +1,8 @@
 """The interface between the bus and a log: records of bytes, and the Protocols that an adapter implements.
 
-Owns the values that adapters exchange with the bus, and the rules they share (legal names, colliding names). Does not
-own envelopes: a transport carries bytes and never parses them. Two adapters exist, the embedded log
-(`bus.transports.sqlite`) and Kafka (`bus.transports.kafka`); both pass `tests/contract`.
+Owns the values that adapters exchange with the bus, and the rules they share (legal names, colliding names). A
+transport carries bytes and never parses envelopes. Two adapters exist, the embedded log (`bus.transports.sqlite`) and
+Kafka (`bus.transports.kafka`); both pass `tests/contract`.
 
 Every adapter guarantees: an `Appended` outcome is durable; records of one partition keep their order; only the current
 owner of a partition can commit, and a commit never moves backwards; a member that dies loses its partitions within
@@ -92,7 +92,7 @@ def header_bytes(headers: Headers) -> int:
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """Where a record was durably appended."""
+    """The location and time at which a record was durably appended."""
 
     topic: str
     partition: int
@@ -123,7 +123,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The wanted state of a topic. None leaves the log's own default; retention None keeps records for ever."""
+    """The wanted state of a topic. None keeps the log's own default; retention None keeps records without limit."""
 
     name: str
     partitions: int = 4
@@ -144,30 +144,30 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     found: str | None
     wanted: str
     note: str = ""
-    """What an operator must know before making the change."""
+    """A warning for the operator before the change is made."""
     by_hand: bool = False
     """True if `create_topics` cannot make this change; *note* says how to make it."""
 
 
 class PartitionRange(msgspec.Struct, frozen=True):
-    """The offsets in a partition: *start* is the oldest kept, *end* the next to be assigned."""
+    """The offsets in a partition: *start* is the oldest stored, *end* the next to be assigned."""
 
     start: int
     end: int
 
 
 class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A group: its live members (id -> partitions held, as (topic, partition)) and its committed offsets."""
+    """A group: its live members (id -> owned partitions, as (topic, partition)) and its committed offsets."""
 
     name: str
     members: dict[str, tuple[tuple[str, int], ...]]
     committed: dict[tuple[str, int], int]
     uncommitted: tuple[tuple[str, int], ...] = ()
-    """Partitions that members have held without ever committing, as far as the log remembers."""
+    """Partitions that members have owned without ever committing, as far as the log knows."""
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter can do, so that test suites and the worker check values instead of classes."""
+    """The features of an adapter, so that tests and the worker check values instead of classes."""
 
     name: str
     durable: bool
@@ -181,9 +181,9 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     own_clock: bool = False
     """Whether append times come from the wall clock of the appending machine, which is this one."""
     appends_in_flight: int = 1
-    """How many concurrent `append` calls are useful.
+    """The number of concurrent `append` calls that is useful.
 
-    One if each call commits by itself; more if partitions answer independently.
+    One if each call is a commit of its own; more if partitions answer independently.
     """
 
 
@@ -191,7 +191,7 @@ class Listener(Protocol):
     """The callbacks by which a subscription reports that partitions come and go."""
 
     def assigned(self, assignments: Sequence[Assignment]) -> None:
-        """Take over *assignments*. None of them is paused; reading starts at the committed offset."""
+        """Take over *assignments*. They start unpaused, at the committed offset."""
 
     async def revoked(self, assignments: Sequence[Assignment]) -> None:
         """Drain and commit *assignments*: they move to other members when this returns. Bounded by the drain budget."""
@@ -228,13 +228,13 @@ class LogSubscription(Protocol):
         """Make *offset* the next one to fetch."""
 
     def assignments(self) -> Sequence[Assignment]:
-        """Return the assignments that this member holds now."""
+        """Return the current assignments of this member."""
 
     def in_doubt(self) -> bool:
         """Tell whether other members may already hold partitions that this member believes to hold.
 
-        True after this process was suspended or blocked for too long. The listener is told soon which partitions are
-        lost. Until then, do not start work that needs the strict order of its key.
+        True after this process was suspended or blocked for too long. The listener is soon notified of the lost
+        partitions. Until then, do not start work that needs the strict order of its key.
         """
 
     async def close(self) -> None:
@@ -269,14 +269,15 @@ class Admin(Protocol):
     ) -> Mapping[tuple[str, int], int]:
         """Return for each of *locations* the offset of its first record that was appended at *timestamp_ms* or later.
 
-        Where there is none it is the end, for 0 the start. Append times that are out of order, after a clock was set
-        back, make it inexact. Raises TopicMissingError.
+        Without such a record it is the end; for 0 it is the start. It is inexact where append times are out of order
+        because a clock was set back. Raises TopicMissingError.
         """
 
     async def held_up(self, locations: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
-        """Return how many records of *locations* lie behind a transaction that another program has open.
+        """Return the number of records in *locations* behind an open transaction of another program.
 
-        Nobody reads them before it ends, and `ranges` ends before them. Partitions without one are left out.
+        They cannot be read before the transaction ends, and `ranges` ends before them. Partitions without such a
+        transaction are left out.
         """
 
     async def groups(self) -> Sequence[GroupInfo]:

@@ -1,6 +1,6 @@
 """The partition of a key, by murmur2, bit for bit as in Kafka's Java client.
 
-Owns the choice for records that have a key. For records without one, each adapter chooses by itself.
+Owns the choice for records with a key. Each adapter chooses the partition of records without a key.
 """
 
 from __future__ import annotations

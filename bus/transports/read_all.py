@@ -20,7 +20,7 @@ _PAGE_BYTES = 16 * 1_048_576
 async def scan_topic(
     transport: Transport, topic: str, starts: Mapping[int, int] = MappingProxyType({})
 ) -> AsyncIterator[Record]:
-    """Yield every record that *topic* holds now, oldest first within a partition.
+    """Yield every record that is now in *topic*, oldest first within a partition.
 
     Starts at *starts* (partition -> offset) where given. Raises TopicMissingError.
     """
@@ -32,7 +32,7 @@ async def scan_topic(
 
 
 async def read_partition(transport: Transport, topic: str, partition: int) -> AsyncIterator[Record]:
-    """Yield every record that one partition of *topic* holds now, oldest first. Raises TopicMissingError."""
+    """Yield every record that is now in one partition of *topic*, oldest first. Raises TopicMissingError."""
     retained = (await transport.admin.ranges(topic)).get(partition)
     if retained is not None:
         async for record in _within(transport, topic, partition, retained.start, retained.end):

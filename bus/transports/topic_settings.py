@@ -48,7 +48,9 @@ RETENTION_BYTES: Final = "retention.bytes"
 _AT_LEAST: Final = frozenset({PARTITIONS, REPLICAS, INSYNC, MAX_BATCH})
 
 
-_GROWS: Final = "keys move between partitions: their order holds again once what is in the topic now has been handled"
+_GROWS: Final = (
+    "keys move between partitions: their order is guaranteed again once the present messages have been handled"
+)
 
 
 _SHRINKS: Final = "records beyond the new limit will be deleted"

@@ -1,8 +1,8 @@
-"""Admission: the only way from proven bytes to a handler, an awaiting request, a view or a store.
+"""Admission: authorizes a verified message before it reaches a handler, a waiting request, a view or a store.
 
-Owns the gate `policy`: the key's types, authority and classification along the chain, the right of the sender to
-publish and of the reader to handle, and the level from which a directive message may instruct. Everything is decided
-again each time, by the policy of now. Pure but for the policy's file, which is looked at once a second.
+Owns gate `policy`: the key's types, authority and classification along the chain, the right of the sender to publish
+and of the reader to handle, and the trust level that a directive needs. Each message is judged by the current policy.
+Pure except for the policy's file, which is checked for changes once a second.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bus.trust.policy.rules import PolicyRules
 __all__ = ["Admission", "Denial", "FAST_PATH", "Party", "is_stricter"]
 
 FAST_PATH: Final = "glance"
-"""The fast way: what it refuses is judged once more, and noted then."""
+"""The fast path: a message that it refuses is judged again by the full path, which records the refusal."""
 
 _ANSWERING: Final = frozenset({"reply", "mailbox"})
 """The ways on which something that waits is answered."""
@@ -49,13 +49,13 @@ _REPORT: Final = "error.reported"
 _CANCEL: Final = "task.cancel"
 _DECISION: Final = "approval.decision"
 _PRESENCE: Final = frozenset({"agent.handshake", "agent.heartbeat", "agent.goodbye"})
-"""An agent about itself: readers believe it of nobody else."""
+"""Types with which an agent announces itself: readers accept them only from that agent."""
 _NUDGE: Final = "wait.due"
-"""A group to itself: it says only that a row of its own store is to be looked at."""
+"""A group's message to itself: it only asks to look at a row of the group's own store."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
-    """One refusal, for the audit: who was refused what by which rule, and which facts differed. No payload."""
+    """One refusal, for the audit: the agent, the action, the rule, and the facts that differed. No payload."""
 
     rule: str
     action: str
@@ -73,7 +73,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
-    """Who reads: an agent with its group. *group* is `reply` for a reader of answers."""
+    """The reader: an agent with its group. *group* is `reply` for a reader of answers."""
 
     agent_id: str
     namespace: str
@@ -94,9 +94,9 @@ class _Judged(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    """Decides what is let in, and what may go out, for one party.
+    """Decides which messages one party may receive and send.
 
-    *note* is told of each denial. *high_risk* are the types whose risk the settings raise.
+    *note* is called with each denial. *high_risk* are the types whose risk the settings raise.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Admission:
 
     @property
     def has_keys(self) -> bool:
-        """Whether senders are proven."""
+        """Whether senders are verified."""
         return self._verifier is not None
 
     @property
@@ -138,7 +138,7 @@ class Admission:
 
     @property
     def writes_labels(self) -> bool:
-        """Whether every caused message carries its level: a receiver may not see all that it rests on."""
+        """Whether every caused message carries its trust level, because a receiver may not see all of its ancestors."""
         return not self.is_open
 
     def labels(self, message: Message) -> EffectiveLabels:
@@ -162,11 +162,11 @@ class Admission:
         instructions_from: str | None = None,
         may_hold: bool = False,
     ) -> NeedsApproval | None:
-        """Let *message* in, or raise ContractError (`unauthorized`, `untrusted_instruction`).
+        """Authorize *message*, or raise ContractError (`unauthorized`, `untrusted_instruction`).
 
-        *payload* is the upcast payload, *instructions_from* the threshold that the handler was declared with, if any.
-        *may_hold*: a message that needs an approval is let in with what it needs, also from below the threshold: it is
-        held for somebody to decide.
+        *payload* is the upcast payload, *instructions_from* the threshold of the handler's declaration, if any. With
+        *may_hold*, a message that needs an approval passes with its need, even below the threshold, and then waits for
+        a decision.
         """
         # What says nothing has a user's level: only a stricter threshold has to be asked.
         plain = says_nothing(message)
@@ -207,7 +207,7 @@ class Admission:
             )
             because = f": {labels.path[-1]}" if labels.path else ""
             raise ContractError(
-                f"its level is {labels.level}, from which nobody takes instructions here{because}",
+                f"its level is {labels.level}, which is too low to give instructions here{because}",
                 "/metadata/security/trust_level",
                 "untrusted_instruction",
             )
@@ -240,7 +240,7 @@ class Admission:
         self._require(self._request("publish", actor, judged, is_signed=actor is not None), judged)
 
     def may_answer(self, sender: str, request: Message, kind: PayloadType | None) -> bool:
-        """Tell whether *sender*, which is proven, may answer *request*, which named a role or nobody (R1)."""
+        """Return whether the verified *sender* may answer *request*, which named a role or no recipient (R1)."""
         rules = self._rules()
         if rules is None:
             return True
@@ -268,10 +268,10 @@ class Admission:
         rules = self._rules()
         if rules is None:
             # Without a policy nobody is known to be human, but where keys are made for a test.
-            return None if getattr(self._verifier, "counts_as_human", False) else "no policy says who may approve"
+            return None if getattr(self._verifier, "counts_as_human", False) else "no policy defines the approvers"
         facts = rules.agent(decider)
         if by == "human" and facts.kind != "human":
-            return f"{decider} is no human by the policy"
+            return f"{decider} is not a human according to the policy"
         owners = {rules.agent(each).owner for each in involved} - {None}
         if facts.owner in owners and not same_owner:
             return f"{decider} belongs to {facts.owner}, as an agent of the action does"
@@ -282,12 +282,13 @@ class Admission:
         return None
 
     def owner_of(self, agent_id: str) -> str | None:
-        """Return whose agent it is by the policy; None where nobody says."""
+        """Return the owner of an agent by the policy; None if the policy names none."""
         rules = self._rules()
         return None if rules is None else rules.agent(agent_id).owner
 
     def check_detached(self, message_type: str) -> None:
-        """Raise ContractError unless this party may publish from a run without naming what the run rests on (S13)."""
+        """Raise ContractError unless this party may publish from a run without naming the run's inputs as causes
+        (S13)."""
         rules = self._rules()
         if rules is None:
             return
@@ -315,7 +316,7 @@ class Admission:
             raise _refused(f"{request.actor} may not detach {message_type} from its cause: rule {decision.rule}")
 
     def check_redrive(self, order: Message, message: Message, kind: PayloadType) -> None:
-        """Raise ContractError (`unauthorized`) unless the sender of *order*, which is proven, may redrive *message*."""
+        """Raise ContractError (`unauthorized`) unless the verified sender of *order* may redrive *message*."""
         self._check_signer(order, rules := self._rules())
         if rules is not None:
             labels = effective_labels(message, self._label_rules(rules))
@@ -323,13 +324,13 @@ class Admission:
             self._require(self._request("redrive", order.metadata.sender.id, judged), judged)
 
     def admit_presence(self, message: Message, kind: PayloadType | None, payload: object) -> None:
-        """Raise ContractError (`unauthorized`) unless the sender of *message*, which is proven, may say it is there.
+        """Raise ContractError (`unauthorized`) unless the verified sender of *message* may announce its presence.
 
-        Nothing caused it, and only a deny rule stops it. The types of a key are not asked: they limit what an agent
-        says to others.
+        Such a message must have no cause, and only a deny rule forbids it. The types of a key are not checked: they
+        limit messages to other agents.
         """
         if message.message_type not in _PRESENCE or message.metadata.hops:
-            raise _refused("an agent says that it is there on nobody's behalf", "/metadata/hops")
+            raise _refused("an announcement of presence must not have a cause", "/metadata/hops")
         rules = self._rules()
         if rules is None:
             return
@@ -380,7 +381,8 @@ class Admission:
         return None
 
     def _check_reply_to(self, message: Message, rules: PolicyRules) -> None:
-        """Check that answers go to the sender itself (security S36), or to the mailbox of a group that it is given."""
+        """Check that the reply address is the sender itself (security S36), or the mailbox of a group assigned to
+        it."""
         reply_to, sender = message.routing.reply_to, message.metadata.sender.id or ""
         if reply_to is None or reply_to == reply_topic(message.metadata.namespace, sender):
             return
@@ -393,7 +395,7 @@ class Admission:
             raise _refused(f"{sender} asks for answers at {reply_to}, which is not its own", "/routing/reply_to")
 
     def _check_step(self, link: Statement, successor: Statement, judged: _Judged) -> None:
-        """Check who goes on after a link that named a role or nobody (security S2)."""
+        """Check the sender that continues after a link to a role or without recipient (security S2)."""
         if successor.sender == link.sender or (link.recipient is not None and link.recipient.id is not None):
             return
         if (link.message_type, successor.message_type) == ("approval.request", _DECISION):
@@ -415,7 +417,7 @@ class Admission:
         links = judged.message.verification.proof_chain
         if not links:
             if judged.kind is None or judged.kind.risk != "low":
-                raise _refused("an interpreter publishes on somebody's behalf, and this has no chain")
+                raise _refused("an interpreter acts for other agents, so its message needs a chain")
             return
         for sender in dict.fromkeys(link.statement.sender for link in links):
             if not isinstance(decide_request(judged.rules, self._request("publish", sender, judged)), Allow):
@@ -503,7 +505,7 @@ class Admission:
         )
 
     def _is_proven(self, message: Message) -> bool:
-        """Whether the sender is the one it says: its signature passed the gate `authenticity`."""
+        """Return whether the sender is verified: its signature passed gate `authenticity`."""
         return self._verifier is not None and message.verification.signature is not None
 
     def _label_rules(self, rules: PolicyRules | None) -> LabelRules:
@@ -522,7 +524,7 @@ class Admission:
         return isinstance(decide_request(rules, request), Allow)
 
     def _request(self, action: str, actor: str | None, judged: _Judged, *, is_signed: bool | None = None) -> Request:
-        """Return the request about a message; *is_signed* None: as its signature was proven."""
+        """Return the policy request about a message; *is_signed* None: take the result of its verification."""
         message, kind, payload, labels = judged.message, judged.kind, judged.payload, judged.labels
         metadata, links = message.metadata, message.verification.proof_chain or ()
         via = dict.fromkeys(link.statement.sender for link in links)
@@ -583,12 +585,14 @@ def is_stricter(instructions_from: str | None) -> bool:
 
 
 def _is_decision(message: Message) -> bool:
-    """Tell whether *message* decides about an approval: the action `approve` says who may, where it is counted."""
+    """Return whether *message* decides about an approval: the action `approve` is checked where decisions are
+    counted."""
     return message.message_type == _DECISION and message.metadata.correlation_id is not None
 
 
 def _is_from_bus(message: Message, payload: object) -> bool:
-    """Tell whether *message* is what the bus itself sends: about a held message, or that an agent is there."""
+    """Return whether the bus itself sends *message*: about a message that waits for approval, or an agent's
+    presence."""
     if message.message_type == "status.update":
         return getattr(payload, "approval_id", None) is not None
     if message.message_type in _PRESENCE:
@@ -600,7 +604,7 @@ def _is_from_bus(message: Message, payload: object) -> bool:
 
 
 def _is_report(message: Message) -> bool:
-    """Tell whether *message* tells an agent that its own message died."""
+    """Return whether *message* reports to an agent that its own message was dead-lettered."""
     metadata = message.metadata
     return metadata.message_type == _REPORT and metadata.correlation_id is not None and metadata.recipient is not None
 

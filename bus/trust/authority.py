@@ -1,8 +1,8 @@
-"""Authority: what a message allows its receiver to do, and that it only narrows along a chain. Pure.
+"""Authority: the permissions that a message gives its receiver, which only narrow along a chain. Pure.
 
-Owns inclusion and narrowing of `metadata.authority` (design part two section 14, security S3): lists of what is allowed
-shrink as languages of globs, lists of what is forbidden grow, the side effect falls. A member that is left out is
-inherited.
+Owns inclusion and narrowing of `metadata.authority` (design part two section 14, security S3). From cause to effect,
+lists of permissions shrink as languages of globs, lists of prohibitions grow, and the side effect becomes milder. A
+member that is left out is inherited.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bus.trust.labels import SIDE_EFFECTS
 __all__ = ["Granted", "exceeding_member", "members_of", "narrowed", "received_authority", "to_authority"]
 
 Granted = Mapping[str, Any]
-"""An authority by member; a member that is not there says nothing."""
+"""An authority by member; a missing member is not limited."""
 
 _ALLOWING: Final = ("can_execute", "can_read", "can_write")
 _FORBIDDING: Final = ("cannot_execute", "requires_human_approval")
@@ -73,10 +73,10 @@ def exceeding_member(requested: Granted, granted: Granted) -> tuple[str, str] | 
 
 
 def narrowed(requested: Authority | None, granted: Granted) -> Authority | None:
-    """Return the authority that a message carries whose sender asks for *requested* and was given *granted*.
+    """Return the authority of a message whose sender requests *requested* and has received *granted*.
 
-    What is left out is inherited, and what forbids is joined. Raises ContractError for globs in another form
-    (`malformed`), and for what exceeds (`unauthorized`).
+    Missing members are inherited, and prohibitions are joined. Raises ContractError for invalid globs (`malformed`),
+    and for a request beyond the grant (`unauthorized`).
     """
     wanted = members_of(requested)
     if requested is not None:
@@ -91,7 +91,7 @@ def narrowed(requested: Authority | None, granted: Granted) -> Authority | None:
 
 
 def to_authority(granted: Granted) -> Authority | None:
-    """Return *granted* as the member of an envelope; None if it says nothing."""
+    """Return *granted* as the member of an envelope; None if it is empty."""
     if not granted:
         return None
     return msgspec.convert({name: value for name, value in granted.items() if name in _MEMBERS}, Authority)
@@ -109,11 +109,11 @@ _MEMBERS: Final = (*_ALLOWING, *_FORBIDDING, "decision_right", "max_side_effect"
 
 
 def members_of(authority: Authority | None) -> Granted:
-    """Return what *authority* says, by member."""
+    """Return the members of *authority*."""
     provided: dict[str, Any] = {} if authority is None else msgspec.structs.asdict(authority)
     return {name: value for name, value in provided.items() if value is not None}
 
 
 def _rank(word: Any) -> int:
-    """Return the rank of a side effect; a word that is none of the scale counts as none: a claim can only lower it."""
+    """Return the rank of a side effect. An unknown word ranks as "none", because a claim can only lower it."""
     return SIDE_EFFECTS.index(word) if word in SIDE_EFFECTS else 0

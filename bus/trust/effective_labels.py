@@ -1,8 +1,8 @@
-"""Effective labels: how far a message can be trusted, and how sensitive it is, from all that it rests on. Pure.
+"""Effective labels: the trust level and sensitivity of a message, computed from itself and all its ancestors. Pure.
 
-Owns the rules T1, T2 and T4 of design part two section 14: a level is the least of what is sealed, of the ceiling of
-each sender, of the chain, and of what lies before a chain that is cut. A sensitivity is the highest. `trust.lifted`
-of an agent that may lift ends what lies before it.
+Owns the rules T1, T2 and T4 of design part two section 14. The effective level is the lowest of the sealed level, the
+ceilings of all senders, the chain, and the ancestors before a truncated chain. The effective sensitivity is the
+highest. A `trust.lifted` from an agent with that right makes earlier ancestors irrelevant.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = [
 ]
 
 DEFAULT_CEILING: Final = "user_request"
-"""The level that a sender's word counts for at most, and that a first message has, unless a policy says otherwise."""
+"""The ceiling of senders, and the level of a first message, unless a policy sets another."""
 _LIFTING: Final = "trust.lifted"
 _LIFTED_AT_MOST: Final = "trusted_tool_result"
 _OUTSIDE: Final = frozenset({"tool.result", "evidence.observed"})
-"""What they carry comes from outside, unless their sender says better."""
+"""Types whose content comes from outside, unless their sender labels it better."""
 
 
 class EffectiveLabels(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class EffectiveLabels(msgspec.Struct, frozen=True, kw_only=True):
     classification: str = DEFAULT_CLASSIFICATION
     tags: frozenset[str] = frozenset()
     path: tuple[str, ...] = ()
-    """What lowered the level, the decisive step last; empty where nothing did."""
+    """The messages that lowered the level, the decisive one last; empty if none did."""
 
     def is_below(self, threshold: str) -> bool:
         """Tell whether the level is less trusted than *threshold*."""
@@ -58,17 +58,18 @@ class EffectiveLabels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PLAIN: Final = EffectiveLabels()
-"""The labels of a message that says nothing, of senders of whom no policy says anything."""
+"""The labels of a message without labels, whose senders no policy mentions."""
 
 
 class LabelRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about senders. Without a policy every ceiling is `user_request`."""
+    """The facts about senders. Without a policy every ceiling is `user_request`."""
 
     has_keys: bool = False
-    """Whether senders are proven: then what is absent counts as the worst where a liar could leave it out."""
+    """Whether senders are verified. If so, a missing label that a dishonest sender could have omitted counts as the
+    worst."""
     ceiling_of: Callable[[str], str] | None = None
     floor_of: Callable[[str], str] | None = None
-    """The least classification of what a sender sends."""
+    """The least classification of messages from a sender."""
     may_lift: Callable[[Statement, str, str], bool] | None = None
     """Tells whether a statement's sender may lift from one level to another."""
 
@@ -86,12 +87,12 @@ def says_nothing(message: Message) -> bool:
 
 
 def comes_from_outside(message_type: str) -> bool:
-    """Tell whether messages of this type carry what comes from outside, unless their sender says better."""
+    """Return whether messages of this type contain outside content, unless their sender labels them."""
     return message_type in _OUTSIDE
 
 
 def begins_plainly(message: Message) -> bool:
-    """Tell whether *message*, which says nothing, is the signed first message of a conversation: a user's level."""
+    """Return whether *message*, which has no labels, is the signed first message of a conversation, at user level."""
     return (
         message.metadata.hops == 0
         and message.verification.signature is not None
@@ -115,7 +116,7 @@ def effective_labels(message: Message, rules: LabelRules) -> EffectiveLabels:
 
 
 def joined(labels: Iterable[EffectiveLabels]) -> EffectiveLabels:
-    """Return the labels of what rests on all of *labels*, of which there is at least one."""
+    """Return the labels of a message that is based on all of *labels*, which is not empty."""
     found = list(labels)
     worst = max(found, key=lambda one: rank_of_level(one.level))
     return EffectiveLabels(
@@ -144,7 +145,7 @@ def _level(message: Message, own: Statement, links: list[Statement], rules: Labe
         steps += _steps_of(stated, rules)
     if first == 0 and rules.has_keys and everything[0].parents is not None and everything[0].trust_level is None:
         # What lies before is not at hand, and nobody has said how far it can be trusted.
-        steps.append((rank_of_level(LEAST_TRUSTED), _stated(everything[0], "rests on what is not in its chain")))
+        steps.append((rank_of_level(LEAST_TRUSTED), _stated(everything[0], "has ancestors that are not in its chain")))
     elif rules.has_keys and len(own.parents or ()) > 1 and own.trust_level is None:
         steps.append((rank_of_level(LEAST_TRUSTED), _stated(own, "rests on further messages and seals no level")))
     rank = max(found for found, _ in steps)

@@ -48,7 +48,7 @@ GRAVE: Final = (
     "tool.call",
     "workflow.start",
 )
-"""Types that are of high risk for every reader that has keys, whatever else they say (security S10)."""
+"""Types with high risk for every reader that has keys, whatever they declare (security S10)."""
 
 CLASSIFICATIONS: Final = ("public", "internal", "confidential", "restricted")
 """Data classifications, least sensitive first."""

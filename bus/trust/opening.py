@@ -1,6 +1,6 @@
 """Open the trust of one agent: its signer, its verifier and its policy, from arguments and settings.
 
-What a program gives is used as it is; what it leaves out comes from the sections `trust` and `policy` of the settings.
+Arguments of the program are used unchanged; missing ones come from the sections `trust` and `policy` of the settings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = get_logger("trust")
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """What one agent signs with, whom it believes, and what it allows; None or `NO_POLICY`: nothing is configured."""
+    """The signer, verifier and policy of one agent. None or `NO_POLICY` means not configured."""
 
     signer: Signer | None
     verifier: Verifier | None
@@ -74,10 +74,10 @@ def believed_keys(settings: Settings, clock: Clock) -> Verifier | None:
 
 
 def agent_of_file(settings: Settings, named: str | None, *, otherwise: str) -> str:
-    """Return who acts with the private key that *settings* name: *named*, else whom it speaks for.
+    """Return the agent that acts with the private key in *settings*: *named*, else the agent of the key.
 
-    Without a key, and of a folder of them, it is *otherwise*. Raises ConfigurationError where the trusted keys do not
-    say whose it is, or say that it is another's.
+    Without a key, or with a folder of keys, it is *otherwise*. Raises ConfigurationError if the trusted keys do not
+    name the key's agent, or name another one.
     """
     path = Path(settings.trust.key_file)
     if not settings.trust.key_file or path.is_dir():

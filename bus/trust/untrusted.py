@@ -1,7 +1,7 @@
 """Untrusted: text from outside that does not slip into a prompt, a command or a message by accident. Pure.
 
-Owns the wrapper, the fence in which a model is shown such text, and the escaping of what a reader cannot see (design
-part two section 14). No framing cures injection: the trust level of what a run has read does the work.
+Owns the wrapper, the delimiters in which a model is shown such text, and the escaping of invisible characters (design
+part two section 14). Delimiters do not prevent injection; the trust level of the texts that a run has read does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_SOURCE: Final = 200
 _KEPT: Final = "\n\t"
 _UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _UNSEEN_LETTERS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0")
-"""Letters and marks that Unicode says are shown as nothing."""
+"""Letters and marks that Unicode displays as nothing."""
 _UNSEEN_RANGES: Final = ((0xFE00, 0xFE0F), (0xE0000, 0xE0FFF))
 """Variation selectors and tags, with which a text is hidden in another."""
 _DOUBTFUL: Final = re.compile(r"[^\n\t -~]")
@@ -51,14 +51,14 @@ class Untrusted(Generic[_Text]):
 
     def __init__(self, text: _Text, *, level: str = LEAST_TRUSTED, source: str = "") -> None:
         if not isinstance(text, str):
-            raise TypeError(f"an Untrusted holds a str, and this is a {type(text).__name__}")
+            raise TypeError(f"an Untrusted needs a str, not a {type(text).__name__}")
         if level not in LEVELS:
             raise ContractError(f"{level!r:.80} is none of {', '.join(LEVELS)}", "level")
         self.__text = text
         self.level = level
         """The trust level of the text."""
         self.source = source
-        """Where it was read; empty: unknown. It may come from outside as well."""
+        """The source of the text; empty if unknown. The source itself may come from outside as well."""
 
     @property
     def raw(self) -> _Text:
@@ -73,8 +73,8 @@ class Untrusted(Generic[_Text]):
             hello world
             5d41...
 
-        What cannot be seen is shown as an escape, such as `\u{200b}`; newlines and tabs stay. *random* gives that many
-        random bytes.
+        Invisible characters are shown as escapes, such as `\u{200b}`; newlines and tabs stay. *random* returns the
+        given number of random bytes.
         """
         text, source = _visible(self.__text), _visible(self.source[:_MAX_SOURCE], keep="")
         fence = _fence(f"{source}\n{text}", random)

@@ -1,1 +1,1 @@
-"""What an author of an agent writes with: the App, its handlers, and its tests."""
+"""The tools for authors of agents: the App, its handlers, and its tests."""

@@ -46,13 +46,13 @@ class App(Handlers):
 
     The group is derived from the agent unless given; all instances of a group share its messages.
 
-    *roles* are the recipient roles it answers to, *types* further payload classes it publishes. Those that handlers
-    return are found from their annotations.
+    *roles* are the recipient roles that the agent has, *types* further payload classes that it publishes. The classes
+    that handlers return are found from their annotations.
 
-    *capabilities* is what its card in the directory says it can do, by default the message types that it handles;
+    *capabilities* are listed on the agent's card in the directory, by default the message types that it handles.
     *version* is on the card, too, and a checkpoint of another version is not resumed.
 
-    *middleware* is put around every handler, outermost first: functions that take the next handler and return one.
+    *middleware* wraps every handler, outermost first: functions that take the next handler and return one.
 
         def timed(next: Handling) -> Handling:
             async def handler(payload: object, context: Context) -> object:
@@ -112,7 +112,7 @@ class App(Handlers):
 
     @property
     def declaration(self) -> Declaration:
-        """What this app declares so far, as a value for workers."""
+        """The declarations of this app so far, as a value for workers."""
         handled = self.subscriptions
         returned = [cls for subscription in handled.values() for cls in returned_types(subscription.handler)]
         sagas = tuple(saga.rules for saga in self.sagas)
@@ -157,7 +157,7 @@ class App(Handlers):
                 name, arguments = await model(message.text, tools=app.tool_schemas)
                 verdict = await app.tool(name).call(arguments, context)
 
-        Its arguments are *request*'s members; *description* is the first line of its docstring unless given.
+        The tool's arguments are the members of *request*; *description* is by default the first line of its docstring.
         """
         if name in self._tools:
             raise ConfigurationError(f"this app has a tool {name!r} already")
@@ -168,11 +168,11 @@ class App(Handlers):
 
     @property
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """The tools of `handoff_tool`, as a model is told of them: `name`, `description`, `input_schema`."""
+        """The tools of `handoff_tool`, described for a model: `name`, `description`, `input_schema`."""
         return [tool.schema for tool in self._tools.values()]
 
     def tool(self, name: str) -> HandoffTool[Any]:
-        """Return the tool that a model has chosen. Raises Reject where there is none of that *name*."""
+        """Return the tool that a model has chosen. Raises Reject for an unknown *name*."""
         if name not in self._tools:
             raise Reject(f"there is no tool {name!r:.80}; there are: {', '.join(self._tools)}")
         return self._tools[name]
@@ -196,13 +196,13 @@ class App(Handlers):
         metrics: Metrics | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> AbstractAsyncContextManager[Bus, None]:
-        """Run this app, and *others*, inside a program that has an event loop, beside what the program does.
+        """Run this app, and *others*, inside a program that has an event loop of its own.
 
             async with app.running("sqlite:///x.db") as bus:
                 await bus.publish(Order(...))
 
         Yields a `Bus` of this agent on the same log. On leaving, running handlers may finish within
-        `worker.drain_timeout_s`; what is not finished is delivered again.
+        `worker.drain_timeout_s`; unfinished messages are delivered again.
 
         Settings come from *settings*, or from the file *config*, the environment and the defaults. *metrics* counts
         into a Prometheus registry of the program: `Metrics(registry)`.
@@ -264,7 +264,7 @@ class App(Handlers):
 def _declarations(app: App, others: Iterable[App], call: str) -> list[Declaration]:
     for other in others:
         if not isinstance(other, App):
-            raise ConfigurationError(f"{type(other).__name__} is no App: write {call}")
+            raise ConfigurationError(f"{type(other).__name__} is not an App: write {call}")
     return [app.declaration, *(other.declaration for other in others)]
 
 

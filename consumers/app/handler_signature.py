@@ -1,7 +1,7 @@
-"""Handler signatures: what a handler takes and returns, read from its annotations and checked when it is declared.
+"""Handler signatures: the argument and result types of a handler, read from its annotations and checked at declaration.
 
-Owns every reason to refuse a handler. Each error names the handler and says what to write instead. An annotation that
-names something not defined yet, or only known to type checkers, is not checked here.
+Owns every reason to refuse a handler. Each error names the handler and the correction. An annotation that is not
+defined yet, or known only to type checkers, is not checked here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check_handler(
     """
     name = name_of(function)
     if not callable(function):
-        raise ConfigurationError(f"{name} is no function: write `async def handler({_example(kind)})`")
+        raise ConfigurationError(f"{name} is not a function: write `async def handler({_example(kind)})`")
     _check_form(function, name, blocking=blocking)
     parameters = _signed(function).parameters
     _check_provided(name, parameters, provide)
@@ -63,19 +63,19 @@ def check_handler(
 
 
 def returned_types(function: Callable[..., Any]) -> list[type[Any]]:
-    """Return the payload classes that the annotation of *function* says it returns."""
+    """Return the payload classes in the return annotation of *function*."""
     return [cls for cls in _flatten(_hint(function, _signed(function).return_annotation)) if _is_payload(cls)]
 
 
 def sent_types(functions: Iterable[Callable[..., Any]]) -> Iterator[type[Any]]:
-    """Yield the payload classes that *functions* return, and those that their code names: what they may send."""
+    """Yield the payload classes that *functions* may send: those they return, and those that their code names."""
     for function in functions:
         yield from returned_types(function)
         yield from (cls for cls in _named(inspect.unwrap(function)) if _is_payload(cls))
 
 
 def _named(function: Any) -> Iterator[Any]:
-    """Yield what the global and enclosing names in the code of *function* stand for now."""
+    """Yield the current values of the global and enclosing names in the code of *function*."""
     code = getattr(function, "__code__", None)
     if code is None:
         return
@@ -96,7 +96,7 @@ def _names_of(code: CodeType) -> Iterator[str]:
 
 
 def must_answer(function: Callable[..., Any]) -> bool:
-    """Tell whether the annotation of *function* says that it always returns something to send."""
+    """Return whether *function* always returns a message, by its annotation."""
     returned = _flatten(_hint(function, _signed(function).return_annotation))
     return bool(returned) and all(isinstance(cls, type) and (is_base(cls) or _is_payload(cls)) for cls in returned)
 
@@ -105,7 +105,7 @@ def _check_form(function: Callable[..., Any], name: str, *, blocking: bool) -> N
     inner = _unwrapped(function)
     if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
         raise ConfigurationError(
-            f"{name} yields: a handler returns what it sends, or calls `context.send(...)` for each"
+            f"{name} yields: a handler returns its messages, or calls `context.send(...)` for each"
         )
     if inspect.iscoroutinefunction(inner) == blocking:
         wanted = (
@@ -170,7 +170,7 @@ def _check_returned(function: Callable[..., Any], name: str) -> None:
     annotation = _signed(function).return_annotation
     if annotation is Parameter.empty:
         raise ConfigurationError(
-            f"{name}: annotate what it returns, a payload class or None: write `-> None` where it answers nothing"
+            f"{name}: annotate the return type, a payload class or None: write `-> None` if it sends no answer"
         )
     for cls in _flatten(_hint(function, annotation)):
         if cls in _ANYTHING or cls in (None, NoneType, typing.Never, typing.NoReturn) or isinstance(cls, TypeVar):
@@ -211,7 +211,7 @@ def _flatten(hint: Any) -> list[Any]:
 
 
 def _hint(function: Callable[..., Any], annotation: Any) -> Any:
-    """Return what *annotation* of *function* stands for; _UNRESOLVED where a name in it is not known here."""
+    """Evaluate *annotation* of *function*; return _UNRESOLVED if a name in it is unknown here."""
     if annotation is None:
         return NoneType
     inner = _unwrapped(function)

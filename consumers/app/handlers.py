@@ -1,7 +1,8 @@
-"""Handlers: what an App or a file of its own declares: which payload goes to which function, and what is around it.
+"""Handlers: the declarations of an App or a router: which payload goes to which function, with middleware and
+lifespans.
 
-Nothing runs here. `consumers.app.app` adds whose handlers they are; `consumers.delivery.handling.composition` puts them
-together.
+This module runs no handlers. `consumers.app.app` adds the agent; `consumers.delivery.handling.composition` composes
+them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _Lifespan = TypeVar("_Lifespan", bound=Lifespan)
 
 
 class _Options(TypedDict, total=False):
-    """The options of `on` that say nothing about the form of a handler."""
+    """The options of `on` that do not concern the form of a handler."""
 
     retry: Retry | None
     timeout_s: float | msgspec.UnsetType | None
@@ -107,7 +108,7 @@ class Handlers:
         if not isinstance(middleware, Iterable):
             raise ConfigurationError(f"middleware is a list of functions: write middleware=[{name_of(middleware)}]")
         self.middleware: list[Middleware] = list(middleware)
-        """What is put around every handler, outermost first."""
+        """The middleware around every handler, outermost first."""
         self._subscriptions: dict[str, Subscription] = {}
         self._lifespans: list[Lifespan] = []
         self._sagas: list[type[Saga[Any]]] = []
@@ -201,7 +202,8 @@ class Handlers:
         return [self, *(deeper for handlers in self._included for deeper in handlers.everything())]
 
     def lifespan(self, function: _Lifespan) -> _Lifespan:
-        """Open what *function* opens before the first message comes, and close it after the last is settled.
+        """Open a resource with *function* before the first message is handled, and close it after the last one is
+        settled.
 
         @app.lifespan
         async def database() -> AsyncIterator[Pool]:
@@ -213,7 +215,8 @@ class Handlers:
         """
         if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise ConfigurationError(
-                f"the lifespan {name_of(function)} is no async generator function: write `async def` with one `yield`"
+                f"the lifespan {name_of(function)} is not an async generator function: write `async def` with one "
+                "`yield`"
             )
         if inspect.signature(function).parameters:
             raise ConfigurationError(f"the lifespan {name_of(function)} takes arguments; it takes none")
@@ -276,35 +279,37 @@ class Handlers:
             @app.on(Order, retry=Retry(attempts=5), timeout_s=30)
             async def book(order: Order, context: Context) -> Booked: ...
 
-        *retry*: how often and how soon a failed run is repeated; by default the settings `retry.*`.
+        *retry*: number and delay of repetitions of a failed run; by default the settings `retry.*`.
 
-        *timeout_s*: seconds that a run may take; None: until its message expires; by default `worker.timeout_s`.
+        *timeout_s*: maximum seconds of a run; None: until its message expires; by default `worker.timeout_s`.
 
-        *order*: one message of a key after the other ("key"), also while one of them waits for its retry
-        ("key_strict"), or any order ("none").
+        *order*: "key": the messages of a key run one after another; "key_strict": the next one also waits while an
+        earlier one waits for its retry; "none": any order.
 
-        *dedup*: what the inbox remembers: messages with an idempotency key and all of high risk ("key"), all by their
-        ids ("always"), nothing ("off").
+        *dedup*: the messages that the inbox records: those with an idempotency key and all of high risk ("key"), all by
+        their ids ("always"), none ("off").
 
-        *blocking*: an ordinary function, each call in a thread of its own; it takes a `BlockingContext`, and cannot be
-        cut short.
+        *blocking*: the handler is an ordinary function that runs in a thread of its own. It takes a `BlockingContext`,
+        and cannot be cancelled.
 
-        *provide*: further arguments by name. A lifespan gives what it yields; a function, called before each run with
-        nothing or with the context, gives what it returns (or yields, and goes on when the run is over); anything else
-        is given as it is.
+        *provide*: further arguments by name. A lifespan provides the value it yields. A function is called before each
+        run, without arguments or with the context, and provides its result; if it yields, the rest runs after the
+        handler. Any other value is passed unchanged.
 
-        *checks*: pure functions of payload and message that return None, or why the message makes no sense; such a
-        message is dead with `semantic_violation`, and no handler runs.
+        *checks*: pure functions of payload and message that return None, or why the message is invalid. Such a message
+        is dead-lettered with `semantic_violation`, and the handler does not run.
 
-        *requires*: optional fields that this handler cannot do without, such as ("note", "/customer/email"); a message
-        without one is dead with `schema_violation`.
+        *requires*: optional fields that this handler needs, such as ("note", "/customer/email"). A message without one
+        is dead-lettered with `schema_violation`.
 
-        *instructions_from*: the least trusted level from which a message may ask for something, by default
-        "user_request": what a tool's text or a model has brought about dies with `untrusted_instruction`. A stricter
-        one is given here, a milder one by a rule of the policy. Where it is given, every message asks for something,
-        unless its type says otherwise; a type that only informs takes none.
+        *instructions_from*: the least trusted level from which a message may give instructions, by default
+        "user_request". A message caused by a tool's text or a model's output is dead-lettered with
+        `untrusted_instruction`. Only stricter levels can be set here; a rule of the policy can set a milder one. With
+        this option every message counts as an instruction unless its type only informs; for such a type the option is
+        refused.
 
-        *approval*: who has to agree before it runs. No lane waits: the message is held meanwhile, its sender is told.
+        *approval*: the approvals that are needed before a run. Other messages do not wait: this one is stored until the
+        decision, and its sender is notified.
 
         Raises ConfigurationError for a second handler of one type or an unusable function, UnknownTypeError for an
         unmarked class.
@@ -319,7 +324,7 @@ class Handlers:
                 raise ConfigurationError(f"{name} {value!r} is none of {', '.join(choices)}{near}")
         if provide is not None and not isinstance(provide, Mapping):
             raise ConfigurationError(
-                f"provide is {type(provide).__name__}: name what is given, as in provide={{'pool': database}}"
+                f"provide is {type(provide).__name__}: map names to values, as in provide={{'pool': database}}"
             )
         if retry is not None and not isinstance(retry, Retry):
             raise ConfigurationError(
@@ -358,7 +363,7 @@ class Handlers:
 
 
 def check_threshold(level: str | None, kind: PayloadType) -> None:
-    """Raise ConfigurationError for a level from which no handler of *kind* may take instructions by itself."""
+    """Raise ConfigurationError for a level from which a handler of *kind* may not take instructions."""
     if level is None:
         return
     if level not in LEVELS:

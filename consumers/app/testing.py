@@ -74,13 +74,14 @@ _Reply = TypeVar("_Reply", bound=Payload)
 
 
 class Fake:
-    """An agent that a test plays, made by `AppBus.reply`; *received* holds what it was sent, oldest first."""
+    """An agent played by a test, made by `AppBus.reply`; *received* has the messages it got, oldest first."""
 
     def __init__(self, kind: PayloadType, answer: Any) -> None:
         self.kind = kind
         self.received: list[Any] = []
         self.answer = answer
-        """What it answers from now on: a payload, a list of them, None, an error to raise, or a function of these."""
+        """The answer from now on: a payload, a list of payloads, None, an error to raise, or a function that returns
+        one of these."""
 
     def declaration(self) -> Declaration:
         """Return the app of this agent."""
@@ -226,7 +227,9 @@ class AppBus:
         kind = payload_type(request)
         for app in self._apps:
             if kind.name in app.subscriptions:
-                raise ConfigurationError(f"{app.agent_id} handles {kind.name} itself: nobody else is to be played")
+                raise ConfigurationError(
+                    f"{app.agent_id} handles {kind.name} itself: a test cannot play another agent for it"
+                )
         fake = Fake(kind, with_)
         self._fakes.append(fake)
         return fake
@@ -237,7 +240,7 @@ class AppBus:
         return Database(self.workers[0].inbox)
 
     async def held(self) -> list[HeldMessage]:
-        """Return what is held for an approval, the oldest first.
+        """Return the messages that wait for an approval, oldest first.
 
         (held,) = await bus.held()
         await bus.approve(held, by="lead@acme")
@@ -257,11 +260,11 @@ class AppBus:
         return found[::-1]
 
     async def approve(self, held: HeldMessage, *, by: str, conditions: Sequence[str] = ()) -> None:
-        """Agree to what is *held*, as the agent *by*."""
+        """Approve the message *held* as the agent *by*."""
         await self._decide(held, by, "approve", conditions=tuple(conditions))
 
     async def reject(self, held: HeldMessage, *, by: str, reason: str = "no") -> None:
-        """Refuse what is *held*, as the agent *by*."""
+        """Reject the message *held* as the agent *by*."""
         await self._decide(held, by, "reject", reason=reason)
 
     async def _decide(self, held: HeldMessage, by: str, decision: DecisionVerb, **members: Any) -> None:
@@ -290,16 +293,15 @@ class AppBus:
         timeout_s: float = 60.0,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
-        """Ask as `test@sealbus` and let the app work until the answer is there. Raises as `Bus.request`.
+        """Send a request as `test@sealbus` and run the app until it has answered. Raises as `Bus.request`.
 
-        Where nothing more can happen by itself, the clock moves to what falls due next, at most to the request's
-        deadline.
+        When the app is idle, the clock advances to the next timer, at most to the request's deadline.
         """
         requested = self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
         return await self.work_until_answered(requested, timeout_s)
 
     async def work_until_answered(self, requested: Coroutine[Any, Any, _Reply], timeout_s: float) -> _Reply:
-        """Let the app work until *requested* is done; move the clock where nothing happens by itself."""
+        """Run the app until *requested* is done; advance the clock when the app is idle."""
         deadline_s = self.clock.monotonic_s() + timeout_s
         asking = asyncio.get_running_loop().create_task(requested)
         try:
@@ -539,7 +541,7 @@ async def run_in_memory(
 
 
 def _need_keys(apps: Sequence[Declaration]) -> bool:
-    """Tell whether a test of *apps* needs keys that nobody has given them."""
+    """Return whether a test of *apps* needs keys, and the apps have none."""
     if any(app.verifier is not None or app.signer is not None for app in apps):
         return False
     kinds = [*(kind for app in apps for kind in app.registry), *(kind for app in apps for kind in app.published)]
@@ -551,7 +553,7 @@ def _with_keys(app: Declaration, keys: GeneratedKeys) -> Declaration:
 
 
 def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
-    """Return *app* with handlers whose errors are kept in *failures*, by message id, for `raise_dead`."""
+    """Return *app* with handlers whose errors are stored in *failures*, by message id, for `raise_dead`."""
 
     def watch(following: Handling) -> Handling:
         async def handler(payload: Any, context: Context) -> Any:
@@ -592,7 +594,7 @@ def _own_part(error: Exception) -> TracebackType | None:
 
 
 async def _stop(workers: Sequence[Worker], clock: ManualClock) -> None:
-    """Stop *workers* while time passes: some of what they do then waits for the clock."""
+    """Stop *workers* while time passes, because some of their work waits for the clock."""
     stopping = asyncio.ensure_future(asyncio.gather(*(worker.stop(0) for worker in workers)))
     while not stopping.done():
         await asyncio.wait([stopping], timeout=_GLANCE_S)

@@ -31,10 +31,10 @@ __all__ = ["agents"]
 
 @click.group(cls=VerbGroup)
 def agents() -> None:
-    """Show which agents are there: what they take, and whether they work.
+    """Show the agents that are up: the types they handle, and their health.
 
-    Workers say so by themselves every ten seconds; an agent is healthy while one of its instances was heard within 35.
-    Capabilities are those that the policy grants; what an agent only claims is marked.
+    Workers send a heartbeat every ten seconds; an agent is healthy if one of its instances has sent one within 35
+    seconds. Capabilities are those that the policy grants; unconfirmed ones are marked.
 
     \b
     Examples:
@@ -74,11 +74,11 @@ def list_agents(session: CommandSession, *, everything: bool, capability: str | 
             ]
             print_table(("AGENT", "HEALTH", "INSTANCES", "HEARD", "AT WORK", "CAPABILITIES"), rows)
         elif heard:
-            click.echo("none is there any more; --all shows those that have left", err=True)
+            click.echo("no agent is up; --all shows those that have left", err=True)
         elif capability or message_type:
             click.echo("no agent matches", err=True)
         else:
-            click.echo("no agent was heard of; a worker says that it is there (directory.enabled)", err=True)
+            click.echo("no agents found. Is a worker running, with directory.enabled = true?", err=True)
         return 0
 
     return execute(body)

@@ -1,7 +1,7 @@
-"""`sealbus approvals list|show|approve|reject`: what waits for a decision, for the people who decide.
+"""`sealbus approvals list|show|approve|reject`: messages that wait for a decision.
 
-Owns the verbs and their output. They read the log alone: requests less what was closed, and the held message itself,
-whose bytes are shown beside the packet that is hashed. A decision is signed with the key of the person who makes it.
+Owns the verbs and their output. They read only the log: open requests, and the waiting message itself, whose bytes are
+shown beside the approval request. A decision is signed with the key of the person who makes it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _AFTER_APPROVAL: Final[Mapping[str, str]] = MappingProxyType(
 
 @click.group(cls=VerbGroup)
 def approvals() -> None:
-    """Show messages that wait until somebody agrees, and decide about them.
+    """Show messages that wait for an approval, and decide about them.
 
-    What is approved is the action packet, by its hash: its type, data, sender, recipient, level and authority. Nothing
-    else runs under the approval, and it runs once.
+    A decision is about one action packet, identified by its hash: type, data, sender, recipient, level and authority.
+    The approval lets exactly this action run, once.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def approvals() -> None:
 
 
 @approvals.command(name="list")
-@click.option("--all", "closed", is_flag=True, help="Also those that are closed or whose time is over.")
+@click.option("--all", "closed", is_flag=True, help="Include closed and expired ones.")
 @with_session
 def list_approvals(session: CommandSession, *, closed: bool) -> int:
     """List what waits for a decision, the most urgent first; with --all also what was decided, and by whom.
@@ -136,9 +136,11 @@ def show(session: CommandSession, *, approval: str) -> int:
         click.echo(_indented(action_of(found.message)))
         click.echo(f"hash       {request.action_hash}")
         if pending is None:
-            click.echo("held       not in the log any more: nothing proves the packet", err=True)
+            click.echo("held       not in the log any more: this request cannot be verified", err=True)
         else:
-            match = "the packet says the same" if agrees(found.message, pending) else "THE PACKET SAYS SOMETHING ELSE"
+            match = (
+                "the packet agrees with it" if agrees(found.message, pending) else "THE PACKET DIFFERS FROM THE MESSAGE"
+            )
             who = printable(pending.metadata.sender.id or "?")
             click.echo(f"held       {pending.message_type} {pending.message_id} of {who}: {match}")
         return 0
@@ -224,7 +226,9 @@ def _decide(
             receipt = await bus.publisher.send(seal_decision(bus.publisher.sealer, decision, found.message))
         click.echo(f"{verb.replace('_', ' ')}: {found.digits[:_DIGITS]} as {printable(agent)} ({receipt.message_id})")
         click.echo(
-            "whether it counts says the group that asked: `sealbus approvals list`, `sealbus dlq list`", err=True
+            "Decision sent. The requesting group verifies it; the result is in `sealbus approvals list`, a refusal in "
+            "`sealbus dlq list`.",
+            err=True,
         )
         return 0
 
@@ -232,9 +236,9 @@ def _decide(
 
 
 def _confirm(found: OpenRequest, pending: Message | None, digits: str | None) -> None:
-    """Have the person name the hash of what was read. Raises BusError."""
+    """Ask the person for the hash of the action they have read. Raises BusError."""
     if pending is not None and not agrees(found.message, pending):
-        raise BusError("the packet does not say what the held message says: reject it, and find out who made it")
+        raise BusError("the packet differs from the waiting message: reject it, and find its sender")
     if digits is None:
         click.echo(_indented(action_of(found.message)), err=True)
         digits = click.prompt(f"The first {HASH_DIGITS} digits of {found.request.action_hash}", err=True)
@@ -261,7 +265,7 @@ async def _chosen(transport: Transport, settings: Settings, digits: str) -> Open
 
 
 def _end_text(found: OpenRequest) -> str:
-    """Return how *found* is, or what was decided about it and by whom."""
+    """Return the state of *found*, or its decision and the approvers."""
     if found.closing is None:
         return "its time is over" if found.is_late else "open"
     state = found.closing.state

@@ -46,7 +46,7 @@ class _AskOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--wait", type=DURATION_TYPE, default=_WAIT_S, show_default="2m", help="How long the task may take.")
 @click.option("--no-wait", is_flag=True, help="Print the handle, and do not wait for the answer.")
 @click.option("--task", "handle", metavar="HANDLE", help="Go on with a task that was asked before.")
-@click.option("--input", "inputs", multiple=True, metavar="NAME=TEXT", help="What the work starts from; repeatable.")
+@click.option("--input", "inputs", multiple=True, metavar="NAME=TEXT", help="Input of the work; repeatable.")
 @with_session
 @gathered(_AskOptions)
 def ask(session: CommandSession, options: _AskOptions) -> int:
@@ -89,7 +89,7 @@ def new_task_id() -> str:
 
 
 async def watch_task(session: CommandSession, task: SubmittedTask[Any], notice: str | None) -> int:
-    """Tell *notice*, and what is said about *task* until its end; with None only the handle. Return the exit code."""
+    """Print *notice* and the events of *task* until it ends; with None print only the handle. Return the exit code."""
     if notice is None:
         click.echo(task.id)
         return 0

@@ -56,11 +56,11 @@ _log = get_logger("audit")
 
 @click.group(cls=VerbGroup)
 def audit() -> None:
-    """Record what passes over the bus, prove that nobody changed it, and answer questions about it.
+    """Record the messages of the bus, prove that the record is unchanged, and answer questions about it.
 
-    `audit run` is a process of its own: it reads every partition of the namespace, belongs to no group, and writes a
-    row for each record into a database (setting audit.url). Rows make a chain of hashes, and what has been written is
-    said in the log, signed where audit@sealbus has a key.
+    `audit run` is a separate process. It reads every partition of the namespace without a group, and writes a row for
+    each record into a database (setting audit.url). The rows form a hash chain. Checkpoints of the chain are written to
+    the log, signed if audit@sealbus has a key.
 
     \b
     Examples:
@@ -78,7 +78,7 @@ def audit() -> None:
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve metrics on.")
 @with_session
 def run(session: CommandSession, *, once: bool, target: str | None, metrics_port: int | None, metrics_host: str) -> int:
-    """Record what lies in the log and what comes, until Ctrl-C. Two at once share the partitions.
+    """Record all present and new records of the log, until Ctrl-C. Two processes share the partitions.
 
     With --app the messages of its types are checked against their schemas, too. Keys come from trust.keys; with a key
     of audit@sealbus in trust.key_file, checkpoints are signed.
@@ -134,9 +134,9 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
 def verify(session: CommandSession, *, against_log: bool) -> int:
     """Check the chain of every partition: no row was changed, removed, inserted, moved or cut off.
 
-    Rows are proven up to the last checkpoint in the log; what came after it rests on the database alone, and verify
-    says how much that is. Erased content is counted, and does not break the chain. Checkpoints in the file audit.anchor
-    count, too.
+    Checkpoints in the log prove the rows up to the last one. Later rows can be checked against the database only, and
+    the output shows how many they are. Erased content is counted, and does not break the chain. Checkpoints in the file
+    audit.anchor count, too.
 
     \b
     Examples:
@@ -145,7 +145,7 @@ def verify(session: CommandSession, *, against_log: bool) -> int:
       sealbus audit verify --output json
 
     \b
-    Exit codes: 0 everything holds, 1 something does not.
+    Exit codes: 0 all rows are valid, 1 some are not.
     """
     settings = session.settings()
 
@@ -248,8 +248,8 @@ def export(session: CommandSession, *, conversation: str | None, limit: int) -> 
 
 
 @audit.command()
-@click.option("--sender", default="", metavar="AGENT", help="What this agent or person sent, or was sent.")
-@click.option("--conversation", default="", metavar="ID", help="What belongs to this conversation.")
+@click.option("--sender", default="", metavar="AGENT", help="Messages from or to this agent or person.")
+@click.option("--conversation", default="", metavar="ID", help="Messages of this conversation.")
 @click.option("--message", "message_id", default="", metavar="ID", help="This message and its copies.")
 @click.option("--containing", default="", metavar="TEXT", help="Rows whose facts or payload contain this text.")
 @click.option("--why", metavar="TEXT", required=True, help="Why, for the journal.")
@@ -258,10 +258,11 @@ def export(session: CommandSession, *, conversation: str | None, limit: int) -> 
 def erase(
     session: CommandSession, *, sender: str, conversation: str, message_id: str, containing: str, why: str, yes: bool
 ) -> int:
-    """Erase content: names, ids, facts and payloads, with the keys that would prove a guess. Rows and chain stay.
+    """Erase content: names, ids, facts and payloads, with the random keys that could confirm a guess. Rows and chain
+    stay.
 
-    Where several options are given, a row is erased that all of them name. What else holds the data is listed: the log
-    itself until its retention ends, inboxes, and processes.
+    With several options, only rows that match all of them are erased. The output lists other copies of the data: the
+    log until its retention ends, inboxes, and processes.
 
     \b
     Examples:
@@ -270,19 +271,19 @@ def erase(
     """
     what = Erasure(sender=sender, conversation=conversation, message_id=message_id, containing=containing)
     if what == Erasure():
-        raise click.UsageError("say what to erase: --sender, --conversation, --message or --containing")
+        raise click.UsageError("select the content to erase: --sender, --conversation, --message or --containing")
     settings = session.settings()
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport, opened_audit(settings, create=False) as store:
             if not yes:
-                click.confirm("Erase this content for ever?", abort=True, err=True)
+                click.confirm("Erase this content permanently?", abort=True, err=True)
             await prepare_journal(transport, settings)
             journal = Journal(transport, settings, SystemClock(), verb="audit", why=why)
             # The reason is a text of the operator's; what is erased is not named in the journal again.
             count = await store.erase(what, who=journal.by, why=why)
             await journal.note("erased", rows=count, why=why)
-            click.echo(f"erased the content of {count:,} rows; the chain still holds: `sealbus audit verify`")
+            click.echo(f"erased the content of {count:,} rows; the chain is still valid: `sealbus audit verify`")
             click.echo("the same data may still be in:", err=True)
             for topic, spec in sorted((await transport.admin.topics()).items()):
                 if topic.startswith(f"{settings.bus.namespace}."):
@@ -302,7 +303,7 @@ def _shown(settings: Settings) -> str:
 
 
 def _publisher(transport: Transport, settings: Settings) -> Publisher | None:
-    """Return what appends checkpoints; None where there is no key to sign them with."""
+    """Return the publisher of checkpoints; None without a key to sign them."""
     try:
         trust = open_trust(settings, _AGENT, clock=SystemClock())
     except ConfigurationError as error:
@@ -353,7 +354,7 @@ async def _compared(
 async def _checkpoints(
     session: CommandSession, settings: Settings
 ) -> Mapping[str, Mapping[int, Sequence[AuditCheckpoint]]]:
-    """Return by partition and count of rows what the anchor, and signed checkpoints in the log, say."""
+    """Return the checkpoints of the anchor and the signed ones in the log, by partition and number of rows."""
     verifier = keys_to_believe(settings, SystemClock())
     found: dict[str, dict[int, list[AuditCheckpoint]]] = {}
 
@@ -375,7 +376,7 @@ async def _checkpoints(
 
 
 def _checkpoint(value: bytes, verifier: Verifier | None) -> AuditCheckpoint | None:
-    """Return the checkpoint in *value*; None where it is another entry, or does not prove who wrote it."""
+    """Return the checkpoint in *value*; None if it is another entry, or its writer is not verified."""
     if b'"audit.checkpoint"' not in value:
         return None
     try:

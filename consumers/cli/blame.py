@@ -46,11 +46,11 @@ __all__ = ["blame", "risk_in"]
 @app_option
 @with_session
 def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_log: bool, target: str | None) -> int:
-    """Walk from a message to its first cause, and name the first hop that does not hold.
+    """Find the first invalid message among the causes of a message.
 
-    Each hop is judged from the first one on: its bytes, hashes and seal, its proof chain, its cause, and its signature
-    where there are keys. A message that is whole in itself and was put in the place of another is found by what rests
-    on it. What retention has taken is said to be not kept. Nobody is blamed before the whole log was read.
+    Each cause is checked from the first one on: its bytes, hashes and seal, its proof chain, its own cause, and with
+    keys its signature. A valid message that replaced another one is detected from the messages it caused. Causes that
+    retention has deleted are shown as not kept. An agent is named only after the whole log was read.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_
       sealbus blame 019b7a3c-4c00-7000-8000-000000000004 --app agents:app
 
     \b
-    Exit codes: 0 every hop that is kept holds, 1 one does not, 2 there is no such message.
+    Exit codes: 0 every stored cause is valid, 1 one is not, 2 there is no such message.
     """
     if not is_message_id(message_id):
         raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
@@ -89,7 +89,8 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_
         looked = looked_in_words(lineage.looked, message_id)
         if found is None:
             raise click.BadParameter(
-                f"there is no message {message_id} in namespace {namespace}, and nothing rests on it: {looked}",
+                f"there is no message {message_id} in namespace {namespace}, and no message names it as a "
+                f"cause: {looked}",
                 param_hint="MESSAGE_ID",
             )
         if not lineage.looked.is_whole:
@@ -104,7 +105,7 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_
 
 
 def risk_in(registry: Registry) -> Callable[[str], RiskClass]:
-    """Return the function that tells the risk of a type; a type that *registry* does not know is of medium risk."""
+    """Return a function for the risk of a type; a type that *registry* does not know has medium risk."""
 
     return lambda name: raised_risk(registry.get(name), ())
 
@@ -112,7 +113,7 @@ def risk_in(registry: Registry) -> Callable[[str], RiskClass]:
 def _print(found: Ancestry, *, has_keys: bool) -> None:
     if found.unknown is None or found.unknown:
         count = "of an unknown number of hops" if found.unknown is None else f"of {_counted(found.unknown)}"
-        click.echo(f"nothing is known {count} before the first one here")
+        click.echo(f"{count} before the first one here are unknown")
     print_table(
         ("HOP", "VERDICT", "MESSAGE", "TYPE", "SENDER", "KEY", "PLACE"),
         [

@@ -52,10 +52,10 @@ class _ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
     "--tokens",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Who may do what: [NAME] sha256, scopes. Without it one token is printed for this run.",
+    help="Tokens and their rights: [NAME] sha256, scopes. Without it one token is printed for this run.",
 )
 @click.option("--new-token", metavar="NAME", help="Print a new token and its entry for --tokens, and end.")
-@click.option("--read-only", is_flag=True, help="Nobody may change anything.")
+@click.option("--read-only", is_flag=True, help="No page can change anything.")
 @click.option("--behind-tls", is_flag=True, help="A proxy in front speaks TLS: cookies and origins are of https.")
 @click.option(
     "--agent", metavar="ID", help="The person as whom this console decides.  [default: whom the key speaks for]"
@@ -96,7 +96,9 @@ def console(session: CommandSession, options: _ConsoleOptions) -> int:
         raise click.UsageError("--agent needs --key-file: a decision is signed by the person it is of")
     is_private = _is_loopback(options.host)
     if not is_private and options.tokens is None:
-        raise click.UsageError(f"on {options.host} anybody could look: give --tokens, or serve on 127.0.0.1")
+        raise click.UsageError(
+            f"--host {options.host} exposes the console to the network: give --tokens, or serve on 127.0.0.1"
+        )
     settings, clock = session.settings(), SystemClock()
     person_settings = None if options.key_file is None else session.settings_for(options.key_file)
     person = "" if person_settings is None else session.acting_agent(person_settings, options.agent)

@@ -1,6 +1,6 @@
 """`sealbus convert --from 003 --to 001 [FILE]`: messages of one dialect as messages of another, line by line.
 
-Owns the options, the lines and the exit code. What a message means is `bus.dialects`'.
+Owns the options, the lines and the exit code. `bus.dialects` has the formats.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _ConvertOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("file", type=INPUT, default="-")
-@click.option("--from", "source", type=_FORM, required=True, help="What the lines are.")
+@click.option("--from", "source", type=_FORM, required=True, help="The format of the lines.")
 @click.option("--to", "target", type=_FORM, required=True, help="What they become.")
 @click.option("--sender", type=TEXT_ID, help="The sender of fragments that name none.")
 @click.option("--recipient", type=TEXT_ID, help="The recipient of fragments that name none.")
@@ -67,7 +67,7 @@ class _ConvertOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--task", type=TEXT_ID, help="The task of fragments that name none.")
 @click.option("--message-id", help="The id of a fragment that has none; for one message only.")
 @click.option("--time", "moment", type=MOMENT, help="The time of fragments that have none.")
-@click.option("--lifetime", type=DURATION_TYPE, help="How long fragments live that do not say, such as 1h.")
+@click.option("--lifetime", type=DURATION_TYPE, help="The lifetime of fragments that have none, such as 1h.")
 @click.option(
     "--alias", metavar="OURS=THEIRS", multiple=True, help="What an agent is called there; may be given several times."
 )
@@ -78,12 +78,12 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
     """Read messages of one dialect, a line of JSON each, and write them in another.
 
     Dialects are layered (000), evidence (001), plain-ids (002), speech-acts (003), frameworks (004), cloudevents, and
-    canonical: sealed messages as they lie in the log. A message comes back unchanged when it is converted to its own
-    dialect. A refused line says on standard error where, what was found and what was expected, and does not stop the
-    others. A file that holds one message over several lines is one message.
+    canonical: sealed messages as stored in the log. Converting a message to its own dialect gives it unchanged. For a
+    refused line, standard error shows the location, the value found and the value expected; the other lines continue. A
+    file with one message over several lines is one message.
 
-    Nothing is proven here: signatures and tokens are claims, and times are not judged. One that the other form has no
-    place for is left out, which standard error says with its line.
+    Nothing is verified: signatures and tokens are copied as claims, and times are not checked. If the other format
+    cannot hold one, it is left out, and standard error names its line.
 
     \b
     Examples:
@@ -135,7 +135,7 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
 def _read(
     source: str, content: bytes, defaults: Defaults, namespace: str
 ) -> Iterator[tuple[Message, Mapping[str, Any]]]:
-    """Yield the messages in *content*, one, or those of a batch of events; and what each claims as proof of itself."""
+    """Yield the messages in *content* (one, or a batch of events) with the proofs that each claims."""
     if source == _CANONICAL:
         message = sealing.parse(content.strip())
         sealing.check_integrity(message)
@@ -150,7 +150,7 @@ def _read(
 
 
 def _left_out(proofs: Mapping[str, Any], written: bytes) -> list[str]:
-    """Return the names of the signatures and tokens among *proofs* that do not stand in what was *written*."""
+    """Return the names of the signatures and tokens among *proofs* that are missing in *written*."""
     return [name for name in _PROOFS if name in proofs and encode_json(proofs[name]).strip(b'"') not in written]
 
 
@@ -198,7 +198,9 @@ def _aliases(provided: tuple[str, ...]) -> dict[str, str]:
     for text in provided:
         ours, sign, theirs = text.partition("=")
         if not (ours and sign and theirs):
-            raise click.BadParameter(f"{text!r} is no OURS=THEIRS, such as planner@svc=planner", param_hint="--alias")
+            raise click.BadParameter(
+                f"{text!r} is not of the form OURS=THEIRS, such as planner@svc=planner", param_hint="--alias"
+            )
         found[ours] = theirs
     return found
 

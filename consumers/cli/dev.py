@@ -43,7 +43,7 @@ _PR_SET_PDEATHSIG: Final = 1
 @click.option("--no-reload", is_flag=True, help="Keep the worker as it is when files change.")
 @with_session
 def dev(session: CommandSession, *, target: str, port: int, no_reload: bool) -> int:
-    """Run an app with all that belongs to it: its worker, the audit, the console. Ctrl-C ends all.
+    """Run an app together with its worker, the audit and the console. Ctrl-C ends all.
 
     The worker starts again when a file changes (extra `reload`). The console prints its address and its token.
 
@@ -104,7 +104,7 @@ async def _start(name: str, arguments: Sequence[str]) -> _Child:
 
 
 def _follow_parent() -> None:
-    """Have Linux send SIGTERM to this new process when its parent is killed: nobody else would."""
+    """Make Linux send SIGTERM to this new process when its parent is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -117,7 +117,7 @@ async def _tell(name: str, process: asyncio.subprocess.Process) -> None:
 
 
 async def _is_there(session: CommandSession, worker: _Child, stop: asyncio.Event) -> bool:
-    """Wait until the worker has made the log; False where it has ended, or was told to."""
+    """Wait until the worker has created the log; return False if it has ended or was stopped."""
     settings = session.settings()
     for _ in range(round(_START_S / _LOOK_S)):
         if stop.is_set() or worker[1].returncode is not None:
@@ -145,7 +145,7 @@ async def _first_end(children: Sequence[_Child], stop: asyncio.Event) -> int:
 
 
 async def _end(children: Sequence[_Child]) -> None:
-    """End every child in order, the worker last; kill what does not end."""
+    """End every child in order, the worker last; kill children that do not end."""
     for _, process, telling in reversed(children):
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

@@ -1,6 +1,6 @@
 """`sealbus docs asyncapi MODULE:APP`: documents that other tools read.
 
-Owns the verb. What the document says is `bus.schemas.asyncapi`'s.
+Owns the verb; `bus.schemas.asyncapi` builds the document.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def docs() -> None:
 @click.option("--to", "file", type=click.File("w", lazy=True), default="-", help="A file instead of standard output.")
 @with_session
 def asyncapi(session: CommandSession, target: str, title: str | None, document_version: str, file: IO[str]) -> int:
-    """Write the AsyncAPI 3.0 document of an app: its topics, messages, and what it receives and sends.
+    """Write the AsyncAPI 3.0 document of an app: its topics, messages, and the types it receives and sends.
 
     \b
     Examples:

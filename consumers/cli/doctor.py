@@ -31,9 +31,9 @@ _MARKS: Final = {"ok": ("ok   ", "green"), "hint": ("hint ", "yellow"), "fault":
 @click.argument("target", metavar="[MODULE:APP]", required=False)
 @with_session
 def doctor(session: CommandSession, *, target: str | None) -> int:
-    """Look at settings, machine, log, topics, clocks, keys, policy, inbox, groups, dead letters and agents.
+    """Check settings, machine, log, topics, clocks, keys, policy, inbox, groups, dead letters and agents.
 
-    With MODULE:APP also at the topics and the key that this app needs. Nothing is changed.
+    With MODULE:APP also check the topics and the key that this app needs. Nothing is changed.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
-"""What an error means to the caller of a command: a sentence, a hint if one helps, and the exit code.
+"""The sentence, hint and exit code for each error of a command.
 
-The only module that knows exit codes; `consumers.cli.shell` catches the errors.
+Exit codes are defined only here; `consumers.cli.shell` catches the errors.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
         "`sealbus topics list` shows what there is; `sealbus topics apply MODULE:APP` creates the topics of an app",
     ),
     (DamagedError, "stop all that use it; `sqlite3 FILE .recover` writes what can still be read, for a new file"),
-    (UnreachableError, "check --bus; `sealbus config show --origin` says where the URL comes from"),
-    (NotPermittedError, "the cluster's operators can allow it; `sealbus config show` says which user this is"),
+    (UnreachableError, "check --bus; `sealbus config show --origin` shows the origin of the URL"),
+    (NotPermittedError, "the cluster's operators can allow it; `sealbus config show` shows the user"),
     (ConfigurationError, "`sealbus config --help` explains where settings come from"),
     (UnknownTypeError, "`sealbus types list` shows the built-in types; --app MODULE:APP adds your own"),
     (LogFullError, "free some space, then try again: nothing was written"),
@@ -70,7 +70,7 @@ _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
         OffsetOutOfRangeError,
         (
             "retention deleted records before they were settled; "
-            "`sealbus groups GROUP --skip-lost` goes on at the oldest kept"
+            "`sealbus groups GROUP --skip-lost` continues at the oldest stored record"
         ),
     ),
     (PublishUnknown, "it may be in the log: look with `sealbus tail` before you publish it again"),

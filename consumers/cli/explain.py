@@ -1,6 +1,6 @@
-"""`sealbus explain MESSAGE_ID` and `sealbus show MESSAGE_ID`: what became of one message, and what it says.
+"""`sealbus explain MESSAGE_ID` and `sealbus show MESSAGE_ID`: the outcome and the content of one message.
 
-Owns both verbs and their output; `consumers.operations.survey.explanation` finds the words.
+Owns both verbs and their output; `consumers.operations.survey.explanation` writes the explanation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["explain", "show"]
 @app_option
 @with_session
 def explain(session: CommandSession, *, message_id: str, whole_log: bool, target: str | None) -> int:
-    """Say what became of a message: why it was refused, what would have passed, and the command that cures it.
+    """Explain the outcome of a message: why it was refused, what was expected, and the command that fixes it.
 
     \b
     Examples:
@@ -75,7 +75,7 @@ def explain(session: CommandSession, *, message_id: str, whole_log: bool, target
 @whole_log_option
 @with_session
 def show(session: CommandSession, *, message_id: str, whole_log: bool) -> int:
-    """Show a message: where it lies in the log, its envelope, and its payload.
+    """Show a message: its location in the log, its envelope and its payload.
 
     \b
     Examples:
@@ -149,7 +149,7 @@ async def _found(
 
 
 def _print_audited(session: CommandSession, message_id: str, found: LookUp) -> None:
-    """Print what the audit has of a message that the log has lost."""
+    """Print the audit's row of a message that is deleted from the log."""
     rows: list[dict[str, Any]] = [{**described(each), "facts": facts_of(each)} for each in found.audited]
     if session.as_json:
         print_json({"message_id": message_id, "places": [], "audit": rows})

@@ -43,10 +43,10 @@ _log = get_logger("exporter")
 @click.option("--every", type=DURATION_TYPE, default=5.0, show_default="5s", help="How often to look.")
 @with_session
 def exporter(session: CommandSession, *, port: int, host: str, every: float) -> int:
-    """Serve what no single worker knows: lag and members of groups, open dead letters, processes, approvals, agents.
+    """Serve the metrics of a whole namespace: lag and members of groups, open dead letters, processes, approvals,
+    agents.
 
-    One of it for a namespace is enough; a second one says the same. Workers serve their own metrics:
-    `sealbus worker --metrics-port`.
+    Run one per namespace; a second is harmless. Workers serve their own metrics: `sealbus worker --metrics-port`.
 
     \b
     Examples:
@@ -116,7 +116,7 @@ def top(session: CommandSession, *, every: float, once: bool) -> int:
 
 
 def picture(survey: Survey, namespace: str) -> Group:
-    """Return *survey* as tables; nothing of a stranger's text is markup or a control character."""
+    """Return *survey* as tables; untrusted text is escaped, so it contains no markup or control characters."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -31,7 +31,7 @@ __all__ = ["groups"]
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition of one group; *lag* counts kept records that are not settled."""
+    """One partition of one group; *lag* counts stored records that are not settled."""
 
     group: str
     topic: str
@@ -44,7 +44,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Lost(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition whose committed offset is not kept; *start* is the oldest kept offset."""
+    """A partition whose committed offset was deleted; *start* is the oldest stored offset."""
 
     group: str
     topic: str
@@ -59,13 +59,13 @@ class _Lost(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--skip-lost",
     is_flag=True,
-    help="Let GROUP go on at the oldest record kept where what it would read next was deleted.",
+    help="Continue GROUP at the oldest stored record where retention deleted its next records.",
 )
 @click.option(
     "--park",
     "location",
     metavar="PLACE",
-    help="Have GROUP bury the message at TOPIC/PARTITION/OFFSET instead of running it.",
+    help="Dead-letter the message at TOPIC/PARTITION/OFFSET for GROUP instead of running it.",
 )
 @click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
 @click.option("--dry-run", is_flag=True, help="With --skip-lost or --park: show where, and change nothing.")
@@ -81,17 +81,17 @@ def groups(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Show groups, one line each; of GROUP per partition its owner, committed offset, end and lag.
+    """Show groups, one line each; with GROUP the owner, committed offset, end and lag of each partition.
 
-    LAG counts the records kept that the group has not settled yet.
+    LAG counts the stored records that the group has not settled yet.
 
-    A worker does not start where retention has deleted what its group would read next, for it may have lost something.
-    --skip-lost is for when that is known: the group, whose workers are stopped, goes on at the oldest record that is
-    kept. It skips nothing that is kept.
+    A worker does not start if retention has deleted the next records of its group, because messages may be lost. After
+    you have accepted the loss, --skip-lost continues at the oldest stored record. The group's workers must be stopped.
+    No stored record is skipped.
 
-    --park sets a message aside that the group has not settled, whether its workers run or not: when they come to it,
-    they write its dead letter (rejected, Parked), and only then go past it. The letter is parked: only `sealbus dlq
-    redrive --force` sends it back.
+    --park dead-letters a message that the group has not settled, whether its workers run or not: when a worker reaches
+    it, it writes the dead letter (rejected, Parked) and continues. The dead letter is parked: only `sealbus dlq redrive
+    --force` sends it back.
 
     \b
     Examples:
@@ -199,7 +199,7 @@ def _lost(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> 
 
 
 def _warn(info: GroupInfo, lost: Sequence[_Lost]) -> None:
-    """Report what the lag hides: a group that has lost records, and stands still."""
+    """Warn about a group that has lost records and has stopped, which the lag does not show."""
     if lost:
         first = lost[0]
         click.echo(

@@ -48,10 +48,10 @@ _dir_option = click.option(
 
 @click.group(cls=VerbGroup)
 def keys() -> None:
-    """Make keys for agents, and say whose signatures are believed.
+    """Make signing keys for agents, and manage the trusted keys.
 
-    A folder holds jwks.json, which every worker and requester gets (trust.keys), and a private key for each agent,
-    which only that agent gets (trust.key_file). Running processes follow a change within a second.
+    A folder has a jwks.json, which every worker and requester needs (trust.keys), and a private key for each agent,
+    which only that agent may have (trust.key_file). Running processes pick up a change within a second.
 
     \b
     Examples:
@@ -158,8 +158,8 @@ def show(session: CommandSession, which: str, folder: Path | None) -> int:
 def rotate(session: CommandSession, agent: str, folder: Path | None, overlap: float) -> int:
     """Replace the key of AGENT, while everything runs: no message is lost, and none is refused.
 
-    The successor is published first; after --overlap the private key file is replaced, and the old key ends a minute
-    later. What it has signed until then stays good.
+    The new public key is published first. After --overlap the private key file is replaced, and the old key expires a
+    minute later. Messages that it signed before stay valid.
 
     \b
     Examples:
@@ -257,7 +257,7 @@ def check(session: CommandSession, folder: Path | None) -> int:
             continue
         known = directory.keys.get(key.kid)
         if known is None:
-            faults.append(f"{file}: its public half is not among the keys, so nobody believes what it signs")
+            faults.append(f"{file}: its public half is not among the keys, so its signatures are refused")
         elif known.is_revoked(now_ms):
             faults.append(f"{file}: its key is revoked: `sealbus keys rotate {' '.join(known.principals)}`")
         elif early.get(known.kid):
@@ -279,7 +279,7 @@ def check(session: CommandSession, folder: Path | None) -> int:
 def _faults(directory: KeyDirectory, now_ms: int) -> Iterator[str]:
     for key in directory.keys.values():
         if not key.principals:
-            yield f"{key.kid}: signs for nobody (principals is empty)"
+            yield f"{key.kid}: signs for no agent (principals is empty)"
     for key, has_ended in ending_keys(directory, now_ms):
         whom, end = ", ".join(sorted(key.principals)), format_ms(key.not_after_ms or 0)
         if has_ended:
@@ -289,7 +289,7 @@ def _faults(directory: KeyDirectory, now_ms: int) -> Iterator[str]:
     for key, has_other in _not_yet_valid(directory, now_ms):
         if not has_other:
             whom, start = ", ".join(sorted(key.principals)), format_ms(key.not_before_ms or 0)
-            yield f"{key.kid}: valid from {start} on, and {whom} has no other key until then: nobody believes it"
+            yield f"{key.kid}: valid from {start} on, and {whom} has no other key until then: its messages are refused"
 
 
 def _not_yet_valid(directory: KeyDirectory, now_ms: int) -> Iterator[tuple[TrustedKey, bool]]:

@@ -1,6 +1,6 @@
 """`sealbus lint MODULE:APP|BUS`: anti-patterns in types, handlers and recorded traffic.
 
-Owns the verb, its output and exit code. What is looked for is in `consumers.operations.lint`.
+Owns the verb, its output and exit code. The checks are in `consumers.operations.lint`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _LEVELS = ("note", "warning", "error")
     show_default=True,
     help="The least grave level that gives exit code 1.",
 )
-@click.option("--ignore", metavar="CHECK", multiple=True, help="Leave a check out; may be given several times.")
+@click.option("--ignore", metavar="CHECK", multiple=True, help="Skip this check; repeatable.")
 @click.option("--checklist", "asked", is_flag=True, help="Answer the fifteen questions of a protocol for an app.")
 @click.option("--sarif", is_flag=True, help="Write SARIF 2.1.0, for code hosts and editors.")
 @with_session
 def lint(
     session: CommandSession, *, target: str, fail_on: str, ignore: tuple[str, ...], asked: bool, sarif: bool
 ) -> int:
-    """Find what goes wrong between agents although every message is valid.
+    """Find anti-patterns between agents whose messages are all valid.
 
-    Given an app, its own types and handlers are looked at; given a log (sqlite:///bus.db, kafka://host:9092), the
-    recorded messages of the namespace. Each finding has its place, why it hurts, and what to do.
+    Given an app, its own types and handlers are checked; given a log (sqlite:///bus.db, kafka://host:9092), the
+    recorded messages of the namespace. Each finding has its location, its harm and a fix.
 
     \b
     Looked for: free-form status, errors without code, raw API responses, generic types, approvals without reason,

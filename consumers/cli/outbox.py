@@ -43,7 +43,7 @@ _log = get_logger("outbox")
 
 @click.group(cls=VerbGroup)
 def outbox() -> None:
-    """Publish what applications have put into their databases, and see what waits there.
+    """Publish the messages in an application's outbox table, and list the waiting ones.
 
     \b
     Examples:
@@ -65,9 +65,9 @@ def outbox() -> None:
 def relay(session: CommandSession, *, database: str, once: bool, batch: int, interval: float) -> int:
     """Publish the committed rows of an outbox, in the order of each key, until interrupted.
 
-    One relay works on a database at a time; others stand by and take over within seconds. Whatever is away, database or
-    log, is waited for. A message is sent again, byte for byte, where its fate is unknown. One that the log refuses for
-    ever stays in its row with the error.
+    One relay works on a database at a time; others stand by and take over within seconds. The relay waits while the
+    database or the log is unreachable. A message is sent again, byte for byte, if it is unknown whether it was written.
+    A message that the log refuses permanently stays in its row with the error.
 
     \b
     Examples:
@@ -75,7 +75,7 @@ def relay(session: CommandSession, *, database: str, once: bool, batch: int, int
       sealbus outbox relay sqlite:///shop.db --once
 
     \b
-    Exit codes, with --once: 0 all sent, 1 some refused for ever, 69 bus or database unreachable, 75 some left,
+    Exit codes, with --once: 0 all sent, 1 some refused permanently, 69 bus or database unreachable, 75 some left,
     or another relay is at work.
     """
     settings = session.settings()
@@ -103,7 +103,7 @@ def relay(session: CommandSession, *, database: str, once: bool, batch: int, int
                     await working.run()
                 finally:
                     await working.close()
-        click.echo(f"{total.sent} sent, {total.failed} refused for ever", err=True)
+        click.echo(f"{total.sent} sent, {total.failed} refused permanently", err=True)
         return 0
 
     return execute(body)
@@ -152,7 +152,7 @@ def list_(session: CommandSession, *, database: str) -> int:
         pending, failed = sum(each.pending for each in backlogs), sum(each.failed for each in backlogs)
         ages = [age_s for each in backlogs if (age_s := _age_s(each, now_ms)) is not None]
         oldest = f", the oldest for {_text(max(ages))}" if ages else ""
-        click.echo(f"{pending} pending{oldest}; {failed} refused for ever", err=True)
+        click.echo(f"{pending} pending{oldest}; {failed} refused permanently", err=True)
         return 0
 
     return execute(body)
@@ -200,7 +200,7 @@ def _unreachable(error: InboxError) -> UnreachableError:
 
 
 def _report_round(total: Round) -> int:
-    click.echo(f"{total.sent} sent, {total.failed} refused for ever", err=True)
+    click.echo(f"{total.sent} sent, {total.failed} refused permanently", err=True)
     if total.trouble is not None:
         click.echo(f"error: {printable(str(total.trouble))}", err=True)
         return LATER

@@ -56,7 +56,8 @@ def park(
             await journal.order(found[0])
             await journal.note("parked", group=group, why=why, place=location, message_id=found[0].message_id)
         click.echo(
-            f"its workers bury it when they come to it; those that run know within {PARK_FOLLOWED_S:g} s", err=True
+            f"its workers dead-letter it when they reach it; running workers learn of it within {PARK_FOLLOWED_S:g} s",
+            err=True,
         )
         return 0
 
@@ -68,7 +69,7 @@ def park(
         click.echo("it would be parked", err=True)
         return 0
     if not yes:
-        click.confirm(f"Let {printable(group)} bury this message instead of running it?", abort=True, err=True)
+        click.confirm(f"Dead-letter this message for {printable(group)} instead of running it?", abort=True, err=True)
     return execute(give)
 
 
@@ -78,13 +79,13 @@ async def _order(
     topic, partition, offset = location
     named = read_topic(topic)
     if named is None or named.namespace != settings.bus.namespace or named.kind not in ("message", "retry", "redrive"):
-        raise BusError(f"{topic} is no topic of messages in namespace {settings.bus.namespace}")
+        raise BusError(f"{topic} is not a topic of messages in namespace {settings.bus.namespace}")
     await _check_group(transport, group, named)
     record = await _read(transport, *location)
     committed = (await NamespaceGroups(transport.admin, named.namespace).committed(group)).get((topic, partition))
     if committed is not None and offset < committed:
-        error = BusError(f"{group} has settled what lies at {topic}/{partition}/{offset}: it has committed {committed}")
-        error.add_note("a message that waits to be tried again lies in a topic `_retry`: give its place there")
+        error = BusError(f"{group} has already finished {topic}/{partition}/{offset} (committed offset {committed})")
+        error.add_note("for a message in retry give its location in the retry topic (`_retry`)")
         raise error
     control = Control(topic, partition, offset) if named.kind == "message" else read_control(record)
     return ParkOrder(

@@ -176,11 +176,11 @@ def show(session: CommandSession, *, process: str) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_session
 def cancel(session: CommandSession, *, process: str, why: str, force: bool, yes: bool) -> int:
-    """Have a process end: a worker of its group runs its @cancelled method, and tells who waits for its answer.
+    """End a process: a worker of its group runs its @cancelled method, and notifies the requester.
 
-    It happens as soon as a worker of the group runs, within a second or two. What the process has asked for is
-    cancelled, too, and messages for it are refused from then on. It is noted in the journal. An approval is not ended
-    here: `sealbus approvals reject` tells its requester. With --force nothing runs and nobody is told.
+    A running worker of the group does this within a second or two. Requests of the process are cancelled, too, and
+    later messages for it are refused. The journal records the cancellation. To end an approval use `sealbus approvals
+    reject`, which notifies its requester. With --force no method runs and no agent is notified.
 
     \b
     Examples:
@@ -208,7 +208,7 @@ def cancel(session: CommandSession, *, process: str, why: str, force: bool, yes:
                 click.echo("that is asked already: a worker of its group ends it", err=True)
                 return 0
             if force and not await _forced(store, found, why, keep_ms=round(settings.publish.max_ttl_s * 1000)):
-                click.echo("it has moved meanwhile: look again", err=True)
+                click.echo("it changed while you decided, and nothing was done: run the command again", err=True)
                 return FAILED
         async with session.open(settings) as transport:
             await prepare_journal(transport, settings)
@@ -289,7 +289,7 @@ async def chosen_process(store: ProcessStore, digits: str) -> Process:
 
 
 def ended_members(process: Process) -> dict[str, Any]:
-    """Return how *process* has ended, as members of a JSON object; none while it is open."""
+    """Return the end of *process*, as members of a JSON object; empty while it is open."""
     ending = ending_of(process)
     return {} if ending is None else {"outcome": ending.outcome, "reason": ending.reason, "where": ending.where}
 

@@ -54,7 +54,7 @@ _R = TypeVar("_R")
 _O = TypeVar("_O")
 
 COMMAND_LINE: Final = "cli@sealbus"
-"""Who acts where neither an agent nor a key is named."""
+"""The acting agent where the command names neither an agent nor a key."""
 _SQLITE: Final = "sqlite:///"
 
 
@@ -92,7 +92,7 @@ class CommandSession:
         return opening.agent_of_file(chosen, agent, otherwise=COMMAND_LINE)
 
     def settings_for(self, key_file: Path | None) -> Settings:
-        """Return the settings of who signs with *key_file*; None: with what they say themselves."""
+        """Return the settings with *key_file* as signing key; None keeps the key of the settings."""
         flags: dict[str, Any] = {} if key_file is None else {"trust.key_file": str(key_file)}
         return self.settings(**flags)
 
@@ -186,14 +186,14 @@ def whole_log_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return click.option(
         "--whole-log",
         is_flag=True,
-        help="Read every record. Else the time in the id says where to look, and the audit, where there is one.",
+        help="Read every record. By default only records around the time in the id are read, and the audit.",
     )(function)
 
 
 def key_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Add the options `--agent` and `--key-file`: in whose name a person acts, and with which key it is proven."""
+    """Add the options `--agent` and `--key-file`: the acting agent, and its signing key."""
     named = click.option(
-        "--agent", type=TEXT_ID, help="Who acts.  [default: whom the key speaks for, else cli@sealbus]"
+        "--agent", type=TEXT_ID, help="The acting agent.  [default: the key's agent, else cli@sealbus]"
     )(function)
     return click.option(
         "--key-file",
@@ -204,12 +204,12 @@ def key_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def jwks_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Add the option `--jwks FILE`: whose signatures are believed."""
+    """Add the option `--jwks FILE`: the trusted keys."""
     return click.option(
         "--jwks",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="The keys that are believed, a JWKS file or a folder of them.  [default: trust.keys]",
+        help="Trusted public keys: a JWKS file or a folder of them.  [default: trust.keys]",
     )(function)
 
 
@@ -258,7 +258,9 @@ def app_of(target: str | None) -> App | None:
 def _check_file(url: str) -> None:
     path = Path(unquote(url.removeprefix(_SQLITE)))
     if url.startswith(_SQLITE) and path.name and not path.exists():
-        raise UnreachableError(f"there is no log at {path}: a worker or `sealbus publish` creates it")
+        raise UnreachableError(
+            f"there is no log at {path}: start a worker or `sealbus publish` to create it, or name another with --bus"
+        )
 
 
 COMMON: Final = ("--bus", "--namespace", "--config", "--output", "--log-level", "--verbose", "-v")

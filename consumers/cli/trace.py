@@ -1,4 +1,4 @@
-"""`sealbus trace CONVERSATION`: what was said in one conversation, what became of it, and which caused which.
+"""`sealbus trace CONVERSATION`: the messages of one conversation, their outcomes and their causes.
 
 Owns the options and the output; `consumers.operations.lineage` reads and judges.
 """
@@ -47,8 +47,8 @@ _OUTPUTS: Final = ("table", "json", "mermaid")
 def trace(session: CommandSession, *, conversation: str, jwks: Path | None, whole_log: bool, target: str | None) -> int:
     """Show a conversation: its messages in the order of time, and the tree of causes.
 
-    Marks say what became of a message: dead letters, retries, redrives, and what does not hold. Messages that the log
-    does not have any more come from the audit, where there is one. CONVERSATION may be the id of one of its messages.
+    Marks show the outcome of a message: dead letters, retries, redrives, and invalid messages. Messages that are
+    deleted from the log come from the audit, if there is one. CONVERSATION may be the id of one of its messages.
 
     \b
     Examples:

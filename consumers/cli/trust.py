@@ -67,7 +67,7 @@ def trust() -> None:
     "policy_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The policy that says how far senders count.  [default: policy.file]",
+    help="The policy with the trust levels of senders.  [default: policy.file]",
 )
 @whole_log_option
 @app_option
@@ -81,10 +81,10 @@ def explain(
     whole_log: bool,
     target: str | None,
 ) -> int:
-    """Say level, classification, tags and authority of a message, and which steps lowered its level.
+    """Show level, classification, tags and authority of a message, and the steps that lowered its level.
 
-    The message is judged first: its bytes, hashes and seal, its proof chain, and its signature where there are keys.
-    Of one that does not hold nothing else is said. Where different messages lie under one id, each is explained.
+    The message is verified first: its bytes, hashes and seal, its proof chain, and with keys its signature. For an
+    invalid message nothing else is shown. If different messages have the same id, each is explained.
 
     \b
     Examples:
@@ -92,7 +92,7 @@ def explain(
       sealbus trust explain 019b7a3c-4c00-7000-8000-000000000004 --jwks keys/ --policy policy.toml --output json
 
     \b
-    Exit codes: 0 it holds, 1 it does not, 2 there is no such message.
+    Exit codes: 0 it is valid, 1 it is not, 2 there is no such message.
     """
     if not is_message_id(message_id):
         raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
@@ -161,7 +161,7 @@ class _Explainer:
         self._without_rules = Admission(party, verifier=trusted.verifier, now_ms=now_ms)
 
     def explain(self, copy: StoredCopy) -> dict[str, Any]:
-        """Return what is to be said of *copy*."""
+        """Return the explanation of *copy*."""
         stated = _described(copy) | {
             "signatures_checked": self._admission.has_keys,
             "policy": self._settings.policy.file or None,
@@ -209,7 +209,7 @@ class _Explainer:
 
 
 def _described(copy: StoredCopy) -> dict[str, Any]:
-    """Return what *copy* says of itself, believed or not."""
+    """Return the fields of *copy*, valid or not."""
     message = copy.message
     text = None if message is None else message.verification.signature
     signature = None if text is None else parse_signature(text)
@@ -248,7 +248,7 @@ def _print(one: dict[str, Any], *, is_first: bool) -> None:
         for number, step in enumerate(one["path"], 1):
             click.echo(f"  {number}. {printable(step)}")
     if not one["signatures_checked"]:
-        click.echo("note: no keys were given, so who sent it is not proven, and its level is advice")
+        click.echo("note: no keys were given, so its sender is not verified, and its level is only a claim")
 
 
 def _listed(value: object) -> str:

@@ -61,7 +61,7 @@ def workflow() -> None:
 @click.option("--mermaid", is_flag=True, help="Print the workflow as a Mermaid diagram.")
 @with_session
 def check(session: CommandSession, *, file: Path, mermaid: bool) -> int:
-    """Say what is wrong with a workflow before it runs, each fault with its place and its cure.
+    """Find mistakes in a workflow before it runs; each has its location and a fix.
 
     \b
     Examples:
@@ -125,7 +125,7 @@ def run(
 ) -> int:
     """Start a workflow, and follow it to its end.
 
-    Where it is goes to standard error, the result to standard output. It runs with your rights, not with the engine's.
+    Progress goes to standard error, the result to standard output. It runs with your rights, not with the engine's.
 
     \b
     Examples:
@@ -152,7 +152,7 @@ def run(
             code = await watch_task(session, task, None if no_wait else notice)
             if code == LATER and not no_wait:
                 await task.cancel()
-                click.echo("its time is over: the run is told to end", err=True)
+                click.echo("its time is over: the run is cancelled", err=True)
             return code
 
     return execute(body)
@@ -211,7 +211,7 @@ def list_runs(session: CommandSession, *, everything: bool, limit: int) -> int:
 @click.option("--mermaid", is_flag=True, help="Print the workflow as a Mermaid diagram, with where it is.")
 @with_session
 def show(session: CommandSession, *, run_id: str, mermaid: bool) -> int:
-    """Show one run: where it is, what was answered, what it waits for.
+    """Show one run: its state, the answers so far, and the nodes it waits for.
 
     \b
     Examples:

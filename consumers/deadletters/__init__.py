@@ -1,1 +1,1 @@
-"""Dead letters: their records and states, redriving, purging, and the diagnosis of why they died."""
+"""Dead letters: their records and states, redriving, purging, and the diagnosis of their causes."""

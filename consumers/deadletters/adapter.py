@@ -1,7 +1,7 @@
-"""Adapter: the source of an upcaster that would let a dead message's data pass, for somebody to review. Pure.
+"""Adapter: the source of an upcaster that would make a dead message's data valid, for a person to review. Pure.
 
-Owns guessing what was meant: names that are alike, values that convert. What cannot be guessed raises in the generated
-code, so that nobody takes a guess for an answer. Names from the message are Python literals; its values are not shown.
+Owns the guesses: similar names, and values that can be converted. Where no guess is possible the generated code raises,
+so that it cannot be used unreviewed. Names from the message are Python literals; its values are not shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ALIKE: Final = 0.5
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
-    """The source of the function, and how many of its lines nobody could guess."""
+    """The source of the function, and the number of its lines that need a decision."""
 
     name: str
     source: str

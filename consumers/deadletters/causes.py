@@ -1,4 +1,4 @@
-"""Causes: what dead letters have in common, so that three hundred of them are three things to mend. Pure."""
+"""Causes: the common features of dead letters, so that three hundred of them are three things to fix. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGITS: Final = 8
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Why letters died: all that is equal in letters which one mending cures."""
+    """The cause of a dead letter: the features that all dead letters with the same fix have in common."""
 
     reason: str
     message_type: str

@@ -1,7 +1,7 @@
-"""Diagnosis: why a letter died, found by running the gates again on its stored bytes.
+"""Diagnosis: why a message was dead-lettered, found by running the gates again on its stored bytes.
 
-Owns what was expected at the pointer, what is there, and which field was probably meant. The gates are in `bus.gates`,
-the layout in `consumers.cli.dlq.letter_view`.
+Owns the expected value at the pointer, the value found, and the field that was probably meant. The gates are in
+`bus.gates`, the layout in `consumers.cli.dlq.letter_view`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _WORDS: Final = {
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gates say of the stored bytes today.
+    """The verdict of the gates on the stored bytes today.
 
-    *reason* is empty where all gates that can run here let them pass.
+    *reason* is empty if the bytes pass all gates that can run here.
     """
 
     gate: str = ""
@@ -59,7 +59,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(letter: DeadLetter, registry: Registry, *, namespace: str, max_message_bytes: int) -> Diagnosis:
-    """Run the gates that need no keys, policy or handler; lifetime is judged by when the letter died."""
+    """Run the gates that need no keys, policy or handler; the lifetime is checked at the time of death."""
     topic = read_topic(letter.topic)
     case = gates.Case(
         record=msgspec.structs.replace(letter.record, headers=letter.headers),
@@ -121,7 +121,7 @@ def _diagnosis_of(letter: DeadLetter, registry: Registry, error: ContractError) 
 
 
 def _told_expected(letter: DeadLetter, error: ContractError, by_type: str) -> str:
-    """Describe what was expected, as far as the gate, the type or the letter tells."""
+    """Describe what was expected, as far as the gate, the type or the dead letter shows."""
     name = read_topic(letter.topic)
     match error.reason:
         case "type_mismatch" if name is not None:
@@ -173,7 +173,7 @@ def _type_words(kind: Any) -> str:
 
 
 def _fields_at(kind: Any, tokens: list[str]) -> list[inspect.Field]:
-    """Return the fields of the struct that *tokens* lead to; none where they lead to something else."""
+    """Return the fields of the struct at *tokens*; empty if there is no struct."""
     if isinstance(kind, inspect.Metadata):
         return _fields_at(kind.type, tokens)
     if isinstance(kind, inspect.UnionType):

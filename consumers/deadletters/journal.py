@@ -1,4 +1,4 @@
-"""Journal: what operators do to dead letters, as states of letters and runs of commands.
+"""Journal: the actions of operators on dead letters, as states of letters and runs of commands.
 
 Owns appending both durably (`<ns>._deadletters`, `<ns>._audit`), the operator's name in them, and finding runs that
 never ended. Which state may follow which is in `consumers.deadletters.letter_state`.
@@ -96,7 +96,7 @@ class Journal:
         self._wrote_s = clock.monotonic_s()
 
     def step(self, action: LetterAction, *, extend_until_ms: int = 0) -> Step:
-        """Return a step that this run takes with a letter now."""
+        """Return a step for an action of this run on a dead letter now."""
         return Step(
             at=format_ms(self._clock.now_ms()),
             action=action,
@@ -107,7 +107,7 @@ class Journal:
         )
 
     async def write(self, states: Mapping[str, LetterState]) -> None:
-        """Make the *states* of letters, by place, durable. Raises BusError where that fails."""
+        """Make the *states* of dead letters, by location, durable. Raises BusError if that fails."""
         await self._append([state.record(self._namespace, location) for location, state in states.items()])
 
     async def order(self, order: ParkOrder) -> None:
@@ -151,7 +151,7 @@ class Journal:
                         await self.note(event, **facts)
 
     async def _append(self, records: Sequence[NewRecord]) -> None:
-        """Append all *records*, retrying errors that may pass: a repeated record says the same."""
+        """Append all *records*, retrying temporary errors: a repeated record has no further effect."""
         waiting = list(records)
         for tries, pause_s in enumerate(_BACKOFF.delays_s(), 1):
             outcomes = (
@@ -266,7 +266,7 @@ def is_at_work(
 
 
 def one_at_work(earlier: Mapping[str, Begun], wrote_ms: Mapping[str, int], now_ms: int) -> str:
-    """Return one of the *earlier* runs that still works, or ""; *wrote_ms* says when each last recorded a state."""
+    """Return one of the *earlier* runs that is still active, or ""; *wrote_ms* is when each last recorded a state."""
     for run, begun in earlier.items():
         if is_at_work(begun, wrote_ms=wrote_ms.get(run, 0), now_ms=now_ms, here=this_process()):
             return str(begun)

@@ -40,7 +40,7 @@ LetterStatus = Literal["open", "redriven", "parked", "purged"]
 LetterAction = Literal["sending", "redriven", "unsent", "twin", "parked", "purged"]
 
 MAX_REDRIVES: Final = 3
-"""How often a message is sent back before its next letter is parked."""
+"""Maximum redrives of a message; its next dead letter is parked."""
 
 _MAX_STEPS: Final = 32
 # By step, the states it may follow and the one it leads to. `sending` is noted before the append: until its result is
@@ -62,7 +62,7 @@ class IllegalStepError(ValueError):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing done to a letter: when, by whom, in which run of a command, and why."""
+    """One action on a dead letter: its time, its operator, the run of the command, and the reason."""
 
     at: str
     action: LetterAction
@@ -75,7 +75,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of one letter.
 
-    *origin*, *group*, *count* (redrives before this death) and *content* name the death and its message.
+    *origin*, *group*, *count* (redrives before this death) and *content* identify the death and its message.
 
     Older versions wrote no *content*: an empty one matches any letter.
     """
@@ -103,9 +103,9 @@ _decode = msgspec.json.Decoder(LetterState).decode
 
 
 def known_state_of(letter: DeadLetter, known: LetterState | None) -> LetterState | None:
-    """Return *known*, recorded for the place of *letter*, if it is about this letter.
+    """Return *known*, recorded for the location of *letter*, if it is about this letter.
 
-    In a recreated topic it is about the letter that was there before.
+    In a recreated topic it may be about an earlier letter at the same location.
     """
     if known is None or (known.origin, known.group, known.count) != (letter.origin, letter.group, letter.redrive_count):
         return None
@@ -113,10 +113,10 @@ def known_state_of(letter: DeadLetter, known: LetterState | None) -> LetterState
 
 
 def state_of(letter: DeadLetter, known: LetterState | None) -> LetterStatus:
-    """Return the state of *letter*, where *known* is recorded for its place.
+    """Return the state of *letter*; *known* is the state recorded for its location.
 
-    A letter of a message that died again after its last redrive is parked. So is one that an operator had set aside
-    before it ran.
+    A letter is parked if its message died again after its last redrive, or if an operator parked the message before it
+    ran.
     """
     known_state = known_state_of(letter, known)
     if known_state is not None and known_state.state != "open":
@@ -154,7 +154,7 @@ def follow_states(letter: DeadLetter, known: LetterState | None, step: Step) -> 
 
 
 def resolve(known: LetterState, step: Step, *, arrived: bool) -> LetterState:
-    """Return the state of a letter whose sending was cut off, now that it is known whether it *arrived*."""
+    """Return the state of a letter after an interrupted redrive, given whether its record *arrived*."""
     return _added(known, "redriven" if arrived else known.state, step)
 
 
@@ -186,7 +186,7 @@ class States:
         self._offsets: dict[int, int] = {}
 
     async def read_on(self) -> None:
-        """Read what was recorded since the last call; nothing where the topic does not exist yet."""
+        """Read the states recorded since the last call; nothing if the topic does not exist yet."""
         if self._topic not in await self._transport.admin.topics():
             return
         async for record in scan_topic(self._transport, self._topic, self._offsets):
@@ -201,7 +201,7 @@ class States:
 
 
 async def load_states(transport: Transport, namespace: str) -> dict[str, LetterState]:
-    """Return every recorded state; none where the topic does not exist yet."""
+    """Return every recorded state; empty if the topic does not exist yet."""
     states = States(transport, namespace)
     await states.read_on()
     return states.known

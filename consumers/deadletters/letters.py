@@ -1,6 +1,6 @@
 """Dead letters as a reader sees them: one value per letter, and the letters of a namespace.
 
-Owns the meaning of their headers. Writing them is in `consumers.deadletters.records`, what became of a letter in
+Owns the meaning of their headers. Writing them is in `consumers.deadletters.records`, the state of a letter in
 `consumers.deadletters.letter_state`.
 """
 
@@ -32,15 +32,15 @@ _ADDED = ("__dlq.", "sb-dlq-", "sb-redrive-")
 
 
 class _Stub(msgspec.Struct, frozen=True):
-    """What the value of a stub tells of the lost value."""
+    """The value of a stub: size and hash of the original value, which was too large to store."""
 
     sha256: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter; *message* is None where its bytes are no message.
+    """One dead letter; *message* is None if its bytes are not a message.
 
-    *topic*, *partition*, *offset* are where it died.
+    *topic*, *partition* and *offset* locate the record that failed.
     """
 
     reason: str
@@ -77,20 +77,20 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where the letter itself is: TOPIC/PARTITION/OFFSET.
+        """The location of the letter itself: TOPIC/PARTITION/OFFSET.
 
-        No other letter has the same unless the topic is deleted and created again.
+        It is unique unless the topic is deleted and created again.
         """
         return f"{self.record.topic}/{self.record.partition}/{self.record.offset}"
 
     @property
     def origin(self) -> str:
-        """Where its message was first read: TOPIC/PARTITION/OFFSET; empty where that is unknown."""
+        """The location where its message was first read, TOPIC/PARTITION/OFFSET; empty if unknown."""
         return f"{self.topic}/{self.partition}/{self.offset}" if self.topic else ""
 
     @property
     def was_set_aside(self) -> bool:
-        """Whether an operator had it buried (`sealbus groups --park`)."""
+        """Whether an operator parked the message (`sealbus groups --park`)."""
         return self.reason == "rejected" and self.error.partition(":")[0] == PARKED
 
     @property
@@ -109,13 +109,13 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed_ms(self) -> int:
-        """When it died; where that is unreadable, when the letter was appended."""
+        """The time of death; if that is unreadable, the append time of the dead letter."""
         found = parse_ms(self.failed_at)
         return self.record.timestamp_ms if found is None else found
 
     @property
     def message_type(self) -> str:
-        """The sealed type, else that of the topic; empty where neither is known."""
+        """The sealed type, else that of the topic; empty if neither is known."""
         if self.message is not None:
             return self.message.message_type
         name = read_topic(self.topic)
@@ -190,7 +190,7 @@ async def list_dead_letters(
 
 
 def _added_at(headers: Headers) -> int | None:
-    """Return where the headers that the bus added begin; None where it added none."""
+    """Return the index of the first header that the bus added; None if it added none."""
     return next((at for at in range(len(headers) - 1, -1, -1) if headers[at][0] == _FIRST_ADDED), None)
 
 

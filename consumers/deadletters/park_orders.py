@@ -1,8 +1,8 @@
-"""Park orders: an operator names a place, and the group's workers bury its message instead of running it.
+"""Park orders: an operator names a location, and the group's workers dead-letter its message instead of running it.
 
 Owns the order records in `<ns>._deadletters` and following them; their key `park GROUP TOPIC/PARTITION/OFFSET` differs
-from every letter's place. A worker settles the message as any other: first its dead letter, then the offset, and
-nothing before it is skipped. Writing orders is in `consumers.cli.park`, carrying them out in
+from every letter's location. A worker settles the message like any other: first its dead letter is written, then its
+offset is committed, and no earlier message is skipped. Writing orders is in `consumers.cli.park`, carrying them out in
 `consumers.delivery.crashes.crash_guard`.
 """
 
@@ -63,7 +63,7 @@ class ParkOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> RecordKey:
-        """Where the message was first read."""
+        """The location where the message was first read."""
         return self.topic, self.partition, self.offset
 
     def record(self, namespace: str) -> NewRecord:

@@ -1,6 +1,6 @@
-"""Records that leave the main path: dead letters, their stubs, and retries. Pure.
+"""Records of failed messages: dead letters, their stubs, and retries. Pure.
 
-Owns their headers: what is added, kept byte for byte, and stripped. Appending them is in
+Owns their headers: which are added, copied unchanged, or removed. Appending them is in
 `consumers.delivery.settling.durable_append`, listing them in `consumers.deadletters.letters`.
 """
 
@@ -187,7 +187,7 @@ def dead_letter_record(
 
 
 def _without_secrets(headers: Headers) -> Headers:
-    """Return *headers* with values masked that look like secrets: more people read letters than messages."""
+    """Return *headers* with secret-looking values masked: more people read dead letters than messages."""
     return tuple((name, value if name.startswith(_OURS) else _masked(name, value)) for name, value in headers)
 
 
@@ -200,7 +200,7 @@ def _masked(name: str, value: bytes) -> bytes:
 
 
 def stub(record: Record, letter: NewRecord, failure: Failure) -> NewRecord:
-    """Return what is kept of a record too large to store: hash, size, reason; its place is in the headers."""
+    """Return the stub of a record too large to store: hash, size and reason. The headers have its location."""
     value = canonical.encode(
         {"reason": failure.reason, "sha256": canonical.digest(record.value or b""), "size": len(record.value or b"")}
     )
@@ -211,9 +211,10 @@ def stub(record: Record, letter: NewRecord, failure: Failure) -> NewRecord:
 
 
 def end_id(seal: str, group: str, redrive_count: int, what: str = "letter") -> str:
-    """Return the id of the end of a message in *group*: each repeat of the same end has the same one.
+    """Return the id for the end of a message in *group*; repeating the same end gives the same id.
 
-    *seal* is that of the message, or the hash of a record that is none; *what* tells its letter from its report.
+    *seal* is that of the message, or the hash of a record that is not a message. *what* distinguishes the dead letter
+    from the error report.
     """
     return hashlib.sha256(canonical.encode([what, seal, group, str(redrive_count)])).hexdigest()[:32]
 
@@ -262,7 +263,7 @@ def _named(failure: Failure) -> str:
 
 
 def _last_frame(error: BaseException) -> str | None:
-    """Return where *error* was raised, as a traceback names it; None where it has none."""
+    """Return the location where *error* was raised, as in a traceback; None if it has none."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return None

@@ -115,9 +115,9 @@ class Redrive:
         wait: bool = False,
         on_progress: Callable[[RedriveResult], object] = lambda _: None,
     ) -> RedriveResult:
-        """Send letters back until none is left, *stop* is set, or *stop_after* of them have died again.
+        """Redrive letters until none is left, *stop* is set, or *stop_after* of them have died again.
 
-        With *wait* until their groups have settled them: the result then says how many died again.
+        With *wait* it returns after their groups have settled them, and the result counts those that died again.
         """
         journal = self._written()
         result = RedriveResult(run=journal.run, unreachable=self._destinations.unreachable)
@@ -198,7 +198,7 @@ class Redrive:
     async def _earlier(self, own: str) -> tuple[dict[str, Begun], int]:
         """Return the runs without an end before this one in the journal, and the log's time.
 
-        Of two that begin at once, the first goes on.
+        Of two concurrent runs the first continues.
         """
         unended = await unended_runs(self._transport, self._namespace, "redrive")
         return dict(itertools.takewhile(lambda entry: entry[0] != own, unended.items())), log_time_ms(unended)
@@ -218,7 +218,7 @@ class Redrive:
         return "interrupted" if stop.is_set() else "unread"
 
     def _order(self, letter: DeadLetter, extend_until_ms: int) -> bytes:
-        """Return the sealed order that lets *letter* live longer, where somebody signs it."""
+        """Return the sealed order that extends the lifetime of *letter*, if a signer is configured."""
         if not extend_until_ms or self._sealer is None or letter.message is None:
             return b""
         until = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=extend_until_ms)
@@ -280,7 +280,7 @@ class Redrive:
     async def _pieces(
         self, ends: Mapping[tuple[str, int], int], pace: RateLimit, stop: asyncio.Event, result: RedriveResult
     ) -> AsyncGenerator[list[tuple[DeadLetter, RedriveVerdict]]]:
-        """Yield letters with something to do, in pieces of the pace's size, until *stop* is set."""
+        """Yield letters with something to do, in batches of the current size, until *stop* is set."""
         piece: list[tuple[DeadLetter, RedriveVerdict]] = []
         size, wanted = 0, pace.next_piece()
         async for letter, verdict in self._judge(ends, stop, create=True):
@@ -412,7 +412,7 @@ class Destinations:
         self._settings = settings
         self._prepared: set[str] = set()
         self.unreachable: dict[str, str] = {}
-        """By group, why no letter can be sent back to it."""
+        """By group, why no dead letter can be redriven to it."""
 
     async def has(self, group: str, *, create: bool) -> bool:
         """Return whether letters can be sent back to *group*.

@@ -1,7 +1,7 @@
 """Redrive rules: whether a dead letter is sent back, as what record, and how fast. Pure.
 
-Owns the decision about one letter, the record for `<ns>._redrive.<group>`, what tells one death of a message from
-another, and the size of pieces. Carrying it out is in `consumers.deadletters.redrive`.
+Owns the decision about one letter, the record for `<ns>._redrive.<group>`, the identity of one death of a message, and
+the size of batches. Carrying it out is in `consumers.deadletters.redrive`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _BEATS: Final = 5
 class RedrivenDeath(msgspec.Struct, frozen=True):
     """One death of one message in one group; two letters of the same death repeat one append.
 
-    *origin* alone does not name the message: a recreated topic has every place a second time.
+    *origin* alone does not identify the message: in a recreated topic every location occurs a second time.
     """
 
     origin: str
@@ -66,7 +66,7 @@ class RedrivenDeath(msgspec.Struct, frozen=True):
 
 
 class RedriveOrders(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator asked for besides the selection.
+    """The options of a redrive besides the selection.
 
     *extend_ms* is the least lifetime of letters from now on, 0 for none.
     """
@@ -76,7 +76,7 @@ class RedriveOrders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send it back; *extend_until_ms* is 0 where its own lifetime stands."""
+    """Redrive the letter; *extend_until_ms* is 0 if its own lifetime is unchanged."""
 
     extend_until_ms: int = 0
 
@@ -86,7 +86,7 @@ class Park(msgspec.Struct, frozen=True):
 
 
 class Twin(msgspec.Struct, frozen=True):
-    """Another letter of the same death was sent back."""
+    """Another letter of the same death was redriven."""
 
 
 class Leave(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ RedriveVerdict: TypeAlias = Send | Park | Twin | Leave
 
 
 def death_of(letter: DeadLetter) -> RedrivenDeath:
-    """Return the death that *letter* tells of."""
+    """Return the death that *letter* records."""
     return RedrivenDeath(letter.origin, letter.group, letter.redrive_count, letter.content)
 
 
@@ -118,7 +118,7 @@ def death_told(record: Record, group: str) -> RedrivenDeath:
 def decide_redrive(
     letter: DeadLetter, known: LetterState | None, orders: RedriveOrders, *, sent_ms: int | None, now_ms: int
 ) -> RedriveVerdict:
-    """Decide about *letter*; *sent_ms*: when a letter of the same death was sent back, None for never."""
+    """Decide about *letter*; *sent_ms* is when a letter of the same death was redriven, None for never."""
     state = state_of(letter, known)
     if state in ("redriven", "purged"):
         return Leave("redriven" if state == "redriven" else "purged")
@@ -140,8 +140,8 @@ def decide_redrive(
 def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int, order: bytes = b"") -> NewRecord:
     """Return the record for the group that *letter* died in: the original bytes and headers.
 
-    Attempts are counted from the start again, with one redrive more. *order* is the sealed order that an extension
-    rests on.
+    Attempts start again at one, and the redrive count grows by one. *order* is the sealed order that allows an extended
+    lifetime.
     """
     original = msgspec.structs.replace(letter.record, headers=letter.headers)
     control = Control(
@@ -158,9 +158,9 @@ def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int, order: b
 
 
 class RateLimit(msgspec.Struct, kw_only=True):
-    """How many letters are sent next: as many as the rate allows.
+    """The number of letters to send next, as the rate allows.
 
-    With *watchful*, few at first and more while no failure is seen.
+    With *watchful* it starts small and grows while no failure is seen.
     """
 
     rate: float | None = None
@@ -179,7 +179,7 @@ class RateLimit(msgspec.Struct, kw_only=True):
         return self.sent / self.rate if self.rate else 0.0
 
     def passed(self, count: int, failures: int) -> None:
-        """Note that *count* letters were sent, and that *failures* of this redrive have died again so far."""
+        """Record that *count* letters were sent, and that *failures* of this redrive have died again so far."""
         self.sent += count
         self.step = _FIRST_PIECE if failures > self.failures else min(_LARGEST_PIECE, self.step * 2)
         self.failures = failures
@@ -196,9 +196,9 @@ def _with_lifetime(letter: DeadLetter, orders: RedriveOrders, now_ms: int) -> Re
 
 
 class RedriveCount(msgspec.Struct, frozen=True):
-    """What letters of a plan have in common: their verdict, and what they are.
+    """A count of letters in a plan with the same verdict, type, reason and group.
 
-    The verdict is `send`, `park`, `twin`, or the reason for which they are left.
+    The verdict is `send`, `park`, `twin`, or the reason why they are left alone.
     """
 
     verdict: str
@@ -208,7 +208,7 @@ class RedriveCount(msgspec.Struct, frozen=True):
 
 
 class RedriveCounts(msgspec.Struct, kw_only=True):
-    """What a redrive would do now, in numbers."""
+    """The effect of a redrive if it ran now, in numbers."""
 
     counts: Counter[RedriveCount] = msgspec.field(default_factory=Counter)
     unresolved: int = 0
@@ -216,7 +216,7 @@ class RedriveCounts(msgspec.Struct, kw_only=True):
     unended: list[str] = msgspec.field(default_factory=list)
     """Runs without a noted end."""
     unreachable: dict[str, str] = {}
-    """By group, why no letter can be sent back to it."""
+    """By group, why no dead letter can be redriven to it."""
 
     def total(self, *verdicts: str) -> int:
         """Return how many letters have one of *verdicts*."""
@@ -224,7 +224,7 @@ class RedriveCounts(msgspec.Struct, kw_only=True):
 
     @property
     def meant(self) -> int:
-        """How many letters it would change."""
+        """The number of letters that would change."""
         return self.total("send", "park", "twin")
 
     @property
@@ -250,10 +250,10 @@ class RedriveResult(msgspec.Struct, kw_only=True):
     found: int = 0
     """Letters that an earlier run had sent without noting it."""
     left: int = 0
-    """Letters of groups to which no letter can be sent back."""
+    """Letters of groups without a redrive topic."""
     unreachable: dict[str, str] = {}
     """By group, why."""
     is_settled: bool = False
-    """Whether the groups have settled all that was sent: known only where the run waits for it."""
+    """Whether the groups have settled all redriven messages: known only if the run waits for it."""
     rival: str = ""
     """The run for which this one withdrew."""

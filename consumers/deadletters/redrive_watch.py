@@ -1,6 +1,6 @@
-"""Watch: sees whether letters that were sent back die again.
+"""Watch: counts redriven letters that die again.
 
-Owns waiting until the groups have settled what was sent, and counting new dead letters of it. Sending is in
+Owns waiting until the groups have settled the redriven messages, and counting their new dead letters. Sending is in
 `consumers.deadletters.redrive`.
 """
 

@@ -37,7 +37,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     states: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
     ends: Mapping[tuple[str, int], int] | None = None
-    """By (topic, partition), the offset after the last letter that the operator was asked about."""
+    """By (topic, partition), the offset after the last dead letter that the operator confirmed."""
 
     def takes(self, letter: DeadLetter, state: LetterStatus) -> bool:
         """Return whether *letter*, being in *state*, is selected."""

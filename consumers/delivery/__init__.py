@@ -1,2 +1,2 @@
-"""One message's life in a worker, in this order: received, kept in its lane, handled, settled. Retries, crashes and the
-inbox stand beside it."""
+"""The life of one message in a worker: received, queued in its lane, handled, settled. Retries, crash protection and
+the inbox have packages of their own."""

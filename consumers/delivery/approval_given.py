@@ -1,4 +1,4 @@
-"""Who agreed to a run. A value."""
+"""The approval under which a run takes place. A value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ApprovalGiven"]
 
 
 class ApprovalGiven(msgspec.Struct, frozen=True, kw_only=True):
-    """Who agreed to a run, on which conditions, and their signed decisions for those who own the effect."""
+    """The approvers of a run, their conditions, and their signed decisions as evidence for the owner of the effect."""
 
     approval_id: str
     decided_by: tuple[str, ...]

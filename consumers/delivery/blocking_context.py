@@ -1,7 +1,7 @@
-"""BlockingContext: what a `blocking=True` handler gets besides its payload: the same as `Context`, by plain calls.
+"""BlockingContext: the second argument of a `blocking=True` handler: the same as `Context`, with plain calls.
 
-Owns carrying each call from the handler's thread to the worker's loop, and ending all that still wait when the run is
-cut: a thread cannot be cancelled, but it must not wait for what nobody answers any more.
+Owns carrying each call from the handler's thread to the worker's loop, and ending all waiting calls when the run is
+cancelled. A thread cannot be cancelled, but its calls must not wait for answers that will never come.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Carrier:
             self._waiting.discard(future)
 
     def close(self) -> None:
-        """Cancel what is waited for; later calls are refused."""
+        """Cancel all waiting calls; later calls are refused."""
         with self._lock:
             self._closed = True
             waiting = tuple(self._waiting)
@@ -104,8 +104,8 @@ class BlockingContext:
         plan = context.step("plan", call_model, order.text)
         context.send_now(Progress(percent=50))
 
-    Every method does what that of `Context` does, and waits for it. It may be used by several threads of the handler.
-    Once the run is cut, whatever waits raises DeadlineError, and so does every later call.
+    Every method does the same as that of `Context`, and blocks until it is done. Several threads of the handler may use
+    it. Once the run is cancelled, every waiting call raises DeadlineError, and so does every later call.
     """
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
@@ -124,7 +124,7 @@ class BlockingContext:
 
     @property
     def approval(self) -> ApprovalGiven | None:
-        """Who agreed to this run, and on which conditions; None where nobody had to."""
+        """The approvers of this run and their conditions; None if it needed no approval."""
         return self._context.approval
 
     @property
@@ -134,16 +134,16 @@ class BlockingContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants the result any more: end soon."""
+        """Whether the result is no longer wanted: end soon."""
         return self._context.cancelled
 
     @property
     def labels(self) -> EffectiveLabels:
-        """How far what this run has taken in can be trusted, and how sensitive it is."""
+        """Trust level and sensitivity of everything that this run has read."""
         return self._context.labels
 
     def taint(self, level: str, source: str) -> None:
-        """Say that the handler has read something by its own means, at trust *level*, from *source*."""
+        """Declare that the handler has read outside content, at trust *level*, from *source*."""
         self._context.taint(level, source)
 
     def check(self, payload: Payload, **options: Unpack[Options]) -> None:
@@ -177,7 +177,7 @@ class BlockingContext:
         type: Any = None,  # noqa: A002 - the word for it
         **named: Any,
     ) -> Any:
-        """Return what `function(*arguments)` returns, and call it once per message; see `Context.step`."""
+        """Return the result of `function(*arguments)`; a retry of the message reuses it. See `Context.step`."""
         return self._carrier.call(lambda: self._context.step(name, function, *arguments, key=key, type=type, **named))
 
     def steps(self, name: str, functions: Sequence[Callable[..., Any]], **options: Any) -> list[Any]:

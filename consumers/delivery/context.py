@@ -60,19 +60,19 @@ def _on_its_loop(method: Callable[_P, _T]) -> Callable[_P, _T]:
 _QUEUED = _Queued()
 _LARGE: Final = 65_536
 _PLAIN: Final = frozenset({"key", "to", "priority", "ttl_s", "idempotency_key", "task_id", "correlation_id", "delay_s"})
-"""Options that say nothing of trust or authority: the payload's own form is all that can be wrong with such a send."""
+"""Options without effect on trust or authority: only the payload itself can make such a send fail."""
 
 
 class RunClaim(Protocol):
-    """What the inbox gives to a run that holds a claim on its message."""
+    """The inbox's services for a run that has a claim on its message."""
 
     @property
     def steps(self) -> StepStore:
-        """Where the run remembers what it has paid for."""
+        """The store for the results of the run's steps."""
 
     @property
     def holds_writer(self) -> bool:
-        """Whether a transaction of the run is open that keeps everybody else from writing."""
+        """Whether an open transaction of the run blocks all other writers."""
 
     async def begin(self) -> Transaction:
         """Open the run's transaction, the same one each time. Raises InboxError, GaveUpError."""
@@ -121,19 +121,19 @@ class Context:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.run = run
-        """What this run has taken in."""
+        """The messages and texts that this run has read."""
         self.message = run.message
         """The sealed message, which passed every gate."""
         self.attempt = run.attempt
         """The number of this run, from 1."""
         self.remembered: RememberedSteps | None = None
-        """What this run and earlier ones have paid for; None until it is asked for."""
+        """The stored steps of this run and earlier ones; None until first used."""
         self.outputs: list[Output] = []
         """The outputs that `send` has collected so far."""
         self.over = False
         """Whether the handler has ended, well or not."""
         self.approval = approval
-        """Who agreed to this run, and on which conditions; None where nobody had to."""
+        """The approvers of this run and their conditions; None if it needed no approval."""
         self._deadline_s = deadline_s
         self._publisher = publisher
         self._requests = requests
@@ -171,17 +171,18 @@ class Context:
 
     @property
     def labels(self) -> EffectiveLabels:
-        """How far what this run has taken in can be trusted, and how sensitive it is; `labels.path` says why."""
+        """Trust level and sensitivity of everything that this run has read; `labels.path` shows the origin of the
+        level."""
         return self.run.current
 
     def taint(self, level: str, source: str) -> None:
-        """Say that the handler has read something by its own means, at trust *level*, from *source*.
+        """Declare that the handler has read outside content, at trust *level*, from *source*.
 
             page = await fetch(url)
             context.taint("untrusted_content", url)
 
-        Everything that this run sends, what it has queued before too, bears that level from now on. Raises
-        ContractError for a level that there is not.
+        From now on everything that this run sends has at most that level, also messages queued before. Raises
+        ContractError for an unknown level.
         """
         self.run.taint(level, source)
 
@@ -193,8 +194,7 @@ class Context:
         """
         if self.over:
             raise ContractError(
-                "the run has ended, and what is queued now would never leave: wait in the handler for the tasks it "
-                "begins"
+                "the run has ended, so this message would never be sent: wait in the handler for the tasks it starts"
             )
         data, draft = encode_payload(payload), draft_of(payload, options)
         if len(data) > _LARGE or not _PLAIN.issuperset(options):
@@ -204,15 +204,15 @@ class Context:
         return _QUEUED
 
     def check(self, payload: Payload, **options: Unpack[Options]) -> None:
-        """Raise ContractError, with pointer and reason, where the bus would refuse to send *payload*; send nothing.
+        """Raise ContractError, with pointer and reason, if the bus would refuse to send *payload*. It sends nothing.
 
             try:
                 context.check(answer)
             except ContractError as error:
                 answer = shorten(answer, error.pointer)
 
-        It is sealed as `send` would seal it, with all that this run has read so far: form, size, schema and authority
-        are judged. What a handler returns is judged so, too, before anything of the run is settled.
+        The payload is sealed as by `send`, with everything that this run has read so far; form, size, schema and
+        authority are checked. The result of a handler is checked in the same way before the run is settled.
         """
         try:
             self._publisher.sealer.seal(draft_of(payload, options), SealRequest(cause=self.message, run=self.run))
@@ -266,23 +266,22 @@ class Context:
         type: Any = None,  # noqa: A002 - the word for it
         **named: Any,
     ) -> Any:
-        """Return what `function(*arguments)` returns, and call it once per message, whatever crashes.
+        """Return the result of `function(*arguments)`; a retry of the message reuses the stored result.
 
             plan = await context.step("plan", call_model, prompt)
 
-        The result is kept beside the inbox's row, under *name*, the function's qualified name and the arguments, by
-        parameter and by value: a later run of this message gets it back, with the level that the run had. *key* stands
-        for function and arguments. A lambda, a closure, a method of an object and an argument without a JSON form need
-        one. An ordinary function runs in a thread. What raises is not kept. Who asks for a step that is being called
-        waits for its result, and calls again where that fails.
+        The result is stored beside the inbox's row, under *name*, the function's qualified name and the values of its
+        arguments. A later run of this message gets it back, with the trust level that the run had. *key* replaces
+        function and arguments as identity. Lambdas, closures, methods of objects, and arguments without a JSON form
+        need a *key*. An ordinary function runs in a thread. An exception is not stored. A concurrent call of the same
+        step waits for the first one, and calls the function itself if that fails.
 
-        *type*: the class of the result, of any form that payloads have, and what is made of them; without one it comes
-        back as dicts and lists, also the first time. What cannot be kept (more than 256 KiB, or what JSON does not
-        have) is returned as it is, with a warning in the log, and a later run calls again.
+        *type*: the class of the result: any payload class, or a combination such as a list of them. Without it the
+        result is plain dicts and lists, also the first time. A result that cannot be stored (more than 256 KiB, or not
+        JSON) is returned with a warning in the log, and a later run calls the function again.
 
-        Raises ContractError before the call: for what cannot be told from other calls, and for a *type* that cannot be
-        kept. Raises ValueError for plain data that are not of *type*, and as `transaction` where there is no inbox or
-        no key.
+        Raises ContractError before the call if the step has no unique identity, or if *type* cannot be stored. Raises
+        ValueError for plain data that are not of *type*, and the errors of `transaction` without an inbox or a key.
         """
         self._check_writer("step")
         return await self._remembering().step(name, function, arguments, named, key=key, kind=type)
@@ -297,14 +296,14 @@ class Context:
         limit: int = 4,
         type: Any = None,  # noqa: A002 - the word for it
     ) -> list[Any]:
-        """Return the results of *functions*, each a `step`, with at most *limit* of them at work at once.
+        """Return the results of *functions*, each run as a `step`, with at most *limit* at once.
 
             notes = await context.steps("search", [partial(search, query) for query in plan["queries"]], limit=4)
 
-        Their order does not matter to a later run. Two that are the same are called once. *keys*: what each function is
-        known by, where its name and its arguments do not say it.
+        A later run may pass them in another order. Two equal steps are called once. *keys*: the identity of each
+        function, if its name and arguments are not enough.
 
-        All are called and kept, also where one fails. Then the error is raised; several are raised as an
+        All are called and their results stored, even if one fails. Then the error is raised; several errors as an
         ExceptionGroup.
         """
         self._check_writer("steps")
@@ -312,10 +311,10 @@ class Context:
 
     @_on_its_loop
     async def checkpoint(self, value: Any) -> None:
-        """Keep *value* for a later run of this message, which `resumed` gives it to.
+        """Store *value* for a later run of this message, where `resumed` returns it.
 
-        What is larger than 256 KiB, or holds what JSON does not have, is not kept: a warning says so, and the
-        checkpoint before it stays. Raises ContractError for what is of a class that has no form in JSON.
+        A value above 256 KiB or outside JSON is not stored: a warning is logged, and the previous checkpoint stays.
+        Raises ContractError for a value whose class has no JSON form.
         """
         self._check_writer("checkpoint")
         await self._remembering().checkpoint(value)
@@ -335,11 +334,12 @@ class Context:
         return sequence is not None and sequence < seen
 
     def _check_writer(self, name: str) -> None:
-        """Raise ContractError where *name* would wait for what this run holds: the one writer of a SQLite file."""
+        """Raise ContractError if *name* would wait for this run's own transaction, which blocks the writer of a SQLite
+        file."""
         if self._claim is not None and self._claim.holds_writer:
             raise ContractError(
-                f"context.{name} would wait for ever: this run's transaction is open, and on SQLite nothing else is "
-                f"written meanwhile. Call {name} first, and open the transaction last",
+                f"context.{name} would never return: this run's transaction is open, and on SQLite it blocks all "
+                f"other writes. Call {name} first, and open the transaction last",
                 name,
             )
 
@@ -353,7 +353,7 @@ class Context:
         return self.remembered
 
     def _has_no_row(self, needs: str, lacks: str) -> ContractError | SettingMissing:
-        """Return why there is nothing to write beside: no inbox, which *needs* says, or no row in it."""
+        """Return why there is no row to write to: no inbox, which *needs* explains, or no row of the message."""
         if not self._has_inbox:
             return SettingMissing("inbox.url", f"{needs}: give inbox.url a store (on Kafka, postgresql://...)")
         return ContractError(
@@ -364,12 +364,13 @@ class Context:
     async def transaction(self) -> Transaction:
         """Return the inbox's own transaction, the same one each time.
 
-        What is written in it is durable if and only if this run counts as done.
+        Writes in it are durable if and only if this run counts as done.
 
         It is committed when the handler returns and rolled back when it raises. A run that another worker has overtaken
-        writes nothing, so an effect in the same database happens once, however often the message comes. While the store
-        is away this waits for it, within the time of the run. Raises ContractError for a message without an idempotency
-        key (dedup='always' needs none), SettingMissing without an inbox, InboxError once the run has ended.
+        writes nothing. So an effect in the same database happens once, however often the message is delivered. While
+        the database is unreachable this call waits, within the time of the run. Raises ContractError for a message
+        without an idempotency key (dedup='always' needs none), SettingMissing without an inbox, InboxError once the run
+        has ended.
         """
         if self._claim is None:
             raise self._has_no_row("context.transaction() needs an inbox", "there is no transaction:")

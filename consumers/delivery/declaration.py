@@ -48,7 +48,7 @@ Handler = Callable[..., Any]
 
 
 Handling = Callable[[Any, Any], Awaitable[Any]]
-"""A handler as middleware sees it: takes the payload and the context, returns what the handler returns."""
+"""A handler as seen by middleware: takes payload and context, returns the handler's result."""
 
 
 Middleware = Callable[[Handling], Handling]
@@ -78,23 +78,23 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     blocking: bool = False
     """Whether the handler is an ordinary function, run in a thread."""
     must_answer: bool = False
-    """Whether the handler says that it always returns something to send: None is a fault then."""
+    """Whether the handler is declared to return a message always: then None is an error."""
     provide: Mapping[str, Any] = _NOTHING
     """Further arguments by name: values, functions that make them, and lifespans."""
     middleware: tuple[Middleware, ...] = ()
-    """What is put around the handler, outermost first."""
+    """The middleware around the handler, outermost first."""
     checks: tuple[SemanticCheck, ...] = ()
-    """What a message must pass besides its type's rules."""
+    """The checks of a message besides its type's rules."""
     instructions_from: str | None = None
-    """The least trusted level from which the handler takes directives; None: "user_request", and it did not say so."""
+    """The least trusted level from which the handler takes directives; None: the default, "user_request"."""
     requires: tuple[str, ...] = ()
     """Optional fields of data, as pointers, that this handler cannot do without."""
     approval: Any = None
-    """Who has to agree before it runs (`consumers.processes.approvals.approval.Approval`)."""
+    """The approvals needed before a run (`consumers.processes.approvals.approval.Approval`)."""
     takes_steps: bool = False
-    """Whether its messages are events of processes: the sagas say what happens, and there is no handler."""
+    """Whether its messages are events of processes: then a saga handles them instead of a handler."""
     is_mailbox: bool = False
-    """Whether it stands for what comes to the group's mailbox, by the ask or the wait that it names."""
+    """Whether it stands for messages to the group's mailbox, by the name of the request or wait."""
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,17 +113,17 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     """Subscriptions by message type."""
     types: tuple[type[Any], ...]
     lifespans: tuple[Lifespan, ...] = ()
-    """What is opened before the first message and closed after the last, in this order."""
+    """The lifespans, opened in this order before the first message and closed after the last."""
     version: str = "1.0.0"
     """The version of the program: on its card, and by which checkpoints count."""
     capabilities: tuple[str, ...] = ()
-    """What its card says it can do; by default the message types that it handles."""
+    """The capabilities on its card; by default the message types that it handles."""
     sagas: tuple[Any, ...] = ()
     """The rules of its sagas (`consumers.processes.sagas.rules.SagaRules`)."""
     sends: frozenset[type[Any]] = frozenset()
     """The payload classes that its sagas may send, beside *types*: they need topics."""
     mail: Mapping[str, Subscription] = _NOTHING
-    """By message type, what may come to its mailbox."""
+    """By message type, the subscriptions of its mailbox."""
 
     @property
     def has_mailbox(self) -> bool:
@@ -143,7 +143,8 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topic_types(self) -> frozenset[str]:
-        """The message types whose topics its workers read or append to. What comes by mail alone needs no topic."""
+        """The message types whose topics its workers read or append to. Types that only arrive in the mailbox need no
+        topic."""
         sent = {payload_type(cls).name for cls in (*self.types, *self.sends)}
         holds = APPROVAL_TYPES if "approval.decision" in self.mail else ()
         cancels = (CANCEL_TYPE,) if self.subscriptions else ()
@@ -151,5 +152,5 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def published(self) -> Sequence[PayloadType]:
-        """The types that the agent sends: those given to the App, and those that handlers return."""
+        """The types that the agent sends: those passed to the App, and those that handlers return."""
         return [payload_type(cls) for cls in self.types]

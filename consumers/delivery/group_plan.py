@@ -1,4 +1,4 @@
-"""GroupPlan: what an App declares and what the settings say, as values for the worker's parts.
+"""GroupPlan: the declarations of an App combined with the settings, as values for the worker's parts.
 
 Owns composing them. `consumers.worker.worker` and `consumers.worker.wiring` read further settings.
 """
@@ -29,7 +29,7 @@ __all__ = ["GroupPlan", "GroupView", "leftover_tiers", "make_plan"]
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one group needs to judge records."""
+    """The values with which one group judges records."""
 
     namespace: str
     group: str
@@ -47,7 +47,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     high_risk: tuple[str, ...] = ()
     """Types whose risk the settings raise to high."""
     mail: Mapping[str, Subscription] = MappingProxyType({})
-    """By message type, what may come to the group's mailbox."""
+    """By message type, the subscriptions of the group's mailbox."""
     inbox_keep_ms: int = 0
     """How much longer than its life a message is remembered."""
 
@@ -66,7 +66,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     app_version: str = "1.0.0"
 
     def subscription_of(self, delivery: Delivery) -> Subscription | None:
-        """Return what handles *delivery* here, also where a gate has refused it; None where nothing does."""
+        """Return the subscription for *delivery*, even if a gate refused it; None if there is none."""
         if isinstance(delivery, Accepted):
             return delivery.subscription
         origin = read_topic(delivery.control.origin_topic)

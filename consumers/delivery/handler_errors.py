@@ -1,7 +1,7 @@
-"""Handler errors: endings of a handler that are no decision of its own, and what decides where several errors come.
+"""Handler errors: involuntary ends of a handler, and the outcome of several errors at once.
 
-A handler was cut, overran its deadline, or raised something that is no Exception. Errors that come together, in a
-group, are decided by one order (`decision_in`).
+A handler was cancelled, overran its deadline, or raised something other than an Exception. Of several errors in an
+exception group, `decision_in` selects the one that decides.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HandlerCutError(Exception):
 
 
 class GaveUpError(Exception):
-    """The partition was given away while a request was being repeated: its next owner settles the message."""
+    """The partition was revoked while a request was being repeated: its next owner settles the message."""
 
 
 class TaskCancelled(Reject):
@@ -60,7 +60,7 @@ class TaskCancelled(Reject):
 
 
 class AnswerMissingError(ContractError):
-    """The handler says that it returns an answer, and has returned None."""
+    """The handler is declared to return an answer, and has returned None."""
 
     def __init__(self) -> None:
         super().__init__("its handler returned no answer, and declares one", "/data", "schema_violation")
@@ -87,12 +87,12 @@ def decision_in(error: Exception) -> Exception:
 
 
 def is_decision(error: Exception) -> bool:
-    """Tell whether *error* says what becomes of the message, as errors of the handler's own program do not."""
+    """Return whether *error* is a decision about the message, unlike errors of the handler's own code."""
     return _rank(error) < _ANY_OTHER
 
 
 def leaves_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors in *error*, a group at any depth, in their order; *error* itself where it is none."""
+    """Yield the errors in *error*, a group of any depth, in their order; *error* itself if it is not a group."""
     if not isinstance(error, BaseExceptionGroup):
         yield error
         return

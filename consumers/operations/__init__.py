@@ -1,1 +1,1 @@
-"""What operators see with and mend with: survey, audit, lineage, lint, console."""
+"""Tools for operators: survey, audit, lineage, lint, console."""

@@ -1,9 +1,9 @@
-"""CancelWatch: what has been cancelled by its requester, as every worker of a group knows it.
+"""CancelWatch: the tasks that their requesters have cancelled, known to every worker of a group.
 
-Owns which `task.cancel` is believed, and whose message it cancels: the canceller is the sender of the message, or of
-the first message of its chain, or has the capability `cancel` by the policy. What waits dies with `rejected`; what runs
-is told by `context.cancelled`, and is cut when its grace is over. Effects that are done are not undone. Processes are
-cancelled by a step (`consumers.processes.sagas.steps`).
+Owns which `task.cancel` is accepted, and which messages it cancels: the canceller must be the sender of the message, or
+of the first message of its chain, or have the capability `cancel` in the policy. Waiting messages are dead-lettered as
+`rejected`. A running handler sees `context.cancelled`, and is cancelled when its grace period ends. Completed effects
+are not undone. Processes are cancelled by a step (`consumers.processes.sagas.steps`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _log = get_logger("cancel")
 
 
 class Cancellation(msgspec.Struct, frozen=True):
-    """One believed task.cancel."""
+    """One accepted task.cancel."""
 
     by: str
     code: str
@@ -78,7 +78,7 @@ class CancelWatch:
 
     @property
     def known(self) -> Mapping[str, Cancellation]:
-        """What is cancelled, by task id."""
+        """The cancellations by task id."""
         return self._known
 
     def cancels(self, message: Message) -> Cancellation | None:
@@ -96,7 +96,7 @@ class CancelWatch:
         return found if rules is not None and _CAPABILITY in rules.agent(found.by).capabilities else None
 
     async def look(self) -> None:
-        """Read what has been cancelled so far; where the log does not answer, `follow` reads it later."""
+        """Read the cancellations so far; if the log does not answer, `follow` reads them later."""
         try:
             await self.read_on()
         except BusError as error:
@@ -115,7 +115,7 @@ class CancelWatch:
                 _log.debug("cancel.not_read", error=str(error))
 
     async def read_on(self) -> bool:
-        """Read what is new; return whether anything is cancelled by it. Raises BusError."""
+        """Read new records; return whether they cancel anything. Raises BusError."""
         found = False
         try:
             if not self._offsets:

@@ -1,8 +1,8 @@
-"""Denial journal: what the policy refused, as events in `<ns>._audit`.
+"""Denial journal: the refusals of the policy, as events in `<ns>._audit`.
 
-Owns which denials become rows of their own (security S40): of one sender and rule ten a minute, the others one row with
-their number. An event has rule, facts and places, and never a payload. Denials are kept until they are appended, up to
-a bound; beyond it they are counted.
+Owns which denials get a row of their own (security S40): ten a minute for one sender and rule; the rest share one row
+with their number. An event has rule, facts and locations, never a payload. Denials are buffered until they are
+appended, up to a limit; beyond it they are only counted.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class _MinuteOfDenials(msgspec.Struct):
 
 
 class DenialRate:
-    """Decides which denials are told one by one. Pure but for its memory, which is bounded."""
+    """Decides which denials get a row of their own. Pure except for its bounded memory."""
 
     def __init__(self) -> None:
         self._tallies: dict[tuple[str, str], _MinuteOfDenials] = {}
 
     def take(self, denial: Denial, now_ms: int) -> bool:
-        """Count *denial*; return whether it is told by itself."""
+        """Count *denial*; return whether it gets a row of its own."""
         location = denial.sender[:_MAX_TEXT], denial.rule
         tally = self._tallies.get(location)
         if tally is None:
@@ -66,7 +66,7 @@ class DenialRate:
         return tally.count <= _SINGLE
 
     def due(self, now_ms: int) -> list[tuple[Denial, int]]:
-        """Return, of each minute that is over, the last denial that was not told, with how many there were."""
+        """Return, for each minute that has ended, the last unreported denial, with their number."""
         over = [location for location, tally in self._tallies.items() if now_ms - tally.began_ms >= _MINUTE_MS]
         ended = [self._tallies.pop(location) for location in over]
         return [(t.last, t.count - _SINGLE) for t in ended if t.last is not None and t.count > _SINGLE]

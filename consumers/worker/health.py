@@ -1,8 +1,8 @@
 """Health of a worker's process, judged by progress: `/healthz/live`, `/healthz/ready` and `/healthz/startup`. Pure.
 
-A probe that only proves that a socket answers keeps a stuck worker alive for ever. Live asks whether a restart would
-help: the log is not asked any more, a handler ignores its deadline, offsets are not committed although they could be.
-Ready asks whether work gets done now: nobody restarts anything because a broker is away for a minute.
+A probe that only checks that a socket answers keeps a stuck worker alive. Live fails if a restart would help: the
+worker no longer polls the log, a handler ignores its deadline, or offsets are not committed although they could be.
+Ready fails if no work gets done now, for example while a broker is unreachable; that is no reason for a restart.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class StuckHandler(msgspec.Struct, frozen=True, kw_only=True):
     handler: str
     message_type: str
     over_s: float | None
-    """Seconds past its deadline; None: the loop stands still, and this handler may be why."""
+    """Seconds past its deadline; None: the loop is blocked, perhaps by this handler."""
 
 
 class WorkerSigns(msgspec.Struct, frozen=True, kw_only=True):
-    """What one app's worker shows of itself."""
+    """The signs of life of one app's worker."""
 
     agent: str
     group: str

@@ -1,7 +1,7 @@
-"""Beacon: says who a worker is, and every ten seconds that it works.
+"""Beacon: publishes a worker's agent card and, every ten seconds, its heartbeat.
 
-Heartbeats are sent by the worker's own event loop, so that a loop which stands still is silent; one whose worker has
-not fetched for longer than a reader waits says that it is unwell. A goodbye goes out when the worker drains.
+The worker's own event loop sends the heartbeats, so a blocked loop sends none. If the worker has not fetched for longer
+than the readers' limit, the heartbeat reports it as unhealthy. A draining worker sends a goodbye.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ __all__ = ["HeartbeatSender", "WorkProgress", "card_of"]
 
 _SPREAD: Final = 0.2
 _CARD_AGAIN_S: Final = 300.0
-"""A card lives for a day. It is said again much earlier: whoever may write to the topic can have it compacted away."""
+"""A card lives for a day. It is repeated much earlier, because any process with write access to the topic can have it
+compacted away."""
 _MAX_CAPABILITIES: Final = 50
 _MAX_MISSING: Final = 20
 _APPEND_S: Final = 5.0
 _GOODBYE_S: Final = 1.0
 _LOOK_S: Final = 1.0
-"""A worker that is told to end does not wait longer for a log that is away."""
+"""The longest time that a stopping worker waits for an unreachable log."""
 
 _log = get_logger("directory")
 
@@ -86,11 +87,11 @@ class HeartbeatSender:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to send; a log that refuses is told once, and tried again."""
+        """Start sending; a log that refuses is reported once, and tried again."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Say goodbye, and send nothing more."""
+        """Send a goodbye, and stop sending."""
         if self._task is None:
             return
         self._task.cancel()
@@ -146,7 +147,7 @@ class HeartbeatSender:
 
 
 def card_of(app: Declaration, missing: Sequence[str] = ()) -> AgentCard:
-    """Return the card of *app*: who it is, what it takes in which versions, and for which *missing* topics it waits."""
+    """Return the card of *app*: its identity, its types and versions, and the *missing* topics it waits for."""
     kinds = [subscription.kind for subscription in app.subscriptions.values()]
     accepts = sorted(
         f"{kind.name}@{major}" for kind in kinds for major in range(kind.major + 1) if kind.reads(f"{major}.0.0")

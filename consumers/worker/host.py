@@ -72,9 +72,9 @@ def make_worker(
     guard: CrashGuard | None = None,
     resources: Resources = NO_RESOURCES,
 ) -> Worker:
-    """Build a worker of *app* on *transport*, with a publisher of its own for what it sends.
+    """Build a worker of *app* on *transport*, with its own publisher.
 
-    *resources* is what the app's lifespans have yielded.
+    *resources* are the values that the app's lifespans have yielded.
     """
     settings = in_namespace(settings, app.namespace)
     app = compose_handlers(app, resources)
@@ -109,7 +109,7 @@ def publisher_of(
 
 
 class Host:
-    """Runs one app: `start`, `run` until told to stop, `stop`; then `close`, whatever happened before."""
+    """Runs one app: `start`, `run` until stopped, `stop`; then `close`, whatever happened before."""
 
     def __init__(
         self, app: Declaration, transport: Transport, settings: Settings, *, clock: Clock, metrics: Metrics
@@ -117,7 +117,7 @@ class Host:
         self._transport = transport
         self._settings = in_namespace(settings, app.namespace)
         self._app = self.app = trusting(app, self._settings, clock)
-        """What the app declares, with the trust that the settings give it."""
+        """The declarations of the app, with signer, verifier and policy from the settings."""
         self._clock = clock
         self._metrics = metrics
         self._guard = CrashGuard(open_process_files(self._settings, app.group), clock)
@@ -128,7 +128,7 @@ class Host:
         self._is_stopping = False
 
     async def start(self) -> None:
-        """Open the lifespans and join the group. Raises ConfigurationError, BusError, and what a lifespan does."""
+        """Open the lifespans and join the group. Raises ConfigurationError, BusError, and the errors of a lifespan."""
         app, settings, guard = self._app, self._settings, self._guard
         check_needs(app, has_inbox=has_inbox(app, settings), high_risk=settings.trust.high_risk)
         _warn_of_trust(app)
@@ -181,7 +181,7 @@ class Host:
             raise
 
     def end_in_order(self) -> None:
-        """Note that the process was told to end. May be called by a signal handler."""
+        """Record that the process was asked to end. May be called by a signal handler."""
         self._guard.end_in_order()
 
     def work_of(self, task: asyncio.Task[Any]) -> RunningHandler | None:
@@ -274,18 +274,18 @@ def check_groups(apps: Collection[Declaration]) -> None:
 
 
 def _warn_of_trust(app: Declaration) -> None:
-    """Say once what is only half configured."""
+    """Warn once about trust settings that are only half configured."""
     if app.verifier is not None and app.policy is NO_POLICY:
         _log.warning(
             "trust.no_policy",
             agent=app.agent_id,
-            detail="everybody with a key may publish everything: set policy.file, or say allow-all",
+            detail="every agent with a key may publish everything: set policy.file, or set it to allow-all",
         )
     if app.verifier is None and hasattr(app.policy, "rules"):
         _log.warning(
             "trust.policy_without_keys",
             agent=app.agent_id,
-            detail="nobody is proven, so no rule about agents matches: set trust.keys",
+            detail="senders are not verified, so no rule about agents matches: set trust.keys",
         )
 
 
@@ -317,7 +317,7 @@ def _wants_approvals(app: Declaration) -> bool:
 
 
 def in_namespace(settings: Settings, namespace: str | None) -> Settings:
-    """Return *settings* with the *namespace* that an app asks for; unchanged where it asks for none."""
+    """Return *settings* with the *namespace* of an app; unchanged if the app names none."""
     if namespace is None or namespace == settings.bus.namespace:
         return settings
     return msgspec.structs.replace(settings, bus=msgspec.structs.replace(settings.bus, namespace=namespace))
@@ -340,7 +340,7 @@ async def _bury_the_dead(groups: NamespaceGroups, group: str, members: Collectio
 
 
 async def _orders(transport: Transport, settings: Settings, group: str, guard: CrashGuard) -> ParkOrders:
-    """Read what operators have set aside, before the first record is read."""
+    """Read the operators' park orders, before the first record is read."""
     orders = ParkOrders(transport, settings.bus.namespace, group)
     try:
         if await orders.read_on():

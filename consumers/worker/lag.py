@@ -88,7 +88,7 @@ async def _oldest_ms(transport: Transport, partition: Partition, at: int) -> int
 
 
 def publish_lag(lags: Iterable[Lag], metrics: Metrics, group: str) -> None:
-    """Replace the gauges: another member reports the partitions that are not held any more."""
+    """Replace the gauges: another member reports the partitions that were lost."""
     metrics.lag_messages.clear()
     metrics.lag_seconds.clear()
     for lag in lags:

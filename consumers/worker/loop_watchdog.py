@@ -31,7 +31,7 @@ _log = get_logger("loop")
 def find_work(
     finders: Iterable[Callable[[asyncio.Task[Any]], RunningHandler | None]], task: asyncio.Task[Any]
 ) -> RunningHandler | None:
-    """Return what the first of *finders* that knows *task* says of it."""
+    """Return the description of *task* by the first of *finders* that recognises it."""
     return next((work for find in finders if (work := find(task)) is not None), None)
 
 
@@ -112,7 +112,5 @@ class LoopWatch:
                 fields["stack"] = "".join(traceback.format_list(traceback.extract_stack(frame)[-_FRAMES:])).rstrip()
         except Exception as error:  # noqa: BLE001 - the loop moves on while it is looked at
             fields["unseen"] = text_of(error)
-        fields["detail"] = (
-            "blocks the event loop: heartbeats, commits and deadlines stand still; use blocking=True, or await"
-        )
+        fields["detail"] = "blocks the event loop: heartbeats, commits and deadlines stop; use blocking=True, or await"
         _log.warning("loop.blocked", **fields)

@@ -149,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Send the metrics, what a probe is answered, or 404 for another path."""
+        """Send the metrics, the answer of a probe, or 404 for another path."""
         path = self.path.partition("?")[0]
         probe = _PROBES.get(path)
         if probe is not None and self.server.health is not None:

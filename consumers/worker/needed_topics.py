@@ -1,7 +1,7 @@
 """Needed topics: every topic that an app and the bus's own sagas in it may read or append to. Pure.
 
-The one list: `topics apply`, the check of a starting worker, `doctor`, and what a worker creates on the embedded log.
-`bus.trust.policy.acls` says the same of a policy. Specs are `bus.topics.specs`'.
+This list is used by `topics apply`, the check of a starting worker, `doctor`, and workers that create topics on the
+embedded log. `bus.trust.policy.acls` computes the same for a policy. The specs are in `bus.topics.specs`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def needed_topics(settings: Settings, declared: Declaration) -> Sequence[TopicSp
 
 
 def used_topics(settings: Settings, declared: Declaration) -> Sequence[TopicSpec]:
-    """Return those that a worker of *declared* itself reads or appends to: no dead letters of what others handle.
+    """Return the topics that a worker of *declared* itself reads or appends to, without dead-letter topics of other
+    handlers.
 
-    Whoever has rights by the policy alone does not see these.
+    Agents whose rights come only from the policy have no access to those.
     """
     return [
         spec

@@ -91,10 +91,10 @@ async def _work(hosts: Sequence[Host], limit_s: float, on_ready: Callable[[], No
 
 @contextmanager
 def _rarer_collections() -> Iterator[None]:
-    """Let Python's garbage collector run less often, unless the program has chosen a threshold itself.
+    """Make Python's garbage collector run less often, unless the program has set a threshold itself.
 
-    What is made for a message is freed without the collector when the message is settled. At its default threshold the
-    collector would scan everything in flight every fifty messages, a tenth of a worker's time.
+    The objects of a message are freed without the collector when the message is settled. At its default threshold the
+    collector would scan everything in flight every fifty messages, which takes a tenth of a worker's time.
     """
     before = gc.get_threshold()
     if before[0] in _USUAL_THRESHOLDS:

@@ -35,16 +35,16 @@ def check_hash_seed(environment: Mapping[str, str]) -> None:
     seed = environment.get("PYTHONHASHSEED", "")
     if seed.isdecimal():
         raise ConfigurationError(
-            f"PYTHONHASHSEED is {seed}: unset it, or say `random`; texts from strangers must not hash to what they can "
-            "work out"
+            f"PYTHONHASHSEED is {seed}: unset it, or set it to `random`; otherwise a sender can cause hash collisions "
+            "and slow the worker down"
         )
 
 
 def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) -> Iterator[str]:
     if app.has_mailbox and not has_inbox:
         yield (
-            f"{app.agent_id} has processes (a saga or an approval), whose state is kept beside the inbox, and there is "
-            "no inbox: give inbox.url a store that all workers of the group see (on Kafka, "
+            f"{app.agent_id} has processes (a saga or an approval), whose state is stored in the inbox, and there is "
+            "no inbox: set inbox.url to a database that all workers of the group can reach (on Kafka, "
             "postgresql://user@host/database)"
         )
     yield from _group_faults(app)
@@ -64,8 +64,8 @@ def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) ->
             )
         if (risk == "high" or name in GRAVE) and app.verifier and app.policy is NO_POLICY:
             yield (
-                f"{name} changes things, and there is no policy: set policy.file (`sealbus policy --help`), or say "
-                "policy.file = allow-all where everybody with a key may do everything"
+                f"{name} can change things, but no policy is set: set policy.file (`sealbus policy --help`), or set "
+                "policy.file = allow-all to allow every agent with a key everything"
             )
     for kind in app.published:
         if raised_risk(kind, high_risk) == "high" and app.signer is None:
@@ -76,7 +76,7 @@ def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) ->
 
 
 def _group_faults(app: Declaration) -> Iterator[str]:
-    """Yield why nobody would answer to the mailbox of the app's group, which its processes and approvals need."""
+    """Yield why the mailbox of the app's group, which its processes and approvals need, would get no answers."""
     rules = rules_source(app.policy)() if app.has_mailbox else None
     if rules is None or app.group in {group_of_agent(app.agent_id), *rules.agent(app.agent_id).groups}:
         return
@@ -90,8 +90,8 @@ def _group_faults(app: Declaration) -> Iterator[str]:
 def _approval_faults(app: Declaration, name: str, by: str) -> Iterator[str]:
     if app.verifier is None:
         yield (
-            f"{name} needs an approval, and without keys nobody can prove a decision: set trust.keys, or give the App "
-            "a verifier"
+            f"{name} needs an approval, and without keys a decision cannot be verified: set trust.keys, or give "
+            "the App a verifier"
         )
     elif not hasattr(app.policy, "rules") and not getattr(app.verifier, "counts_as_human", False):
         who = "who is human" if by == "human" else "who may approve"

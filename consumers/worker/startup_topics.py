@@ -39,7 +39,7 @@ async def create_missing(admin: Admin, specs: Sequence[TopicSpec]) -> None:
             _log.warning(
                 "worker.topics_differ",
                 topics=differing,
-                detail="they stay as they are, and not as the settings say; `sealbus topics apply` brings them into "
+                detail="they stay unchanged, although the settings differ; `sealbus topics apply` brings them into "
                 "line",
             )
 

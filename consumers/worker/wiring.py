@@ -261,7 +261,7 @@ def _claims(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Processes:
-    """What takes the steps of the app's processes, keeps what needs an approval, and makes waits fall due."""
+    """The parts for the app's processes: the step runner, the approvals, and the sweeper of due waits."""
 
     steps: StepRunner
     sweeper: WaitSweeper

@@ -425,7 +425,7 @@ class Worker:
         self._metrics.clock_offset_seconds.set(self._retry_clock.offset_s)
 
     def _look_at_trust(self) -> None:
-        """Read changed keys and policy also while no message comes: what cannot be read is told at once."""
+        """Read changed keys and policy also while no message arrives; unreadable files are reported at once."""
         for source, gauge in (
             (self.app.verifier, self._metrics.keys_age_seconds),
             (self.app.policy, self._metrics.policy_age_seconds),

@@ -1,4 +1,4 @@
-"""Who is there: a view on agents' cards and heartbeats, kept by every process that asks (`bus.directory`).
+"""The directory: a view of agents' cards and heartbeats, kept by every process that uses it (`bus.directory`).
 
 Workers send them (`consumers.agents.directory`).
 """

@@ -1,10 +1,10 @@
-"""Presence: which agents are there, from cards, heartbeats and goodbyes. Pure.
+"""Presence: the agents that are up, from cards, heartbeats and goodbyes. Pure.
 
-An agent is healthy while one of its instances is: heard within `healthy_s` by the reader's monotonic clock, and not
-saying otherwise. What an instance says counts in the order in which it was sealed, only forwards: a repeated or older
-record changes nothing, whatever the order of reading. An instance that is silent for ten times `healthy_s` is
-forgotten, and agents, instances and cards are bounded: what comes when all places are taken by the living is dropped
-and counted.
+An agent is healthy if one of its instances is. An instance is healthy if it sent a heartbeat within `healthy_s`, by the
+reader's monotonic clock, and does not report itself unhealthy. Records of an instance count in the order in which they
+were sealed: a repeated or older record changes nothing, whatever the order of reading. An instance without heartbeat
+for ten times `healthy_s` is removed. The numbers of agents, instances and cards are limited: if all entries belong to
+live agents, new ones are dropped and counted.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _carded: Final = attrgetter("carded_ms")
 
 
 class PresenceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is kept at most. Four times as many instances as agents are kept in all."""
+    """The limits of a directory. In total it has at most four times as many instances as agents."""
 
     agents: int = 10_000
     instances: int = 1_000
-    """Of one agent."""
+    """Maximum instances of one agent."""
     card_bytes: int = 32 * 1_048_576
-    """Of all cards, as they lie in the log."""
+    """Maximum bytes of all cards, as stored in the log."""
     card_bytes_of_agent: int = 1_048_576
 
 
 class DirectorySize(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a directory holds, and what it did not take."""
+    """The size of a directory, and the records it has dropped."""
 
     agents: int = 0
     instances: int = 0
@@ -67,15 +67,15 @@ class DirectorySize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Instance(msgspec.Struct, kw_only=True, gc=False):
-    """One running copy of an agent. Times in milliseconds are those at which the instance sealed what it said."""
+    """One running copy of an agent. Times in milliseconds are those at which the instance sealed its records."""
 
     seen_s: float
-    """When it last said something that counts, on the reader's monotonic clock."""
+    """When its last counted record arrived, on the reader's monotonic clock."""
     card: AgentCard | None = None
     types: frozenset[str] = frozenset()
     """Which it takes, by its card."""
     topic_types: tuple[str, ...] = ()
-    """Whose topics it reads or appends to, by its card."""
+    """The types on its card whose topics it reads or appends to."""
     missing: tuple[str, ...] = ()
     """Topics that do not exist, and for which an output of it waits, by its card."""
     card_bytes: int = 0
@@ -85,18 +85,18 @@ class Instance(msgspec.Struct, kw_only=True, gc=False):
     heard_ms: int = -1
     left_ms: int = -1
     is_well: bool = True
-    """Whether it said so."""
+    """Whether its last heartbeat reports it as healthy."""
     active_tasks: int | None = None
     is_draining: bool = False
 
     @property
     def is_gone(self) -> bool:
-        """Whether its goodbye is the newest that it said."""
+        """Whether its newest record is a goodbye."""
         return self.left_ms >= 0 and self.heard_ms <= self.left_ms >= self.carded_ms
 
 
 class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is known about an agent. Its name and description are a stranger's text."""
+    """The known facts about an agent. Its name and description are untrusted text."""
 
     agent_id: str
     health: Health
@@ -105,19 +105,19 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     heard_s_ago: float | None
     name: str = ""
     capabilities: tuple[str, ...] = ()
-    """Those that count: granted by the policy, or where there is none, as claimed."""
+    """The capabilities that count: granted by the policy, or without a policy those claimed."""
     claimed: tuple[str, ...] = ()
-    """Those that its card claims and nobody grants."""
+    """The capabilities on its card that the policy does not grant."""
     accepts: tuple[tuple[str, ...], ...] = ()
     """By healthy instance, the types and versions that it takes."""
     roles: tuple[str, ...] = ()
     active_tasks: int | None = None
     types: tuple[str, ...] = ()
-    """The message types whose topics its healthy instances say that they read or append to."""
+    """The message types whose topics its healthy instances read or append to, by their cards."""
     missing: tuple[str, ...] = ()
-    """Topics that do not exist, and for which they say that an output of theirs waits."""
+    """Missing topics for which its instances have outputs waiting."""
     unwell: int = 0
-    """Instances that were heard and say that they are stuck or cut off."""
+    """Live instances that report that they are stuck or disconnected."""
 
     @property
     def is_healthy(self) -> bool:
@@ -146,16 +146,16 @@ class _Agent:
         self.card_bytes = 0
         self.entry: AgentEntry | None = None
         self.card: AgentCard | None = None
-        """Whose capabilities are parted into those that the policy grants, and those that are only claimed."""
+        """The card whose capabilities are divided into granted and only claimed ones."""
         self.granted: tuple[str, ...] | None = None
-        """None: they are to be parted anew."""
+        """None: they have to be divided again."""
         self.claimed: tuple[str, ...] = ()
         self.types: frozenset[str] = frozenset()
         self.heard_s: float | None = None
         self.stamped_s = _NEVER
-        """At what time the entry says how long ago it was heard."""
+        """The time for which the entry's age of the last heartbeat was computed."""
         self.until_s = _NEVER
-        """Until when the entry is true, if nothing is heard."""
+        """The time until which the entry is right if no record arrives."""
 
 
 class Presence:
@@ -182,7 +182,7 @@ class Presence:
 
     @property
     def instances(self) -> int:
-        """How many instances are known."""
+        """The number of known instances."""
         return len(self._silent)
 
     # What is heard.
@@ -190,7 +190,8 @@ class Presence:
     def carded(
         self, agent_id: str, session: str, card: AgentCard, *, sealed_ms: int, at_s: float, size: int = 0
     ) -> None:
-        """Note the card of an instance, sealed at *sealed_ms*, *size* bytes in the log. It is no sign of life."""
+        """Record the card of an instance, sealed at *sealed_ms*, *size* bytes in the log. It does not count as a
+        heartbeat."""
         instance = self._instance(agent_id, session, at_s)
         if instance is None or sealed_ms <= instance.carded_ms:
             return
@@ -230,7 +231,7 @@ class Presence:
         self._note_status(agent_id, session, instance, at_s)
 
     def left(self, agent_id: str, session: str, *, sealed_ms: int, at_s: float) -> None:
-        """Note a goodbye, of this instance alone; what it has sealed later counts more."""
+        """Record a goodbye of this instance only; records that it sealed later take precedence."""
         instance = self._instance(agent_id, session, at_s)
         if instance is None or sealed_ms <= instance.left_ms:
             return
@@ -258,7 +259,7 @@ class Presence:
         return self._names
 
     def entry(self, agent_id: str, now_s: float) -> AgentEntry | None:
-        """Return what is known about an agent now."""
+        """Return the known facts about an agent now."""
         agent = self._agents.get(agent_id)
         return None if agent is None else _at(agent, self._entry(agent_id, agent, now_s), now_s, 0.0)
 
@@ -273,10 +274,10 @@ class Presence:
         claimed: bool = False,
         late_s: float = 0.0,
     ) -> list[AgentEntry]:
-        """Return the agents with all that is asked for, by their ids; *healthy* None: whatever they are.
+        """Return the agents that match all filters, by their ids; *healthy* None matches any health.
 
-        *late_s* is how late a silence may show: what has ended since then is left for `renewed`. How long ago somebody
-        was heard is at most twice as old.
+        *late_s* is how late a missing heartbeat may show: entries that expired since then are left to `renewed`. The
+        age of the last heartbeat is out of date by at most twice that.
         """
         found, since_s, stamped_s = list[AgentEntry](), now_s - late_s, now_s - 2 * late_s
         for agent_id in self._names:
@@ -298,7 +299,7 @@ class Presence:
         return found
 
     def renewed(self, now_s: float) -> Iterator[None]:
-        """Bring every entry up to date, some at each step, so that nobody who asks has to wait for all of them."""
+        """Bring every entry up to date, some at each step, so that no query waits for all of them."""
         for number, agent_id in enumerate(list(self._names)):
             agent = self._agents.get(agent_id)
             if agent is not None:
@@ -379,7 +380,7 @@ class Presence:
         return instance
 
     def _has_room(self, agent_id: str, agent: _Agent | None, at_s: float) -> bool:
-        """Make a place by dropping who is silent; return whether there is one."""
+        """Make room by dropping silent instances; return whether there is any."""
         limits = self._limits
         if agent is not None and len(agent.instances) >= limits.instances:
             session = next(iter(agent.instances))
@@ -433,12 +434,12 @@ def _at(agent: _Agent, entry: AgentEntry, now_s: float, late_s: float) -> AgentE
 
 
 def _united(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the texts of all *lists*, each once, sorted; instances of one agent mostly say the same."""
+    """Return the strings of all *lists*, each once, sorted; instances of one agent are mostly equal."""
     return tuple(sorted({each for listed in set(lists) for each in listed}))
 
 
 def _listed(card: AgentCard | None, name: str, is_legal: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the texts that *card* lists under *name*: a stranger's, of which only what is legal counts."""
+    """Return the strings that *card* lists under *name*. They are untrusted, so only legal ones are returned."""
     listed = () if card is None else card.metadata.get(name, ())
     if not isinstance(listed, list | tuple):
         return ()

@@ -1,8 +1,8 @@
-"""Directory: what a process knows about which agents are there, kept by following two topics.
+"""Directory: a process's view of the agents that are up, kept by following two topics.
 
-Owns which cards and heartbeats are believed: those that pass every gate of a message, by their own append time; whose
-record's key names the sealed sender; and whose sender no rule denies to say that it is there. Following the topics and
-the answers are its own, too; the rules of health are `presence`'s.
+Owns which cards and heartbeats are accepted. They must pass every gate of a message, at their own append time; the
+record's key must name the sealed sender; and no rule may forbid the sender to announce its presence. Also owns
+following the topics, and the answers to queries. The rules of health are in `presence`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _PROBE_S: Final = 5.0
 _PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 4 * 1_048_576
 _MAX_BYTES: Final = 65_536
-"""Of one card or heartbeat."""
+"""Maximum size of one card or heartbeat."""
 _LONGEST_MS: Final = 86_400_000 + gates.SKEW_TOLERANCE_MS
-"""What was appended so long ago is over: a card lives for a day."""
+"""Records appended longer ago are expired: a card lives for a day."""
 _PIECE_S: Final = 0.005
-"""Records are taken in by pieces of this length: whoever asks meanwhile waits for one of them."""
+"""Records are processed in pieces of this duration, so a query waits for at most one piece."""
 _KINDS: Final = {kind.name: kind for kind in map(payload_type, (AgentHandshake, AgentHeartbeat, AgentGoodbye))}
 
 _HEARTBEAT: Final = payload_type(AgentHeartbeat).name
@@ -59,13 +59,13 @@ class DirectoryChange(msgspec.Struct, frozen=True):
 
 
 class Directory:
-    """Which agents are there, and what they take; opened at the first question.
+    """The agents that are up, and the types they handle; opened at the first query.
 
         for agent in await bus.directory.find(type="research.request"):
             print(agent.agent_id, agent.capabilities)
 
-    Cards advertise, the policy grants: a capability that the policy does not give an agent is not found, unless asked
-    for with `claimed=True`. A health is at most as old as the topics' last half second.
+    Cards only claim capabilities: one that the policy does not grant is not found, unless the query has `claimed=True`.
+    The health of agents is at most half a second old.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class Directory:
         self._opening: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self.refused = 0
-        """Cards and heartbeats that were not believed."""
+        """Rejected cards and heartbeats."""
 
     @property
     def size(self) -> DirectorySize:
-        """How much is known, and what was not taken."""
+        """The number of known entries, and of dropped ones."""
         presence = self._presence
         return DirectorySize(
             agents=len(presence.agents()),
@@ -148,7 +148,7 @@ class Directory:
         )
 
     async def get(self, agent_id: str) -> AgentEntry | None:
-        """Return what is known about *agent_id*; None where it was never heard of."""
+        """Return the entry of *agent_id*; None if it is unknown."""
         await self.ready()
         return self._entry(agent_id)
 
@@ -178,7 +178,7 @@ class Directory:
         entry = await self.get(agent_id)
         if entry is None or not entry.is_healthy:
             state = "was never heard of" if entry is None else f"is {entry.health}"
-            raise _rejected(f"{agent_id} {state}: `sealbus agents list` shows who is there")
+            raise _rejected(f"{agent_id} {state}: `sealbus agents list` shows the agents that are up")
         if not all(accepts_version(ranges, kind.name, kind.version) for ranges in entry.accepts):
             raise _rejected(f"{agent_id} does not take {kind.name} {kind.version} in every instance that is healthy")
 
@@ -278,7 +278,7 @@ class Directory:
         return found
 
     async def _since(self, topic: str, ends: dict[int, tuple[int, int]], since_ms: int) -> dict[int, tuple[int, int]]:
-        """Leave out what was appended before: its time is over, and each start of a worker leaves a card for ever."""
+        """Skip older records: they are expired, and each start of a worker leaves a card in the topic."""
         if since_ms <= 0 or not ends:
             return ends
         starts = await self._transport.admin.offsets_at([(topic, partition) for partition in ends], since_ms)
@@ -309,7 +309,7 @@ class Directory:
             self._offsets[location] = offset
 
     async def _breathe(self, begun_s: float) -> float:
-        """Let others run where a piece is over; return when the present one has begun."""
+        """Let other tasks run when a piece is done; return when the present one began."""
         if self._clock.monotonic_s() - begun_s < _PIECE_S:
             return begun_s
         await asyncio.sleep(0)
@@ -349,7 +349,7 @@ class Directory:
             self._presence.left(agent_id, session, sealed_ms=sealed_ms, at_s=said_s)
 
     def _believed(self, record: Record) -> tuple[Message, object]:
-        """Return the message of *record* and what it says, where it passes every gate. Raises ContractError."""
+        """Return the message of *record* and its payload, if it passes every gate. Raises ContractError."""
         append_ms = record.timestamp_ms
         case = gates.Case(
             record=record, is_own=True, key=record.key, now_ms=append_ms, append_ms=append_ms, how="topic"
@@ -360,7 +360,9 @@ class Directory:
         message = verdict.message
         metadata = message.metadata
         if metadata.recipient is not None:
-            raise ContractError("what is said to everybody has no recipient", "/metadata/recipient", "wrong_audience")
+            raise ContractError(
+                "an announcement to all agents must not have a recipient", "/metadata/recipient", "wrong_audience"
+            )
         if record.topic != (self._beats if metadata.message_type == _HEARTBEAT else self._cards):
             raise ContractError(
                 f"{metadata.message_type} is none of {record.topic}", "/metadata/message_type", "type_mismatch"
@@ -373,7 +375,7 @@ class Directory:
 def _kind_of(message: Message) -> PayloadType:
     kind = _KINDS.get(message.message_type)
     if kind is None:
-        raise ContractError("is none of a directory's", "/metadata/message_type", "wrong_audience")
+        raise ContractError("is not a type of the directory", "/metadata/message_type", "wrong_audience")
     return kind
 
 

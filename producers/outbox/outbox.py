@@ -49,8 +49,8 @@ class Outbox:
             connection.execute("INSERT INTO orders VALUES (?)", (7,))
             outbox.add(connection, OrderPlaced(number=7), key="customer-3", ttl_s=600)
 
-    `sealbus outbox relay URL` publishes the rows. A message's lifetime (*ttl_s*, seconds; by default `publish.ttl_s`,
-    an hour) begins when it is added, not when it is relayed.
+    `sealbus outbox relay URL` publishes the rows. The lifetime of a message (*ttl_s*, seconds; by default
+    `publish.ttl_s`, an hour) begins when it is added, not when it is relayed.
 
     Without *settings*, they are loaded from *config*, the environment (*env*, by default the process's) and the
     defaults. Raises ConfigurationError, also for an illegal agent.

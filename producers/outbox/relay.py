@@ -51,7 +51,7 @@ class Round(msgspec.Struct):
     trouble: BusError | None = None
     """The fault that stops other rows too, if it concerns more than one topic."""
     has_moved: bool = False
-    """Whether the next round finds other rows than this one, so that it is worth starting at once."""
+    """Whether the next round finds other rows than this one, so that it should start at once."""
 
     def __add__(self, other: Round) -> Round:
         return Round(self.sent + other.sent, self.failed + other.failed, other.trouble, other.has_moved)

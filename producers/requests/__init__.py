@@ -1,1 +1,1 @@
-"""Requests: ask, and read the answers that can be believed."""
+"""Requests: send them, and read the verified answers."""

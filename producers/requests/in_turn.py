@@ -1,7 +1,8 @@
-"""Asking several agents in turn: the next one when the last said no, is reported dead, or was silent for its share.
+"""Asking several agents in turn: the next one after a refusal, an error report, or no answer within an equal share of
+time.
 
-Owns whom to ask next and for how long. Both may have worked: a silent agent may have done so before it was cut off, so
-the idempotency key is the same for all, for effects that honour it.
+Owns which agent to ask next and for how long. More than one agent may do the work, because an agent without answer may
+have finished before it lost its connection. So the idempotency key is the same for all, for effects that use it.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class AskOne(Protocol[_Reply_co]):
 
 
 def addressees_of(options: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the agents of a request to several; None for a request to one, or to nobody in particular.
+    """Return the agents of a request to several; None for a request to one agent or without recipient.
 
-    Raises PublishRejected for an empty list, or one that holds something else than ids.
+    Raises PublishRejected for an empty list, or one with other items than ids.
     """
     to = options.get("to")
     if not isinstance(to, list | tuple):

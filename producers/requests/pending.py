@@ -28,9 +28,9 @@ _KNOWN_LABELS = frozenset({"error.reported"})
 
 
 class PendingRequest(msgspec.Struct, frozen=True):
-    """What a request asked for, and which request it is.
+    """An open request: its identity and the expected answer.
 
-    An answer of type *kind*, from *addressee* if the request was addressed to one agent.
+    The answer must be of type *kind*, from *addressee* if the request was addressed to one agent.
     """
 
     kind: PayloadType
@@ -48,7 +48,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Waiter:
-    """One request. *done* is set by the answer, the deadline or closing; *answer* tells which."""
+    """One waiting request. *done* is set by the answer, the deadline or closing; *answer* distinguishes them."""
 
     __slots__ = ("answer", "cause_id", "deadline_s", "done", "grace_s", "message", "pending_request", "refused", "sent")
 

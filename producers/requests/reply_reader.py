@@ -46,18 +46,18 @@ _log = get_logger("replies")
 
 
 class ReplyFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """The reading agent instance, and what it believes."""
+    """The reading agent instance, and the answers that it accepts."""
 
     namespace: str
     agent_id: str
     session_id: str | None
-    """None: what is addressed to the agent and to no instance of it."""
+    """None: the reader of messages that are addressed to the agent without an instance."""
     max_message_bytes: int
     verifier: Verifier | None
     policy: Policy = AllowAll()
     admit: Admit | None = None
     may_answer: Callable[[str, Message], bool] | None = None
-    """Tells whether an agent may answer a request that named a role or nobody; None: everybody may."""
+    """Returns whether an agent may answer a request to a role or without recipient; None: every agent may."""
     max_ttl_ms: int = gates.MAX_TTL_MS
     max_hops: int = gates.HOPS_LIMIT
 
@@ -108,7 +108,7 @@ def verify_reply(
     _pass(gates.judge(case, checks, first="authenticity", until="schema"))
     if pending_request.addressee not in (None, message.metadata.sender.id):
         raise ContractError(
-            f"{pending_request.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
+            f"{pending_request.addressee} was asked, but another agent answers", "/metadata/sender/id", "unauthorized"
         )
     sender = message.metadata.sender.id or ""
     asks = view.may_answer if pending_request.addressee is None else None

@@ -50,7 +50,7 @@ _OWN_OPTIONS = ("ttl_s", "reply_to", "delay_s", "at")
 _ENTROPY_BYTES = 10
 _MAX_SAID = 300
 _CANCEL_S = 1.0
-"""Seconds that a closing bus gives to the cancellations of what it has asked."""
+"""Seconds that a closing bus gives to the cancellations of its requests."""
 
 _log = get_logger("requests")
 
@@ -126,11 +126,11 @@ class Requester:
     ) -> _Reply:
         """Return the answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
 
-        *run* is the run of a handler that asks: its message is the cause. *reader* is the run that takes the answer
-        in, by default the same. *grace_s*: how much longer than the request lives its answer is awaited. Several
-        addressees are asked in turn (`producers.requests.in_turn`). A caller that is cancelled has its request
-        cancelled, too: nobody works for nobody. Raises PublishRejected, PublishUnknown (if no answer came either),
-        RequestTimedOut, RequestFailed, UnexpectedReply, ClosedError.
+        *run* is the run of the requesting handler: its message is the cause. *reader* is the run that reads the answer,
+        by default the same. *grace_s*: how much longer than the request's lifetime to wait for the answer. Several
+        addressees are asked in turn (`producers.requests.in_turn`). If the caller is cancelled, its request is
+        cancelled, too. Raises PublishRejected, PublishUnknown (if no answer came either), RequestTimedOut,
+        RequestFailed, UnexpectedReply, ClosedError.
         """
         if (several := addressees_of(options)) is not None:
 
@@ -171,7 +171,8 @@ class Requester:
         return await self._answer(sealed, waiter, timeout_s), sealed.message
 
     def cancel_soon(self, request: Message, reason_code: str = "NOT_NEEDED") -> None:
-        """Tell whoever works on *request* that nobody waits for it any more, without waiting oneself."""
+        """Cancel *request* at its receivers because its caller has stopped waiting; do not wait for the
+        cancellation."""
         to = request.metadata.recipient
         key = TaskKey(
             message_type=request.message_type,
@@ -278,7 +279,9 @@ class Requester:
             raise PublishRejected(f"refused before sending: {error}", error)
         for name in _OWN_OPTIONS:
             if name in options:
-                error = ContractError("is no option of a request, which is sent at once and lives for timeout_s", name)
+                error = ContractError(
+                    "is not an option of a request, which is sent at once and lives for timeout_s", name
+                )
                 raise PublishRejected(f"refused before sending: {error}", error)
 
     async def _open(self, waiter: Waiter) -> None:
@@ -403,7 +406,7 @@ class Requester:
             del unknown
         if self._closed:
             raise ClosedError(f"the bus was closed before {request.message_type} {request.message_id} was answered")
-        refused = f"; an answer was not believed: {waiter.refused}" if waiter.refused else ""
+        refused = f"; an answer was rejected: {waiter.refused}" if waiter.refused else ""
         pending_request = f"{request.message_type} {request.message_id}"
         raise RequestTimedOut(
             f"{pending_request} was accepted and not answered within {timeout_s:g} s{refused}", request
@@ -416,7 +419,7 @@ class Requester:
 
         async def publish(changed: Draft) -> Receipt:
             if waiter.done.done():
-                late = DeadlineError("nobody waits for its answer any more")
+                late = DeadlineError("its requester has stopped waiting")
                 raise PublishRejected(f"not sent: {late}", late)
             sealed = self._seal(changed, waiter, run)
             return await self._publisher.send(sealed, timeout_s=max(0.001, self._left_s(waiter)))
@@ -478,7 +481,7 @@ def _check_immediate(draft: Draft) -> None:
     """Raise PublishRejected for a delay, which middleware may have added."""
     for name in ("delay_s", "at"):
         if getattr(draft, name) is not None:
-            error = ContractError("is no option of a request, which is sent at once", name)
+            error = ContractError("is not an option of a request, which is sent at once", name)
             raise PublishRejected(f"refused before sending: {error}", error)
 
 

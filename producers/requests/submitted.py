@@ -1,8 +1,9 @@
-"""SubmittedTask: a request that nobody sits and waits for, with a handle that another process can reopen a day later.
+"""SubmittedTask: a request without a waiting caller, with a handle that another process can reopen a day later.
 
-Owns the handle's form, following what is said about the task, and which of it is believed: what names the request as
-its first parent, in its conversation, from the agent that was asked. Answers stay in the agent's reply topic, addressed
-to the agent and to no instance of it. Topics are read from the time at which the request was appended.
+Owns the handle's form, following the messages about the task, and which of them are accepted: they must have the
+request as first parent, be in its conversation, and come from the agent that was asked. Answers stay in the agent's
+reply topic, addressed to the agent without an instance. Topics are read from the time at which the request was
+appended.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["SubmittedTask", "TaskEvent", "TaskKey"]
 _Reply = TypeVar("_Reply", bound=Payload)
 
 PROGRESS: Final = ("task.accepted", "status.update", "task.clarification")
-"""What may be said about a task before its answer."""
+"""The types of messages about a task before its answer."""
 _PAUSE_S: Final = 0.25
 _BROKERS_MS: Final = 60_000
 """So far apart may the clocks of two brokers be, of which each appends to topics of its own."""
@@ -52,7 +53,7 @@ class Cancel(Protocol):
 
 
 class TaskKey(msgspec.Struct, frozen=True, kw_only=True, rename={"message_type": "t", "message_id": "i"}):
-    """What a handle says: which request it is, and who may answer."""
+    """The content of a handle: the request, and the agent that may answer."""
 
     message_type: str
     message_id: str
@@ -65,7 +66,7 @@ class TaskKey(msgspec.Struct, frozen=True, kw_only=True, rename={"message_type":
 
     @property
     def since_ms(self) -> int:
-        """Before this time nobody can have said anything about the task; 0 where that is not known."""
+        """The earliest possible time of messages about the task; 0 if unknown."""
         if self.appended_ms:
             return max(0, self.appended_ms - _BROKERS_MS)
         made_ms = uuid7_ms(self.message_id)
@@ -78,15 +79,15 @@ class TaskKey(msgspec.Struct, frozen=True, kw_only=True, rename={"message_type":
 
     @classmethod
     def read(cls, text: str) -> TaskKey:
-        """Read a handle. Raises ContractError for what is none."""
+        """Read a handle. Raises ContractError for an invalid one."""
         try:
             return msgspec.json.decode(from_base64url(text) or b"", type=cls)
         except (ValueError, TypeError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise ContractError("is no handle of a task: give what `task.id` said", "task") from error
+            raise ContractError("is not the handle of a task: pass the value of `task.id`", "task") from error
 
 
 class TaskEvent(msgspec.Struct, frozen=True):
-    """Something said about a task: progress, or with *is_last* how it ended. *payload* is None for unknown types."""
+    """A message about a task: progress, or with *is_last* its end. *payload* is None for unknown types."""
 
     message: Message
     payload: Any
@@ -124,10 +125,10 @@ class SubmittedTask(Generic[_Reply]):
         return self.key.message_id
 
     async def events(self, *kinds: type[Payload]) -> AsyncIterator[TaskEvent]:
-        """Yield what is said about the task, from its beginning, and end with its answer.
+        """Yield the messages about the task, from its beginning up to its answer.
 
-        *kinds* are payload classes besides the built-in ones. Ends without an answer when the time of the task is over.
-        What is yielded in a handler is read by its run.
+        *kinds* are payload classes besides the built-in ones. Ends without an answer when the task has expired. In a
+        handler, the yielded messages count as read by its run.
         """
         error_text = [message_topic(self._view.namespace, name) for name in PROGRESS]
         async for event in self._follow(kinds, [self._topic, *error_text]):
@@ -181,10 +182,11 @@ class SubmittedTask(Generic[_Reply]):
     async def cancel(
         self, reason_code: str = "NOT_NEEDED", *, explanation: str | None = None, grace_s: float = 30
     ) -> None:
-        """Tell whoever works on the task that its result is not wanted any more.
+        """Cancel the task at the agents that work on it.
 
-        What waits dies with `rejected`. What runs sees `context.cancelled`, and is cut *grace_s* seconds after its
-        worker has heard of it. Effects that are done stay. Raises PublishRejected, PublishUnknown.
+        A waiting message is dead-lettered as `rejected`. A running handler sees `context.cancelled`, and is cancelled
+        *grace_s* seconds after its worker has received the cancellation. Completed effects stay. Raises
+        PublishRejected, PublishUnknown.
         """
         await self._cancel(self.key, reason_code, grace_s=grace_s, explanation=explanation)
 
@@ -217,7 +219,7 @@ class SubmittedTask(Generic[_Reply]):
         return {partition: offset for (_, partition), offset in found.items()}
 
     def _read(self, record: Record, known: dict[str, PayloadType], *, is_reply: bool) -> TaskEvent | None:
-        """Return what *record* says about the task; None where it says nothing, or is not believed."""
+        """Return the event in *record*; None if it is not about the task, or not accepted."""
         from bus.vocabulary import BUILT_IN
 
         key = self.key
@@ -249,7 +251,8 @@ class SubmittedTask(Generic[_Reply]):
 
 
 def _take_in(message: Message) -> None:
-    """Count *message* among what the present run has read, if there is one: all it sends then bears its level."""
+    """Count *message* among the messages that the current run has read, if there is a run: its level applies to all it
+    sends."""
     run = CURRENT_RUN.get()
     if run is not None and not run.over:
         run.take_in(message)

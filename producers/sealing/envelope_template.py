@@ -181,7 +181,7 @@ class EnvelopeTemplate:
 
 
 def _are_texts(*provided: str | None) -> bool:
-    """Tell whether each of *provided* is None or an ASCII str, and none is of a subclass."""
+    """Return whether each of *provided* is None or an ASCII str, not an instance of a subclass."""
     return all(text is None or (text.__class__ is str and text.isascii()) for text in provided)
 
 

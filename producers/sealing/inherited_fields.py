@@ -60,7 +60,7 @@ class InheritedFields(msgspec.Struct, frozen=True, gc=False):
 
 
 def heritage_of(cause: Message, *, answers: bool) -> InheritedFields:
-    """Return the fields that a message inherits from *cause*; *answers* says that it answers *cause*."""
+    """Return the fields that a message inherits from *cause*; *answers*: it is an answer to *cause*."""
     before, verification = cause.metadata, cause.verification
     traced = is_traced(before)
     correlation = before.message_id if answers else before.correlation_id or before.message_id

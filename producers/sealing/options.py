@@ -77,11 +77,12 @@ class RequestOptions(TypedDict, total=False):
     idempotency_key: str
     """Each group handles it once, however often it is published: repeats are answered with the first outcome."""
     priority: int | str
-    """0 to 9, or "low", "normal", "high", "critical": what waits in a worker starts in this order. By default 5."""
+    """0 to 9, or "low", "normal", "high", "critical": waiting messages of a worker start in this order. By default
+    5."""
     retry: Retry | RetryPolicy
     """A shorter retry than the handler's own: `Retry(attempts=2)`. By default the handler's."""
     max_hops: int
-    """How long the chain may get in which one message causes the next. By default its cause's, else 16; at most 64."""
+    """Maximum hops of the chain in which one message causes the next. By default its cause's, else 16; at most 64."""
     conversation_id: str
     """The conversation it belongs to. By default its cause's, else its own id."""
     correlation_id: str
@@ -95,11 +96,11 @@ class RequestOptions(TypedDict, total=False):
     sequence: int
     """Its number, 0 or more, among its sender's messages in the conversation."""
     intent: str
-    """What it is for, in words for people: at most 200 characters."""
+    """The purpose of the message, in words for people: at most 200 characters."""
     performative: Performative
     """The kind of speech act, such as "request", "inform" or "propose"."""
     authority: Authority
-    """What its receiver may do with it."""
+    """The permissions that it gives its receiver."""
     security: Security
     """How far its content can be trusted, by its sender's own account, which is an upper bound."""
     critical_fields: tuple[str, ...]
@@ -107,7 +108,7 @@ class RequestOptions(TypedDict, total=False):
     traceparent: str
     """The trace it belongs to, in the form of W3C Trace Context. By default its cause's."""
     tracestate: str
-    """What goes with the trace. By default its cause's."""
+    """The `tracestate` of W3C Trace Context. By default its cause's."""
     message_id: str
     """Its id. By default a new one; receivers take two messages of one id for one message."""
     rests_on: tuple[Message, ...]
@@ -118,7 +119,7 @@ class Options(RequestOptions, total=False):
     """Keyword options of `publish`, all optional. Durations are seconds."""
 
     ttl_s: float
-    """Seconds until it expires: what is not handled by then becomes a dead letter. By default `publish.ttl_s`."""
+    """Seconds until it expires: a message not handled by then is dead-lettered. By default `publish.ttl_s`."""
     reply_to: str
     """The topic for answers, `NAMESPACE._reply.AGENT`; `request` sets it, and waits for them."""
     delay_s: float
@@ -131,12 +132,12 @@ class Options(RequestOptions, total=False):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload with options of its own, for `publish_many` and for what a handler returns.
+    """A payload with options of its own, for `publish_many` and for the result of a handler.
 
         drafts = (Draft(payload=Order(number=n), key=f"customer-{n % 7}", ttl_s=600) for n in range(1000))
         async for result in bus.publish_many(drafts): ...
 
-    The options are those of `publish`; None: not given.
+    The options are those of `publish`; None means not given.
     """
 
     payload: Payload
@@ -264,7 +265,7 @@ def default_ttl_s(kind: PayloadType, origin: PublisherIdentity) -> float:
 
 
 def _completed(draft: Draft, kind: PayloadType, origin: PublisherIdentity) -> Draft:
-    """Return *draft* with what its type says, or takes from data, for the options it leaves out."""
+    """Return *draft* with missing options filled in from its type or its data."""
     terms, payload = kind.terms, draft.payload
     if terms is NO_TERMS:
         return draft
@@ -475,7 +476,7 @@ def _check_structs(draft: Draft) -> None:
     if fields is not None and not (
         isinstance(fields, tuple | list) and all(isinstance(pointer, str) for pointer in fields)
     ):
-        raise ContractError("is no tuple of texts", "critical_fields")
+        raise ContractError("must be a tuple of strings", "critical_fields")
 
 
 def hop_limit(max_hops: int | None, own_limit: int) -> int:

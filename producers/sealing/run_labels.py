@@ -1,8 +1,8 @@
-"""Run labels: what one run of a handler has taken in, and what therefore goes out with everything it sends.
+"""Run labels: the messages that one run of a handler has read, and the labels that follow for everything it sends.
 
-Owns rules T2 and S12 of design part two section 14: a run has the least trusted level, the highest classification and
-all tags of its message, of every answer it was given, and of what it said it has read. Its outputs name these messages
-among their parents, are sealed with that level, and give no more authority than the message gave.
+Owns rules T2 and S12 of design part two section 14. A run has the least trusted level, the highest classification and
+all tags of its message, of every answer it received, and of content it declared as read. Its outputs name these
+messages among their parents, are sealed with that level, and give no more authority than the message gave.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RunLabels:
         self.message = message
         self.attempt = attempt
         self.over = False
-        """Whether the run has ended: what is published afterwards is not caused by its message."""
+        """Whether the run has ended: messages published afterwards do not have its message as cause."""
         self.place: RunPlace | None = None
         self._admission = admission
         self._read: list[Message] = []
@@ -90,7 +90,7 @@ class RunLabels:
             await location.end_wait()
 
     def log_ids(self) -> Mapping[str, object]:
-        """Return what log lines say of the message that the run handles."""
+        """Return the fields that identify the run's message in log lines."""
         return log_ids(self.message, self.attempt)
 
     @property
@@ -107,7 +107,7 @@ class RunLabels:
 
     @property
     def read(self) -> tuple[Message, ...]:
-        """The answers that the run was given, oldest first."""
+        """The answers that the run has received, oldest first."""
         return tuple(self._read)
 
     @property
@@ -116,7 +116,7 @@ class RunLabels:
         return not self._read and self._labels is None
 
     def take_in(self, answer: Message) -> None:
-        """Count *answer*, which passed the gates, among what the run has read."""
+        """Add *answer*, which passed the gates, to the messages that the run has read."""
         if any(answer.seal == known.seal for known in self._read):
             # The log of a task can be read again; a message names each of its parents once.
             return
@@ -136,7 +136,7 @@ class RunLabels:
 
 
 def log_ids(message: Message, attempt: int) -> dict[str, object]:
-    """Return what log lines say of *message*, which is being handled."""
+    """Return the fields that identify the handled *message* in log lines."""
     return {
         "message_id": message.message_id,
         "conversation_id": message.metadata.conversation_id,
@@ -147,7 +147,7 @@ def log_ids(message: Message, attempt: int) -> dict[str, object]:
 
 
 CURRENT_RUN: Final = cast("ContextVar[RunLabels | None]", logs.RUN)
-"""The run that the present task is in: what it publishes by a `Bus` is caused by its message."""
+"""The run of the current task: it is the cause of messages that the task publishes through a `Bus`."""
 
 
 def labelled_first(draft: Draft, admission: Admission, run: RunLabels) -> Draft:
@@ -158,7 +158,7 @@ def labelled_first(draft: Draft, admission: Admission, run: RunLabels) -> Draft:
 
 
 def type_name(draft: Draft) -> str:
-    """Return the message type of *draft*; empty for what is no payload, which sealing refuses."""
+    """Return the message type of *draft*; empty for an object that is not a payload, which sealing refuses."""
     return payload_type(draft.payload).name if is_payload(draft.payload) else ""
 
 

@@ -1,4 +1,4 @@
-"""SealRequest: how a draft is sealed, beyond what its sender says of it. A value."""
+"""SealRequest: the bus's own requirements for sealing a draft. A value."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["PLAIN_REQUEST", "SealRequest"]
 
 
 class SealRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bus says about one draft; by default nothing."""
+    """The bus's own requirements for one draft; by default none."""
 
     cause: Message | None = None
     """The message that caused it."""
     run: RunLabels | None = None
-    """What the run that handles *cause* has taken in."""
+    """The inputs of the run that handles *cause*."""
     answers: bool = False
     """Whether it answers *cause*."""
     topic: str | None = None
-    """Where it goes, instead of its type's topic."""
+    """The topic, instead of that of its type."""
     origin: PublisherIdentity | None = None
-    """Who publishes it, instead of the sealer's own agent."""
+    """The publisher, instead of the sealer's own agent."""
     data: bytes | None = None
     """The canonical form that `encode_payload` gave, for a payload that may have changed since."""
     both_versions: bool = True
-    """Whether it is sent in its older version, too, where its type says so."""
+    """Whether to send the older version, too, if its type declares one."""
     now_ms: int | None = None
     """When it is sealed, instead of now."""
 

@@ -74,7 +74,7 @@ class Sealer:
 
     @property
     def proves(self) -> bool:
-        """Whether keys are configured, so that what rests on an unsigned message is believed by nobody."""
+        """Whether this sealer signs and verifies, so that a message with an unsigned cause is invalid."""
         return self.signs and self.admission.has_keys
 
     @property
@@ -89,9 +89,9 @@ class Sealer:
         return self.keys.fault(self.origin.sender.id or "", self.origin.namespace, message_type)
 
     def signer_for(self, agent_id: str, message_type: str) -> Signer | None:
-        """Return who signs what *agent_id* says of *message_type*, None where it is not this agent.
+        """Return the signer for messages of *message_type* from *agent_id*; None if that is not this agent.
 
-        For what is sealed elsewhere. Raises KeyRefusedError.
+        For messages that are sealed elsewhere. Raises KeyRefusedError.
         """
         if agent_id != self.origin.sender.id:
             return None
@@ -358,7 +358,7 @@ def make_sealer(
 
 
 def sender_of(agent: object) -> Agent:
-    """Return *agent*, an id or an Agent, as a sender. Raises ConfigurationError, which says what an agent is."""
+    """Return *agent*, an id or an Agent, as a sender. Raises ConfigurationError for an invalid one."""
     sender = Agent(id=agent, type="agent") if isinstance(agent, str) else agent
     if not isinstance(sender, Agent):
         raise ConfigurationError(

@@ -396,7 +396,7 @@ def test_a_directive_needs_the_level_of_a_user(gate: Gate, level: str | None, re
         (Agent(role="working"), "eve@svc", False),
     ],
 )
-def test_an_answer_is_believed_from_who_may_handle_the_request(
+def test_an_answer_is_accepted_only_from_an_agent_allowed_to_handle_the_request(
     gate: Gate, to: Agent | None, answerer: str, believed: bool
 ) -> None:
     request = gate.seal(READER, Asked(), to=to)
@@ -606,7 +606,7 @@ async def test_a_redrive_passes_every_gate_again(tmp_path: Path) -> None:
         assert w.handled == []
 
 
-async def test_a_policy_that_changes_counts_within_a_second_also_for_messages_like_those_before(tmp_path: Path) -> None:
+async def test_a_changed_policy_applies_within_a_second_to_similar_messages_too(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         path = tmp_path / "policy.toml"
         for _ in range(5):

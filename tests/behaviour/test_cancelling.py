@@ -52,7 +52,7 @@ async def test_what_waits_dies_when_its_requester_cancels_it() -> None:
         assert (letter.reason, "NOT_NEEDED" in repr(letter)) == ("rejected", True)
 
 
-async def test_a_stranger_cancels_nothing() -> None:
+async def test_an_unrelated_sender_cannot_cancel_a_task() -> None:
     app = handling(App("worker@svc"), TaskRequest, TaskResult(status="completed"))
     async with app.test() as bus:
         await bus.as_agent("stranger@svc").publish(CANCEL, task_id="t1")
@@ -60,7 +60,7 @@ async def test_a_stranger_cancels_nothing() -> None:
         assert (await bus.request(TaskRequest(goal="x"), TaskResult, task_id="t1")).status == "completed"
 
 
-async def test_what_runs_is_told_and_cut_after_its_grace() -> None:
+async def test_a_running_handler_is_notified_and_cancelled_after_its_grace_period() -> None:
     app, seen = App("worker@svc"), []
 
     @app.on(TaskRequest, timeout_s=None)
@@ -135,7 +135,7 @@ async def test_a_process_ends_and_passes_the_cancellation_on(hears: bool, ended:
         bus.raise_dead()
 
 
-async def test_what_is_held_for_an_approval_dies_when_its_requester_cancels_it() -> None:
+async def test_cancelling_a_message_that_waits_for_approval_dead_letters_it() -> None:
     app, runs = App("worker@svc"), []
 
     @app.on(TaskRequest, approval=Approval(by="human"))

@@ -201,7 +201,7 @@ async def test_a_submitted_request_is_caused_by_the_message_that_is_handled() ->
 
 
 @pytest.mark.parametrize("by_events", [False, True])
-async def test_what_a_task_tells_is_read_by_the_run_that_waits_for_it(by_events: bool) -> None:
+async def test_events_of_a_submitted_task_lower_the_trust_of_the_run_that_reads_them(by_events: bool) -> None:
     ran: list[str] = []
     found: list[Bus] = []
     browser = handling(
@@ -263,7 +263,7 @@ async def test_what_a_process_asks_for_on_untrusted_text_never_runs(name: str, l
 
 
 @pytest.mark.parametrize("name", ["nothing", "effect", "high", "key"])
-async def test_an_answer_commands_nobody_and_lowers_what_its_reader_sends(name: str) -> None:
+async def test_an_untrusted_answer_is_delivered_and_lowers_the_trust_of_its_reader(name: str) -> None:
     """A type without performative of any risk and effect still answers who waits for it."""
     ran: list[str] = []
     found: list[Bus] = []

@@ -240,7 +240,7 @@ async def test_what_reads_answers_is_in_no_runs_context() -> None:
     assert SIGHTS.count(CLEAN) >= 8
 
 
-def test_thousands_of_messages_a_tenth_of_which_dirty_all_they_reach_see_nothing_of_another() -> None:
+def test_context_changes_of_one_handler_run_are_invisible_to_others() -> None:
     async def run() -> None:
         app, wrong, count = App("iso@tests", types=[Answer]), list[str](), 0
 

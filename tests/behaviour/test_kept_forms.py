@@ -369,7 +369,7 @@ class Uncooked(msgspec.Struct):
     text: msgspec.Raw
 
 
-def test_a_tool_whose_arguments_nobody_can_read_is_refused_when_it_is_declared() -> None:
+def test_a_tool_with_undecodable_arguments_is_refused_at_declaration() -> None:
     with pytest.raises(ConfigurationError, match=r"the tool 'ask': .*write Any"):
         App("x@svc").handoff_tool("ask", Uncooked, AsModel, to="y@svc")
 
@@ -395,11 +395,11 @@ class Sloppy(msgspec.Struct):
     ("state", "text"),
     [
         (Opaque, "Lock is none of the types that JSON is read as"),
-        (Apart, "told apart by one member"),
+        (Apart, "needs a member that distinguishes them"),
         (Needing, r"a process begins with Needing\(\), so every field needs a default"),
-        (Sloppy, r"Sloppy\(\) cannot be kept: /text: expected `str`, got `null`"),
-        (list, "the state list is no object with fields"),
-        (str, "the state str is no object with fields"),
+        (Sloppy, r"Sloppy\(\) cannot be stored: /text: expected `str`, got `null`"),
+        (list, "the state list is not an object with fields"),
+        (str, "the state str is not an object with fields"),
     ],
 )
 def test_a_state_that_cannot_be_kept_is_refused_when_it_is_declared(state: Any, text: str) -> None:

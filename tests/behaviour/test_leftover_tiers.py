@@ -38,7 +38,7 @@ async def work(app: App, transport: Transport, tiers: str, clock: ManualClock, s
     await worker.stop(0)
 
 
-async def test_what_waits_in_a_tier_that_is_gone_from_the_settings_is_handled_when_it_is_due() -> None:
+async def test_a_message_in_a_removed_retry_tier_is_handled_when_due() -> None:
     clock = ManualClock()
     runs: list[tuple[int, float]] = []
     transport = open_transport("memory://", clock=clock, session_timeout_s=1e9, heartbeat_s=3600)

@@ -124,7 +124,7 @@ async def test_what_a_run_sends_when_its_key_has_just_ended_waits_for_another(li
         assert numbers(bus, Done) == [1]
 
 
-async def test_a_worker_tells_of_the_end_of_its_key_two_weeks_before(limits: Limits) -> None:
+async def test_a_worker_warns_two_weeks_before_its_key_expires(limits: Limits) -> None:
     app = handling(App("worker@svc"), Job)
     async with app.test(keys=True) as bus:
 
@@ -188,7 +188,7 @@ async def test_a_stream_says_of_each_message_why_it_was_not_signed(folder: Path)
             assert [getattr(result, "reason", "") for result in results] == [expected] * 600
 
 
-async def test_a_key_that_nobody_here_knows_signs(folder: Path) -> None:
+async def test_a_key_missing_from_the_local_jwks_can_still_sign(folder: Path) -> None:
     (folder / "jwks.json").write_bytes(jwks_of("eve@svc"))
     async with connect(settings=settings_of(folder, "planner.pem"), agent="planner@svc") as bus:
         receipt = await bus.publish(Done(number=1))

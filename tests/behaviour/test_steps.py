@@ -137,12 +137,12 @@ async def refused(app: App) -> str:
 @pytest.mark.parametrize(
     ("function", "arguments", "options", "text"),
     [
-        (lambda: PAID.append(1), (), {}, "cannot be told from others"),
+        (lambda: PAID.append(1), (), {}, "cannot be identified"),
         (pay, (object(),), {}, "has no JSON form"),
-        (pay, ("x",), {"type": complex}, "complex cannot be kept"),
+        (pay, ("x",), {"type": complex}, "complex cannot be stored"),
     ],
 )
-async def test_what_cannot_be_kept_is_refused_before_it_is_paid_for(
+async def test_a_step_with_an_unstorable_result_is_refused_before_it_runs(
     function: Any, arguments: Any, options: Any, text: str
 ) -> None:
     PAID.clear()

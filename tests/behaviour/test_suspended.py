@@ -67,7 +67,7 @@ class Process:
         await self.transport.close()
 
 
-async def test_in_strict_order_nothing_is_begun_before_it_is_known_whose_the_key_is(tmp_path: Path) -> None:
+async def test_strict_order_starts_no_message_before_the_owner_of_its_key_is_decided(tmp_path: Path) -> None:
     first, second = (
         Process(f"sqlite:///{tmp_path}/log.db", name, failing=name == "first") for name in ("first", "second")
     )

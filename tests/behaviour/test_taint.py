@@ -257,7 +257,7 @@ async def test_a_policy_decides_who_may_publish_and_denies_the_rest(tmp_path: Pa
         (Authority(max_side_effect="write"), "/metadata/authority/max_side_effect"),
     ],
 )
-async def test_an_authority_that_the_policy_does_not_let_its_sender_give_is_refused_by_publish(
+async def test_publish_refuses_an_authority_the_policy_does_not_grant_its_sender(
     tmp_path: Path, authority: Authority, pointer: str
 ) -> None:
     file = tmp_path / "policy.toml"

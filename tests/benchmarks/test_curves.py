@@ -42,14 +42,14 @@ def test_the_rate_is_that_of_all_together_while_all_are_at_work() -> None:
     assert (seen.messages, seen.at_work) == (30_000, 2)
 
 
-def test_what_had_nothing_to_do_is_left_out_and_counted() -> None:
+def test_idle_processes_are_left_out_of_the_measurement() -> None:
     nothing = Told(samples=[Sample(100.0, 0, 0.1), Sample(110.0, 0, 0.2)])
     assert window([steadily(100.0, 110.0, 1_000), nothing]).at_work == 1
     with pytest.raises(ValueError, match="no message came through"):
         window([nothing])
 
 
-def test_what_is_over_before_all_have_begun_is_no_measurement() -> None:
+def test_processes_that_never_run_together_give_no_measurement() -> None:
     with pytest.raises(ValueError, match="give it more time"):
         window([steadily(100.0, 101.0, 1_000), steadily(105.0, 105.1, 100)])
 
@@ -104,7 +104,7 @@ def test_costs_are_self_times_of_the_loop_and_of_threads_at_work() -> None:
     ]
 
 
-def test_results_have_a_place_for_everything_and_keep_what_is_written_by_hand() -> None:
+def test_generated_results_keep_handwritten_text() -> None:
     of_tables = [*(f"scale-{curve.name}" for curve in CURVES), "families", "startup", "steady", "profiles", "budget"]
     of_tables += ["native"]
     for page, places in ((RESULTS, ["machine", "goals"]), (RESULTS.parent / "results" / "tables.md", of_tables)):

@@ -118,7 +118,7 @@ def test_numbers_are_written_for_people(value: float, text: str) -> None:
     assert tables.number(value) == text
 
 
-def test_the_document_says_what_was_met_what_was_not_and_what_failed() -> None:
+def test_the_document_lists_targets_met_missed_and_failed() -> None:
     found = [measured("publish/sealbus-many", 0, 300.0, wire_bytes=400.0), measured("publish/aiokafka-send", 0, 100.0)]
     found.append(measured("publish/confluent-produce", 0, 1_000.0))
     failures = [Failure(variant="publish/faststream-one", round=0, text="boom\n  bang")]

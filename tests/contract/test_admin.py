@@ -46,7 +46,7 @@ async def planned(transport, *specs):
     }
 
 
-async def test_a_plan_says_what_is_missing_and_creates_nothing(log):
+async def test_a_plan_lists_missing_topics_and_creates_none(log):
     transport = log.open()
     plan = await planned(transport, TopicSpec(name="a.b", partitions=3, retention_ms=1000))
     assert plan["a.b", "partitions"] == (None, "3")
@@ -55,7 +55,7 @@ async def test_a_plan_says_what_is_missing_and_creates_nothing(log):
     assert dict(await transport.admin.topics()) == {}
 
 
-async def test_a_plan_says_what_differs_and_changes_nothing(log):
+async def test_a_plan_lists_differences_and_changes_nothing(log):
     transport = log.open()
     await log.topic(transport, partitions=1, retention_ms=1000)
     wanted = TopicSpec(name="a.b", partitions=2, retention_ms=2000, retention_bytes=5000, compacted=True)
@@ -68,7 +68,7 @@ async def test_a_plan_says_what_differs_and_changes_nothing(log):
     assert (await transport.admin.topics())["a.b"] == TopicSpec(name="a.b", partitions=1, retention_ms=1000)
 
 
-async def test_what_was_planned_and_done_leaves_nothing_to_plan(log):
+async def test_an_applied_plan_leaves_nothing_to_do(log):
     transport = log.open()
     await log.topic(transport, partitions=1, retention_ms=1000)
     specs = [TopicSpec(name="a.b", partitions=2, retention_ms=2000), TopicSpec(name="a.c", partitions=1)]
@@ -176,7 +176,7 @@ async def test_offsets_are_found_by_time_where_records_are_gone(embedded_log):
     assert (await transport.admin.offsets_at([("a.b", 0)], last.timestamp_ms + 1))["a.b", 0] == 51
 
 
-async def test_a_group_tells_what_it_has_committed(log):
+async def test_committed_offsets_of_a_group_can_be_read(log):
     transport = log.open()
     await log.topic(transport, partitions=2)
     await log.fill(transport, 3)

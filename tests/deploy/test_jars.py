@@ -85,7 +85,7 @@ def test_a_failure_that_passes_is_tried_again(tmp_path: Path) -> None:
     assert jars.installed(tmp_path, jars=[GOOD], fetch=fetch) == [tmp_path / GOOD.name]
 
 
-def test_the_error_of_a_machine_without_network_says_what_was_tried_and_what_to_do(tmp_path: Path) -> None:
+def test_an_offline_download_error_names_the_attempt_and_the_fix(tmp_path: Path) -> None:
     with pytest.raises(KafkaUnavailableError) as caught:
         jars.installed(tmp_path, jars=[GOOD], fetch=refusing)
     said = str(caught.value)
@@ -121,7 +121,7 @@ def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None
         jars.installed(tmp_path / "file" / "below", jars=[GOOD], fetch=serving(CONTENT))
 
 
-def test_the_cache_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_sets_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SEALBUS_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert jars.cache_folder() == tmp_path / "xdg" / "sealbus"

@@ -79,7 +79,7 @@ def test_kustomize_names_every_manifest() -> None:
     assert sorted([*named, "kustomization.yaml"]) == [path.name for path in MANIFESTS]
 
 
-def test_strimzi_is_asked_in_its_only_version_and_keda_for_no_more_workers_than_partitions() -> None:
+def test_manifests_fit_strimzi_and_keda_limits_workers_to_partitions() -> None:
     topics = documents(DEPLOY / "kubernetes" / "topics.yaml")
     users = documents(DEPLOY / "kubernetes" / "users.yaml")
     assert {each["apiVersion"] for each in topics + users} == {"kafka.strimzi.io/v1"}

@@ -19,7 +19,7 @@ def two(tmp_path: Path) -> Iterator[tuple[Ports, Ports]]:
         ports.release()
 
 
-def test_a_port_that_somebody_listens_on_is_not_kept(two: tuple[Ports, Ports]) -> None:
+def test_a_port_in_use_is_not_reserved(two: tuple[Ports, Ports]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert not is_free(port)

@@ -45,7 +45,7 @@ def gone_within(pids: list[int], seconds: float) -> bool:
     return True
 
 
-def test_they_live_on_while_the_thread_that_started_them_has_ended_and_die_with_the_process(tmp_path: Path) -> None:
+def test_children_outlive_the_starting_thread_and_die_with_the_process(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, tmp_path / "out"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as parent:

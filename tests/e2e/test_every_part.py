@@ -282,7 +282,7 @@ def test_a_worker_whose_topics_were_not_made_names_them_and_does_not_start(deplo
     assert "sealbus topics apply" in said
 
 
-def test_an_output_whose_topic_nobody_has_made_is_named_by_doctor_within_a_minute(deployment: Deployment) -> None:
+def test_doctor_names_a_missing_output_topic_within_a_minute(deployment: Deployment) -> None:
     deployment.run("topics", "apply", "parts_app:leaky")
     deployment.start("worker", "parts_app:leaky")
     deployment.run("publish", "parts.leak", "--app", "parts_app:leaky", "--agent", "client@svc", given=b"{}\n")

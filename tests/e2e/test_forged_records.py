@@ -91,7 +91,7 @@ async def dead_letters(url: str) -> list[DeadLetter]:
 
 
 @pytest.mark.slow
-def test_every_forgery_is_a_dead_letter_with_its_bytes_and_later_messages_are_handled(workers: Workers) -> None:
+def test_forgeries_are_dead_lettered_with_their_bytes_and_later_messages_handled(workers: Workers) -> None:
     process = workers.start()
     wait_until((workers.folder / "log.db").exists, 10, "the log is there")
     asyncio.run(_publish(workers.url, [100]))

@@ -135,7 +135,7 @@ def signed(workers: Workers) -> Iterator[Signed]:
     made.close()
 
 
-def test_a_rotation_under_load_loses_nothing_and_refuses_nothing(signed: Signed) -> None:
+def test_a_key_rotation_under_load_loses_and_refuses_no_message(signed: Signed) -> None:
     signed.start(2)
     for overlap in ("2s", "1500ms"):
         before = len(signed.accepted())
@@ -170,7 +170,7 @@ def test_a_revocation_holds_in_every_running_worker(signed: Signed) -> None:
     assert len(set(signed.workers.handled())) == len(signed.workers.handled()) == handled
 
 
-def test_files_that_break_change_nothing_until_they_are_mended(signed: Signed) -> None:
+def test_broken_key_files_are_ignored_until_they_are_fixed(signed: Signed) -> None:
     signed.start(2)
     good, private = signed.jwks.read_bytes(), signed.private.read_bytes()
     signed.replace(signed.jwks, b'{"keys": [')

@@ -1044,7 +1044,7 @@ async def test_a_tool_that_says_no_level_gives_untrusted_content() -> None:
         assert ran == []
 
 
-async def test_who_may_lift_lifts_what_somebody_else_said() -> None:
+async def test_an_authorised_agent_can_lift_the_trust_of_another_message() -> None:
     async with world() as found:
         memo = found.seal("model@svc", Memo(text="status"), level="model_generated", to="planner@svc")
         await found.append(found.command(cause=lifted(found, "planner@svc", memo, "user_request")))

@@ -30,7 +30,7 @@ async def echo(request: EchoRequest) -> EchoOutput:
     return EchoOutput(text=request.text)
 
 
-async def test_what_is_said_comes_back() -> None:
+async def test_the_echo_returns_its_input() -> None:
     async with app.test() as bus:
         await bus.publish(EchoRequest(text="hello"))
         await bus.settle()

@@ -59,7 +59,7 @@ async def test_each_question_finds_its_department() -> None:
         assert (await bus.request(Question(text="this contract"), Answer)).by == "legal"
 
 
-async def test_what_legal_rejects_is_told_with_its_words() -> None:
+async def test_a_rejection_by_legal_is_reported_with_its_text() -> None:
     async with router.test(legal, travel) as bus:
         with pytest.raises(RequestFailed, match="needs a lawyer"):
             await bus.request(Question(text="a secret contract"), Answer)

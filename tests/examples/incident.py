@@ -78,7 +78,7 @@ async def test_wired_rightly_the_report_arrives() -> None:
 async def test_a_bare_dict_is_refused_when_it_is_published() -> None:
     message: Any = {"number": 1842, "result": "pass"}
     async with connect("memory://", agent="analyser@ci") as bus:
-        with pytest.raises(PublishRejected, match="dict is no payload"):
+        with pytest.raises(PublishRejected, match="dict is not a payload"):
             await bus.publish(message)
 
 
@@ -97,7 +97,7 @@ async def test_a_field_of_another_name_is_a_dead_letter_that_names_both() -> Non
         assert bus.sent(words.NotificationSent) == []
 
 
-async def test_an_older_version_without_an_upcaster_is_a_dead_letter_that_says_so() -> None:
+async def test_an_older_version_without_an_upcaster_is_dead_lettered_with_the_reason() -> None:
     old = App("analyser@ci", group="old")
 
     @old.on(PullRequestOpened)

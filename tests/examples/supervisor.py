@@ -119,7 +119,7 @@ async def test_the_parts_are_put_together() -> None:
         assert result == StudyResult(words=5, disputed=1)
 
 
-async def test_the_budget_ends_the_work_and_says_what_is_left() -> None:
+async def test_an_exhausted_budget_ends_the_work_and_lists_the_rest() -> None:
     async with supervisor.test(counter, doubter) as bus:
         result = await bus.request(StudyRequest(texts=["a"] * 5), StudyResult, timeout_s=300)
         assert result == StudyResult(words=3, left_out=2)

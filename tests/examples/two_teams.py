@@ -55,7 +55,7 @@ async def tell(booked: OrderBooked) -> None:
     mails.put_nowait(booked.number)
 
 
-async def test_what_one_team_books_the_other_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_order_of_one_team_causes_a_mail_of_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path}/log.db"
     monkeypatch.setenv("SEALBUS_BUS__URL", url)
     async with shop.running(url, bridge, mail) as bus:

@@ -1,7 +1,7 @@
 """Random schedules around the ends of messages, in one process: `python tests/faults/end_schedules.py --help`.
 
-Runs the property test of `tests/behaviour/test_ends.py` (repeats, changes of mind of handler and policy, time that
-passes) with as many schedules as it is told, and prints how many there were.
+Runs the property test of `tests/behaviour/test_final_outcomes.py` with as many random schedules as requested, and
+prints how many ran. A schedule has repeats, changed answers of handler and policy, and passing time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402 - after
 from hypothesis import strategies as st  # noqa: E402
 
 from bus.telemetry import logs  # noqa: E402
-from tests.behaviour import test_ends  # noqa: E402
+from tests.behaviour import test_final_outcomes  # noqa: E402
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=20_000)
     options = parser.parse_args()
     logs.configure("error", "json")
-    judge = test_ends.test_no_request_is_both_refused_and_done_whatever_changes_its_mind.hypothesis.inner_test  # type: ignore[attr-defined]
+    judge = test_final_outcomes.test_no_request_is_both_refused_and_done_whatever_changes_its_mind.hypothesis.inner_test  # type: ignore[attr-defined]
     count, began_s = 0, time.monotonic()
 
     @settings(
@@ -37,7 +37,7 @@ def main() -> None:
         suppress_health_check=[*HealthCheck],
     )
     @given(
-        acts=st.lists(st.sampled_from(test_ends.ACTS), max_size=24),
+        acts=st.lists(st.sampled_from(test_final_outcomes.ACTS), max_size=24),
         dedup=st.sampled_from(["always", "key"]),
         first=st.booleans(),
     )

@@ -73,7 +73,7 @@ async def deposed(cluster: LinkedCluster, leader: int, how: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_a_leader_loses_its_followers_or_its_office_and_is_in_sync_when_all_is_mended(tmp_path: Path) -> None:
+async def test_a_leader_without_followers_recovers_when_the_network_heals(tmp_path: Path) -> None:
     cluster = LinkedCluster(tmp_path)
     try:
         await cluster.open()

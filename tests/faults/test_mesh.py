@@ -26,9 +26,7 @@ SILENT = Mood(silent_up=True, silent_down=True)
         ("both", {(2, 1), (2, 3), (1, 2), (3, 2), (2, CONTROLLER)}),
     ],
 )
-def test_a_cut_silences_what_the_broker_has_to_do_with_those_and_nothing_else(
-    how: str, cut: set[tuple[int, int]]
-) -> None:
+def test_a_cut_silences_exactly_the_selected_connections(how: str, cut: set[tuple[int, int]]) -> None:
     behaviour = moods(WAYS, lost(2, (1, 3), CONTROLLER, how))
     assert {way for way, mood in behaviour.items() if mood == SILENT} == cut
     assert {way for way, mood in behaviour.items() if mood == Mood()} == set(WAYS) - cut

@@ -42,7 +42,7 @@ def test_a_line_that_a_death_cut_short_takes_no_other_with_it(tmp_path: Path) ->
     assert [line[-1:] for line in path.read_bytes().splitlines()] == [b"}", b"t", b"}"]
 
 
-def test_who_goes_on_sends_again_what_nobody_knows_about(tmp_path: Path) -> None:
+def test_a_restarted_publisher_resends_messages_of_unknown_fate(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     answers = {
         "silent": [],

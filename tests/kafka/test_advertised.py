@@ -39,7 +39,7 @@ async def sending_on(bootstrap: str, port: int) -> AsyncIterator[str]:
 
 
 @pytest.mark.slow
-async def test_brokers_that_send_clients_to_an_address_that_does_not_answer_are_named_as_the_cause(kafka: str) -> None:
+async def test_an_unreachable_advertised_address_is_named_as_the_cause(kafka: str) -> None:
     async with sending_on(kafka, 1) as address:
         transport = open_transport(f"kafka://{address}")
         try:

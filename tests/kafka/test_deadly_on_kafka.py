@@ -98,7 +98,7 @@ async def case(tmp_path: Path, kafka: str) -> AsyncIterator[Case]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_a_deadly_message_without_a_key_is_found_out_within_a_minute_while_the_others_go_on(case: Case) -> None:
+async def test_a_crashing_message_without_key_is_isolated_within_a_minute(case: Case) -> None:
     await case.publish(Job(number=0, deadly=True), *(Job(number=number) for number in range(1, 50)))
     case.work()
     assert (await case.letter(60)).reason == "crash_loop"

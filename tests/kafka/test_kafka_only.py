@@ -137,7 +137,7 @@ async def test_gaps_of_transactions_are_passed_over(opened, topic, kafka) -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(90)
-async def test_a_transaction_that_somebody_has_left_open_is_told(opened, topic, kafka) -> None:
+async def test_an_open_foreign_transaction_is_reported(opened, topic, kafka) -> None:
     transport = opened()
     await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
@@ -301,9 +301,7 @@ async def test_any_key_value_and_headers_come_back(kafka, key, value, headers) -
         await transport.close()
 
 
-async def test_a_group_that_another_program_reads_in_its_own_way_is_told_apart_from_a_log_that_fails(
-    opened, topic, kafka
-) -> None:
+async def test_a_group_with_a_foreign_protocol_is_distinguished_from_a_failing_log(opened, topic, kafka) -> None:
     transport, group = opened(), "g" + topic.replace(".", "-")
     await transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
     stranger = Consumer({"bootstrap.servers": kafka, "group.id": group})
@@ -318,7 +316,7 @@ async def test_a_group_that_another_program_reads_in_its_own_way_is_told_apart_f
         await asyncio.to_thread(stranger.close)
 
 
-async def test_a_member_that_holds_what_only_its_own_program_can_read_hides_no_group(opened, kafka) -> None:
+async def test_a_member_with_foreign_metadata_hides_no_group(opened, kafka) -> None:
     transport, client = opened(), AIOKafkaClient(bootstrap_servers=kafka, client_id="stranger")
     await client.bootstrap()
     node, member_id, group = client.get_random_node(), "", "g-own-words"
@@ -343,9 +341,7 @@ async def test_a_member_that_holds_what_only_its_own_program_can_read_hides_no_g
         await client.close()
 
 
-async def test_a_member_says_which_of_its_topics_are_gone_and_when_they_are_back(
-    opened, topic, admin, monkeypatch
-) -> None:
+async def test_a_member_logs_deleted_topics_and_their_return(opened, topic, admin, monkeypatch) -> None:
     # Whatever level an earlier test has left: the good news is of a lower one than the bad.
     every = structlog.make_filtering_bound_logger(0)
     monkeypatch.setattr(member, "_log", structlog.wrap_logger(structlog.PrintLogger(), wrapper_class=every))

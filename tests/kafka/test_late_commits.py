@@ -71,7 +71,7 @@ class Overtaken:
 
 
 @pytest.mark.parametrize("others", [True, False], ids=["lost", "kept"])
-async def test_a_commit_that_waited_for_its_coordinator_is_for_what_is_still_held(
+async def test_a_delayed_commit_covers_only_partitions_still_owned(
     opened: Any, topic: str, kafka: str, others: bool
 ) -> None:
     transport, group = opened(), f"{topic}-group"
@@ -114,7 +114,7 @@ async def test_a_commit_that_a_new_round_overtakes_is_made_after_it(opened: Any,
     assert await asyncio.to_thread(committed, kafka, f"{topic}-group", (topic, 0)) == 3
 
 
-async def test_a_commit_that_is_overtaken_for_ever_says_so(
+async def test_a_commit_that_is_always_overtaken_raises(
     opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bus.transports.kafka.consumer.subscription._OVERTAKEN_S", 0.5)
@@ -124,9 +124,7 @@ async def test_a_commit_that_is_overtaken_for_ever_says_so(
         await member.commit(dict.fromkeys(listener.held, 1))
 
 
-async def test_of_a_commit_that_nobody_waits_for_any_more_nothing_is_heard(
-    opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_abandoned_commit_reports_nothing(opened: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.transports.kafka.consumer.consumer._COMMIT_S", 0.2)
     member, listener = await joined(opened(), topic, 1)
     coordinator = member._life.consumer._consumer._coordinator

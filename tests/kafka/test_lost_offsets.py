@@ -111,7 +111,7 @@ async def test_records_deleted_before_a_group_had_any_stop_its_next_member(opene
 
 
 @pytest.mark.parametrize("ends", [[True], [False], [True, False, False]], ids=["committed", "aborted", "both"])
-async def test_what_is_no_record_is_not_missed_when_it_is_deleted(opened, topic, admin, kafka, ends) -> None:
+async def test_deleted_transaction_markers_do_not_count_as_lost_records(opened, topic, admin, kafka, ends) -> None:
     transport, listener = opened(), Listener()
     await filled(transport, topic, [])
     await asyncio.to_thread(transact, kafka, topic, ends)
@@ -166,7 +166,7 @@ async def test_the_offsets_of_a_group_at_work_cannot_be_deleted(opened, topic, a
 
 
 @pytest.mark.parametrize("count", [3, 5, 10])
-async def test_a_topic_made_anew_while_the_group_is_away_is_read_from_its_beginning(
+async def test_a_topic_recreated_while_the_group_is_down_is_read_from_its_beginning(
     opened, topic, admin, count
 ) -> None:
     transport = opened()
@@ -210,7 +210,7 @@ async def test_a_topic_made_anew_behind_the_back_of_a_member_stops_it_when_it_is
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_worker_whose_records_were_deleted_ends_with_an_alarm_and_handles_nothing(kafka, admin, tmp_path) -> None:
+def test_a_worker_with_deleted_records_stops_with_an_alarm(kafka, admin, tmp_path) -> None:
     namespace, journal = f"c{uuid.uuid4().hex[:8]}", tmp_path / "journal"
     environment = {
         **os.environ,
@@ -236,5 +236,5 @@ def test_a_worker_whose_records_were_deleted_ends_with_an_alarm_and_handles_noth
         [*sealbus, "worker", "fault_app:app"], env=environment, capture_output=True, timeout=60, check=False
     )
     assert ended.returncode == 1
-    assert b"offset 5 is outside the kept offsets 8 to 10; what lay between may be lost" in ended.stderr
+    assert b"offset 5 is outside the stored offsets 8 to 10; the records between may be lost" in ended.stderr
     assert len(journal.read_text().splitlines()) == 5

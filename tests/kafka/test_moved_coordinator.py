@@ -64,7 +64,7 @@ async def test_a_member_goes_on_where_the_group_stood(
     assert [record.offset for record in records] == list(range(COMMITTED, KEPT))
 
 
-async def test_what_is_committed_is_told_by_the_coordinator(
+async def test_committed_offsets_come_from_the_coordinator(
     transport: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     misled = Misled(monkeypatch, OffsetFetchRequest, topic)

@@ -37,7 +37,7 @@ async def offsets(
     return [record.offset for record in found]
 
 
-async def test_what_a_cancelled_reader_still_fetches_is_not_given_to_the_next(transport, topic, monkeypatch) -> None:
+async def test_records_fetched_for_a_cancelled_reader_do_not_reach_the_next(transport, topic, monkeypatch) -> None:
     monkeypatch.setattr(reading, "_FETCH_S", 2.0)
     waiting = asyncio.create_task(offsets(transport, topic, _COUNT, wait_s=30))
     await asyncio.sleep(0.5)

@@ -137,7 +137,7 @@ async def until(said, within_s: float = 60.0) -> None:
 
 
 @pytest.mark.slow
-async def test_a_handler_that_takes_long_holds_up_nobody_when_members_come_and_go(settings: Settings) -> None:
+async def test_a_slow_handler_does_not_block_a_rebalance(settings: Settings) -> None:
     journal = Journal()
     async with publishing(settings) as accepted, working(journal, settings):
         await until(lambda: len(journal.finished) > 100)
@@ -175,7 +175,7 @@ async def test_members_that_come_and_go_all_the_time_neither_stop_nor_repeat_the
     assert {number: times for number, times in journal.finished.items() if times > 1} == {}
 
 
-async def test_what_was_paused_goes_on_where_it_was_after_a_rebalance(opened, topic) -> None:
+async def test_a_paused_partition_resumes_at_its_offset_after_a_rebalance(opened, topic) -> None:
     """The library forgets pauses and positions; a subscription that did so as well would hand out records twice, or
     from the beginning."""
     transport, other = opened(), opened()

@@ -27,7 +27,7 @@ from sealbus import App, Context, Draft, Metrics, Reject, Retry, RetryLater, pay
 
 @payload("parity.job", version="1.0.0")
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done."""
+    """The action."""
 
     how: str
     amount: float = 1.5

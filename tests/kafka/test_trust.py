@@ -53,7 +53,7 @@ def write(folder: Path) -> None:
         (folder / name).chmod(0o644)
 
 
-async def test_only_what_is_proven_and_allowed_runs(kafka: str, tmp_path: Path) -> None:
+async def test_only_verified_and_allowed_messages_run(kafka: str, tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     write(folder)
     namespace = f"t{uuid.uuid4().hex[:8]}"

@@ -161,7 +161,7 @@ def sealed_by(each: Sealer, item: Any) -> SealedRecord | str:
 @compiled
 @settings(max_examples=1_000, deadline=None)
 @given(PAYLOADS | DRAFTS)
-def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
+def test_the_compiled_step_seals_the_same_as_python(item: Any) -> None:
     quick = sealer()
     with twins_alone():
         plain = sealer()
@@ -177,7 +177,7 @@ def test_what_one_step_seals_is_what_python_seals(item: Any) -> None:
 @compiled
 @settings(max_examples=300, deadline=None)
 @given(ITEMS, st.booleans())
-def test_a_run_seals_what_each_by_itself_seals_until_one_has_to_go_alone(items: list[Any], as_tuple: bool) -> None:
+def test_a_batch_seals_the_same_as_single_calls(items: list[Any], as_tuple: bool) -> None:
     quick = sealer()
     quick._entropy = bytes
     for first in (Rich(), Omitting(), Checked(1), Open(None), *items, *items):
@@ -250,7 +250,7 @@ def test_a_class_in_place_of_a_payload_is_refused_for_what_it_is_itself() -> Non
     assert sealed_by(quick, Rich) == "refused before sending: /data: Rich is a class: give an instance of it"
     refusal = sealed_by(quick, Inner)
     assert isinstance(refusal, str)
-    assert "Inner is no payload type" in refusal
+    assert "Inner is not a payload type" in refusal
 
 
 @compiled

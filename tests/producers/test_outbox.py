@@ -176,9 +176,7 @@ async def test_a_running_relay_sends_what_is_committed_later(shop: Shop, log: Fa
     assert sorted(log.numbers()) == [1, 2, 3]
 
 
-async def test_a_record_whose_fate_is_unknown_is_sent_again_with_the_same_bytes_before_later_ones(
-    shop: Shop, log: FakeLog
-) -> None:
+async def test_a_record_of_unknown_fate_is_resent_unchanged_before_later_ones(shop: Shop, log: FakeLog) -> None:
     tried: list[NewRecord] = []
 
     def answer(record: NewRecord) -> AppendOutcome | None:
@@ -193,9 +191,7 @@ async def test_a_record_whose_fate_is_unknown_is_sent_again_with_the_same_bytes_
     assert log.numbers() == [1, 2]
 
 
-async def test_what_the_log_refuses_for_ever_keeps_its_row_and_lets_later_ones_of_its_key_go_on(
-    shop: Shop, log: FakeLog
-) -> None:
+async def test_a_permanently_refused_row_is_kept_and_does_not_block_its_key(shop: Shop, log: FakeLog) -> None:
     log.answer = lambda record: RecordTooLargeError("larger than the topic takes") if number_of(record) == 2 else None
     await shop.place(1, 2, 3, key="k")
     done = await shop.relay(log).run_once()
@@ -206,7 +202,7 @@ async def test_what_the_log_refuses_for_ever_keeps_its_row_and_lets_later_ones_o
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "a" * 250, "agents.order\u00e4", ".."])
-async def test_a_topic_that_no_log_can_have_is_refused_for_ever_and_holds_up_nobody(
+async def test_a_row_with_an_illegal_topic_is_refused_without_blocking_others(
     shop: Shop, log: FakeLog, topic: str
 ) -> None:
     await shop.place(1, 2, key="k")
@@ -250,7 +246,7 @@ async def file(tmp_path: Path) -> AsyncIterator[Shop]:
         ("added_ms", "'2026-01-01'"),
     ],
 )
-async def test_a_value_that_another_driver_gave_another_type_is_sent_as_the_bytes_it_stands_for(
+async def test_values_from_other_drivers_are_sent_as_the_same_bytes(
     file: Shop, log: FakeLog, column: str, expression: str
 ) -> None:
     await place_otherwise(file, 1, column, expression)
@@ -281,7 +277,7 @@ async def test_a_number_in_place_of_bytes_is_sent_as_its_digits(file: Shop, log:
         ("topic", "x'6100'"),
     ],
 )
-async def test_what_stands_for_no_record_is_refused_for_ever_with_the_reason_and_holds_up_nobody(
+async def test_an_invalid_row_is_refused_with_its_reason_without_blocking_others(
     file: Shop, log: FakeLog, column: str, expression: str
 ) -> None:
     await place_otherwise(file, 1, column, expression)
@@ -354,7 +350,7 @@ async def test_rows_that_cannot_be_deleted_are_sent_once(shop: Shop, log: FakeLo
     assert not await shop.backlog()
 
 
-async def test_once_says_what_was_left_and_why(shop: Shop, log: FakeLog) -> None:
+async def test_relaying_once_reports_the_remaining_rows_and_why(shop: Shop, log: FakeLog) -> None:
     log.answer = lambda _: UnreachableError("no broker")
     await shop.place(1)
     done = await shop.relay(log).run_once()
@@ -551,5 +547,5 @@ async def test_once_from_the_command_line(shop: Shop, tmp_path: Path) -> None:
     process = await relay_process(shop, tmp_path, "--once")
     out, err = await process.communicate()
     assert (process.returncode, out) == (0, b""), err
-    assert b"3 sent, 0 refused for ever" in err
+    assert b"3 sent, 0 refused permanently" in err
     assert sorted(await read_ids(tmp_path)) == sorted(ids)

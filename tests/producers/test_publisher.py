@@ -113,7 +113,7 @@ class Case:
 # --- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_receipt_says_where_the_message_lies() -> None:
+async def test_a_receipt_has_the_location_of_the_message() -> None:
     case = Case()
     receipt = await case.bus.publish(Note())
     (record,) = case.log.records
@@ -381,16 +381,16 @@ async def test_a_message_that_is_too_large_is_refused_at_the_door() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (Unmarked(), r"Unmarked is no payload type: write @payload\(\"my\.type\"\) above it"),
+        (Unmarked(), r"Unmarked is not a payload type: write @payload\(\"my\.type\"\) above it"),
         (
             {"text": "x"},
-            "dict is no payload, for it does not say its type: .*write .*text: str",
+            "dict is not a payload, because it has no message type: .*write .*text: str",
         ),
         (Note, "Note is a class: give an instance of it"),
         (Draft(payload=Note()), "a Draft is for publish_many: give publish its payload, and its options by name"),
     ],
 )
-async def test_what_is_no_payload_is_refused_at_the_door_by_what_to_give_instead(given: Any, said: str) -> None:
+async def test_publish_refuses_a_non_payload_and_names_what_to_pass(given: Any, said: str) -> None:
     with pytest.raises(PublishRejected, match=said):
         await Case().bus.publish(given)
 

@@ -226,7 +226,7 @@ async def test_not_even_a_harsh_error_of_the_source_passes_for_its_end(bus: Bus,
     assert log.rows == [0]
 
 
-async def test_what_is_no_source_is_an_error(bus: Bus) -> None:
+async def test_an_invalid_source_is_an_error(bus: Bus) -> None:
     with pytest.raises(TypeError):
         await results(bus, 5)
 
@@ -278,7 +278,7 @@ async def test_a_source_has_ended_when_whoever_reads_the_outcomes_was_cancelled(
     await bus.publisher.close()
 
 
-async def test_a_source_that_cannot_end_well_says_so_to_whoever_closes_the_stream(bus: Bus, log: FakeLog) -> None:
+async def test_an_error_of_the_source_reaches_the_closer_of_the_stream(bus: Bus, log: FakeLog) -> None:
     async def source() -> AsyncIterator[Row]:
         try:
             yield Row(n=0)
@@ -293,7 +293,7 @@ async def test_a_source_that_cannot_end_well_says_so_to_whoever_closes_the_strea
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
-async def test_a_deadline_lies_in_the_future_or_nothing_is_sent(bus: Bus, log: FakeLog, timeout_s: float) -> None:
+async def test_a_past_deadline_is_refused_before_sending(bus: Bus, log: FakeLog, timeout_s: float) -> None:
     with pytest.raises(PublishRejected, match="timeout_s"):
         await anext(bus.publish_many([Row(n=0)], timeout_s=timeout_s))
     await bus.publisher.close()

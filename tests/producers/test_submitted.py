@@ -117,10 +117,10 @@ async def test_a_result_is_read_from_the_time_of_its_request_in_one_topic(url: s
         assert counted.read_of == {reply: 2}
 
 
-async def test_what_is_no_handle_is_refused(url: str) -> None:
+async def test_an_invalid_handle_is_refused(url: str) -> None:
     async with connect(url, agent="user@tests", env={}) as bus:
         for text in ("", "nonsense", "e30"):
-            with pytest.raises(ContractError, match="no handle"):
+            with pytest.raises(ContractError, match="not the handle"):
                 bus.task(text)
 
 
@@ -139,7 +139,7 @@ def answering(name: str, answer: Any) -> App:
     return app
 
 
-async def test_the_next_is_asked_when_the_first_says_no() -> None:
+async def test_the_next_recipient_is_asked_when_the_first_rejects() -> None:
     async with answering("a@svc", Reject("no")).test(answering("b@svc", None)) as bus:
         assert (await bus.request(Asked(), Answered, to=["a@svc", "b@svc"], timeout_s=20)).by == "b@svc"
 

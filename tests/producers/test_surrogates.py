@@ -35,7 +35,7 @@ async def test_a_lone_surrogate_is_refused_wherever_it_stands(place: str) -> Non
         assert isinstance(await bus.publish(Asked()), Receipt)
 
 
-async def test_a_stream_goes_on_after_text_that_is_none() -> None:
+async def test_a_stream_continues_after_invalid_text() -> None:
     async with connect("memory://", agent="a@svc") as bus:
         found = [result async for result in bus.publish_many([Asked(text=BAD), Asked()])]
         assert [type(result) for result in found] == [PublishRejected, Receipt]

@@ -77,9 +77,7 @@ def test_threads_of_a_server_share_one_bus(bus: SyncBus, url: str) -> None:
     assert sorted(numbers_in(url)) == list(range(2_000))
 
 
-def test_ten_thousand_are_published_in_order_and_the_source_is_read_in_the_calling_thread(
-    bus: SyncBus, url: str
-) -> None:
+def test_a_sync_stream_keeps_order_and_reads_its_source_in_the_calling_thread(bus: SyncBus, url: str) -> None:
     readers = set()
 
     def source() -> Iterator[Draft]:
@@ -94,7 +92,7 @@ def test_ten_thousand_are_published_in_order_and_the_source_is_read_in_the_calli
     assert numbers_in(url) == list(range(10_000))
 
 
-def test_a_source_that_gives_slowly_holds_nothing_back(bus: SyncBus) -> None:
+def test_a_slow_source_does_not_delay_receipts(bus: SyncBus) -> None:
     given: list[int] = []
 
     def source() -> Iterator[Job]:
@@ -175,7 +173,7 @@ def test_after_its_block_a_bus_is_closed(url: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_is_told_instead_of_waiting_for_ever(bus: SyncBus) -> None:
+def test_a_forked_process_gets_an_error_instead_of_hanging(bus: SyncBus) -> None:
     child = os.fork()
     if child == 0:
         try:

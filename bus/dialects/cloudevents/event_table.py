@@ -60,7 +60,7 @@ def _read_source(value: Any) -> Source_:
 
 
 def unquoted(text: str) -> str:
-    """Return percent-encoded *text* decoded; raise UnfitValueError for what is no UTF-8."""
+    """Percent-decode *text*; raise UnfitValueError if the bytes are not UTF-8."""
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
@@ -138,7 +138,7 @@ def _type_form(facts: MessageFacts) -> Form[str]:
 
 
 class _EventSender(MemberRow):
-    """Who sent it, in which namespace. A sender from elsewhere was named without one."""
+    """The row for the sender and its namespace. A foreign sender is written without a namespace."""
 
     name, form = "source", _SOURCE
 
@@ -184,14 +184,14 @@ class _EventEnd(Optional):
 
 
 class _EventCause(Kept):
-    """The cause, kept: only an ingress finds the message."""
+    """The cause. It is kept, because only an ingress can find the message."""
 
     def write(self, target: Target, data: Mapping[str, Any], facts: MessageFacts) -> None:  # noqa: ARG002
         target.put(self.name, MESSAGE_ID, data["cause_id"])
 
 
 class _EventClaim(Kept):
-    """What a sender claims; what is sealed is said in its place."""
+    """A row for a claim of the sender; encoding writes the sealed value instead."""
 
     def write(self, target: Target, data: Mapping[str, Any], facts: MessageFacts) -> None:
         if data[self.field]:
@@ -239,7 +239,7 @@ _REST: Final = MemberTable(
 
 
 def read_open(tree: dict[str, Any], defaults: Defaults, types: Registry, prefixes: Collection[str]) -> Foreign:
-    """Return what the open event in *tree* says; raise DialectError."""
+    """Decode the open event in *tree*; raise DialectError if it is invalid."""
     source, facts = begin_reading(tree, defaults, types, nulls=True)
     facts |= {"prefixes": prefixes, "absent_end": None}
     if tree.get("specversion", MISSING) != "1.0":
@@ -319,10 +319,10 @@ def hints(message: Message) -> dict[str, Any]:
 
 
 def unwrap(tree: Mapping[str, Any], value: bytes, pointer: str, prefixes: Collection[str]) -> Foreign:
-    """Return the message that the event wraps, whose *value* stands at *pointer*.
+    """Return the message that the event wraps as *value* at *pointer*.
 
-    Raises DialectError for an attribute that contradicts it. Its reason, `x_sealbus_mismatch`, is none of a dead
-    letter: see `bus.dialects.carried_message.check_same`.
+    Raises DialectError for an attribute that contradicts the message. Its reason, `x_sealbus_mismatch`, never occurs in
+    dead letters: see `bus.dialects.carried_message.check_same`.
     """
     message = open_carried(value, pointer)
     stated, facts = hints(message), {"message_type": message.message_type, "prefixes": prefixes}

@@ -1,9 +1,9 @@
 """CloudEvents 1.0: events with the data of a message (open), or with the sealed message itself (wrapped). Pure.
 
 Owns the modes of content: structured (`decode`, `encode`), binary (`decode_binary`, `encode_binary`), batch
-(`decode_batch`), and telling them apart by headers (`decode_record`). A wrapped event proves what it says; its
-attributes are hints, and one that contradicts the message is refused. Of a wrapped event, extensions that others added
-on the way are ignored.
+(`decode_batch`), and telling them apart by headers (`decode_record`). The sealed message of a wrapped event is
+authoritative. Its attributes are hints, and an attribute that contradicts the message is refused. Extensions that
+intermediaries added to a wrapped event are ignored.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def decode(
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
 ) -> Foreign:
-    """Return what the event in *value*, in structured mode, says; raise DialectError.
+    """Decode the event in *value*, in structured mode; raise DialectError if it is invalid.
 
-    *prefixes* are taken off types, such as `com.example.`.
+    *prefixes*, such as `com.example.`, are removed from types.
     """
     tree = read_object(value)
     if _is_wrapped(tree):
@@ -65,9 +65,10 @@ def encode(
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Say *message* as an event in structured mode: open, or wrapped if it is to be carried.
+    """Encode *message* as an event in structured mode: open, or wrapped if *carry* is set.
 
-    *aliases*: agent ids of ours -> ids there. *prefixes*: as `decode` takes them; the type that was kept has one.
+    *aliases* maps our agent ids to foreign ids. *prefixes* are those of `decode`; a type that was read with a
+    prefix is written with it.
     """
     if carry:
         value = base64.b64encode(message.value).decode()
@@ -104,9 +105,9 @@ def _carried_in(tree: Mapping[str, Any]) -> tuple[bytes, str]:
 
 
 def _restored(body: bytes) -> bytes:
-    """Return the value of a record of which somebody on the way may have read the JSON and written it again.
+    """Return the canonical value of a record whose JSON an intermediary may have rewritten.
 
-    What is sealed is the canonical form, so that hashes and signature say whether it is the same.
+    The seal covers the canonical form, so hashes and signature show whether the content changed.
     """
     try:
         tree = canonical.parse_canonical(body)
@@ -141,7 +142,7 @@ def decode_binary(
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
 ) -> Foreign:
-    """Return what the event in binary mode says: attributes in headers `ce_...` (or `ce-...`, HTTP), data in *body*."""
+    """Decode the event in binary mode: attributes in headers `ce_...` (or `ce-...`, HTTP), data in *body*."""
     tree = _attributes(headers)
     if body is None:
         raise DialectError("/data", "null", "an event, which a record without a value is not")
@@ -236,7 +237,7 @@ def decode_record(
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
 ) -> Foreign:
-    """Return what the event in a record of Kafka, or in a request, says: its content type tells the mode."""
+    """Decode the event in a Kafka record or an HTTP request; its content type selects the mode."""
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
     content_type = next(
         (_text_of_header("datacontenttype", raw) for name, raw in pairs if name.lower() == "content-type"), ""
@@ -254,7 +255,7 @@ def decode_record(
 def decode_batch(
     value: bytes, *, defaults: Defaults = NONE, types: Registry = BUILT_IN, prefixes: Collection[str] = ()
 ) -> list[Foreign | DialectError]:
-    """Return what each event of a batch says, or why it is refused; raise DialectError for what is no list."""
+    """Decode each event of a batch, or return why it is refused; raise DialectError if the batch is not a list."""
     if len(value) > MAX_MESSAGE_BYTES:
         raise DialectError("", f"{len(value)} bytes", f"at most {MAX_MESSAGE_BYTES} bytes", "oversized")
     try:
@@ -278,7 +279,7 @@ def encode_batch(
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Say *messages* as a batch of events."""
+    """Encode *messages* as a batch of events."""
     return [encode(message, aliases=aliases, carry=carry, types=types, prefixes=prefixes) for message in messages]
 
 

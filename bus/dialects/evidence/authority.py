@@ -1,7 +1,8 @@
-"""The authority of dialect `evidence`, which has three shapes there and one here. Pure.
+"""The authority of dialect `evidence`: three foreign shapes, joined into our one. Pure.
 
-Owns joining them: lists of globs and commands in the envelope, what needs approval under either of two names, and the
-flags of a handoff (`may_modify_files`). What is joined comes back apart only where joining it again gives the same.
+Owns joining them: lists of globs and commands in the envelope, the list of actions that need approval (under either of
+two names), and the flags of a handoff (`may_modify_files`). The joined form is split again only where joining the parts
+gives the same result.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ Lists = dict[str, tuple[str, ...] | None]
 
 
 class HandoffFlags(msgspec.Struct, frozen=True):
-    """What the data of a handoff say about authority."""
+    """The flags in the data of a handoff that concern authority."""
 
     flags: Mapping[str, bool] = {}
     scope: tuple[str, ...] = ()
-    """The files it is about; none: all."""
+    """The affected files; empty means all."""
     forbidden: tuple[str, ...] = ()
     """Actions that are forbidden."""
 
@@ -67,7 +68,7 @@ def read_flags(payload: dict[str, Any], pointer: str, notes: Notes) -> dict[str,
 
 
 def write_flags(stated: dict[str, Any], pointer: str, kept: Mapping[str, Any], *, is_same: bool) -> None:
-    """Write the flags that were kept into the payload *stated*, if they still mean the same."""
+    """Write the kept flags into the payload *stated*, if they still have the same meaning."""
     location = f"{pointer}/authority"
     members = {}
     for foreign, value in kept.items():
@@ -87,13 +88,13 @@ def write_flags(stated: dict[str, Any], pointer: str, kept: Mapping[str, Any], *
 
 
 def kept_flags(pointer: str, kept: Mapping[str, Any]) -> dict[str, bool]:
-    """Return the flags that were kept."""
+    """Return the kept flags."""
     found = {name: kept.get(f"{pointer}/authority/{name}") for name in _FLAGS}
     return {name: value for name, value in found.items() if isinstance(value, bool)}
 
 
 def _join(lists: Lists, requested: tuple[str, ...], handoff: HandoffFlags) -> Lists:
-    """Return the lists with everything that is said elsewhere."""
+    """Return the lists joined with the values of the other members."""
     joined = dict(lists)
     flags = handoff.flags
     if flags.get("may_modify_files") is False:
@@ -115,7 +116,7 @@ def _join(lists: Lists, requested: tuple[str, ...], handoff: HandoffFlags) -> Li
 
 
 def read_authority(source: Source | None, notes: Notes, handoff: HandoffFlags = NO_FLAGS) -> Authority | None:
-    """Return the authority that the envelope and the data give; None where neither says anything."""
+    """Return the authority from envelope and data; None if neither has one."""
     plain: dict[str, str | None] = {}
     lists: Lists = dict.fromkeys(_LISTS)
     requested: tuple[str, ...] = ()
@@ -145,7 +146,7 @@ def read_authority(source: Source | None, notes: Notes, handoff: HandoffFlags = 
 def write_authority(
     target: Target, authority: Authority | None, kept: Mapping[str, Any], handoff: HandoffFlags = NO_FLAGS
 ) -> bool:
-    """Write the authority into *target*; return whether the flags of the *handoff* say their part of it."""
+    """Write the authority into *target*; return whether the flags of the *handoff* express their part of it."""
     lists: Lists = {name: getattr(authority, name, None) for name in _LISTS}
     before = {name: kept[f"/authority/{name}"] for name in _JOINED if f"/authority/{name}" in kept}
     apart: Lists = {**lists, **{name: texts_in(value) for name, value in before.items()}}

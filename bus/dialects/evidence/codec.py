@@ -1,7 +1,7 @@
 """The messages of dialect `evidence`: its envelope, and its short form. Pure.
 
-Owns the table of that envelope. In the short form, payload and envelope stand side by side. Unknown members are kept,
-and an optional member may be null. Every type is said by its name.
+Owns the table of that envelope. In the short form, members of payload and envelope are siblings. Unknown members are
+kept, and an optional member may be null. Every message type is written by its name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _VERSION: Final = "agent-msg.v1"
 _MAX_INTENT: Final = 200
 _LEVELS: Final = frozenset(get_args(Level))
 _UNKNOWN_LEVEL: Final = "model_generated"
-"""What a level counts as that is none of the eight."""
+"""The level used for a foreign level that is not one of the eight."""
 _AGENT_TYPES: Final = frozenset(get_args(AgentType))
 _EVERYBODY: Final = {"type": "group", "id": "*"}
 """The recipient of a message without one."""
@@ -79,9 +79,9 @@ class _Either(MemberRow):
 
 
 class _Defaulted(MemberRow):
-    """A member that the format requires: the *default* where nothing is said, and which says nothing.
+    """A member that the format requires. The *default* is written where we have no value, and is read as no value.
 
-    *lacking* stands for a member that is missing, if not the default.
+    *lacking* is the value for a missing member, unless that is the default.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class _Defaulted(MemberRow):
 
 
 class _AgentTypeRow(MemberRow):
-    """The type of an agent; one that is none here is kept."""
+    """The type of an agent; a type unknown to us is kept."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:  # noqa: ARG002
         found = source.peek("type")
@@ -171,7 +171,8 @@ _CORRELATION: Final = _Either(Optional("correlation_id", NAME), _Defaulted("corr
 
 
 class _Conversation(MemberRow):
-    """The conversation and the correlation. What only repeats the other, as the format requires, says nothing."""
+    """The conversation and the correlation. A correlation that only repeats the conversation, as the format requires,
+    is dropped."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:
         correlation_id = source.peek("correlation_id")
@@ -208,7 +209,7 @@ class _CauseRow(MemberRow):
 
 
 class _RequiredObject(MemberRow):
-    """An object that the format requires, empty if nothing is said; it is left out only where it says nothing."""
+    """An object that the format requires: written empty without a value, and left out only if it means nothing."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:
         part = None
@@ -289,7 +290,7 @@ def _with_tags(tags: tuple[str, ...] | None, more: tuple[str, ...]) -> tuple[str
 
 
 class _Trace(MemberRow):
-    """Trace and span. Of another form than that of W3C Trace Context they have no place here."""
+    """Trace and span. Ids in another form than W3C Trace Context have no canonical field."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:  # noqa: ARG002
         data["traceparent"] = _traceparent(source.peek("trace_id"), source.peek("span_id"))
@@ -360,16 +361,16 @@ MEMBERS_OF_EVIDENCE: Final = frozenset(
         *("type", "from", "to", CARRIED),
     }
 )
-"""Members that are no payload in the short form."""
+"""Members of the short form that do not belong to the payload."""
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
 def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types: Registry = BUILT_IN) -> Foreign:
-    """Return what the message of this dialect in *value* says; raise DialectError.
+    """Decode the message of this dialect in *value*; raise DialectError if it is invalid.
 
-    With *defaults* the message may be a fragment: what its format requires and nobody gives is made up.
+    With *defaults* the message may be a fragment: missing required members are filled in.
     """
     tree = read_object(value)
     if CARRIED in tree:
@@ -430,7 +431,7 @@ def _check_key(source: Source, facts: MessageFacts) -> None:
 def encode(
     message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
-    """Say *message* in this dialect; raise DialectError for data that would say something else there."""
+    """Write *message* in this dialect; raise DialectError for data that would mean something else there."""
     opened = open_message(message, _NAME, types)
     kept, name = opened.kept, opened.metadata.message_type
     if opened.kind is None and name in types:
@@ -461,7 +462,7 @@ def encode(
 
 
 def _has_plain_agents(opened: OpenedMessage) -> bool:
-    """Tell whether ids say all of sender and recipient."""
+    """Return whether sender and recipient have only ids."""
     sender, recipient = opened.metadata.sender, opened.metadata.recipient
     return recipient is not None and all(
         opened.kept.get(location) == ABSENT or (agent.id and not (agent.role or agent.type or agent.version))

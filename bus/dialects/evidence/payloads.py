@@ -1,7 +1,8 @@
 """The payloads of dialect `evidence`, where a type differs from data in more than spelling. Pure.
 
-Owns the rows of the table that are special to one type, there and back. Everything else goes by the shape of the type
-(`bus.dialects.evidence.spellings`). *facts* is what the message around says; its `base` is the pointer of the payload.
+Owns the table rows that are special to one type, in both directions. All other members follow the shape of the type
+(`bus.dialects.evidence.spellings`). *facts* holds the values of the surrounding message; its `base` is the pointer of
+the payload.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ def kind_for(kind: PayloadType, payload: Mapping[str, Any], base: str, types: Re
 
 
 def read_evidence(payload: Members, facts: MessageFacts) -> tuple[Members, dict[str, str]]:
-    """Return the data that the *payload* of a message says, and their places; raise DialectError.
+    """Return the data of a *payload* and their pointers; raise DialectError if it is invalid.
 
-    What a payload says of its envelope goes to *facts*: `idempotency_key`, `policy_tags`, `handoff`.
+    Members that belong to the envelope go to *facts*: `idempotency_key`, `policy_tags`, `handoff`.
     """
     members, base, kind = dict(payload), facts["base"], facts["kind"]
     if MARK in members:
@@ -61,7 +62,7 @@ def _read_plain(members: Mapping[str, Any], facts: MessageFacts) -> Members:
 
 
 def write_evidence(facts: MessageFacts) -> Members:
-    """Return the payload that says the data of a message; raise DialectError for data that would say something else."""
+    """Return the payload for the data of a message; raise DialectError for data that would mean something else."""
     opened, kind, name = facts["opened"], facts["kind"], facts["message_type"]
     special = SPECIAL_TYPES.get(name, _PLAIN)
     reserved = special.reserved
@@ -86,7 +87,7 @@ def _write_plain(data: Mapping[str, Any], facts: MessageFacts) -> Members:
 
 
 def _was(facts: MessageFacts, name: str) -> Any:
-    """Return what was kept of the member *name*; MISSING for nothing."""
+    """Return the kept value of the member *name*, or MISSING."""
     return facts["kept"].get(f"{facts['base']}/{name}", MISSING)
 
 
@@ -215,7 +216,7 @@ def _read_handoff(members: Members, facts: MessageFacts) -> Members:
 
 
 def _handoff_of(data: Mapping[str, Any], flags: Mapping[str, bool]) -> HandoffFlags:
-    """Return what the *data* of a handoff and the *flags* beside them say about authority."""
+    """Return the authority in the *data* of a handoff and the *flags* beside them."""
     scope = data.get("scope")
     include = scope.get("include") if isinstance(scope, dict) else None
     return HandoffFlags(flags, _only_texts(include), _only_texts(data.get("forbidden_actions")))
@@ -226,7 +227,7 @@ def _only_texts(value: Any) -> tuple[str, ...]:
 
 
 def kept_handoff(facts: MessageFacts) -> HandoffFlags:
-    """Return what the data of a message and the flags that were kept say about authority."""
+    """Return the authority in the data of a message and its kept flags."""
     if facts["message_type"] != "handoff.request":
         return HandoffFlags()
     return _handoff_of(facts["opened"].data, kept_flags(facts["base"], facts["kept"]))
@@ -242,7 +243,7 @@ def _write_review(data: Members, facts: MessageFacts) -> Members:
 
 
 def _read_request(members: Members, facts: MessageFacts) -> Members:
-    """Read a request for an approval; what is approved is the hash of the action as it is here."""
+    """Read a request for an approval; the approved hash is that of the action in our form."""
     base = facts["base"]
     if "action_hash" in members:
         raise DialectError(f"{base}/action_hash", shown(members["action_hash"]), "no such member: it stands in action")
@@ -261,7 +262,7 @@ def _read_request(members: Members, facts: MessageFacts) -> Members:
 
 
 def _write_request(data: Members, facts: MessageFacts) -> Members:
-    """Say a request for an approval. A foreign hash comes back as it was; it binds nothing here."""
+    """Write a request for an approval. A foreign hash is written back unchanged; it has no effect here."""
     if facts["schema_version"].partition(".")[0] == "1":
         raise DialectError("/metadata/schema_version", facts["schema_version"], "2.0.0, to be said here")
     action = data["action"]
@@ -315,7 +316,7 @@ _KEY: Final = "idempotency_key"
 
 
 def _read_pull_request(members: Members, facts: MessageFacts) -> Members:
-    """Read a request, whose key stands in its payload, in its envelope, or in both."""
+    """Read a request whose key is in its payload, in its envelope, or in both."""
     if facts["base"]:
         provided, location, kept = members.pop(_KEY, MISSING), f"{facts['base']}/{_KEY}", facts["notes"].kept
         outer = facts.get(_KEY)
@@ -351,7 +352,7 @@ def _content_of(report: str, issue: Any) -> Members:
 
 
 def _read_issue(members: Members, facts: MessageFacts) -> Members:
-    """Read an issue; what a user reported is content from outside, which instructs nobody."""
+    """Read an issue; an issue reported by a user is outside content and cannot give instructions."""
     report, base = members.pop(_REPORT, MISSING), facts["base"]
     data = _read_plain(members, facts)
     if report.__class__ is str:
@@ -386,7 +387,7 @@ class SpecialType(msgspec.Struct, frozen=True):
     read: Callable[[Members, MessageFacts], Members] = _read_plain
     write: Callable[[Members, MessageFacts], Members] = _write_plain
     reserved: tuple[str, ...] = ()
-    """Members that are no fields here and mean something there."""
+    """Members that are not fields here and have a foreign meaning."""
     derived: Mapping[str, Callable[[MessageFacts, Mapping[str, Any]], Any]] = {}
     """Fields that are made up where the format has none, of the message around and of the other fields."""
 

@@ -1,4 +1,4 @@
-"""What dialect `evidence` spells otherwise than data do. Pure.
+"""Values that dialect `evidence` spells differently from our data. Pure.
 
 Owns the forms of references, confidences, versions of types and critical fields, and which fields have them.
 `bus.dialects.evidence.payloads` owns what is special to one type.
@@ -36,7 +36,7 @@ RENAMES: Final[Mapping[str, Renames]] = MappingProxyType(
 )
 """Types -> objects in their data -> names there -> names here."""
 _IN_WORDS: Final = frozenset({"claim.made", "evidence.observed", "repo.map.result"})
-"""The types in which the format shows a confidence, a word. Others say the number."""
+"""The types in which the format writes a confidence as a word. Others write the number."""
 _MAX_POINTERS, _MAX_CHARACTERS = 64, 1024
 _RANGE: Final = re.compile(r"(.+)\.v(0|[1-9][0-9]{0,63})\Z")
 _RANGE_HERE: Final = re.compile(r"(.+)@((?:0|[1-9][0-9]{0,63})(?:\.(?:0|[1-9][0-9]{0,63})){0,2})\Z")
@@ -113,7 +113,7 @@ def texts_in(value: Any) -> tuple[str, ...] | None:
 
 
 _SEVERITY: Final = Form("a severity", lambda value: "error" if value == "recoverable" else value, same)
-"""Of errors: what can be recovered from is an error that is retryable."""
+"""The severity of errors: a recoverable error is one that is retryable."""
 
 
 def _form_of(kind: PayloadType) -> FormOf:
@@ -174,9 +174,11 @@ _DATA: Final = "/data/"
 
 @lru_cache(maxsize=512)
 def pointer_form(kind: PayloadType) -> Form[tuple[str, ...]]:
-    """Make the form of critical fields: names there, pointers here. A name that is none of the envelope's is data's.
+    """Make the form of critical fields: names there, pointers here. A name outside the envelope names a field of the
+    data.
 
-    A pointer without a name there stays a pointer, which no reader there knows: it refuses the message, as it must.
+    A pointer without a foreign name stays a pointer. Foreign readers do not know it, so they refuse the message, as
+    required.
     """
     renamed = RENAMES.get(kind.name, {}).get("", {})
     pointers = {**_ENVELOPE, **_SPAN, **{name: f"{_DATA}{ours}" for name, ours in renamed.items()}}

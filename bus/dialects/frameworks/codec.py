@@ -1,7 +1,7 @@
 """The tables of dialect `frameworks`, and the way through them. Pure.
 
-Owns every member of that format. Unknown members are kept, and an optional member may be null. A type that the format
-does not have is said as typed content.
+Owns every member of that format. Unknown members are kept, and an optional member may be null. A message type that the
+format lacks is written as typed content.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from bus.vocabulary import BUILT_IN
 
 _NAME: Final = "004"
 _OWN_FRAMEWORK: Final = "sealbus"
-"""What an agent without a framework is said to have."""
+"""The framework written for an agent that names none."""
 _MAX_FALLBACKS: Final = 8
 _ALL_PERCENT: Final = 100
 _WITH_OWN_TASK: Final = ("task_request", "task_response")
@@ -77,7 +77,7 @@ def _write_details(details: dict[str, Any]) -> Any:
 
 
 def _fallbacks(facts: MessageFacts) -> Form[Any]:
-    """Make the form of 1 to 8 different ids without the recipient's; an empty list is none."""
+    """Make the form of 1 to 8 different ids other than the recipient's; an empty list counts as absent."""
     recipient = facts["to"].id if facts["to"] is not None else None
 
     def fits(value: Any) -> bool:
@@ -109,7 +109,7 @@ _GOAL: Final = Form("a goal or a task_type", forms.VALUE.read)
 
 
 def _absent_task(facts: MessageFacts) -> Any:
-    """Return what stands for a task that nothing names: the id of its message; for a status update, the default."""
+    """Return the value for a missing task: the id of its message; for a status update, the default."""
     if facts["kind"] in _WITH_OWN_TASK:
         return facts["message_id"]
     if facts["kind"] != "status_update":
@@ -126,7 +126,7 @@ def _own_conversation(facts: MessageFacts) -> Any:
 
 
 class _Mode(Kept):
-    """Whether the sender waits; that it does is kept, as the answer of whoever seals the message may tell otherwise."""
+    """Whether the sender waits. The mode "sync" is kept, because sealing may choose another reply topic."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:  # noqa: ARG002
         mode = source.optional(self.name, _MODE, absent="async")
@@ -265,7 +265,7 @@ def _read_payload(payload: Any, facts: MessageFacts) -> dict[str, Any]:
 
 
 def _kind_to_say(facts: MessageFacts) -> str | None:
-    """Return the kind of message whose payload says all of the data; None: typed content does."""
+    """Return the kind of message whose payload expresses all data; None if typed content is needed."""
     opened = facts["opened"]
     kind = _KINDS.get(opened.metadata.message_type)
     if kind is None or opened.was_typed("/payload/type"):
@@ -288,7 +288,7 @@ def _write_payload(facts: MessageFacts, target: Target, kind: str) -> None:
 
 
 def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types: Registry = BUILT_IN) -> Foreign:
-    """Return what the message of this dialect in *value* says; raise DialectError."""
+    """Decode the message of this dialect in *value*; raise DialectError if it is invalid."""
     tree = read_object(value)
     if (carried := carried_in_metadata(tree, partial(encode, types=types))) is not None:
         return carried
@@ -334,7 +334,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
 
 
 def _set_agent(facts: MessageFacts, name: str, role: str) -> None:
-    """Set the agent whose members were read, if it is none of the defaults."""
+    """Set the agent whose members were read, unless it is a default."""
     if name not in facts:
         framework = facts[f"{name}_framework"]
         facts[name] = Agent(id=facts[f"{name}_id"], framework=None if framework == _OWN_FRAMEWORK else framework)
@@ -344,7 +344,7 @@ def _set_agent(facts: MessageFacts, name: str, role: str) -> None:
 def encode(
     message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
-    """Say *message* in this dialect; raise DialectError for one without a recipient that could be named."""
+    """Write *message* in this dialect; raise DialectError if its recipient cannot be named."""
     opened = open_message(message, _NAME, types)
     facts = opened_facts(opened, aliases)
     recipient = opened.metadata.recipient

@@ -43,7 +43,7 @@ _HANDOFF, _RESULT = "task.handoff", "task.result"
 _NAMING_TASKS: Final = (_HANDOFF, "status.update")
 """Types whose data name their task."""
 _BESIDE: Final = ("message_type", "schema_version", "message_id", "metadata", "verification", "routing")
-"""Members of a bare message that are no fields."""
+"""Members of a bare message that are not fields."""
 _BESIDE_MODEL: Final = (
     *(*_BESIDE, "trace_id", "sender_agent_id", "sender_agent_version", "timestamp", "content_hash", "proof_chain"),
 )
@@ -78,9 +78,9 @@ _METADATA: Final = MemberTable(_TIME, *_SENDER.rows, _RECEIVER, layers.Conversat
 
 
 def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types: Registry = BUILT_IN) -> Foreign:
-    """Return what the message of this dialect in *value* says; raise DialectError.
+    """Decode the message of this dialect in *value*; raise DialectError if it is invalid.
 
-    The id and the time of a message may be missing, too: whoever seals it gives them.
+    The id and the time of a message may be missing, too: sealing adds them.
     """
     tree = read_object(value)
     if (carried := carried_in_metadata(tree, partial(encode, types=types))) is not None:
@@ -213,7 +213,7 @@ def _read_kind(source: Source, facts: MessageFacts, kinds: Mapping[str, str]) ->
 
 
 def _read_own_names(members: dict[str, Any], facts: MessageFacts) -> None:
-    """Take what the payload repeats of its envelope: its type, and a version."""
+    """Take the members of the payload that repeat its envelope: its type, and a version."""
     part, stated = Source(members, facts["base"], facts["notes"], nulls=True), facts["tree"]["message_type"]
     if "schema_version" in members:
         layers.FormatVersion(required=False).read(part, facts, facts)
@@ -232,7 +232,7 @@ def _refuse_verification(source: Source) -> None:
 
 
 def _open_metadata(source: Source, facts: MessageFacts) -> Source:
-    """Take the metadata. Where there are none, defaults stand for them, and nothing is noted of each."""
+    """Take the metadata. If they are missing, defaults replace them, and the single members are not noted as absent."""
     part = None
     if source.has("metadata"):
         part = source.optional_inside("metadata")
@@ -274,7 +274,8 @@ def _finish(
     facts: MessageFacts,
     found: tuple[PayloadType, dict[str, Any], Mapping[str, str]],
 ) -> Foreign:
-    """Return the message of type, data and places; what is left in *source* and in its metadata, *part*, is kept."""
+    """Build the message from type, data and pointers; the remaining members of *source* and of its metadata, *part*,
+    are kept."""
     kind, data, locations = found
     if part is not None:
         part.keep_rest()
@@ -300,7 +301,7 @@ def _finish(
 def encode(
     message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
-    """Say *message* in this dialect; raise DialectError for a type that it does not have."""
+    """Write *message* in this dialect; raise DialectError for a type outside the format."""
     opened = open_message(message, _NAME, types)
     write = _writer_of(opened)
     recipient = opened.metadata.recipient
@@ -323,7 +324,7 @@ def encode(
 
 
 def _writer_of(opened: OpenedMessage) -> Callable[[MessageFacts], dict[str, Any]]:
-    """Return what writes a message in the form it had, if that says all of it."""
+    """Return the writer for a message in its original form, if that form can express all data."""
     metadata = opened.metadata
     name, provided = metadata.message_type, opened.kept.get("form")
     if name == _RESULT or (name == _HANDOFF and provided == "layered"):
@@ -419,7 +420,7 @@ def _fields(facts: MessageFacts, base: str, reserved: tuple[str, ...]) -> dict[s
 
 
 def _check_agreement(opened: OpenedMessage) -> None:
-    """Raise DialectError where data say another sender, recipient or task than the envelope does."""
+    """Raise DialectError if data and envelope name different senders, recipients or tasks."""
     data, metadata = opened.data, opened.metadata
     name, recipient = metadata.message_type, metadata.recipient
     twice = {payloads.FIELD_OF_SENDER.get(name): metadata.sender.id}

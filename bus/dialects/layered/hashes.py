@@ -1,8 +1,8 @@
 """The content hashes of dialect `layered`: of the canonical form, and of Python's. Pure.
 
-Owns both forms. What Python's json module writes differs by escapes outside ASCII, the order of keys and the spelling
-of floats (`1.0`, `1e+16`); these are noted, so that the hash comes back after its data were canonical. No other form is
-accepted, so none that leaves out what is nested.
+Owns both forms. The output of Python's json module differs in escapes outside ASCII, the order of keys and the spelling
+of floats (`1.0`, `1e+16`). These differences are noted, so the original hash can be recomputed from canonical data. No
+other form is accepted; in particular none that leaves out nested values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bus.protocol.canonical import escape_pointer_token
 __all__ = ["FLOATS", "canonical_hash", "floats_in", "is_python_hash", "python_form"]
 
 FLOATS: Final = "floats"
-"""The name under which floats are kept that are whole: pointer -> Python's text."""
+"""The name under which whole floats are kept: pointer -> Python's text."""
 
 
 def canonical_hash(data: Any) -> str:

@@ -1,7 +1,7 @@
 """The rows of dialect `layered` around its data: metadata, routing and verification. Pure.
 
-Owns their tables. `bus.dialects.layered.codec` owns the three forms of messages, which have these layers in different
-places. *facts* holds what was `kept` when a message is written, and the JSON that is `hashed` when it is read.
+Owns their tables. `bus.dialects.layered.codec` owns the three forms of messages, which nest these layers differently.
+*facts* holds the `kept` values when a message is written, and the `hashed` JSON when it is read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CHAIN: Final = Form("a list of objects of agent_id, content_hash and timestamp"
 
 
 class Agreed(MemberRow):
-    """A member of the metadata that says what a field of the data says, if *twice* names one for the type."""
+    """A member of the metadata that repeats a field of the data, if *twice* names one for the type."""
 
     def __init__(self, name: str, field: str, twice: Callable[[str], str | None], otherwise: Any) -> None:
         self.name, self.field, self.twice, self.otherwise = name, field, twice, otherwise
@@ -101,7 +101,7 @@ class Conversation(MemberRow):
 
 
 class LifetimeRow(MemberRow):
-    """How long a message says it lives, in whole seconds; the routing may say it, too."""
+    """The lifetime of a message in whole seconds; the routing may repeat it."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:  # noqa: ARG002
         source.note_absent("ttl_seconds")
@@ -162,7 +162,7 @@ ROUTING: Final = Inside(
 
 
 class FormatVersion(MemberRow):
-    """A schema version, which is kept: x.y.z of the major numbers that the format had."""
+    """A schema version. It is kept: x.y.z with the major numbers of the format."""
 
     name = "schema_version"
 
@@ -186,7 +186,8 @@ class FormatVersion(MemberRow):
 
 
 class ContentHash(MemberRow):
-    """The content hash: of the canonical form, or kept. It is written when the data are (`hash_to_say`)."""
+    """The content hash: of the canonical form, or the kept one. It is written together with the data
+    (`hash_to_say`)."""
 
     name = "content_hash"
 
@@ -215,7 +216,8 @@ class ContentHash(MemberRow):
 
 
 def hash_to_say(data: Any, kept: Mapping[str, Any], pointer: str) -> str:
-    """Return the content hash of *data*: that of the canonical form, or the kept one, if it is another of *data*."""
+    """Return the content hash of *data*: of the canonical form, or the kept one if it is another valid hash of
+    *data*."""
     provided = kept.get(pointer)
     if isinstance(provided, str) and is_python_hash(provided, data, kept.get(FLOATS)):
         return provided
@@ -223,7 +225,7 @@ def hash_to_say(data: Any, kept: Mapping[str, Any], pointer: str) -> str:
 
 
 class ProofChain(Kept):
-    """A foreign proof chain, kept and believed by nobody; behind it one entry for each link of the sealed one."""
+    """A foreign proof chain, kept but never trusted, followed by one entry for each link of the sealed chain."""
 
     def __init__(self, *, otherwise: Any = MISSING, noted: bool = False) -> None:
         super().__init__("proof_chain", _CHAIN, "proof_chain", otherwise=otherwise, noted=noted)

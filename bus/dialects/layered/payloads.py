@@ -47,7 +47,7 @@ _PRIORITY: Final = "priority"
 
 
 def _is_reference(value: Any) -> bool:
-    """What is no text and has no URI is content, which has no place in a message."""
+    """Return whether *value* is a reference. Other values are inline content, which no message field can hold."""
     return value.__class__ is str or (value.__class__ is dict and value.get("uri").__class__ is str)
 
 
@@ -105,10 +105,10 @@ def priority_of(data: Mapping[str, Any], base: str, kept: Mapping[str, Any]) -> 
 def write_fields(
     opened: OpenedMessage, base: str, reserved: Collection[str], stated_as: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """Return the members that say the data of *opened*, to stand at *base*.
+    """Return the members that express the data of *opened*, for the object at *base*.
 
-    *reserved* are names that mean something else there. *stated_as* are the fields that say who sends a message, and to
-    whom, as these are called there.
+    *reserved* are names with another meaning there. *stated_as* maps the fields for sender and recipient to their
+    foreign names.
     """
     data, kept, kind = opened.data, opened.kept, opened.kind
     for name in data.keys() & set(reserved):
@@ -155,7 +155,7 @@ RESULT_LOCATIONS: Final[Locations] = {"": "/data", "/output": "/data/results", "
 
 
 def read_layer(layer: Source) -> tuple[dict[str, Any], bool]:
-    """Return what the data layer says, and whether it is the result of a task: else it is the specification of one."""
+    """Read the data layer; return its data, and whether it is a task's result (else it is a task's specification)."""
     is_result = layer.peek("results") not in (MISSING, None)
     if is_result:
         return _RESULT.read(layer, {"status": "completed"}, {}), True
@@ -179,7 +179,7 @@ def _read_spec(layer: Source) -> dict[str, Any]:
 
 
 class _Artifacts(Optional):
-    """Of none, the list is empty."""
+    """A list of artifacts. A missing list is noted, because it would be written as an empty one."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:
         source.note_absent(self.name)
@@ -202,7 +202,7 @@ def _bounds_in(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fits_layers(opened: OpenedMessage) -> bool:
-    """Tell whether the data layer says all of the data."""
+    """Return whether the data layer expresses all data."""
     data, metadata = opened.data, opened.metadata
     if metadata.message_type == "task.result":
         return (

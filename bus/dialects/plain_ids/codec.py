@@ -111,9 +111,9 @@ _ANSWER: Final = MemberTable(Required("timestamp", _TIME, "sent_at_ms", default=
 
 
 def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types: Registry = BUILT_IN) -> Foreign:
-    """Return what the message of this dialect in *value* says; raise DialectError.
+    """Decode the message of this dialect in *value*; raise DialectError if it is invalid.
 
-    Nothing here looks at a clock: how fresh the message is, an ingress judges once.
+    Decoding uses no clock: the ingress checks how fresh the message is.
     """
     tree = read_object(value)
     source, facts = begin_reading(tree, defaults, types, nulls=False)
@@ -142,7 +142,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
 def encode(
     message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
-    """Say *message* in this dialect; raise DialectError if it cannot be said."""
+    """Write *message* in this dialect; raise DialectError if the dialect cannot express it."""
     if carry:
         raise DialectError("", "carry", "a dialect with a place for the sealed message")
     opened = open_message(message, _NAME, types)

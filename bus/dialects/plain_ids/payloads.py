@@ -1,7 +1,7 @@
 """The payloads of dialect `plain-ids`, one table for each kind of message. Pure.
 
-Owns the eight kinds. Greetings, announcements and errors leave out what the format has no member for; of anything else,
-everything is said, if need be as typed content.
+Owns the eight kinds. Greetings, announcements and errors leave out fields for which the format has no member. All other
+kinds are written completely, if necessary as typed content.
 """
 
 from __future__ import annotations
@@ -100,9 +100,10 @@ _SEEN: Final = Form(_SEEN_MS.expected, lambda value: format_ms(_SEEN_MS.read(val
 
 
 class _EndpointRow(MemberRow):
-    """Where an agent is: that of an agent on a bus, `sealbus://<namespace>/<agent id>`, is none here.
+    """The endpoint of an agent; the endpoint of an agent on a bus, `sealbus://<namespace>/<agent id>`, has no field of
+    ours.
 
-    No namespace is known where it is read: it is kept.
+    The namespace is unknown while reading, so such an endpoint is kept.
     """
 
     name = field = "endpoint"
@@ -215,7 +216,7 @@ _TABLES: Final = {
 
 
 def read_plain(payload: dict[str, Any], facts: MessageFacts) -> PayloadRead:
-    """Return what the *payload* of a message says."""
+    """Return the data of the *payload* of a message."""
     name = facts["kind"]
     source = Source(payload, "/payload", facts["notes"])
     typed = _READ_TYPED[name](source, facts) if name in _READ_TYPED else None

@@ -78,7 +78,7 @@ _AUTH: Final = Form[Any]("an object of type (jwt or mtls) and token", fits=_is_a
 
 
 class _OntologyVersion(Kept):
-    """The version of the ontology: required, and kept where it is not the first."""
+    """The version of the ontology: required, and kept unless it is the first."""
 
     def read(self, source: Source, data: MessageFacts, facts: MessageFacts) -> None:  # noqa: ARG002
         version = source.required(self.name, forms.TEXT)
@@ -151,7 +151,7 @@ _REPORTED: Final = MemberTable(
 
 
 def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types: Registry = BUILT_IN) -> Foreign:
-    """Return what the message of this dialect in *value* says; raise DialectError."""
+    """Decode the message of this dialect in *value*; raise DialectError if it is invalid."""
     tree = read_object(value)
     source, facts = begin_reading(tree, defaults, types, nulls=False)
     _HEAD.read(source, facts, facts)
@@ -197,7 +197,7 @@ def _read_content(
 
 
 def _is_report(content: Mapping[str, Any]) -> bool:
-    """Tell whether the content of an error says what a report says; any other code is an `act.error`."""
+    """Return whether the content of an error is an error report; any other code is an `act.error`."""
     code, text = content.get("code"), content.get("message")
     return isinstance(code, str) and isinstance(text, str) and is_error_class(code)
 
@@ -205,7 +205,7 @@ def _is_report(content: Mapping[str, Any]) -> bool:
 def encode(
     message: Message, *, aliases: Mapping[str, str] = NO_ALIASES, carry: bool = False, types: Registry = BUILT_IN
 ) -> dict[str, Any]:
-    """Say *message* in this dialect; raise DialectError if it cannot be said."""
+    """Write *message* in this dialect; raise DialectError if the dialect cannot express it."""
     if carry:
         raise DialectError("", "carry", "a dialect with a place for the sealed message")
     opened = open_message(message, _NAME, types)
@@ -224,7 +224,7 @@ def encode(
 
 
 def _write_content(target: Target, facts: MessageFacts, types: Registry) -> bool:
-    """Write the content of a type that the format has; tell whether that says all of it."""
+    """Write the content of a type that the format has; return whether that expresses all of it."""
     name = facts["message_type"]
     if facts["opened"].kind is not None and name.startswith(_ACT):
         return _write_act(target, facts, types)
@@ -251,7 +251,7 @@ def _write_act(target: Target, facts: MessageFacts, types: Registry) -> bool:
 
 
 def _write_report(target: Target, facts: MessageFacts) -> bool:
-    """Say an error; what only helps to read it, such as its severity, is left out."""
+    """Write an error; details for people, such as its severity, are left out."""
     data = facts["opened"].data
     if (data.get("details") or {}).keys() & _REPORTED.names:
         return False

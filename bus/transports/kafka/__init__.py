@@ -89,5 +89,7 @@ def _address(text: str) -> str:
             "variable"
         )
     if not host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
-        raise ConfigurationError(f"{text!r} is no address of a broker: write host:port, as in kafka://localhost:9092")
+        raise ConfigurationError(
+            f"{text!r} is not the address of a broker: write host:port, as in kafka://localhost:9092"
+        )
     return f"{host}:{port}"

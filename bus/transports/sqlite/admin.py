@@ -144,7 +144,7 @@ def _ranges(connection: sqlite3.Connection, topic: str) -> dict[int, PartitionRa
 def _offsets_at(
     connection: sqlite3.Connection, locations: Collection[tuple[str, int]], timestamp_ms: int
 ) -> dict[tuple[str, int], int]:
-    """Search each partition by halves: there is no index by time, and offsets are in the order of time."""
+    """Search each partition by bisection: there is no index by time, and offsets are in the order of time."""
     retained = {
         (topic, partition): (part, start, end)
         for topic, partition, part, start, end in connection.execute(

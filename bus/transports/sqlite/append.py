@@ -18,7 +18,7 @@ from bus.transports.sqlite.write_transaction import LogFile
 
 MAX_RECORD_HEADERS = 128
 MAX_RECORD_HEADER_BYTES = 65_536
-"""A message has at most half of both limits; a dead letter keeps the message's headers and adds its own."""
+"""A message may use half of both limits; a dead letter has the message's headers and adds its own."""
 
 __all__ = ["AppendDraft", "append", "drafted"]
 

@@ -22,7 +22,7 @@ _TEXTS = {
     sqlite3.SQLITE_PERM: "may not be opened; give this user write access to the file and to its directory",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that the path is a file this user may write",
     sqlite3.SQLITE_CORRUPT: "is damaged; stop every writer, run `PRAGMA integrity_check`, restore a copy",
-    sqlite3.SQLITE_IOERR: "cannot be read or written; check the disk it lies on",
+    sqlite3.SQLITE_IOERR: "cannot be read or written; check its disk",
 }
 
 
@@ -30,7 +30,7 @@ def check_identity(path: str, identity: tuple[int, int] | None) -> None:
     """Raise TransportError if the file at *path* is not the opened one with *identity*."""
     if identity != identity_of(path):
         raise TransportError(
-            f"the log {path} was deleted or replaced while it was open: what is written here is lost; start again"
+            f"the log {path} was deleted or replaced while it was open: writes to it are lost; restart the process"
         )
 
 

@@ -63,8 +63,8 @@ def fetch(
 ) -> list[Chunk]:
     """Read up to the limits, shared among the partitions that have records, in the given order.
 
-    At least one record is returned if there is any. A position outside the kept offsets raises OffsetOutOfRangeError if
-    *strict*; otherwise one before the start is moved to the start, and one behind the end reads nothing.
+    At least one record is returned if there is any. A position outside the stored offsets raises OffsetOutOfRangeError
+    if *strict*. Otherwise a position before the start is moved to the start, and one behind the end returns no records.
     """
     ranges = _ranges(connection, wants)
     placed = [(want, _position(want, ranges[want.part], strict=strict)) for want in wants if want.part in ranges]

@@ -70,7 +70,7 @@ def open_log(path: str, *, read_only: bool = False, shared_files: bool = False) 
 
 
 def _reading(path: str) -> str:
-    """Return the URI that opens *path* for reading: without a write-ahead log beside it nobody else writes it."""
+    """Return the URI that opens *path* for reading: without a write-ahead log beside it there is no writer."""
     beside = Path(f"{path}-wal")
     is_still = not beside.exists() or not beside.stat().st_size
     return f"{Path(path).absolute().as_uri()}?mode=ro{'&immutable=1' if is_still else ''}"

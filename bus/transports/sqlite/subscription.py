@@ -26,7 +26,7 @@ __all__ = ["SqliteSubscription"]
 
 
 class _Held:
-    """A held partition and its read position."""
+    """An assigned partition and its read position."""
 
     __slots__ = ("assignment", "leaving", "part", "paused", "position", "version")
 

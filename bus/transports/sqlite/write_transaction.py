@@ -61,7 +61,7 @@ class LogFile:
         self._shared_files = shared_files
         self.connection = open_log(path, shared_files=shared_files)
         self._is_copy = bool(self.connection.execute("PRAGMA query_only").fetchone()[0])
-        """Whether nobody can write it: then topics are read, and a write fails."""
+        """Whether the database is read-only: then topics can be read, and a write fails."""
         self.topics: dict[str, Topic] = {}
         self.ports: tuple[int, ...] = ()
         self.touched: set[int] = set()

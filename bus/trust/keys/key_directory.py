@@ -1,6 +1,6 @@
-"""Key directory: the public keys that a receiver trusts, whom each one speaks for, and when. Pure.
+"""Key directory: the public keys that a receiver trusts, with the agents and times that each is valid for. Pure.
 
-Owns the form of a JWKS file (RFC 7517) with the members that sealbus adds, and the verdict about one signature in the
+Owns the form of a JWKS file (RFC 7517) with the members that sealbus adds, and the verdict about one signature, in the
 order of PROTOCOL.md section 7. `bus.trust.key_files` reads the files, `bus.trust.keys.trusted_keys` reloads them.
 
     {"keys": [{"kty": "OKP", "crv": "Ed25519", "alg": "Ed25519", "x": "...", "kid": "<RFC 7638 thumbprint>",
@@ -79,14 +79,14 @@ _MAX_REMEMBERED: Final = 4096
 
 
 class TrustedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key: what verifies, for whom, and when. Times are milliseconds; None is without limit."""
+    """One key: its verifier, its agents and its times. Times are milliseconds; None is without limit."""
 
     kid: str
     alg: str
     material: bytes
     """The public point of Ed25519, the secret of HS256."""
     principals: frozenset[str]
-    """Agent ids; empty: it signs for nobody."""
+    """Agent ids; empty: it signs for no agent."""
     types: tuple[str, ...] | None = None
     """Patterns of message types, in which `*` crosses dots. None: every type."""
     namespaces: frozenset[str] | None = None
@@ -99,7 +99,8 @@ class TrustedKey(msgspec.Struct, frozen=True, kw_only=True):
         return self.revoked_at_ms is not None and now_ms >= self.revoked_at_ms
 
     def is_in_time(self, sealed_ms: int, append_ms: int | None) -> bool:
-        """Tell whether the key stood for what was sealed at *sealed_ms* and appended at *append_ms*; ends included."""
+        """Return whether the key was valid for a message sealed at *sealed_ms* and appended at *append_ms*; ends
+        included."""
         if self.not_before_ms is not None and sealed_ms < self.not_before_ms:
             return False
         if self.not_after_ms is None:
@@ -198,7 +199,7 @@ def parse_keys(texts: Mapping[str, bytes], *, domain: Domain = "open") -> KeyDir
             where = f"{name}: key {number}"
             key = _parse_key(jwk, where, domain)
             if key.kid in keys:
-                raise ConfigurationError(f"{where}: kid {key.kid!r:.80} stands twice: keep one of them")
+                raise ConfigurationError(f"{where}: kid {key.kid!r:.80} occurs twice: keep one of them")
             keys[key.kid] = key
     return KeyDirectory(keys.values())
 
@@ -213,19 +214,19 @@ def _listed(name: str, text: bytes) -> list[object]:
     try:
         tree = canonical.parse_canonical(text)
     except ContractError as error:
-        raise ConfigurationError(f"{name} is no JSON: {error.text}") from error
+        raise ConfigurationError(f"{name} is not JSON: {error.text}") from error
     # RFC 7517 section 4: of a member that stands twice, two readers might believe different ones.
     json.loads(text, object_pairs_hook=functools.partial(_without_repeats, name))
     keys = tree.get("keys") if isinstance(tree, dict) else None
     if not isinstance(keys, list):
-        raise ConfigurationError(f'{name} is no JWKS: it is {{"keys": [...]}}, as `sealbus keys new` writes it')
+        raise ConfigurationError(f'{name} is not a JWKS, which is {{"keys": [...]}}, as `sealbus keys new` writes it')
     return keys
 
 
 def _without_repeats(name: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ConfigurationError(f"{name}: a member stands twice in one object: {', '.join(members):.200}")
+        raise ConfigurationError(f"{name}: an object has a duplicate member: {', '.join(members):.200}")
     return members
 
 
@@ -268,7 +269,7 @@ def _material(jwk: dict[str, Any], where: str, domain: Domain) -> tuple[str, byt
     if kind == "OKP" and jwk.get("crv") == ED25519 and alg == ED25519:
         public = from_base64url(jwk.get("x"))
         if public is None or not is_strong_point(public):
-            raise ConfigurationError(f"{where}: x is no public key of Ed25519")
+            raise ConfigurationError(f"{where}: x is not a public key of Ed25519")
         return alg, public
     if kind == "oct" and alg == HS256:
         if domain != "closed":
@@ -291,7 +292,7 @@ def _texts(jwk: dict[str, Any], name: str, where: str) -> list[str] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(text, str) and is_text_id(text) for text in value):
-        raise ConfigurationError(f"{where}: {name} is no list of texts")
+        raise ConfigurationError(f"{where}: {name} must be a list of strings")
     return value
 
 
@@ -299,7 +300,9 @@ def _types(jwk: dict[str, Any], where: str) -> tuple[str, ...] | None:
     patterns = _texts(jwk, "types", where)
     for text in patterns or ():
         if not _TYPE_PATTERN.fullmatch(text) or text.count("*") > _MAX_STARS:
-            raise ConfigurationError(f"{where}: types has {text!r:.80}, no pattern such as task.* (at most 4 stars)")
+            raise ConfigurationError(
+                f"{where}: types has {text!r:.80}, which is not a pattern such as task.* (at most 4 stars)"
+            )
     return None if patterns is None else tuple(patterns)
 
 

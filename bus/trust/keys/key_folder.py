@@ -128,7 +128,7 @@ class KeyFolder:
             os.close(lock_file)
 
     def _write(self, path: Path, text: bytes, mode: int) -> None:
-        """Replace *path* by a file that holds *text*, durably."""
+        """Replace *path* by a file with *text*, durably."""
         try:
             number, part = tempfile.mkstemp(dir=self.folder, prefix=f".{path.name}.")
             try:

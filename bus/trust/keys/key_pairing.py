@@ -1,8 +1,9 @@
-"""Keys and agents: whether a key may sign now, in the name of an agent, what it is to sign. The one place that says so.
+"""Keys and agents: whether a key may sign a message now, in the name of an agent. Only this module decides that.
 
-Owns the verdict before anything is sealed, with the sentence that cures it, in the order of the gate `authenticity`
-(PROTOCOL.md section 7); which agent a key speaks for, where a person names only the key; and which keys end soon. What
-is not among the trusted keys is not judged: an agent need not believe itself. Pure but for the files of `KeyGuard`.
+Owns the verdict before a message is sealed, with an error text that names the fix, in the order of gate `authenticity`
+(PROTOCOL.md section 7). Also owns finding the agent of a key, where a person names only the key, and the keys that
+expire soon. A key that is not among the trusted keys is not judged: an agent's own key need not be in its JWKS. Pure
+except for the files of `KeyGuard`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from bus.trust.keys.key_directory import KeyDirectory, TrustedKey
 __all__ = ["SOON_MS", "KeyFault", "KeyGuard", "agent_of_key", "check_pair", "ending_keys", "fault_of_key"]
 
 SOON_MS: Final = 14 * 86_400_000
-"""So long before its end a key that nothing follows is told of."""
+"""How long before its end a key without successor is reported."""
 
 
 class KeyFault(msgspec.Struct, frozen=True):
-    """Why receivers would refuse what the key signs: their reason, and a sentence with the cure."""
+    """Why receivers would refuse messages of the key: the reason, and a text with the fix."""
 
     reason: str
     text: str
@@ -49,7 +50,7 @@ def fault_of_key(
     if agent_id not in key.principals:
         whom = ", ".join(sorted(key.principals)) or "nobody"
         text = f"the key {key.kid} signs for {whom}, not for {agent_id}: give the key of {agent_id}"
-        return KeyFault("sender_mismatch", f"{text} (`sealbus keys new {agent_id}`), or act as who it is of")
+        return KeyFault("sender_mismatch", f"{text} (`sealbus keys new {agent_id}`), or act as the key's agent")
     if not key.speaks_for(agent_id, namespace):
         where = ", ".join(sorted(key.namespaces or ()))
         return KeyFault("sender_mismatch", f"{name} signs in {where or 'no namespace'}, not in {namespace}")
@@ -61,7 +62,7 @@ def fault_of_key(
 
 
 class KeyGuard:
-    """Judges the key of *signer* by what *verifier* knows of it, each time before it signs."""
+    """Judges the key of *signer* with the trusted keys of *verifier*, each time before it signs."""
 
     def __init__(self, signer: Signer, verifier: Verifier | None, now_ms: Callable[[], int]) -> None:
         self._signer = signer
@@ -75,7 +76,7 @@ class KeyGuard:
         return None if self._key_named is None else self._key_named(_kid_of(self._signer))
 
     def fault(self, agent_id: str, namespace: str, message_type: str | None = None) -> KeyFault | None:
-        """Return why the key may not sign now; None where it may, or nothing is known of it."""
+        """Return why the key may not sign now; None if it may, or is not among the trusted keys."""
         key = self.key
         if key is None:
             return None
@@ -105,16 +106,16 @@ _TIMELESS: Final[dict[str, Any]] = {"not_before_ms": None, "not_after_ms": None,
 
 
 def agent_of_key(kid: str, directory: KeyDirectory | None) -> str:
-    """Return whom the key *kid* speaks for. Raises ConfigurationError, which says what to name, where it is not one."""
+    """Return the agent of the key *kid*. Raises ConfigurationError if there is not exactly one."""
     key = None if directory is None else directory.keys.get(kid)
     if key is None:
         raise ConfigurationError(
-            f"the key {kid} is not among the trusted keys, so nothing says whose it is: name its agent with --agent, "
+            f"the key {kid} is not among the trusted keys, so its agent is unknown: name its agent with --agent, "
             "or give the keys with trust.keys"
         )
     if len(key.principals) != 1:
         whom = ", ".join(sorted(key.principals)) or "nobody"
-        raise ConfigurationError(f"the key {kid} signs for {whom}: say with --agent who acts")
+        raise ConfigurationError(f"the key {kid} signs for {whom}: name the acting agent with --agent")
     (agent_id,) = key.principals
     return agent_id
 

@@ -128,9 +128,9 @@ def _from_pem(name: str, text: bytes) -> PrivateKey:
     try:
         key = load_pem_private_key(text, password=None)
     except (ValueError, TypeError) as error:
-        raise ConfigurationError(f"{name} is no unencrypted private key in PEM (PKCS#8)") from error
+        raise ConfigurationError(f"{name} is not an unencrypted private key in PEM (PKCS#8)") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigurationError(f"{name} is no key of Ed25519: `sealbus keys new` makes one")
+        raise ConfigurationError(f"{name} is not a key of Ed25519: `sealbus keys new` makes one")
     return new_private_key(key.private_bytes_raw())
 
 
@@ -150,4 +150,4 @@ def _from_jwk(name: str, text: bytes) -> PrivateKey:
         secret, kid = from_base64url(jwk.get("k")), jwk.get("kid")
         if secret is not None and len(secret) == SECRET_BYTES and isinstance(kid, str):
             return new_shared_secret(secret, kid)
-    raise ConfigurationError(f"{name} is no private JWK of Ed25519 (kty OKP, d) or HS256 (kty oct, k, kid)")
+    raise ConfigurationError(f"{name} is not a private JWK of Ed25519 (kty OKP, d) or HS256 (kty oct, k, kid)")

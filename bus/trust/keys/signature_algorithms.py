@@ -78,7 +78,7 @@ def hs256_signature(secret: bytes, signed: bytes) -> bytes:
 
 
 def hs256_checker(secret: bytes) -> Callable[[bytes, bytes], bool]:
-    """Return a function that tells whether a signature, its first argument, over its second is made with *secret*."""
+    """Return a function that checks whether its first argument is the signature of its second one with *secret*."""
     return lambda signature, signed: hmac.compare_digest(hs256_signature(secret, signed), signature)
 
 

@@ -1,7 +1,8 @@
-"""Trusted files: read what decides about trust, and read it again when it changes.
+"""Trusted files: read the files that decide about trust, and read them again when they change.
 
-Owns who may be able to write such a file, which files a path names, and `Reloaded`: the value of some files, which is
-made anew within a second of a change. A change that cannot be read keeps the last good value and is reported.
+Owns the check of their owners and permissions, the files that a path names, and `Reloaded`: a value computed from
+files, and computed again within a second of a change. If a changed file cannot be read, the last good value stays and
+the fault is reported.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[Path]:
 
 def _check_link(path: Path, inside: Path) -> None:
     if not path.resolve().is_relative_to(inside):
-        raise ConfigurationError(f"{path} is a link out of its folder, whose owner would choose what is trusted")
+        raise ConfigurationError(
+            f"{path} is a link out of its folder; the owner of its target could change the trusted keys"
+        )
 
 
 def check_trusted_file(path: Path) -> None:
@@ -86,7 +89,7 @@ def read_files(paths: list[Path], check: Callable[[Path], None]) -> dict[str, by
         try:
             with open(path, "rb", opener=_open_at_once) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise ConfigurationError(f"{path} is no ordinary file")
+                    raise ConfigurationError(f"{path} is not a regular file")
                 texts[str(path)] = text = file.read(_MAX_BYTES + 1)
         except OSError as error:
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
@@ -101,9 +104,9 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def alarm_about(what: str, path: Path | str, consequence: str) -> Callable[[str | None], None]:
-    """Return what tells the log of files that cannot be used: events `trust.WHAT_unusable`, `trust.WHAT_good_again`.
+    """Return a function that logs unusable files: events `trust.WHAT_unusable`, `trust.WHAT_good_again`.
 
-    *consequence* says what is done meanwhile.
+    *consequence* is the text about the behaviour until the files are good again.
     """
 
     def alarm(fault: str | None) -> None:
@@ -215,5 +218,5 @@ def _mode(path: Path) -> int:
 def _check_mode(path: Path, forbidden: int, what: str, cure: str) -> None:
     if sys.platform != "win32" and (mode := stat.S_IMODE(_mode(path))) & forbidden:
         raise ConfigurationError(
-            f"group or others may {what} {path} (mode {mode:04o}), which decides who is trusted: chmod {cure} {path}"
+            f"group or others may {what} {path} (mode {mode:04o}), which decides the trusted keys: chmod {cure} {path}"
         )

@@ -1,7 +1,7 @@
-"""Trusted keys: the verifier of a running process, over a JWKS file or folder that may change meanwhile.
+"""Trusted keys: the verifier of a running process, over a JWKS file or folder that may change while it runs.
 
-Owns reloading (within a second, and at once for a kid that is not known yet), alarms, and refusing high risk when the
-files have been unusable for too long. The verdicts are `bus.trust.keys.key_directory`'s.
+Owns reloading (within a second, and at once for an unknown kid), alarms, and refusing high risk when the files have
+been unusable for too long. The verdicts are in `bus.trust.keys.key_directory`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TrustedKeys:
             endings=_ENDINGS,
             # Who reads shared secrets can sign with them.
             check=check_trusted_file if domain == "open" else _check_both,
-            alarm=alarm_about("keys", path, "the last good keys are kept"),
+            alarm=alarm_about("keys", path, "the last good keys stay in use"),
         )
 
     @property
@@ -57,7 +57,7 @@ class TrustedKeys:
 
     @property
     def generation(self) -> int:
-        """Rises with each change; what is remembered of an older one no longer counts."""
+        """Rises with each change; cached verdicts of an older one are invalid."""
         self._files.current()
         return self._files.generation
 

@@ -1,9 +1,10 @@
-"""What the broker has to let each agent do, by a policy: grants that Kafka's ACLs can say. Pure.
+"""The Kafka ACLs that each agent needs under a policy. Pure.
 
-Owns which topics follow from the right to publish and to handle. A policy is the door, the broker's ACLs are the wall:
-they know topics and groups, and nothing of levels, tags or approvals. So a grant stands where a rule allows such a
-request under some circumstances, or after an approval, and no rule denies it under all: never less than the policy
-allows, and more where only several rules together, or the limits above the rules, deny it.
+Owns which topics follow from the right to publish and to handle. Sealbus processes enforce the policy; ACLs also stop
+other programs, but know only topics and groups, not levels, tags or approvals. So an agent gets a grant if some rule
+allows such a request in some circumstances, or after an approval, and no rule denies it in all circumstances. The
+grants never allow less than the policy. They allow more where only several rules together, or the limits above the
+rules, deny a request.
 """
 
 from __future__ import annotations
@@ -85,13 +86,13 @@ class _Rights:
 
 
 def _is_plain(rule: PolicyRule) -> bool:
-    """Tell whether *rule* asks nothing but what is looked at here: action, actor, type and group."""
+    """Return whether *rule* has only conditions that ACLs know: action, actor, type and group."""
     requested = ("id", "effect", "actions", "agents", "capabilities", "roles", "actor_groups", "types", "groups")
     return PolicyRule(**{name: getattr(rule, name) for name in requested}) == rule
 
 
 def _with_cancel(topics: Sequence[str], namespace: str) -> tuple[str, ...]:
-    """Return *topics* and that in which whoever has asked takes it back, and whoever works on it learns of that."""
+    """Return *topics* and the topic of cancellations, which requesters write and workers read."""
     return tuple(dict.fromkeys((*topics, message_topic(namespace, CANCEL_TYPE))))
 
 

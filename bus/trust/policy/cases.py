@@ -1,6 +1,8 @@
-"""Requests written down by people: the facts that matter said, the others ordinary; and cases with what is expected.
+"""Test cases for a policy: requests written by people, where unnamed facts have ordinary values, and their expected
+answers.
 
-Owns the names and defaults of facts in a file of cases, the same as the command line's, and judging such a file. Pure.
+Owns the names and defaults of facts in a file of cases (the same as on the command line), and evaluating such a file.
+Pure.
 """
 
 from __future__ import annotations
@@ -50,12 +52,12 @@ _TEXTS: Final = ("agent", "type", "namespace", "group", "resource")
 _FLAGS: Final = ("signed", "via_complete", "first")
 _LISTS: Final = ("tags", "via")
 CASE_FACTS: Final = (*_TEXTS, *_WORDS, *_FLAGS, *_LISTS, "major", "at")
-"""The facts that a case may say."""
+"""The facts that a case may set."""
 _CASE_KEYS: Final = ("name", *CASE_FACTS, "expect", "rule")
 
 
 class PolicyCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A request with what is expected of a policy: an answer and, if said, the rule that decides."""
+    """A request with the expected answer of a policy and, optionally, the rule that must decide."""
 
     name: str
     request: Request
@@ -64,7 +66,7 @@ class PolicyCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy decided in a case."""
+    """The decision of a policy in one case."""
 
     case: PolicyCase
     answer: str
@@ -77,17 +79,17 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer_of(decision: PolicyDecision) -> Literal["allow", "deny", "human", "agent"]:
-    """Return *decision* in a word; `human` and `agent` say by whom an approval is needed."""
+    """Return *decision* as one word; `human` and `agent` name the approver that is needed."""
     if isinstance(decision, Allow):
         return "allow"
     return "deny" if isinstance(decision, Deny) else decision.by
 
 
 def make_request(facts: Mapping[str, Any], kind: PayloadType | None, *, namespace: str, now_ms: int) -> Request:
-    """Return the request that *facts* (named as in `CASE_FACTS`) say.
+    """Return the request with *facts* (named as in `CASE_FACTS`).
 
-    What they leave out is ordinary: signed by a known key, at level `user_request`, of internal data, first hand. Side
-    effect, risk and performative are those of the type, *kind*.
+    Missing facts are ordinary: signed by a trusted key, at level `user_request`, with internal data, without earlier
+    senders. Side effect, risk and performative are those of the type, *kind*.
     """
     signed = facts.get("signed", True)
     via = tuple(facts.get("via", ()))
@@ -177,7 +179,7 @@ def _checked(values: Mapping[str, Any], location: str) -> dict[str, Any]:
 
 
 def _fault(key: str, value: object) -> str | None:
-    """Return what was expected as the value of *key*, or None: *value* is all right."""
+    """Return the expected form of the value of *key*, or None if *value* is valid."""
     words = _ANSWERS if key == "expect" else _WORDS.get(key)
     if words is not None:
         return None if value in words else f"one of {', '.join(words)}{nearest(str(value), words)}"

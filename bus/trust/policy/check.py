@@ -1,7 +1,8 @@
-"""Find what is foolish in a well-formed policy. Pure.
+"""Find mistakes in a well-formed policy. Pure.
 
-Owns the findings: rules that never match, that another leaves nothing, that contradict; names that nobody has; rows of
-the table that differ on one agent; approvals that nobody can give. Each finding is so; not every foolish rule is found.
+Owns the findings: rules that never match, that are covered by another, or that contradict; unknown names; table rows
+that disagree about an agent; approvals that no agent can give. There are no false findings, but not every mistake is
+found.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _unreached(rule: PolicyRule, rows: Sequence[AgentFacts], others: Sequence[Po
             if other.effect == "deny" and _conditions(other) == _conditions(rule):
                 return (
                     "contradiction",
-                    f"says of the same requests the opposite of {other.id}, which wins: take one out",
+                    f"contradicts {other.id} for the same requests, and {other.id} wins: remove one",
                 )
     if set(rule.tags_all or ()) & set(rule.tags_none or ()) or not _has_agent(rule, rows):
         return "never", "can never match: its conditions exclude each other, or no agent meets them"
@@ -83,7 +84,7 @@ def _unreached(rule: PolicyRule, rows: Sequence[AgentFacts], others: Sequence[Po
         return "shadowed", f"never decides: {', '.join(stronger)} come first wherever it matches"
     same = [other.id for other in covering if other.effect == rule.effect != "need"]
     if same and not rule.for_interpreter and rule.instructions_from is None:
-        return "redundant", f"changes nothing: {', '.join(same)} say the same wherever it matches"
+        return "redundant", f"changes nothing: {', '.join(same)} decide the same wherever it matches"
     return None
 
 
@@ -92,7 +93,8 @@ def _conditions(rule: PolicyRule) -> PolicyRule:
 
 
 def _has_agent(rule: PolicyRule, rows: Sequence[AgentFacts]) -> bool:
-    """Tell whether a row gives an agent what an allow rule asks of who acts; who acts may be unknown to the others."""
+    """Return whether a row fulfils an allow rule's conditions on the actor; for other rules the actor may be
+    unknown."""
     requested = (rule.capabilities, rule.roles, rule.actor_groups)
     if rule.effect != "allow" or requested == (None, None, None):
         return True
@@ -170,7 +172,7 @@ def _names(rules: PolicyRules, types: Collection[str]) -> Iterator[PolicyFinding
     for rule in rules.rules:
         for glob in rule.types or ():
             if types and not any(map(compile_globs([glob]).match, types)):
-                text = f"types: {glob} is no known message type{nearest(glob, types)}"
+                text = f"types: {glob} is not a known message type{nearest(glob, types)}"
                 yield PolicyFinding(code="unknown-type", place=f"rule {rule.id}", text=text)
         sending = sorted(set(rule.actions) & set(SENDING_ACTIONS))
         if rule.groups is not None and sending:
@@ -187,7 +189,7 @@ def _agents(rules: PolicyRules, rule: PolicyRule) -> Iterator[PolicyFinding]:
     for key, globs in (("agents", rule.agents), ("via_all", rule.via_all), ("approvers", rule.approvers)):
         for glob in globs or ():
             if common_text([[glob], listed]) is None:
-                text = f"{key}: {glob} is no agent of the table{nearest(glob, listed)}"
+                text = f"{key}: {glob} is not an agent of the table{nearest(glob, listed)}"
                 yield PolicyFinding(code="unknown-agent", place=f"rule {rule.id}", text=text)
 
 

@@ -1,8 +1,9 @@
-"""Decide by a policy: allow, deny, or ask somebody first. Pure and total.
+"""Decide by a policy: allow, deny, or require an approval. Pure and total.
 
-Owns the meaning of a policy. Three values: a fact that is unknown or absent makes an allow rule not match, and a deny
-or need rule match. A deny wins over a need, a need over an allow, an allow over nothing at all, which is a denial. Of
-several needs the strictest counts. The order of rules means nothing. An exception in deciding is a denial.
+Owns the meaning of a policy. With an unknown or absent fact, an allow rule does not match, and a deny or need rule
+matches. A deny overrides a need, and a need overrides an allow; without any matching rule the request is denied. Of
+several needs the strictest counts. The order of rules is irrelevant. An exception during the decision denies the
+request.
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ class Deny(msgspec.Struct, frozen=True):
 
 
 class NeedsApproval(msgspec.Struct, frozen=True):
-    """It has to be approved first, says *rule*: by *quorum* different owners.
+    """By *rule* the request needs approvals of *quorum* different owners first.
 
-    Who approves matches a glob of every list in *approvers*. *same_owner*: an owner of a sender may approve, too.
+    An approver must match a glob of every list in *approvers*. With *same_owner*, an owner of a sender may approve,
+    too.
     """
 
     rule: str
@@ -84,7 +86,7 @@ def admits(approvers: Sequence[tuple[str, ...]], agent_id: str) -> bool:
 
 
 class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule has to say of a request: whether it matches, and which facts speak against it or are unknown."""
+    """The verdict of one rule about a request: whether it matches, and the facts that contradict it or are unknown."""
 
     rule: str
     effect: str
@@ -108,7 +110,7 @@ def decide_request(rules: PolicyRules, request: Request) -> PolicyDecision:
 
 
 def explain_decision(rules: PolicyRules, request: Request) -> list[RuleVerdict]:
-    """Return what each rule says of *request*, in the order of their ids."""
+    """Return the verdict of each rule about *request*, in the order of their ids."""
     index = index_of(rules)
     facts = index.by_fact(request, request.actor)
     verdicts = []
@@ -159,7 +161,7 @@ def _limit_of(policy: PolicyRules, request: Request) -> Deny | None:
 
 
 def _strictest_need(needs: Sequence[PolicyRule]) -> NeedsApproval | None:
-    """Return what satisfies every rule of *needs*; None: nobody could approve of it."""
+    """Return the need that satisfies every rule of *needs*; None if no agent could approve it."""
     strictest = min(needs, key=lambda rule: (rule.by != "human", -rule.quorum, rule.id))
     approvers = tuple(sorted({tuple(sorted(rule.approvers)) for rule in needs if rule.approvers is not None}))
     if len(approvers) > 1 and not _has_common(approvers):
@@ -181,7 +183,7 @@ def _has_common(approvers: Sequence[tuple[str, ...]]) -> bool:
 
 
 class _Decider:
-    """Decides by one policy, and remembers what it decided, within bounds."""
+    """Decides by one policy, with a bounded cache of decisions."""
 
     def __init__(self, policy: PolicyRules) -> None:
         self.index = PolicyIndex(policy)
@@ -246,7 +248,7 @@ class _Decider:
         )
 
     def _by_rules(self, request: Request, actor: str | None) -> tuple[PolicyDecision, bool]:
-        """Return what the rules say, and whether a rule for interpreters is among those that allow it."""
+        """Return the decision of the rules, and whether a rule for interpreters is among those that allow it."""
         index = self.index
         facts = index.by_fact(request, actor)
         sure = maybe = index.everyone
@@ -276,7 +278,7 @@ class _Decider:
 
 
 def _differing(candidates: int, facts: Sequence[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Return the facts in which the nearest of *candidates* differs: those that leave none of them are passed over."""
+    """Return the facts in which the nearest of *candidates* differs; candidates without any are skipped."""
     differing = []
     for name, true, _ in facts:
         left = candidates & true

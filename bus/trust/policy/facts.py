@@ -1,7 +1,7 @@
-"""The facts that a policy judges by: about a request, and about an agent. Pure.
+"""The facts that a policy uses: about a request, and about an agent. Pure.
 
-Owns their form and what an agent counts as that no policy lists. Every fact is proven or local; a fact that is not
-known is None. Words of scales are in `bus.trust.labels`.
+Owns their form, and the defaults for an agent that the policy does not list. Every fact is verified or local; an
+unknown fact is None. The values of scales are in `bus.trust.labels`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ACTIONS: Final = (
     "erase",
     "cancel",
 )
-"""What a policy decides about."""
+"""The actions that a policy decides about."""
 SENDING_ACTIONS: Final = ("publish", "lift", "declassify", "detach", "cancel")
 """Actions of a sender: no group takes part in them, so the fact `group` is absent."""
 
@@ -44,13 +44,14 @@ RISKS: Final = ("low", "medium", "high")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked: may *actor* do *action* with this message?
+    """One question to a policy: may *actor* do *action* with this message?
 
         Request(action="publish", actor="planner@svc", message_type="task.request", major=1, ...)
 
-    *actor* is the proven principal; None: not proven. *via* are the earlier senders of the chain, for `handle` the
-    sender of the message, too; *via_complete* tells whether that is all of them. *level* and *classification* are the
-    effective ones. *first*: the message begins its conversation. *risk* is its type's; None counts as high.
+    *actor* is the verified agent, or None if it is not verified. *via* are the earlier senders of the chain, and for
+    `handle` also the sender of the message; *via_complete* is whether that list is complete. *level* and
+    *classification* are the effective ones. *first*: the message begins its conversation. *risk* is that of its type;
+    None counts as high.
     """
 
     action: str
@@ -76,9 +77,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the policy file says of an agent; the defaults are those of one that it does not list.
+    """The facts about an agent in the policy file; the defaults are for an agent that it does not list.
 
-    *id* is the id, or the glob, of the row. *owner* None is unknown. *model*: a language model decides what it sends.
+    *id* is the id or glob of the row. *owner* None means unknown. *model*: a language model decides what the agent
+    sends.
     """
 
     id: str = "**"

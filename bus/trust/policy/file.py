@@ -1,7 +1,7 @@
-"""Read a policy from TOML, and refuse what is wrong in it with what to write instead. Pure.
+"""Read a policy from TOML; refuse invalid entries with an error that names the correction. Pure.
 
-Owns the names of its keys and the form of their values. What rules mean is `bus.trust.policy.decision`'s; a policy that
-is well-formed may still be foolish, which `bus.trust.policy.check` finds.
+Owns the names of its keys and the form of their values. `bus.trust.policy.decision` has the meaning of rules, and
+`bus.trust.policy.check` finds mistakes in a well-formed policy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_MAJOR: Final = 1_000_000
 
 _RULE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _FOREIGN: Final = re.compile(r"[?\[\]{}\\]|\A!")
-"""What other pattern languages mean something by: here it would be a letter, and the rule would match nothing."""
+"""Special characters of other pattern languages: here they would match only themselves, so a rule would never match."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -119,7 +119,7 @@ def parse_policy(text: bytes | str, *, name: str) -> PolicyRules:
 
 
 class _Table:
-    """One table of the file: takes values out of it by key, and says where a wrong one stands."""
+    """One table of the file: takes values out of it by key, and locates invalid ones in errors."""
 
     def __init__(self, values: Mapping[str, Any], location: str, known: Collection[str]) -> None:
         self.values = values
@@ -217,8 +217,8 @@ class _Table:
         if (found := _FOREIGN.search(glob)) is not None:
             self.refuse(
                 key,
-                f"globs of * (within a segment) and ** (across) only: {found[0]!r} means nothing here; "
-                "write another rule, with effect deny, for exceptions",
+                f"globs of * (within a segment) and ** (across) only: {found[0]!r} has no meaning here; "
+                "for exceptions write another rule with effect deny",
             )
 
     def words(self, key: str, known: Sequence[str]) -> tuple[str, ...] | None:
@@ -229,9 +229,9 @@ class _Table:
         return listed
 
     def only(self, key: str, allowed: bool, where: str) -> None:
-        """Refuse *key* unless *allowed*; *where* says where it may stand."""
+        """Refuse *key* unless *allowed*; *where* names the allowed location."""
         if key in self.values and not allowed:
-            raise ConfigurationError(f"{self.place}: {key} stands only in {where}: take it out")
+            raise ConfigurationError(f"{self.place}: {key} is only allowed in {where}: remove it")
 
 
 def _each(top: _Table, key: str, limit: int, read: Callable[[Any, str], Any]) -> list[Any]:
@@ -246,7 +246,7 @@ def _each(top: _Table, key: str, limit: int, read: Callable[[Any, str], Any]) ->
         location = f"{top.place}: {key[:-1]} {_shown(values.get('id'), number)}"
         one = read(values, location)
         if one.id in ids:
-            raise ConfigurationError(f"{location}: this id stands twice: join the two, or rename one")
+            raise ConfigurationError(f"{location}: this id occurs twice: merge the two, or rename one")
         ids.add(one.id)
         found.append(one)
     return found
@@ -326,7 +326,7 @@ def _read_rule(values: Mapping[str, Any], location: str) -> PolicyRule:
         table.refuse("when", "a table: write [rules.when] below the rule")
     misplaced = [key for key in inner if key in _RULE_KEYS]
     if misplaced:
-        raise ConfigurationError(f"{location}: when: {misplaced[0]} stands in the rule itself, above [rules.when]")
+        raise ConfigurationError(f"{location}: when: {misplaced[0]} belongs in the rule itself, above [rules.when]")
     when = _Table(inner, f"{location}: when", _WHEN_KEYS)
     rule_id, effect, actions = _read_head(table)
     rule = {
@@ -399,9 +399,7 @@ def _read_need(table: _Table, effect: str, actions: tuple[str, ...]) -> dict[str
     if effect == "need" and not needs:
         table.refuse("require_approval", "human or agent, in a rule with effect need")
     if effect == "need" and not set(actions) <= set(_HELD):
-        table.refuse(
-            "action", "handle or redrive: only what is to be handled can be held until somebody approves of it"
-        )
+        table.refuse("action", "handle or redrive: only messages to be handled can wait for an approval")
     for key in ("approvers", "quorum", "same_owner"):
         table.only(key, effect == "need", "rules with effect need")
     return {

@@ -31,7 +31,7 @@ class FilePolicy:
             _parse,
             clock=clock or SystemClock(),
             endings=(".toml",),
-            alarm=alarm_about("policy", path, "the last good policy is kept"),
+            alarm=alarm_about("policy", path, "the last good policy stays in use"),
         )
 
     def rules(self) -> PolicyRules:

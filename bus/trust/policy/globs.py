@@ -1,9 +1,9 @@
 """Globs: the only patterns of the policy, and the automata behind them. Pure.
 
-Owns their form and matching many of them at once; the globs of authority are `bus.protocol.authority_globs`'s. One rule
-for agent ids, types, groups, namespaces and resources, that of VOCABULARY.md: `*` stands for any text without `/`; `**`
-for any text at all. Both match the empty text. A glob has at most 4 stars (`**` is two of them) and 256 characters;
-every other character means itself. Matching never goes back: its time is linear in the text.
+Owns their form and matching many of them at once; the globs of authority are in `bus.protocol.authority_globs`. Agent
+ids, types, groups, namespaces and resources follow one rule, that of VOCABULARY.md: `*` matches any text without `/`,
+`**` any text. Both match the empty text. A glob has at most 4 stars (`**` counts as two) and 256 characters; every
+other character matches itself. Matching needs no backtracking: its time is linear in the text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 _SEPARATORS: Final = frozenset("/")
-"""Where `*` ends."""
+"""The characters at which `*` ends."""
 _MAX_STARS: Final = 4
 _MAX_GLOB: Final = 256
 
@@ -40,7 +40,7 @@ _MAX_SEARCHED: Final = 20_000
 
 
 def glob_fault(glob: str) -> str | None:
-    """Return why *glob* is none, or None."""
+    """Return why *glob* is invalid, or None."""
     if len(glob) > _MAX_GLOB:
         return f"has {len(glob)} characters, at most {_MAX_GLOB} are allowed"
     if glob.count("*") > _MAX_STARS:
@@ -56,7 +56,7 @@ class _GlobAutomaton:
     __slots__ = ("_owners", "_tokens", "letters", "start")
 
     def __init__(self, globs: Sequence[str]) -> None:
-        """Raise ConfigurationError where a glob is none."""
+        """Compile a glob. Raises ConfigurationError for an invalid one."""
         tokens: list[str] = []
         owners: list[int] = []
         start: list[int] = []
@@ -73,7 +73,7 @@ class _GlobAutomaton:
         self.start: GlobPositions = self._closed(start)
 
     def step(self, positions: GlobPositions, letter: str) -> GlobPositions:
-        """Return where *positions* lead by *letter*."""
+        """Return the positions reached from *positions* by *letter*."""
         tokens, reached = self._tokens, []
         inside = letter not in _SEPARATORS
         for location in positions:
@@ -93,7 +93,7 @@ class _GlobAutomaton:
         return frozenset(self._owners[location] for location in positions)
 
     def next_characters(self, positions: GlobPositions) -> frozenset[str]:
-        """Return the letters that *positions* tell apart, besides separators from others."""
+        """Return the letters that *positions* distinguish, besides separators."""
         return frozenset(
             token for location in positions if (token := self._tokens[location]) not in (_SEGMENT, _ALL, _END)
         )
@@ -134,8 +134,8 @@ class GlobMatcher:
 
         compile_globs(["*@svc", "planner@*"]).match("planner@svc")      # frozenset({0, 1})
 
-    Globs without a star are looked up; the others are one automaton, made deterministic as texts ask for it. What it
-    keeps is bounded: beyond that it starts again.
+    Globs without a star are looked up in a dict; the others form one automaton, whose deterministic states are built on
+    demand. The number of stored states is limited: beyond it the cache starts empty again.
     """
 
     __slots__ = ("_automaton", "_cells", "_exact", "_indices", "_known", "_start", "_states")
@@ -204,14 +204,14 @@ class GlobMatcher:
 
 
 def compile_globs(globs: Sequence[str]) -> GlobMatcher:
-    """Return the matcher of *globs*; ConfigurationError names one that is none."""
+    """Return the matcher of *globs*; ConfigurationError names an invalid one."""
     return GlobMatcher(globs)
 
 
 def common_text(lists: Sequence[Collection[str]]) -> str | None:
-    """Return a text that every one of *lists* matches by one of its globs; None: there is none.
+    """Return a text that each of *lists* matches by one of its globs; None if there is none.
 
-    Raises ConfigurationError where a glob is none, or the search would take more than 20,000 states.
+    Raises ConfigurationError for an invalid glob, or if the search would take more than 20,000 states.
     """
     globs = [glob for globs in lists for glob in globs]
     owner = [index for index, globs in enumerate(lists) for _ in globs]
@@ -235,7 +235,7 @@ def common_text(lists: Sequence[Collection[str]]) -> str | None:
 
 
 def _unlisted_letter(globs: Iterable[str]) -> str:
-    """Return a letter that occurs in none of *globs*, a plain one if possible."""
+    """Return a letter that occurs in no glob, a plain one if possible."""
     used = frozenset("".join(globs))
     plain = next((letter for letter in "xyzabcdefghijklmnopqrstuvw0123456789" if letter not in used), None)
     if plain is not None:

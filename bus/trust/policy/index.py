@@ -194,7 +194,7 @@ class PolicyIndex:
         return sure & met, maybe & met
 
     def _differs(self, actor: str | None, via: Sequence[str], complete: bool) -> bool | None:
-        """Tell whether every earlier sender has another owner than *actor*; None: not known."""
+        """Return whether every earlier sender has another owner than *actor*; None if unknown."""
         if actor is None:
             return None
         owner = self.policy.agent(actor).owner

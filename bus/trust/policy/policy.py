@@ -36,7 +36,7 @@ class AllowAll:
 
 
 NO_POLICY: Final = AllowAll()
-"""What an App or a connection has that was given no policy: the settings may name one."""
+"""The default of an App or a connection without a policy argument; the settings may name a policy."""
 
 
 def rules_source(policy: Policy) -> Callable[[], PolicyRules | None]:

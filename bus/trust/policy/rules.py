@@ -26,10 +26,11 @@ _LONGEST_REMEMBERED: Final = 256
 
 
 class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule: a conjunction of conditions and an effect. A condition that is None is not there.
+    """One rule: a conjunction of conditions and an effect. A condition that is None is absent.
 
-    Lists of globs and of words are met by one of theirs; *tags_all* and *via_all* by all. *by*, *approvers*, *quorum*
-    and *same_owner* are those of the effect `need`; no approvers means anybody who may approve.
+    One match in a list of globs or words fulfils the condition; *tags_all* and *via_all* need all of them. *by*,
+    *approvers*, *quorum* and *same_owner* belong to the effect `need`; without approvers, every agent with the right to
+    approve may do so.
     """
 
     id: str
@@ -87,10 +88,11 @@ class PolicyRules:
         self._known: dict[str, AgentFacts] = {}
 
     def agent(self, agent_id: str) -> AgentFacts:
-        """Return what the policy says of *agent_id*.
+        """Return the facts about *agent_id*.
 
-        Its own row is all that counts. Without one, the rows whose globs match it; where these differ, the strictest of
-        each fact. Without any, the defaults of `AgentFacts`. The bus's own interpreters are interpreters always.
+        If the agent has a row of its own, only that counts. Otherwise the rows with matching globs count, and of each
+        fact the strictest value. Without any row, the defaults of `AgentFacts` apply. The bus's own interpreters are
+        always interpreters.
         """
         found = self._known.get(agent_id)
         if found is None:
@@ -162,7 +164,7 @@ def _strictest(rows: Sequence[AgentFacts]) -> AgentFacts:
 
 
 def _narrowest(authorities: Sequence[Authority | None]) -> Authority | None:
-    """Return an authority that each of *authorities* includes; None says nothing, so it takes nothing away."""
+    """Return an authority that each of *authorities* includes; None sets no limit."""
     stated = [authority for authority in authorities if authority is not None]
     if not stated:
         return None

@@ -5,8 +5,9 @@
     async with workflows.engine_app().running("sqlite:///sealbus.db"):
         ...                                                             # or: sealbus workflow serve
 
-`definition` is the form, `variables` what stands for `${...}`, `advance` the meaning as a pure state machine, `check`
-what is wrong with a definition, `diagram` its picture, `engine` the saga that carries decisions out as asks and timers.
+`definition` has the form of a workflow, `variables` replaces `${...}`, `advance` is the pure state machine, `check`
+finds mistakes in a definition, `diagram` draws it, and `engine` is the saga that carries out decisions as requests and
+timers.
 """
 
 from __future__ import annotations

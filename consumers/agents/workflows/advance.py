@@ -1,6 +1,7 @@
-"""What a workflow does next: `advance(definition, state, event)` returns the next state and what is to be done. Pure.
+"""The state machine of a workflow: `advance(definition, state, event)` returns the next state and the decisions. Pure.
 
-An event that means nothing any more (an answer to a round before, a repeat) changes nothing. Every run ends or waits.
+An outdated event (an answer to an earlier round, a repeat) changes nothing. After every event the run has ended or
+waits.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ __all__ = [
 
 
 class WorkflowState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a run is. JSON can hold all of it."""
+    """The state of a run, as JSON values."""
 
     variables: dict[str, Any] = {}
     answers: dict[str, Any] = {}
@@ -47,7 +48,7 @@ class WorkflowState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     at: str = ""
     """The node that the run waits in."""
     pending: tuple[str, ...] = ()
-    """What it waits for: ids of the node, or of its branches."""
+    """The ids of the node, or of its branches, that the run waits for."""
     retries: dict[str, int] = {}
     steps: int = 0
     ended: Literal["", "completed", "failed", "cancelled"] = ""
@@ -119,7 +120,7 @@ WorkflowDecision: TypeAlias = Sending | Waiting | Finished | Dropping
 def advance(
     definition: Definition, state: WorkflowState, event: WorkflowEvent
 ) -> tuple[WorkflowState, Sequence[WorkflowDecision]]:
-    """Return the state after *event*, and what is to be done. Never raises."""
+    """Return the state after *event* and the decisions to carry out. Never raises."""
     if state.ended:
         return state, ()
     try:
@@ -166,7 +167,7 @@ def _answered(
 
 
 def _target(node: Any, spoken: str) -> str | None:
-    """Return where *spoken* leads from *node*; None where no edge says so."""
+    """Return the node that follows *node* after *spoken*; None without such an edge."""
     edges = list(edges_of(node))
     names = [spoken, "error"] if spoken in ("timeout", "reject") else [spoken]
     for name in names:

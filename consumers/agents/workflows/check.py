@@ -1,4 +1,4 @@
-"""What is wrong with a workflow before it runs: each finding with its place and its cure. Pure."""
+"""Find mistakes in a workflow before it runs; each finding has its location and a fix. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WorkflowFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_workflow(definition: Definition) -> list[WorkflowFinding]:
-    """Return what is wrong with *definition*, errors first."""
+    """Return the findings about *definition*, errors first."""
     found = [*_names(definition), *_references(definition), *_reach(definition), *_fixed(definition)]
     return sorted(found, key=lambda finding: (finding.severity, finding.pointer))
 
@@ -72,7 +72,7 @@ def _references(definition: Definition) -> Iterator[WorkflowFinding]:
         for each in references(value):
             if each.startswith("nodes.") or each not in variables:
                 text = f"${{{each}}}: a variable is computed at the start, from variables before it"
-                yield _error(f"/variables/{name}", text, "use a variable that stands before it, or a built-in one")
+                yield _error(f"/variables/{name}", text, "use a variable defined before it, or a built-in one")
 
 
 def _reach(definition: Definition) -> Iterator[WorkflowFinding]:
@@ -92,7 +92,9 @@ def _reach(definition: Definition) -> Iterator[WorkflowFinding]:
             )
         elif not ends & _closure(following, node.id):
             yield _error(
-                f"/nodes/{at}", f"from {node.id!r} no end is reached: it goes round for ever", "lead out of it"
+                f"/nodes/{at}",
+                f"from {node.id!r} no end can be reached: its nodes form a loop",
+                "add an edge out of it",
             )
         elif not isinstance(node, EndNode | WaitRetry) and not _takes_errors(node):
             yield WorkflowFinding(
@@ -108,7 +110,7 @@ def _takes_errors(node: Emit | Parallel) -> bool:
 
 
 def _fixed(definition: Definition) -> Iterator[WorkflowFinding]:
-    """Refuse references where a stranger's text would choose who is told what."""
+    """Refuse references through which untrusted text would choose a receiver or the content it gets."""
     for at, node in enumerate(definition.nodes):
         emits: tuple[Emit | WorkflowBranch, ...] = (
             (node,) if isinstance(node, Emit) else node.branches if isinstance(node, Parallel) else ()
@@ -119,7 +121,7 @@ def _fixed(definition: Definition) -> Iterator[WorkflowFinding]:
                     yield _error(
                         f"/nodes/{at}/message/{name}",
                         f"{name} is fixed: nothing is replaced there",
-                        "write it out; who is asked must not depend on an answer",
+                        "write it out; the receiver must not depend on an answer",
                     )
             for name in _keys(each.message.content):
                 if "${" in name:

@@ -1,7 +1,7 @@
 """The form of a workflow: JSON as in seed 003 section D, with what it leaves open stated.
 
-Owns reading it, with errors that name the place. Unknown members are refused. Defaults: a node may take 600 seconds; an
-answer without an edge, an error without a fallback, and retries that are used up fail the workflow.
+Owns reading it, with errors that name the location. Unknown members are refused. Defaults: a node may take 600 seconds;
+the workflow fails on an answer without an edge, an error without a fallback, or exhausted retries.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class WorkflowMessage(_Part, frozen=True, kw_only=True):
-    """What a node sends. *type* is the message type; by default the speech act of *performative* (`act.request`)."""
+    """The message that a node sends. *type* is the message type; by default the speech act of *performative*
+    (`act.request`)."""
 
     performative: StepPerformative = "request"
     receiver: Annotated[str, Meta(min_length=1, max_length=256)]
@@ -62,14 +63,14 @@ class WorkflowMessage(_Part, frozen=True, kw_only=True):
 
 
 class Edge(_Part, frozen=True, kw_only=True):
-    """Where an answer leads: *on* its performative, `error` for a refusal or a death, `timeout` for silence."""
+    """The node after an answer: *on* is its performative, `error` for a refusal or a death, `timeout` for no answer."""
 
     on: On = "any"
     to: Id
 
 
 class Outgoing(_Part, frozen=True, kw_only=True):
-    """Where a node leads; *fallback* are the edges for what is not *on*."""
+    """The nodes after a node; *fallback* has the edges for answers that *on* does not list."""
 
     on: On = "any"
     to: Id
@@ -122,7 +123,7 @@ class Parallel(_Part, frozen=True, kw_only=True, tag="parallel", tag_field="type
 
 
 class EndNode(_Part, frozen=True, kw_only=True, tag="end", tag_field="type"):
-    """End the workflow, with a result for whoever started it."""
+    """End the workflow, with a result for the agent that started it."""
 
     id: Id
     result: dict[str, Any] = {}
@@ -175,7 +176,7 @@ def parse_definition(data: bytes | str | Mapping[str, Any]) -> Definition:
     except msgspec.ValidationError as error:
         raise translate(error, reason="schema_violation") from error
     except msgspec.DecodeError as error:
-        raise ContractError(f"is no JSON: {error}", "", "malformed") from error
+        raise ContractError(f"is not JSON: {error}", "", "malformed") from error
 
 
 def edges_of(node: Node) -> Iterator[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""A workflow as a Mermaid diagram, with what was reached. Pure: ids are numbers, labels are escaped for the grammar."""
+"""A workflow as a Mermaid diagram, with its progress. Pure: ids are numbers, labels are escaped for the grammar."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIMIT: Final = 60
 
 
 def mermaid_of_workflow(definition: Definition, progress: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a flow chart of *definition*; *progress* says which nodes are `done`, or `here`."""
+    """Return a flow chart of *definition*; *progress* maps nodes to `done` or `here`."""
     numbers = {node.id: f"n{at}" for at, node in enumerate(definition.nodes)}
     lines = ["flowchart TD"]
     for node in definition.nodes:

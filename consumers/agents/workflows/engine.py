@@ -65,7 +65,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
 
     keeps = ("definition", "sha256", "run")
     definitions: ClassVar[Mapping[str, Definition]] = {}
-    """By hash, what a start may name instead of carrying it."""
+    """Definitions by hash, so that a start may name one instead of carrying it."""
     types: ClassVar[Registry] = BUILT_IN
 
     @starts(WorkflowStart)
@@ -116,7 +116,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
 
     @progress(EVERY_NAME, TaskAccepted, StatusUpdate)
     async def progressed(self, _: object, context: SagaContext) -> None:
-        """Nothing: who was asked is at work."""
+        """Do nothing: the asked agent is at work."""
 
     @failed(EVERY_NAME)
     async def not_answered(self, context: SagaContext) -> None:

@@ -1,8 +1,8 @@
-"""What stands for `${...}` in a workflow. Pure: time and randomness are arguments.
+"""The values of `${...}` in a workflow. Pure: time and randomness are arguments.
 
-A reference is replaced once, in the definition only, by a JSON value at its place: never in keys, receivers, types,
-performatives or ids, and never inside answers (security S35). `${name}` is a variable; `${nodes.plan.summary}` is a
-member of the answer to the node `plan`, which brings its level with it.
+A reference in the definition is replaced once by a JSON value. References are not allowed in keys, receivers, types,
+performatives or ids, and are not replaced inside answers (security S35). `${name}` is a variable;
+`${nodes.plan.summary}` is a member of the answer to node `plan`, and adds that answer's trust level.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ BUILT_IN_VARIABLES: Final = ("ISO_DATE", "ISO_TIME", "RAND", "WORKFLOW_ID")
 def initial_variables(
     defined: Mapping[str, Any], provided: Mapping[str, Any], *, now_ms: int, entropy: bytes, workflow_id: str
 ) -> dict[str, Any]:
-    """Return the variables of one run: those *defined*, under those *provided*, with the built-in ones; computed once.
+    """Return the variables of one run, computed once: *defined* ones, overridden by *provided* ones, and the built-in
+    ones.
 
-    Raises ContractError for one that is given and not defined, or that rests on another one that is not there.
+    Raises ContractError for a provided variable that is not defined, or one that refers to a missing variable.
     """
     if unknown := sorted(set(provided) - set(defined)):
         raise ContractError(f"the workflow has no variable {unknown[0]!r}", f"/variables/{unknown[0]}")

@@ -40,7 +40,7 @@ __all__ = ["OWN_SOURCES", "researcher", "reviewer", "writer"]
 OWN_SOURCES: Final = "sealbus"
 """The repository's name that stands for the installed packages of sealbus itself."""
 _THINKING_S: Final = 1.0
-"""How long the researcher ponders what it found: an agent with a model would take longer."""
+"""The researcher's pause per question, as a model would need."""
 _ATTEMPTS: Final = 3
 _MAX_FINDINGS: Final = 1_000
 _SEVERITIES: Final = tuple(reversed(get_args(Severity)))
@@ -52,7 +52,7 @@ researcher = App("researcher@demo", types=[StatusUpdate])
 writer = App("writer@demo")
 reviewer = App("reviewer@demo")
 _notes: dict[str, ResearchOutput] = {}
-"""What the writer was told, by conversation. One that must not forget it keeps it in a database."""
+"""The writer's notes by conversation. An agent that must not lose them would use a database."""
 
 
 @researcher.on(ResearchRequest, timeout_s=60)
@@ -82,7 +82,7 @@ async def research(request: ResearchRequest, context: Context) -> ResearchOutput
 
 @writer.on(ResearchOutput)
 async def draft(output: ResearchOutput, context: Context) -> DraftOutput:
-    """Draft a report: what was found and where. The first draft does not say how to fix it."""
+    """Draft a report of the findings and their locations. The first draft does not name a fix."""
     _notes[context.message.metadata.conversation_id] = output
     return _report(output, with_fixes=False)
 

@@ -45,9 +45,9 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
     """Watch three agents review Python code over the bus, while things go wrong.
 
     A researcher reads the Python files under PATH (default: sealbus itself), a writer drafts a report, a reviewer
-    judges it; the writer revises once. Meanwhile one agent is killed, a record is altered in the log, and other trouble
-    is made. In a second act a person agrees to a change with a key, the winner of an auction is killed and the next
-    bidder delivers, and a workflow survives its engine. Exit code 1 when the bus does anything else than expected.
+    judges it; the writer revises once. During this one agent is killed, a record in the log is altered, and other
+    faults are injected. In a second act a person approves a change with a key, the winner of an auction is killed and
+    the next bidder delivers, and a workflow survives its engine. Exit code 1 if the bus does not behave as expected.
 
     \b
     Examples:

@@ -49,7 +49,7 @@ class Crew:
         _wait(process)
 
     def check(self, waiting_for: str) -> str | None:
-        """Return what to say where a worker has ended by itself."""
+        """Return a report if a worker has ended unexpectedly."""
         ended = [role for role, process in self._processes.items() if process.poll() is not None]
         return f"the {ended[0]} ended by itself while waiting for {waiting_for}" if ended else None
 

@@ -47,14 +47,14 @@ class ChangeMade(msgspec.Struct, frozen=True, kw_only=True):
 
 @payload("demo.purchase", version="1.0.0", performative="request")
 class PurchaseWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to buy from whoever bids best."""
+    """A purchase from the best bidder."""
 
     what: str
 
 
 @payload("demo.purchased", version="1.0.0", performative="inform")
 class PurchaseResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has delivered; nobody where it is empty."""
+    """The supplier that delivered; empty if none did."""
 
     supplier: str = ""
 
@@ -76,7 +76,7 @@ class Purchase(ContractNet, version="1.0.0", name="demo-purchase"):
 
 
 def _supplier(name: str, price: str, *, work_s: float) -> App:
-    """Return an app that bids *price*, and delivers what it wins when it has worked for *work_s*."""
+    """Return an app that bids *price*, and delivers after *work_s* of work if it wins."""
     app = App(name, types=[StatusUpdate])
 
     @app.on(AuctionCall)

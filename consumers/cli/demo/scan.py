@@ -27,7 +27,7 @@ _Hit: TypeAlias = tuple[Severity, int, str, str]
 
 
 class Scanned(msgspec.Struct):
-    """What was found, in how many files and lines, and what could not be looked at ("FILE: reason" each)."""
+    """The findings, the number of files and lines, and the files that could not be read ("FILE: reason" each)."""
 
     findings: list[Finding] = []
     files: int = 0
@@ -36,9 +36,9 @@ class Scanned(msgspec.Struct):
 
 
 def scan(root: Path, base: Path, *, max_files: int = 2_000) -> Scanned:
-    """Return what is in the Python files under *root*, a folder or one file, named from *base* on.
+    """Scan the Python files under *root*, a folder or one file, with names relative to *base*.
 
-    Skips hidden folders, environments, build output and links. Raises nothing for what it finds on the disk.
+    Skips hidden folders, environments, build output and links. Unreadable files do not raise.
     """
     result = Scanned()
     files = [root] if root.is_file() else sorted(path for path in root.rglob("*.py") if _is_wanted(path, root))

@@ -35,7 +35,7 @@ _PERSON: Final = "person@demo"
 _ROLES: Final = ("changer", "buyer", "cheap", "dear", "greeter", "engine")
 _DEADLINE_S: Final = 40.0
 _REQUEST_S: Final = 600.0
-"""A request for what a person decides must live for a while."""
+"""The lifetime of a request that a person decides about."""
 _SIGNED_MS: Final = 60_000
 _POLICY: Final = f"""
 [[agents]]
@@ -73,7 +73,7 @@ _WORKFLOW: Final[dict[str, Any]] = {
 
 
 async def tell_second(folder: Path, say: Callable[[str], None]) -> list[Check]:
-    """Run the act on a log in *folder*; return what was expected and observed. Raises StuckError."""
+    """Run the act on a log in *folder*; return expected and observed outcomes. Raises StuckError."""
     settings = _settings(folder)
     environment = {
         "SEALBUS_TRUST__KEYS": settings.trust.keys,

@@ -53,7 +53,7 @@ class Story(msgspec.Struct, frozen=True):
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """One fault: where its record is, and what is to become of it (`done` or a dead letter's reason)."""
+    """One fault: the location of its record, and the expected outcome (`done` or a dead letter's reason)."""
 
     what: str
     expected: str
@@ -128,7 +128,7 @@ def _opened(timeline: Sequence[Event], cls: type[_Kind]) -> list[_Kind]:
 
 
 async def _make_trouble(bus: Bus, settings: Settings) -> list[Trouble]:
-    """Append the faulty records, before there is anybody to read them."""
+    """Append the faulty records before the readers start."""
 
     def task(action: str) -> TaskHandoff:
         spec = TaskSpec(action=action, input={"invoice": "4821"})
@@ -147,7 +147,7 @@ async def _make_trouble(bus: Bus, settings: Settings) -> list[Trouble]:
     )
     if not isinstance(garbage, Appended):
         raise garbage
-    return [*troubles, Trouble("bytes that are no message", "malformed", garbage)]
+    return [*troubles, Trouble("bytes that are not a message", "malformed", garbage)]
 
 
 async def _altered(bus: Bus, url: str, task: TaskHandoff) -> Trouble:

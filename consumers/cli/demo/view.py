@@ -69,7 +69,7 @@ def _report(report: DraftOutput, review: ReviewOutput) -> str:
 
 
 def outcomes_of(title: str, checks: Sequence[Check]) -> Table:
-    """Return what was expected of *checks* and what was observed."""
+    """Return the expected and the observed outcomes of *checks*."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in ("what happened", "expected", "observed", ""):
         table.add_column(column, overflow="fold")

@@ -1,6 +1,6 @@
-"""What both acts of the demo see: messages as they lie in the log, and what was expected against what was observed.
+"""Observations of both acts of the demo: messages in the log, and expected against observed outcomes.
 
-Every observation is read from the log: no process's own word is trusted.
+Every observation is read from the log, never from a process's own report.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`sealbus dlq list|causes|show|adapt`: dead letters, their reasons, and what was done to them.
+"""`sealbus dlq list|causes|show|adapt`: dead letters, their reasons, and their history.
 
-Owns the list and finding one letter; `redrive` and `purge` are modules of their own. `consumers.deadletters.letters`
-reads letters, `consumers.cli.dlq.letter_view` formats one.
+Owns the list and finding one dead letter; `redrive` and `purge` are modules of their own.
+`consumers.deadletters.letters` reads dead letters, `consumers.cli.dlq.letter_view` formats one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["dlq"]
 
 @click.group(cls=VerbGroup)
 def dlq() -> None:
-    """Dead letters: messages that a group could not or must not handle. Look at them, send them back, put them away.
+    """Dead letters: messages that a group could not or must not handle. Show, redrive or purge them.
 
     \b
     Examples:
@@ -106,10 +106,10 @@ def list_(session: CommandSession, *, selection: Selection, limit: int) -> int:
 @with_selection
 @with_session
 def causes(session: CommandSession, *, selection: Selection) -> int:
-    """Group dead letters by what they died of, the most frequent first: each cause is one thing to mend.
+    """Group dead letters by cause, the most frequent first: each cause is one thing to fix.
 
     A cause is the reason, type, group, sender, field and error, without the numbers in its text. Without --state only
-    open letters count. `sealbus dlq redrive --cause ID` sends back what one mending has cured.
+    open dead letters count. After a fix, `sealbus dlq redrive --cause ID` sends back its dead letters.
 
     \b
     Examples:
@@ -153,11 +153,11 @@ def causes(session: CommandSession, *, selection: Selection) -> int:
 @app_option
 @with_session
 def show(session: CommandSession, location: tuple[str, ...], raw: bool, target: str | None) -> int:
-    """Show one dead letter: which gate refused it and why, what was expected and found, what became of it, and what it
-    holds.
+    """Show one dead letter: the check that refused it and why, the values expected and found, its history and its
+    content.
 
-    TOPIC PARTITION OFFSET are the letter's own, as `sealbus dlq list` prints them (TOPIC/PARTITION/OFFSET); a message
-    type will do as topic. The gates are run once more on the stored bytes; for types of your own name them with --app.
+    TOPIC PARTITION OFFSET locate the dead letter itself, as `sealbus dlq list` prints them (TOPIC/PARTITION/OFFSET); a
+    message type may stand for the topic. The checks are run again on the stored bytes; --app adds types of your own.
 
     \b
     Examples:
@@ -196,10 +196,10 @@ def show(session: CommandSession, location: tuple[str, ...], raw: bool, target: 
 @app_option
 @with_session
 def adapt(session: CommandSession, location: tuple[str, ...], target: str | None) -> int:
-    """Write an upcaster that would let a dead message pass, for you to review: names alike, values that convert.
+    """Write an upcaster that would make a dead message valid, for you to review: similar names, converted values.
 
-    For letters whose data the type of today refuses (schema_violation, unsupported_version). Give the type the version
-    that is named, with the function among its upcasters; then redrive the cause.
+    For dead letters whose data the current type refuses (schema_violation, unsupported_version). Give the type the
+    printed version, with the function among its upcasters; then redrive the cause.
 
     \b
     Examples:
@@ -207,7 +207,7 @@ def adapt(session: CommandSession, location: tuple[str, ...], target: str | None
       sealbus dlq adapt agents.order.placed.dlq/0/3 --app agents:app --output json
 
     \b
-    Exit codes: 0 written, 1 with questions that it leaves open (they raise), 2 there is nothing to adapt.
+    Exit codes: 0 written, 1 written with open questions (they raise), 2 there is nothing to adapt.
     """
     name, partition, offset = parse_location(location)
     app = app_of(target)
@@ -240,7 +240,7 @@ def adapt(session: CommandSession, location: tuple[str, ...], target: str | None
 
 
 def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tuple[str, Step]]:
-    """Return what was done to this letter and to earlier ones of the same message and group, oldest first."""
+    """Return the history of this dead letter and of earlier ones of the same message and group, oldest first."""
     own = known_state_of(letter, states.get(letter.place))
     steps = [(letter.place, step) for step in own.steps] if own is not None else []
     steps += [

@@ -1,6 +1,6 @@
 """The display of one dead letter, as text and as JSON.
 
-Owns the layout; `consumers.deadletters.diagnosis` owns what the gates say of it today. All foreign text is escaped.
+Owns the layout; `consumers.deadletters.diagnosis` runs the gates on it again. All foreign text is escaped.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _content(letter: DeadLetter) -> tuple[str, str]:
     heading = (
         "stub of a record that was too large to keep"
         if letter.is_stub
-        else f"value, {len(value)} bytes that are no message"
+        else f"value, {len(value)} bytes that are not a message"
     )
     return heading, preview(value)
 
@@ -145,11 +145,11 @@ def _advice(letter: DeadLetter, registry: Registry) -> Iterator[str]:
     if letter.message is None or letter.gate != "schema":
         return
     if kind is None:
-        yield f"{letter.message.message_type} is not known here: --app MODULE:APP tells what its schema says"
+        yield f"{letter.message.message_type} is an unknown type: name its app with --app MODULE:APP to check it"
         return
     try:
         kind.open(letter.message)
     except ContractError as error:
         yield f"{error.pointer}: {error.text}"
     else:
-        yield f"{kind.name} {kind.version} as it is known here accepts this message"
+        yield f"{kind.name} {kind.version} accepts this message now"

@@ -1,7 +1,7 @@
-"""What an operator may have meant whose filters take no dead letter.
+"""Suggestions for filters that match no dead letter.
 
-Owns looking for the nearest type, group and sender among the letters that there are. Only a selection without any
-result costs another look.
+Owns finding the nearest type, group and sender among the existing dead letters. Only a selection without result needs
+this second scan.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def tell_near_misses(transport: Transport, settings: Settings, selection: 
 
 
 async def near_misses(transport: Transport, settings: Settings, selection: Selection) -> list[str]:
-    """Return a hint for each filter of *selection* that no dead letter has; none without such filters."""
+    """Return a hint for each filter of *selection* that matches no dead letter."""
     provided = {"type": selection.message_type, "group": selection.group, "sender": selection.sender}
     if not any(provided.values()):
         return []

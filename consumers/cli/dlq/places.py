@@ -1,6 +1,6 @@
-"""The places of dead letters, as users write them.
+"""The locations of dead letters, as users write them.
 
-Owns parsing a place, finding its letter, and limiting a selection to the present letters.
+Owns parsing a location, finding its dead letter, and limiting a selection to the present dead letters.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _MAX_DIGITS = 18
 
 
 async def pinned(transport: Transport, settings: Settings, selection: Selection) -> Selection:
-    """Limit *selection* to the letters that exist now.
+    """Limit *selection* to the dead letters that exist now.
 
-    The user is asked about these letters only, and the answer may take long. Places become full topic names. Raises
-    BusError for a place without a dead letter, UsageError for text that is no place.
+    The user confirms these dead letters only, and may take long to answer. Locations get full topic names. Raises
+    BusError for a location without a dead letter, UsageError for text that is not a location.
     """
     locations = [parse_location((location,)) for location in sorted(selection.places)]
     topics = {name: await _topic_of(transport, settings, name) for name in sorted({name for name, *_ in locations})}
@@ -84,6 +84,6 @@ def _is_of_letters(topic: str) -> bool:
 def _nothing_at(topic: str, partition: int, offset: int) -> BusError:
     error = BusError(f"there is no dead letter at {topic}/{partition}/{offset}")
     error.add_note(
-        "`sealbus dlq list` shows the places of dead letters; old ones are deleted after topics.deadletter_retention_s"
+        "`sealbus dlq list` lists the locations of dead letters; they are deleted after topics.deadletter_retention_s"
     )
     return error

@@ -34,15 +34,15 @@ __all__ = ["purge"]
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_session
 def purge(session: CommandSession, *, selection: Selection, why: str, dry_run: bool, yes: bool) -> int:
-    """Mark dead letters as purged: they need no attention any more, and no redrive takes them.
+    """Mark dead letters as purged: they count as finished, and a redrive skips them.
 
-    Their records stay in the log until topics.deadletter_retention_s has passed. Without a PLACE or a filter all
-    letters are meant.
+    Their records stay in the log until topics.deadletter_retention_s has passed. Without a PLACE or a filter all dead
+    letters are purged.
 
     \b
     Examples:
       sealbus dlq purge --dry-run --until 7d
-      sealbus dlq purge --reason malformed --sender scanner@lab --why "a test gone wild"
+      sealbus dlq purge --reason malformed --sender scanner@lab --why "load test by mistake"
       sealbus dlq purge agents.research.request.dlq/0/3 --yes
     """
     settings = session.settings()

@@ -70,11 +70,11 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.command()
 @click.argument("locations", nargs=-1, metavar="[PLACE]...")
 @with_selection
-@click.option("--rate", type=RATE, help="Send at most so many, such as 20/s.")
+@click.option("--rate", type=RATE, help="Maximum rate, such as 20/s.")
 @click.option(
     "--stop-after", type=click.IntRange(1), metavar="N", help="Stop when N of those that were sent have died again."
 )
-@click.option("--wait", is_flag=True, help="Wait until their groups have settled them, and say how many died again.")
+@click.option("--wait", is_flag=True, help="Wait until their groups have settled them, and show how many died again.")
 @click.option(
     "--extend",
     type=DURATION_TYPE,
@@ -88,18 +88,18 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
 @with_session
 @gathered(_RedriveOptions)
 def redrive(session: CommandSession, options: _RedriveOptions) -> int:
-    """Send dead letters back, with their original bytes, to the group each of them died in and to no other.
+    """Send each dead letter back, with its original bytes, to the group that failed on it and to no other.
 
-    Without a PLACE (as `sealbus dlq list` shows it) or a filter all that are open are meant. It may be interrupted at
-    any moment, by Ctrl-C and worse: called again it goes on where it was, and sends nothing twice. Of two at once one
-    withdraws. After three redrives a letter is parked. Every redrive is written into the journal (topic _audit) and
-    into the state of each letter.
+    Without a PLACE (as `sealbus dlq list` shows it) or a filter all open dead letters are sent. The command may be
+    interrupted at any moment, by Ctrl-C or a crash: run it again to continue, nothing is sent twice. Of two concurrent
+    redrives one stops. After three redrives a dead letter is parked. Every redrive is written into the journal (topic
+    _audit) and into the state of each dead letter.
 
-    Where keys are configured, --extend of a type of high risk counts only with the order of somebody who may redrive:
+    With keys configured, --extend for a type of high risk needs an order signed by an agent with the right to redrive:
     give --key-file.
 
-    With --stop-after it sends few at first and waits until the group has been through them, so a worker of the group
-    must be running.
+    With --stop-after it sends few at first and waits until the group has handled them, so a worker of the group must be
+    running.
 
     \b
     Examples:
@@ -109,9 +109,8 @@ def redrive(session: CommandSession, options: _RedriveOptions) -> int:
       sealbus dlq redrive --reason expired --extend 2h --yes
 
     \b
-    Exit codes: 0 done, 1 stopped because letters died again, or done but for groups that have
-    no redrive topic, 75 try again: the log or the group did not answer, or another redrive is
-    at work.
+    Exit codes: 0 done, 1 stopped because messages failed again, or some groups have no redrive
+    topic, 75 try again: the log or the group did not answer, or another redrive is running.
     """
     selection = options.selection
     settings = session.settings(key_file=options.key_file)
@@ -201,7 +200,7 @@ def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = Fals
         for line in bars(("WOULD BE", "REASON", "TYPE", "GROUP"), table):
             click.echo(line, err=err)
     sent = plan.total("send")
-    click.echo(f"{plan.counts.total()} dead letters meant, {sent or 'none'} would be sent back", err=True)
+    click.echo(f"{plan.counts.total()} dead letters match; {sent or 'none'} would be redriven", err=True)
     for run in plan.unended:
         click.echo(
             f"hint: redrive {printable(run)} has not ended: it was cut off, and the next one takes it over, or it is "
@@ -234,7 +233,7 @@ def _show_result(session: CommandSession, result: RedriveResult, plan: RedriveCo
     hints = {
         "withdrawn": f"redrive {printable(result.rival)} is still at work: wait for it or stop it, then call this "
         "again",
-        "interrupted": "the same command goes on from here",
+        "interrupted": "run the same command again to continue",
         "stopped": "`sealbus dlq list --state open` shows what died again",
         "unread": "the group has not read what was sent: start a worker, then call this again",
     }

@@ -78,7 +78,8 @@ def _types(ctx: click.Context, kind: str) -> set[str]:
 
 
 def _read(ctx: click.Context, look: Callable[[Transport], Awaitable[Iterable[str]]]) -> set[str]:
-    """Return what *look* finds in the log that the command line names so far; nothing if that is none or too slow."""
+    """Return the result of *look* in the log that the command line names so far; empty if there is none or it is
+    slow."""
     try:
         settings = _settings(ctx)
         if not _is_there(settings.bus.url):

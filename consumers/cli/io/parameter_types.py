@@ -54,7 +54,7 @@ class _Kind(_ParamType):
 
 
 class OneOf(_Choice):
-    """One of some words; a wrong one is answered with the nearest. *aliases*: what else stands for one of them."""
+    """One of some words; an error names the nearest. *aliases* maps further words to them."""
 
     def __init__(self, choices: Iterable[str], aliases: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(tuple(choices))
@@ -74,7 +74,7 @@ class _Duration(_Kind):
         try:
             seconds = durations.seconds(value)
         except ValueError as error:
-            self.fail(f"{value!r} is no duration: {error}", param, ctx)
+            self.fail(f"{value!r} is not a duration: {error}", param, ctx)
         # Times in messages have milliseconds: a shorter duration is none.
         if seconds * 1000 < 1 or not math.isfinite(seconds):
             self.fail(f"{value!r} is not more than 0: write for instance 30s, 10m or 2h", param, ctx)
@@ -89,7 +89,9 @@ class _TextId(_Kind):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_text_id(value):
             self.fail(
-                f"{value[:80]!r} is no id: 1 to 256 characters, none of them a control or format character", param, ctx
+                f"{value[:80]!r} is not a valid id: 1 to 256 characters, none of them a control or format character",
+                param,
+                ctx,
             )
         return str(value)
 
@@ -118,7 +120,9 @@ class _Version(_Kind):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_schema_version(value):
             self.fail(
-                f"{value!r} is no schema version: three integers without leading zeros, such as 1.0.0", param, ctx
+                f"{value!r} is not a valid schema version: three integers without leading zeros, such as 1.0.0",
+                param,
+                ctx,
             )
         return str(value)
 
@@ -129,7 +133,8 @@ class _MessageType(_Kind):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_message_type(value):
             self.fail(
-                f"{value[:130]!r} is no message type: lower-case segments joined by dots, such as research.request",
+                f"{value[:130]!r} is not a valid message type: use lower-case segments joined by dots, such as "
+                "research.request",
                 param,
                 ctx,
             )
@@ -148,7 +153,7 @@ class _Moment(_Kind):
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is no time: write {self._examples}", param, ctx)
+            self.fail(f"{value!r} is not a time: write {self._examples}", param, ctx)
         if moment.tzinfo is None:
             self.fail(f"{value!r} has no time zone: write Z or an offset at its end", param, ctx)
         try:
@@ -190,7 +195,7 @@ class _Rate(_Kind):
         except ValueError:
             rate = 0.0
         if not (rate > 0 and math.isfinite(rate)):
-            self.fail(f"{value!r} is no rate: write for instance 20/s or 100/m", param, ctx)
+            self.fail(f"{value!r} is not a rate: write for example 20/s or 100/m", param, ctx)
         return rate
 
 

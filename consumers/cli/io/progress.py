@@ -21,8 +21,8 @@ _INTERVAL_S: Final = 0.1
 class Progress:
     """Use as `with Progress(size) as progress`, then call `show`; *size* is None if unknown.
 
-    *unit* names what is counted. With *alone*, nothing else is written or read meanwhile, so a shared terminal does no
-    harm.
+    *unit* names the counted things. With *alone*, the command writes and reads nothing else while the bar is shown, so
+    it may share the terminal with standard output.
     """
 
     def __init__(self, size: int | None, *, unit: str = "lines", alone: bool = False) -> None:

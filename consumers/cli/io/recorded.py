@@ -1,6 +1,6 @@
 """The recorded messages of a log, topic by topic and one page at a time, with a progress bar.
 
-Owns the walk. What is no message at all is passed over: that is the business of `verify`.
+Owns the walk. Records that are not messages are skipped; `verify` reports them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RecordedMessage(NamedTuple):
 
 
 async def recorded_messages(transport: Transport, topics: Iterable[str]) -> AsyncIterator[RecordedMessage]:
-    """Yield every message that *topics* hold now; a topic that does not exist holds none."""
+    """Yield every message that is now in *topics*; missing topics are skipped."""
     sizes: dict[str, int] = {}
     for topic in topics:
         try:

@@ -10,7 +10,7 @@ __all__ = ["acl_line"]
 
 
 def acl_line(grant: AclGrant, *, servers: str) -> str:
-    """Return the command that gives *grant* to the principal `User:<agent>`; *servers* is put as it stands."""
+    """Return the command that gives *grant* to the principal `User:<agent>`; *servers* is inserted unchanged."""
     words = ["--add", "--allow-principal", f"User:{grant.agent}"]
     for operation in grant.operations:
         words += ["--operation", operation]

@@ -1,7 +1,7 @@
 """`sealbus policy check|explain|test|acls`: what a policy file means.
 
-Owns the verbs, their output and exit codes. The language is `bus.trust.policy.file`'s, its meaning
-`bus.trust.policy.decision`'s, what is found `bus.trust.policy.check`'s.
+Owns the verbs, their output and exit codes. `bus.trust.policy.file` has the language, `bus.trust.policy.decision` its
+meaning, `bus.trust.policy.check` the findings.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def policy() -> None:
     """Check, explain and test what a policy file lets agents do.
 
-    Everything is about the file alone: no log is opened. docs/policy.md tells the language in one page.
+    These commands only read the file and open no log. docs/policy.md describes the language in one page.
 
     \b
     Examples:
@@ -59,12 +59,12 @@ def policy() -> None:
 @app_option
 @with_session
 def check(session: CommandSession, file: Path, target: str | None) -> int:
-    """Find what is foolish in a policy: rules that never decide, contradictions, names that nobody has.
+    """Find mistakes in a policy: rules that never decide, contradictions, unknown names.
 
-    Each finding is so: "never" means for no request at all. Rules are compared in pairs: what only several rules
-    together make foolish is not found. Message types are compared with the built-in ones and, with --app, those of the
-    app. Then each type that the app handles, and that no trust level guards, is noted, too: no
-    rule of the policy makes up for a type that does not say whether it asks or informs.
+    There are no false findings: "never" means for no request at all. Rules are compared in pairs, so effects of several
+    rules together are not found. Message types are compared with the built-in ones and, with --app, those of the app.
+    With --app, handled types without protection by a trust level are noted, too: such a type should declare whether it
+    asks or informs.
 
     \b
     Examples:
@@ -103,8 +103,8 @@ def _unguarded(session: CommandSession, declaration: Declaration) -> list[Policy
 def _fact_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for each fact of a request."""
     options = (
-        click.option("--action", type=OneOf(ACTIONS), required=True, help="What is to be done."),
-        click.option("--agent", help="Who asks.  [default: nobody proven]"),
+        click.option("--action", type=OneOf(ACTIONS), required=True, help="The action."),
+        click.option("--agent", help="The acting agent.  [default: an unverified one]"),
         click.option("--type", "message_type", type=MESSAGE_TYPE, required=True, shell_complete=complete_types),
         click.option("--major", type=click.IntRange(0), help="The type's major version.  [default: the newest]"),
         click.option("--group", help="The consumer group."),
@@ -145,9 +145,10 @@ def explain(
     message_type: str,
     **facts: Any,
 ) -> int:
-    """Show how a policy decides one request: the facts, the deciding rule, and what the other rules lack.
+    """Show how a policy decides one request: the facts, the deciding rule, and why other rules do not match.
 
-    Facts that are not given are ordinary: a signed message at level user_request, internal data, first hand.
+    Missing facts have ordinary values: a signed message at level user_request, with internal data, without earlier
+    senders.
 
     \b
     Examples:
@@ -264,8 +265,8 @@ def test_(session: CommandSession, file: Path, cases: Path | None, target: str |
 def acls(session: CommandSession, file: Path, servers: str, target: str | None) -> int:
     """Print the Kafka commands that give each listed agent the topics its rules need, and no others.
 
-    A policy is a door that agents' own processes could walk around; the broker's ACLs are the wall. Each agent that the
-    file lists by its id is a principal, `User:<id>`. ACLs know nothing of levels, tags and approvals.
+    Only sealbus processes enforce a policy; the broker's ACLs also stop other programs. Each agent that the file lists
+    by its id is a principal, `User:<id>`. ACLs cannot express levels, tags and approvals.
 
     \b
     Examples:
@@ -294,7 +295,7 @@ def _read(file: Path) -> PolicyRules:
     try:
         return parse_policy(file.read_bytes(), name=str(file))
     except ConfigurationError as error:
-        error.add_note("docs/policy.md tells the language in one page")
+        error.add_note("docs/policy.md describes the language in one page")
         raise
 
 

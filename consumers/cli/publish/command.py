@@ -79,7 +79,7 @@ class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--dialect",
     type=OneOf(DIALECTS, DIALECT_ALIASES),
-    help="Each line is a message of this dialect (or 000 to 004), which says its own type: leave TYPE out.",
+    help="Each line is a message of this dialect (or 000 to 004) and has its own type: leave TYPE out.",
 )
 @click.option(
     "--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data."
@@ -88,7 +88,7 @@ class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--to", type=TEXT_ID, help="The one agent that is to handle it; without it every subscribed group does.")
 @click.option("--role", type=TEXT_ID, help="The role that is to handle it.")
 @click.option("--key", type=TEXT_ID, help="Messages of one key stay in order.")
-@click.option("--ttl", type=DURATION_TYPE, help="How long it may take until it is handled, such as 10m.")
+@click.option("--ttl", type=DURATION_TYPE, help="The lifetime of the message, such as 10m.")
 @click.option("--delay", type=DURATION_TYPE, help="Handle it no earlier, such as 1h; it waits in the log.")
 @click.option(
     "--idempotency-key", type=TEXT_ID, help="Handle it once, however often it is published; for one line only."
@@ -104,9 +104,9 @@ class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
 def publish(session: CommandSession, options: _PublishOptions) -> int:
     """Publish JSON lines from FILE or standard input.
 
-    Each line is one JSON object, the payload of one message. For each line one line of JSON comes back, in the same
-    order: where the message lies in the log, or why it was rejected. Lines that are wrong do not stop the others; so is
-    a line with a field that its type does not have. Lines leave as soon as they arrive.
+    Each line is one JSON object, the payload of one message. For each line one line of JSON is printed, in the same
+    order: the location of the message in the log, or why it was rejected. A rejected line does not stop the others. A
+    line with an unknown field is rejected, too. Each line is published as soon as it arrives.
 
     \b
     Examples:
@@ -165,7 +165,7 @@ def publish(session: CommandSession, options: _PublishOptions) -> int:
 
 
 def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:
-    """Return the type and the file that the arguments name; messages of a dialect say their type themselves."""
+    """Return the type and the file in the arguments; with a dialect the messages have their own types."""
     max_words = 1 if dialect else 2
     if len(provided) > max_words or (not provided and dialect is None):
         form = "[FILE], for each line says its type" if dialect else "TYPE [FILE]"
@@ -196,10 +196,12 @@ def _run(
     async def body(interrupts: Interrupts) -> int:
         async with connect(settings=settings, agent=agent) as bus:
             if not bus.publisher.sealer.proves and settings.trust.keys:
-                click.echo(f"note: {agent} is unproven: --key-file says with which key it signs", err=True)
+                click.echo(
+                    f"note: {agent} publishes unsigned: receivers with keys will refuse it. Give --key-file", err=True
+                )
             if not bus.transport.features.durable:
                 raise click.UsageError(
-                    "a log in memory ends with this command, and what is published to it: give --bus sqlite:///x.db or "
+                    "a log in memory ends with this command, and its messages are lost: give --bus sqlite:///x.db or "
                     "kafka://..."
                 )
             feed = await open_feed(bus)

@@ -1,6 +1,7 @@
 """The source of `sealbus publish --dialect`: lines that are foreign messages, sealed at the time of publishing.
 
-Owns what the command line says in the place of an ingress: the namespace, the clock and what fragments lack.
+Owns the values that the command line supplies in place of an ingress: the namespace, the clock and missing parts of
+fragments.
 """
 
 from __future__ import annotations
@@ -51,6 +52,6 @@ class ForeignFeed(LineFeed):
         risk = raised_risk(BUILT_IN.get(message.message_type), sealer.origin.high_risk)
         if sealer.proves and risk != "low" and message.verification.signature is None:
             who = message.metadata.sender.id
-            text = f"{who} is not {sealer.origin.sender.id}, whose key this is: nobody would believe it unsigned"
+            text = f"{who} is not {sealer.origin.sender.id}, the agent of this key: unsigned it would be refused"
             raise ContractError(text, "/verification/signature", "signature_missing")
         return sealed_as(message, message_topic(namespace, message.message_type))

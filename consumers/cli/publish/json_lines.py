@@ -36,7 +36,7 @@ _MAX_SHOWN: Final = 80
 
 
 class LineFeed:
-    """A source for `publish_many`; *lines* holds the line number of every outstanding outcome."""
+    """A source for `publish_many`; *lines* has the line number of every outstanding outcome."""
 
     def __init__(self, publisher: Publisher, stream: BinaryIO) -> None:
         self.lines: deque[int] = deque()
@@ -58,7 +58,7 @@ class LineFeed:
         self._source.stop()
 
     def warnings(self) -> Iterator[str]:
-        """Yield what the user should know about accepted lines."""
+        """Yield warnings about accepted lines."""
         yield from ()
 
     async def __aiter__(self) -> AsyncIterator[Item]:
@@ -107,7 +107,7 @@ class Feed(LineFeed):
         self._ignored: dict[str, int] = {}
 
     def warnings(self) -> Iterator[str]:
-        """Yield what the user should know about accepted lines."""
+        """Yield warnings about accepted lines."""
         for name, line in self._ignored.items():
             hint = nearest(name, self._fields or ())
             what = f"{self._kind.name} has no field {printable(name)!r}; it was left out{hint}"
@@ -121,7 +121,7 @@ class Feed(LineFeed):
             )
         value = canonical.parse_canonical(content, depth=_DATA_DEPTH)
         if not isinstance(value, dict):
-            raise ContractError("the payload is no object", "/data", "schema_violation")
+            raise ContractError("the payload is not an object", "/data", "schema_violation")
         if content.count(b":") != len(value):
             _refuse_duplicates(content)
         try:

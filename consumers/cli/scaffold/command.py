@@ -1,7 +1,7 @@
 """`sealbus new DIR`: write an agent, its test, settings, README and Makefile.
 
-Owns choosing the files of a variant and filling in names. A variant's files replace those of `plain`; they lie in
-`templates/`. Nothing that exists is overwritten.
+Owns choosing the files of a variant and filling in names. A variant's files in `templates/` replace those of `plain`.
+Existing files are never overwritten.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ _OWN: Final = {
     "_deadletters": "state of dead letters",
     "_registry": "entry of the registry",
 }
-"""What lies in the bus's own topics, which hold no messages."""
+"""The content of the bus's own topics, which have no messages."""
 
 
 class _Sender(msgspec.Struct):
@@ -123,7 +123,8 @@ def tail(session: CommandSession, options: _TailOptions) -> int:
     width of the terminal.
 
     TOPIC_OR_TYPE is a message type (research.request) or a whole topic name (agents.research.request.dlq). Nothing is
-    cut with --output json. With --sender, --conversation or --grep the last N are those that fit, however far back.
+    cut with --output json. With --sender, --conversation or --grep the last N matching records are shown, however far
+    back.
 
     \b
     Examples:
@@ -280,7 +281,7 @@ class _Show:
             self._unsaid[str(error)] += 1
 
     def summarize(self) -> None:
-        """Print on standard error how many records there were, and what was wrong with them."""
+        """Print on standard error the number of records and their faults."""
         for text, count in self._unsaid.most_common(5):
             click.echo(f"{count} not sayable in that dialect: {printable(text)}", err=True)
         text = f"{self._count} records"
@@ -292,7 +293,7 @@ class _Show:
 
 
 class _Look(NamedTuple):
-    """What a line shows of a message."""
+    """The parts of a message that a line shows."""
 
     message_type: str = ""
     sender: str = ""
@@ -314,7 +315,7 @@ def _look(record: Record, verdict: FileVerdict | None) -> _Look:
 
 
 def _own(record: Record) -> str:
-    """Say what *record* is where its topic is one of the bus's own; empty elsewhere."""
+    """Describe *record* if its topic is one of the bus's own; return an empty string otherwise."""
     name = read_topic(record.topic)
     return _OWN.get(record.topic.partition(".")[2], "") if name is not None and name.kind == "own" else ""
 
@@ -334,7 +335,7 @@ def _line(record: Record, verdict: FileVerdict | None, columns: int) -> str:
         look = _look(record, verdict)
         about, data = f"{look.message_type}  {look.sender}  {look.message_id}", look.data
         if not look.message_id:
-            about = f"{len(record.value or b'')} bytes that are no message"
+            about = f"{len(record.value or b'')} bytes that are not a message"
     judged = f"  {verdict.sentence()}" if verdict is not None else ""
     line = f"{_moment(record)}  {record.partition}/{record.offset}  {printable(about)}{judged}"
     return f"{line}  {_cut(data, max(_MIN_DATA_BYTES, columns - len(line) - 2))}".rstrip()

@@ -110,9 +110,9 @@ def apply(
 ) -> int:
     """Create the topics that apps need, and bring existing ones into line.
 
-    These are all that an app, and the bus in its name, may read or append to. Partitions are only ever added, and no
-    topic is removed. The bus's own agents are named by their ids. Who only asks, and handles nothing, is named by
-    --agent.
+    These are all topics that an app, and the bus in its name, may read or append to. Partitions are only added, and no
+    topic is removed. The bus's own agents are named by their ids. For an agent that only sends requests and handles
+    nothing, give --agent.
 
     \b
     Examples:
@@ -155,8 +155,8 @@ def apply(
 def check(session: CommandSession, targets: tuple[str, ...], workflows: tuple[Path, ...]) -> int:
     """Compare the log with what apps need.
 
-    Exit code 1 when a topic is missing or is not set up as it should be, when records or offsets are kept for too short
-    a time, when typing errors become topics, or when messages wait in a retry tier that is in no setting any more.
+    Exit code 1 if a topic is missing or wrongly configured, if records or offsets are retained too briefly, if the
+    broker creates unknown topics automatically, or if messages wait in a retry tier that was removed from the settings.
 
     \b
     Examples:
@@ -193,7 +193,7 @@ def check(session: CommandSession, targets: tuple[str, ...], workflows: tuple[Pa
 
 
 def wanted_topics(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
-    """Return the topics that *app* needs; none without one."""
+    """Return the topics that *app* needs; empty without an app."""
     if app is None:
         return ()
     declared = app.declaration
@@ -226,7 +226,8 @@ def _distinct(specs: Sequence[TopicSpec]) -> Sequence[TopicSpec]:
 
 
 def _sent_by(workflows: Sequence[Path], apps: Sequence[App]) -> Sequence[str]:
-    """Return the types that *workflows* send. Raises UsageError for one that nobody knows: no topic by typo."""
+    """Return the types that *workflows* send. Raises UsageError for an unknown type, so that a typo creates no
+    topic."""
     if not workflows:
         return ()
     from bus.vocabulary import BUILT_IN
@@ -248,7 +249,7 @@ def _sent_by(workflows: Sequence[Path], apps: Sequence[App]) -> Sequence[str]:
 
 
 def _tell_cost(plan: Sequence[Change]) -> None:
-    """Say what new topics cost the brokers, before they are made."""
+    """Print the cost of new topics for the brokers, before they are created."""
     new: dict[str, dict[str, str]] = {}
     for change in plan:
         if change.found is None:

@@ -156,7 +156,7 @@ def example_(session: CommandSession, name: str, target: str | None) -> int:  # 
     kind = _found(name, target)
     example = example_of(kind)
     if example is None:
-        raise ContractError(f"no example of {name} was found by itself: give its class one, as __example__")
+        raise ContractError(f"no example of {name} could be generated: give its class one, as __example__")
     print_json(example)
     return 0
 
@@ -168,10 +168,10 @@ def example_(session: CommandSession, name: str, target: str | None) -> int:  # 
 @click.option("--typescript", is_flag=True, help="Write TypeScript types and zod validators as well.")
 @with_session
 def export(session: CommandSession, folder: Path, names: tuple[str, ...], target: str | None, typescript: bool) -> int:
-    """Write the JSON Schema of every type to DIR/TYPE/VERSION.json; what is published there never changes.
+    """Write the JSON Schema of every type to DIR/TYPE/VERSION.json; published files never change.
 
-    A version that is there with another content is refused: give the type a new version. Without TYPE every type is
-    written, the built-in ones, too.
+    If a version exists with another content, the export is refused: give the type a new version. Without TYPE every
+    type is written, the built-in ones, too.
 
     \b
     Examples:
@@ -229,10 +229,10 @@ def check(
     recorded: str | None,
     target: str | None,
 ) -> int:
-    """Compare types with their published schemas, and say which version each change asks for.
+    """Compare types with their published schemas, and show the version that each change requires.
 
-    A new optional field is minor; a field that is required now, gone, renamed or of another type is major; a new value
-    of an enumeration has to be reviewed. A version that is too low is an error.
+    A new optional field is minor. A field that is removed, renamed, newly required or of another type is major. A new
+    value of an enumeration has to be reviewed. A version that is too low is an error.
 
     \b
     Examples:
@@ -241,7 +241,7 @@ def check(
       sealbus types check --recorded kafka://localhost:9092 --app agents:app
 
     \b
-    Exit codes: 0 every change has the version it asks for, 1 at least one has not, or a recorded message is refused.
+    Exit codes: 0 every change has the version it requires, 1 at least one has not, or a recorded message is refused.
     """
     if not against.is_dir():
         raise click.BadParameter(
@@ -327,10 +327,8 @@ def _terms(kind: PayloadType) -> list[str]:
     if terms.needs:
         lines.append("needs " + ", ".join(NEEDED[name] for name in terms.needs))
     if terms.ttl_s is not None:
-        lines.append(f"lives {terms.ttl_s:g} s unless its publisher says otherwise")
-    lines += [
-        f"{option} comes from {field} unless its publisher says otherwise" for option, field in terms.takes.items()
-    ]
+        lines.append(f"lives {terms.ttl_s:g} s unless its publisher sets a lifetime")
+    lines += [f"{option} comes from {field} unless its publisher sets it" for option, field in terms.takes.items()]
     if kind.side_effect is not None:
         lines.append(f"side effect {kind.side_effect}")
     if kind.resource:

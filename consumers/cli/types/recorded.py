@@ -1,6 +1,6 @@
 """Check the recorded messages of a log against the types as they are now, one page at a time.
 
-Owns the walk, its progress and its table. What a type accepts is `PayloadType.open`'s to say.
+Owns the walk, its progress and its table. `PayloadType.open` decides whether a type accepts a message.
 """
 
 from __future__ import annotations

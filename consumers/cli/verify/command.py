@@ -77,10 +77,9 @@ class _VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
 def verify(session: CommandSession, options: _VerifyOptions) -> int:
     """Check sealed messages in files or standard input, without a bus.
 
-    A file holds one record value, byte for byte; one line break at its end is taken as the file's own. Checked are
-    size, form, hashes and seal, proof chain, and lifetime; with --jwks every signature, of the message and of its
-    chain, offline, by the keys as they stand at the time of --now; with --app also the schema, with --namespace, --type
-    or --key that it was meant for there.
+    A file has one record value, byte for byte; one line break at its end is ignored. Size, form, hashes and seal, proof
+    chain, and lifetime are checked. --jwks adds every signature, of the message and of its chain, offline, with the
+    keys valid at --now. --app adds the schema; --namespace, --type and --key add the intended destination.
 
     \b
     Examples:
@@ -90,7 +89,7 @@ def verify(session: CommandSession, options: _VerifyOptions) -> int:
       sealbus dlq show research.request/0/3 --raw | sealbus verify --risk high
 
     \b
-    Exit codes: 0 every message holds, 1 at least one does not.
+    Exit codes: 0 every message is valid, 1 at least one is not.
     """
     settings = session.settings(jwks=options.jwks)
     app = app_of(options.target)

@@ -26,7 +26,7 @@ SKIPPED: Final = "skipped"
 
 
 class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
-    """What to check besides size, parse and integrity; None skips a gate."""
+    """The checks besides size, parse and integrity; None skips a gate."""
 
     max_message_bytes: int
     max_ttl_ms: int = gates.MAX_TTL_MS
@@ -42,9 +42,9 @@ class FileChecks(msgspec.Struct, frozen=True, kw_only=True):
     append_ms: int | None = None
     """The append time of the records; None: unknown, and keys are judged by sealed times alone."""
     verifier: Verifier | None = None
-    """The keys that are believed; None: signatures are not checked."""
+    """The trusted keys; None: signatures are not checked."""
     admit: gates.Admit | None = None
-    """What the policy lets in; None: it is not asked."""
+    """The policy's check; None skips it."""
 
 
 class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -82,9 +82,8 @@ def worker(session: CommandSession, options: _WorkerOptions) -> int:
     """Run the handlers of one app or several.
 
     MODULE:APP names an App object: agents:app is `app = App(...)` in agents.py in the current directory. Several apps
-    share the process, and keep their own groups, concurrency and limits. The first
-    SIGTERM or Ctrl-C lets running handlers finish (exit code 0 when all did), a second one ends at once; whatever is
-    not finished then is delivered again.
+    share the process, and keep their own groups, concurrency and limits. The first SIGTERM or Ctrl-C lets running
+    handlers finish (exit code 0 if all did), a second one ends at once; unfinished messages are delivered again.
 
     \b
     Examples:
@@ -210,7 +209,7 @@ def command_of(arguments: Sequence[str]) -> list[str]:
 
 
 def _drain_when_orphaned() -> None:
-    """Drain when standard input ends: it is a pipe held by the supervisor."""
+    """Drain when standard input ends: it is a pipe from the supervisor."""
 
     def watch() -> None:
         while os.read(0, 1024):

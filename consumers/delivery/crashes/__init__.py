@@ -1,4 +1,4 @@
-"""Poison protection without an inbox: crashes are counted against the messages that were running.
+"""Crash protection without an inbox: process deaths are counted against the messages that were running.
 
-What each process runs is noted in files that outlive it.
+Each process notes its running messages in files that outlive it.
 """

@@ -1,9 +1,9 @@
-"""CrashGuard: notes what a worker runs, and tells what counts against a message.
+"""CrashGuard: notes the running messages of a worker, and returns the deaths counted against a message.
 
-Owns when deaths are counted (when partitions arrive, with the messages of a dead process), what a run that ended in
-order forgives, and records whose judging cost the session. Files are in `consumers.delivery.crashes.process_files`, the
-rule in `consumers.delivery.crashes.crash_rules`, running alone in `consumers.delivery.handling.executor`. A failing
-directory is logged once a minute and delays nothing.
+Owns when deaths are counted (when partitions of a dead process arrive), which counts an orderly end clears, and records
+during whose checks the worker lost its session. Files are in `consumers.delivery.crashes.process_files`, the rule in
+`consumers.delivery.crashes.crash_rules`, running alone in `consumers.delivery.handling.executor`. A failing directory
+is logged once a minute and delays nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LARGE_BYTES: Final = 16_384
 """Smaller values are not noted: judging one takes less time than noting it, and ends no process."""
 
 _SLOW_S: Final = 2.0
-"""Judging a record for so many seconds has kept heartbeats from being sent."""
+"""Checking one record for so many seconds has kept heartbeats from being sent."""
 _MAX_SLOW: Final = 64
 _FORGIVING_S: Final = 0.5
 _SAMPLE_BYTES: Final = 4_096
@@ -67,7 +67,7 @@ class CrashGuard:
         self.crash_counts: Mapping[RecordLocation, CrashCount] = {}
         """Crash counts of messages; empty as long as no process dies."""
         self.orders: Mapping[RecordKey, ParkOrder] = {}
-        """What operators have set aside."""
+        """The park orders of operators."""
         self._forgiven: dict[RecordLocation, CrashCount] = {}
         self._slow: deque[_Slow] = deque(maxlen=_MAX_SLOW)
         self._rarely = Interval(clock)
@@ -252,7 +252,7 @@ class CrashGuard:
             self.crash_counts = {other: crash_count for other, crash_count in self.crash_counts.items() if other != key}
 
     def _forgive(self) -> None:
-        """Write down what was forgiven, many at once."""
+        """Write cleared counts to the file, many at once."""
         forgiven, self._forgiven = self._forgiven, {}
         if not forgiven or self._process_files is None:
             return
@@ -278,7 +278,7 @@ class CrashGuard:
 
 
 def describe_death(death: Death) -> list[str]:
-    """Describe what was running, for a log line: id and place; a record being judged has no id yet."""
+    """Describe the running message for a log line: id and location; a record being checked has no id yet."""
     return [f"{mark.name} at {mark.key.place}{_HOW[mark.kind]}" for mark in death.running[:_MAX_TOLD]]
 
 

@@ -1,12 +1,12 @@
 """The crash rule: which message a process death counts against. Pure.
 
-Owns what a death counts for each running message, when a message is a suspect, and when it is given up. It is the
-inbox's rule (`consumers.delivery.inbox.claim_rules`) for messages without a row there. Those with a row count as
-company, and are not counted here.
+Owns the weight of a death for each running message, when a message is a suspect, and when it is dead-lettered. It
+applies the inbox's rule (`consumers.delivery.inbox.claim_rules`) to messages without an inbox row. Messages with a row
+only count as others that ran at the same time.
 
 A death counts against the message that ran alone. A message that ran among others at two deaths is a suspect. A record
-that was being judged counts as alone, even beside others: judging is short and lets nothing else begin, so a death
-in it is no chance.
+that was being checked counts as alone, even beside others: a check is short and starts nothing else, so a death during
+it is unlikely to be a coincidence.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MarkKind: TypeAlias = Literal["handler", "inbox", "judged"]
 
 
 class RecordLocation(NamedTuple):
-    """What deaths are counted for: the place where a message was first read.
+    """The key under which deaths are counted: the location where a message was first read.
 
-    While it is *judged*, the place of its record.
+    While a record is *judged*, it is the location of the record.
     """
 
     topic: str
@@ -58,12 +58,12 @@ class Mark(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> RecordLocation:
-        """What its deaths are counted for."""
+        """The key under which its deaths are counted."""
         return RecordLocation(self.topic, self.partition, self.offset, self.kind == "judged")
 
 
 class Death(msgspec.Struct, frozen=True):
-    """A process that did not end in order, and what was *running* in it."""
+    """A process that crashed, and the messages *running* in it."""
 
     pid: int
     at_ms: int
@@ -91,7 +91,7 @@ class CrashCount(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> RecordLocation:
-        """What it is counted for."""
+        """The key under which it is counted."""
         return RecordLocation(self.topic, self.partition, self.offset, self.judged)
 
     @property

@@ -1,4 +1,4 @@
-"""Where the process files of a group lie, by its settings and its log.
+"""The folder of a group's process files, by its settings and its log.
 
 Owns the defaults: beside the embedded log; on Kafka where this user's programs keep their state. The files are in
 `consumers.delivery.crashes.process_files`.
@@ -47,7 +47,7 @@ def state_directory(settings: Settings, group: str, environment: Mapping[str, st
 
 
 def open_process_files(settings: Settings, group: str) -> ProcessFiles | None:
-    """Return the process files of *group*; None where none are kept, with a warning where that is a failure."""
+    """Return the process files of *group*; None if there are none, with a warning if that is a failure."""
     if sys.platform == "win32":
         # Windows locks do not tell which process has died.
         return None
@@ -66,8 +66,8 @@ def open_process_files(settings: Settings, group: str) -> ProcessFiles | None:
         _log.warning(
             "deaths.not_counted",
             error=str(error),
-            detail="a message without an idempotency key that ends its process is repeated for ever: give "
-            "worker.state_dir a directory",
+            detail="a message without an idempotency key that crashes its process is repeated without limit: set "
+            "worker.state_dir to a directory",
         )
         return None
     return ProcessFiles(path)

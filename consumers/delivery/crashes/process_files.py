@@ -111,7 +111,7 @@ class ProcessFiles:
     def change(
         self, change: Callable[[dict[RecordLocation, CrashCount]], Mapping[RecordLocation, CrashCount]], now_ms: int
     ) -> dict[RecordLocation, CrashCount]:
-        """Replace the crash counts by what *change* makes of them, under the lock; return them."""
+        """Replace the crash counts by the result of *change*, under the lock; return them."""
         with self._turn():
             written = self._load()
             return self._save(change(_by_key(written)), written.deaths, now_ms)
@@ -195,7 +195,7 @@ def _forget_old(path: Path, now_ms: int) -> None:
 def machine() -> str:
     """Return the id of this boot of this machine, the same in all its containers.
 
-    Where the system does not tell, the hash of the machine's name.
+    If the system has no such id, it is the hash of the machine's name.
     """
     try:
         machine_name = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()

@@ -33,7 +33,7 @@ _MAGIC: Final = b"sealbus deaths 1"
 _HEADER: Final = 512
 _MEMBER: Final = slice(64, _HEADER)
 _ORDERLY: Final = 32
-"""The place of the byte that says: a crash from now on counts against no message."""
+"""The position of a byte that means: a crash from now on counts against no message."""
 
 # The kind comes last: once it is written, the rest is.
 _SLOT: Final = struct.Struct("<QQQ249s128sB")
@@ -63,7 +63,7 @@ class RunningMessages:
         self._free = [_HEADER + number * _SIZE for number in range(count, 0, -1)]
 
     def begin(self, control: Control, name: str, kind: int) -> int:
-        """Note that the message *name* with *control* runs; return the slot to clear, or 0 where none is free."""
+        """Record that the message *name* with *control* runs; return the slot to clear, or 0 if none is free."""
         free = self._free
         if not free:
             return 0

@@ -1,4 +1,4 @@
-"""ApprovedRun: a handler that runs only with an approval; without one its message is held."""
+"""ApprovedRun: a handler that runs only with an approval; without one its message waits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ApprovedRun:
     async def run(
         self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot, claim: ActiveClaim | None
     ) -> Outcome:
-        """Run *delivery* where it is approved; hold it where nobody has decided."""
+        """Run *delivery* if it is approved; store it if there is no decision yet."""
         claim, need = needed_claim(claim), self._approvals.need_of(delivery)
         try:
             verdict = await self._approvals.judge(

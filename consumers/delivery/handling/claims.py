@@ -48,10 +48,10 @@ __all__ = ["ActiveClaim", "ClaimOfRun", "ClaimRequest", "InboxClient", "ResultRe
 _T = TypeVar("_T")
 
 _ACTING: Final = frozenset({"request", "propose", "accept", "cancel"})
-"""Performatives of messages that make somebody act."""
+"""Performatives of messages that ask for an action."""
 _REPEAT: Final = "repeat/"
 _LONG_S: Final = 5.0
-"""A transaction on SQLite that is open for longer is named: nobody else writes meanwhile."""
+"""A SQLite transaction open for longer is logged, because it blocks all other writers."""
 
 _BACKOFF = Backoff(0.5, 30.0)
 _OVER = "the run that this transaction belongs to has ended"
@@ -107,10 +107,11 @@ class InboxClient:
         return InboxKey(self._namespace, principal, message.message_type, self._group, chosen)
 
     def _is_remembered(self, kind: PayloadType) -> bool:
-        """Tell whether a message of *kind* without a key must not run twice because its record was appended again.
+        """Return whether the inbox must record a message of *kind* without a key, so that a copy of its record does not
+        run again.
 
-        That holds for high risk, and where senders are proven for whatever asks somebody to act (security S10): its
-        signature would make a replay look as good as the first.
+        True for high risk and, where senders are verified, for every message that asks for an action (security S10),
+        because a replayed record has a valid signature, too.
         """
         is_high = raised_risk(kind, self._high_risk) == "high"
         return self._remembers_all or is_high or (self._has_keys and not _ACTING.isdisjoint(kind.terms.words))
@@ -200,7 +201,7 @@ class InboxClient:
         return await self._answer(partition, lambda: self.inbox.finish(claim.key, claim.token, outputs), after)
 
     def repeat_key(self, key: InboxKey, message: Message) -> InboxKey:
-        """Return the key of the row in which the end of *message*, a repeat under another message's *key*, is kept."""
+        """Return the key of the row with the end of *message*, which repeats another message of the same *key*."""
         return msgspec.structs.replace(key, idempotency_key=f"{_REPEAT}{message.message_id}")
 
     async def forget_steps(self, claim: ActiveClaim) -> None:
@@ -250,9 +251,9 @@ class InboxClient:
             _log.warning("inbox.release_failed", error=str(error))
 
     async def release_leftovers(self) -> None:
-        """Release the claims whose release failed while the store was away.
+        """Release the claims whose release failed while the store was unreachable.
 
-        As long as this owner lives, no other owner can claim those messages.
+        As long as this owner is alive, no other owner can claim those messages.
         """
         with contextlib.suppress(InboxError):
             while self._unreleased or self._unconfirmed:
@@ -380,9 +381,9 @@ class InboxClient:
 
 
 async def _hand_over(claim: ActiveClaim, begun: Transaction) -> Transaction | None:
-    """Give *begun* to *claim*; roll it back where the handler has ended meanwhile.
+    """Give *begun* to *claim*; roll it back if the handler has already ended.
 
-    Nothing else would end that transaction, and others wait for its locks.
+    Otherwise that transaction would never end, and others would wait for its locks.
     """
     if claim.over:
         await begun.rollback()
@@ -425,12 +426,12 @@ class ClaimOfRun:
 
     @property
     def steps(self) -> ClaimOfRun:
-        """Where the run remembers what it has paid for: beside its row."""
+        """The store for the results of the run's steps, beside its row."""
         return self
 
     @property
     def holds_writer(self) -> bool:
-        """Whether a transaction of the run is open that keeps everybody else from writing."""
+        """Whether an open transaction of the run blocks all other writers."""
         return self._claim.transaction is not None and self._claim.client.inbox.dialect == "sqlite"
 
     async def begin(self) -> Transaction:
@@ -438,7 +439,7 @@ class ClaimOfRun:
         return await self._claim.client.begin(self._claim, self._partition)
 
     async def read(self) -> Mapping[str, bytes]:
-        """Return what earlier runs have kept. Raises InboxError."""
+        """Return the results that earlier runs have stored. Raises InboxError."""
         return await self._claim.client.inbox.remembered(self._claim.key)
 
     async def write(self, name: str, data: bytes) -> bool:

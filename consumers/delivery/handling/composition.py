@@ -1,7 +1,8 @@
-"""Composition of handlers: what a declaration puts around each of them, as one coroutine function for the worker.
+"""Composition of handlers: a handler with its middleware and provided arguments, as one coroutine function for the
+worker.
 
-Owns the order (middleware outermost first, then what is provided, then the thread of a blocking handler) and opening
-lifespans. A handler with nothing around it stays as it is.
+Owns the order (middleware outermost first, then provided arguments, then the thread of a blocking handler) and opening
+lifespans. A handler without any of these is used unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from consumers.delivery.handling.threads import in_thread
 __all__ = ["NO_RESOURCES", "Resources", "compose_handlers", "name_of", "opened_lifespans"]
 
 Resources = Mapping[Lifespan, Any]
-"""What each lifespan has yielded."""
+"""The value that each lifespan has yielded."""
 
 NO_RESOURCES: Final[Resources] = MappingProxyType({})
 _Provider = Callable[[Context, AsyncExitStack], Awaitable[Any]]
@@ -106,7 +107,7 @@ def _composed(subscription: Subscription, resources: Resources) -> Subscription:
 
 
 def _provided(handler: Handling, takes_context: bool, provide: Mapping[str, Any], resources: Resources) -> Handling:
-    """Return *handler* with two arguments, and those of *provide* given by name."""
+    """Return *handler* as a function of two arguments, with those of *provide* passed by name."""
     providers = {name: _provider(name, provided, resources) for name, provided in provide.items()}
 
     async def run(payload: Any, context: Context) -> Any:

@@ -76,4 +76,4 @@ class ExclusiveGate:
 
 
 def _nothing() -> None:
-    """Do nothing: nobody waits to enter."""
+    """Do nothing: no run waits to enter."""

@@ -159,7 +159,7 @@ class HandlerRun:
 async def _consume(
     permit: RunPermit, outputs: Sequence[NewRecord], delivery: Accepted, claim: ActiveClaim
 ) -> Sequence[NewRecord]:
-    """Use *permit* up in the transaction of the result; return what is sent with it."""
+    """Consume *permit* in the transaction of the result; return the messages to send with it."""
     # The handler has ended, so that it may open no transaction any more; this one is the bus's.
     claim.over = False
     transaction = await claim.client.begin(claim, delivery.partition)

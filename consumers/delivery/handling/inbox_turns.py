@@ -34,7 +34,8 @@ from consumers.delivery.state.lanes import Lane
 __all__ = ["InboxTurns"]
 
 _UNPROVEN: Final = frozenset({"size", "parse", "integrity", "recipient", "audience", "authenticity"})
-"""The gates that say who a message is from: what one of them refuses has no row, for it could be anybody's."""
+"""The gates that verify the sender. A message that one of them refuses gets no inbox row, because its sender may be
+forged."""
 _LIFETIME: Final = "lifetime"
 
 
@@ -100,11 +101,12 @@ class InboxTurns:
         return await self._without_run(inbox_request.key, delivery, slot, claim)
 
     async def concluded(self, delivery: Delivery, dead: Dead, slot: HandlerSlot) -> Outcome:
-        """Return *dead*, the verdict about a message that does not run, stored where the inbox keeps its row.
+        """Store *dead*, the verdict about a message that does not run, in its inbox row, and return the verdict that
+        counts.
 
-        A policy, a cancellation or the code may speak otherwise the next time: what was told once stands. Where the
-        inbox knows the message as done or dead, that counts: clocks and policies may have changed since, and its
-        outputs may not have left.
+        The stored verdict is final, because a policy, a cancellation or the code may judge differently the next time.
+        If the inbox already has the message as done or dead, that verdict counts: clocks and policies may have changed
+        since, and its outputs may not have been sent yet.
         """
         claims, gate, message = self._claims, gate_of(dead.failure.reason), delivery.message
         subscription = self._plan.subscription_of(delivery)

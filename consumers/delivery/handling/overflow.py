@@ -51,7 +51,7 @@ class Overflow:
 
     @property
     def is_needed(self) -> bool:
-        """Whether first messages fill the window that may not begin, and deeper ones may wait in the log."""
+        """Whether waiting first messages fill the window while deeper ones may wait in the log."""
         if not self._slots.holds_back:
             self._credit = _MAX_BLIND
             return False

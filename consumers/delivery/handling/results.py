@@ -1,7 +1,7 @@
-"""RunResults: what a run came to, made durable in the inbox before anybody is told.
+"""RunResults: makes the result of a run durable in the inbox before any message about it is sent.
 
-Owns storing results and ends under a claim, releasing claims, and what a failure becomes. What an outcome causes
-outside the inbox is `consumers.delivery.settling.dispositions`'.
+Owns storing results and ends under a claim, releasing claims, and the outcome of a failure.
+`consumers.delivery.settling.dispositions` carries out the outcome outside the inbox.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = get_logger("handler")
 
 
 class RunResults:
-    """Stores what the runs of one worker came to; *batches* is None where it has no inbox."""
+    """Stores the results of one worker's runs; *batches* is None without an inbox."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class RunResults:
             return DROPPED
 
     async def end(self, claim: ActiveClaim, delivery: Delivery, slot: HandlerSlot, dead: Dead) -> Outcome:
-        """Store *dead* as the end of *delivery* in its row, before anybody is told."""
+        """Store *dead* as the end of *delivery* in its row, before any report is sent."""
         try:
             await claim.client.undo(claim)
             records = await self._dispositions.end_of(delivery, dead)
@@ -130,7 +130,7 @@ class RunResults:
     async def failed(
         self, claim: ActiveClaim | None, delivery: Accepted, slot: HandlerSlot, error: Exception
     ) -> Outcome:
-        """Return what becomes of *delivery*, whose run *error* has ended; a death is stored in the row of *claim*."""
+        """Return the outcome of *delivery*, whose run ended by *error*; a death is stored in the row of *claim*."""
         decisive = decision_in(error)
         if isinstance(decisive, HandlerCutError | GaveUpError):
             return await self.released(claim, DROPPED)
@@ -153,7 +153,7 @@ class RunResults:
             await claim.client.release(claim)
 
     async def forget_steps(self, claim: ActiveClaim | None) -> None:
-        """Delete what the run has remembered: its result is durable. What stays is purged with the row."""
+        """Delete the stored steps of the run, because its result is durable. Leftovers are purged with the row."""
         if claim is not None:
             with contextlib.suppress(InboxError):
                 await claim.client.forget_steps(claim)

@@ -49,7 +49,7 @@ class RunPolicy:
         return False
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:
-        """Decide what becomes of *delivery* instead of a run; None lets it run."""
+        """Decide the outcome of *delivery* instead of a run; None lets it run."""
 
     def after_failure(self, delivery: Accepted, error: Exception) -> Outcome | None:
         """Decide about *delivery*, whose handler raised *error*; None leaves that to the retry policy."""
@@ -67,14 +67,14 @@ class RunPolicies:
         self._after = [policy for policy in policies if type(policy).after_run is not RunPolicy.after_run]
 
     def outcome_before(self, delivery: Accepted, now_s: float) -> Outcome | None:
-        """Return what becomes of *delivery* instead of a run; None lets it run."""
+        """Return the outcome of *delivery* instead of a run; None lets it run."""
         for policy in self._before:
             if not policy.idle and (outcome := policy.before_run(delivery, now_s)) is not None:
                 return outcome
         return None
 
     def outcome_after_failure(self, delivery: Accepted, error: Exception) -> Outcome | None:
-        """Return what becomes of *delivery*, whose handler raised *error*; None where no policy decides that."""
+        """Return the outcome of *delivery*, whose handler raised *error*; None if no policy decides that."""
         for policy in self._failure:
             if (outcome := policy.after_failure(delivery, error)) is not None:
                 return outcome
@@ -120,7 +120,7 @@ class KeyPolicy(RunPolicy):
         if found != self._logged:
             self._logged = found
             if found is not None:
-                _log.error("trust.key_refused", reason=found.reason, detail=f"{found.text}; messages wait meanwhile")
+                _log.error("trust.key_refused", reason=found.reason, detail=f"{found.text}; messages wait until then")
         return found is None
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:
@@ -197,7 +197,7 @@ class BreakerPolicy(RunPolicy):
         return None if wait_s is None else self._dispositions.wait_after_run(delivery, wait_s)
 
     def after_run(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Count a success as a successful probe; any other outcome says nothing about a dependency."""
+        """Count a success as a successful probe; other outcomes are no evidence about a dependency."""
         if self._dependencies.any_down and delivery.message is not None:
             if isinstance(outcome, Done) and outcome.ran:
                 self._dependencies.succeeded(delivery.message)

@@ -1,8 +1,8 @@
-"""What may stand between a delivery and its handler: an approval, or the step of a process.
+"""Runners: the interfaces between a delivery and its handler, for approvals and for steps of processes.
 
 Owns the interfaces of a run, and the values that cross them. `consumers.processes.sagas` and
-`consumers.processes.approvals` implement `Steps` and `Approvals`; the runners are put in their order by
-`consumers.worker.wiring`. The executor knows neither sagas nor approvals.
+`consumers.processes.approvals` implement `Steps` and `Approvals`; `consumers.worker.wiring` sets the order of the
+runners. The executor depends on neither sagas nor approvals.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ class RunPermit(Protocol):
 
     @property
     def agreed(self) -> ApprovalGiven:
-        """Who agreed."""
+        """The approvers."""
 
     async def consume(self, transaction: Transaction) -> bool:
         """Use the approval up in *transaction*; False where it has changed meanwhile."""
 
     def closed(self) -> Sequence[NewRecord]:
-        """Return what is sent once it is used up."""
+        """Return the messages to send once it is used up."""
 
 
 class Approvals(Protocol[NeedT]):
     """Decides which messages need an approval, and keeps them until they have one."""
 
     def need_of(self, delivery: Accepted) -> NeedT | None:
-        """Return what *delivery* needs before it may run; None: nothing."""
+        """Return the approval that *delivery* needs before it may run; None if it needs none."""
 
     async def judge(self, delivery: Accepted, need: NeedT, key: str, begin: BeginTransaction) -> RunPermit | Outcome:
         """Return the permit to run *delivery*, remembered under *key*, or its outcome without a run."""
@@ -103,12 +103,12 @@ class Steps(Protocol):
 def needed_claim(claim: ActiveClaim | None) -> ActiveClaim:
     """Return *claim*. Raises ConfigurationError where the worker has no inbox to claim a message in."""
     if claim is None:
-        raise ConfigurationError("processes and approvals are kept in the inbox: give the worker one (`inbox.url`)")
+        raise ConfigurationError("processes and approvals are stored in the inbox: set `inbox.url`")
     return claim
 
 
 def begun_again(claim: ActiveClaim, delivery: Accepted) -> BeginTransaction:
-    """Return what opens the transaction of *claim*; one before was rolled back, because the process had moved."""
+    """Open a new transaction of *claim*; the one before was rolled back, because the process had changed."""
     return partial(_begin_again, claim, delivery)
 
 

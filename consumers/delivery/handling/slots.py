@@ -1,9 +1,9 @@
 """Slots for handlers: a bounded number of coroutines take ready lanes, without a task or timer per message.
 
-Owns bounded concurrency, waking as few slots as there is work for, handler deadlines, and cutting a handler. A run that
-waits for an answer is not at work: it gives its place to another and takes one again before it goes on. So many may
-wait that the answers, and the deeper calls that they depend on, always find a place. What running a lane means is the
-`drive` that it is given (`consumers.delivery.handling.executor`).
+Owns bounded concurrency, waking only as many slots as there is work for, handler deadlines, and cancelling a handler. A
+run that waits for an answer gives its slot to another run, and takes a slot again before it continues. The number of
+waiting runs is limited, so that answers, and the nested calls that they depend on, always find a slot. The `drive`
+argument runs a lane (`consumers.delivery.handling.executor`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["HandlerSlot", "HandlerSlots", "RunningHandler"]
 _MAX_PER_SLOT = 4
 _SLICE_S = 0.01
 _WAITING: Final = 1_000
-"""The runs that may wait for answers at once, where no setting says it."""
+"""The default number of runs that may wait for answers at once."""
 
 
 class RunningHandler(NamedTuple):
@@ -237,7 +237,7 @@ class HandlerSlots:
 
     @property
     def full(self) -> bool:
-        """Whether no ready lane may begin: *concurrency* handlers are at work, or too many runs wait for answers."""
+        """Whether no ready lane may start: *concurrency* handlers run, or too many runs wait for answers."""
         return not self.has_room or (self.holds_back and not self._lanes.ready_deep)
 
     @property
@@ -259,7 +259,7 @@ class HandlerSlots:
         return [slot for slot in self._slots if slot.delivery is not None]
 
     def work_of(self, task: asyncio.Task[Any]) -> RunningHandler | None:
-        """Name the handler that *task* runs; None where it runs none. Callable from any thread."""
+        """Name the handler that *task* runs; None if it runs none. Callable from any thread."""
         slot = next((slot for slot in tuple(self._slots) if slot.task is task and slot.in_handler), None)
         return None if slot is None else _work_in(slot)
 
@@ -272,8 +272,8 @@ class HandlerSlots:
     def wake_slots(self) -> None:
         """Wake or start slots for the ready lanes, unless some are waking already.
 
-        It wakes as many as are busy, in a handler or waiting for a claim. Where handlers never wait, one slot is enough
-        for all lanes; where they do, waking one by one costs each a turn of the loop.
+        It wakes as many slots as are busy, in a handler or waiting for a claim. If handlers never wait, one slot is
+        enough for all lanes. If they do, waking slots one by one would cost a turn of the loop each.
         """
         answered_lanes = len(self._lanes.answered_lanes)
         if self._waking or self._closed or not (answered_lanes or self._lanes.ready):
@@ -515,14 +515,14 @@ def _overrun(slot: HandlerSlot) -> float:
             "handler.does_not_end",
             message_id=delivery.message.message_id if delivery.message else None,
             type=delivery.label,
-            detail="it was cancelled and goes on, as a thread does: its message, and those of its key behind it, wait "
-            "for it",
+            detail="the handler ignores its cancellation (threads cannot be stopped); its message and later ones of "
+            "the same key wait",
         )
     return _AGAIN_S
 
 
 def _gone(error: BaseException) -> Exception:
-    """Return the error that decides where a handler ended by *error*, which is no Exception."""
+    """Return the error that decides for a handler that ended by *error*, which is not an Exception."""
     if isinstance(error, BaseExceptionGroup) and (ordinary := error.subgroup(Exception)) is not None:
         decision = decision_in(ordinary)
         if is_decision(decision):

@@ -32,7 +32,7 @@ class StepRun:
         self._clock = clock
 
     def takes(self, delivery: Accepted) -> bool:
-        """Take what is an event of a saga."""
+        """Return whether *delivery* is an event of a saga."""
         return delivery.subscription.takes_steps
 
     async def run(

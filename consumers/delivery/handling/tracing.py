@@ -19,8 +19,8 @@ def traced_handlers(provider: TracerProvider | None = None) -> Middleware:
 
         app = App("shop@svc", middleware=[traced_handlers()])
 
-    The sender's span is its parent, too, so one trace has a whole conversation. What fails sets `error.type` and the
-    status, never the text of the error. Raises ConfigurationError without the extra `otel`.
+    The sender's span is its parent, too, so one trace contains a whole conversation. A failure sets `error.type` and
+    the status, never the text of the error. Raises ConfigurationError without the extra `otel`.
     """
     tracer = tracing.tracer_of(provider)
 

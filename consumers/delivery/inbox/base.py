@@ -49,19 +49,20 @@ _UNPROVEN: Final = "unproven/"
 
 
 def principal_of(message: Message, *, has_keys: bool) -> str:
-    """Return whose *message* it is: its proven sender, or without keys the one that it names.
+    """Return the sender of *message*: the verified one, or without keys the one that the message names.
 
-    Where others sign, whoever writes an unsigned message names any sender: it must not meet what that one has signed.
+    Where other messages are signed, an unsigned message may name any sender, so it gets keys of its own that cannot
+    collide with those of signed messages.
     """
     sender = message.metadata.sender.id or ""
     return f"{_UNPROVEN}{sender}" if has_keys and message.verification.signature is None else sender
 
 
 class InboxKey(msgspec.Struct, frozen=True):
-    """What a row stands for. The sender is part of it: two senders' equal keys are different rows.
+    """The key of an inbox row. It includes the sender: equal idempotency keys of two senders are different rows.
 
-    The sender is the id that the message names. Without verification keys, anyone who may write to the topic can write
-    any id.
+    The sender is the id that the message names. Without trusted keys, any process with write access to the topic can
+    use any id.
     """
 
     namespace: str
@@ -103,7 +104,7 @@ class AlreadyDone(msgspec.Struct, frozen=True):
 
 
 class AlreadyDead(msgspec.Struct, frozen=True):
-    """It has died before: send the same *outputs* again, its dead letter first; run nothing."""
+    """The message has died before: send the same *outputs* again, its dead letter first; do not run it."""
 
     outputs: tuple[NewRecord, ...]
     message_id: str = ""
@@ -123,7 +124,7 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 class KeepsCrashing(msgspec.Struct, frozen=True):
-    """*deaths* workers died while they ran it alone: it is given up."""
+    """*deaths* workers died while they ran it alone: it is dead-lettered."""
 
     deaths: int
 
@@ -164,10 +165,10 @@ SomeEnd = TypeVar("SomeEnd", bound=End)
 class Transaction(Protocol):
     """The inbox's own transaction, open.
 
-    What is written in it becomes durable together with the inbox's row, or not at all.
+    Writes in it become durable together with the inbox's row, or not at all.
 
-    Placeholders are `$1`, `$2`... on every store. On SQLite all other handlers' claims wait until it ends: write late,
-    be quick.
+    Placeholders are `$1`, `$2`... on every store. On SQLite the claims of all other handlers wait until it ends: write
+    late and briefly.
     """
 
     async def execute(self, statement: str, *arguments: Any) -> None:
@@ -184,7 +185,7 @@ class Transaction(Protocol):
 
 
 class OwnTransaction(Transaction, Protocol):
-    """A transaction that its holder may end by itself, as handlers may not."""
+    """A transaction that its owner may end; handlers may not."""
 
     async def commit(self) -> None:
         """Make everything durable; afterwards it is over, also where that failed."""
@@ -196,7 +197,7 @@ class Inbox(Protocol):
     shared: bool
     """Whether workers on other machines see the same rows."""
     dialect: SqlDialect
-    """Whose SQL statements are in."""
+    """The SQL dialect of the statements."""
 
     async def open(self) -> None:
         """Connect, create or migrate the tables, and start the lease of this *owner*.
@@ -267,9 +268,9 @@ class Inbox(Protocol):
         """Return what runs of the message under *key* have remembered, by name."""
 
     async def remember(self, key: InboxKey, token: int, name: str, data: bytes) -> bool:
-        """Keep *data* under *name* for later runs of the message; False: the claim is another's by now.
+        """Store *data* under *name* for later runs of the message; return False if another owner has taken the claim.
 
-        What was kept under the name before is replaced. It is deleted with the row at the latest.
+        Earlier data under the name are replaced. They are deleted with the row at the latest.
         """
 
     async def forget(self, key: InboxKey) -> None:

@@ -1,14 +1,14 @@
-"""The claim rule: what a claim gets, from the row, the asker and whether the row's holder is alive.
+"""The claim rule: the answer to a claim, from the row, the claiming worker and whether the row's owner is alive.
 
 Pure; every store calls it inside its transaction.
 
-Owns which worker may have a message next, what counts as a death, when a message runs alone and when it is given up.
-Rows are stored in `sqlite` and `postgres`; `consumers.delivery.inbox.lease` tells who is alive;
-`consumers.delivery.handling.executor` acts on the answer.
+Owns which worker may have a message next, what counts as a death, when a message runs alone and when it is
+dead-lettered. Rows are stored in `sqlite` and `postgres`; `consumers.delivery.inbox.lease` decides which owners are
+alive; `consumers.delivery.handling.executor` acts on the answer.
 
 A death counts only against a message that ran alone. A message that ran among others at two deaths is a suspect, and
-runs alone next. After a single death that would be everything a worker was running, and long handlers would be repeated
-one after another.
+runs alone next. One death is not enough, because then every message of that worker would be a suspect, and long
+handlers would be repeated one after another.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 MAX_DEATHS = 3
-"""After so many deaths alone the message is given up."""
+"""Maximum deaths alone; after these the message is dead-lettered."""
 
 DEATHS_TO_SUSPICION = 2
 """After so many starts that ended in their worker's death the message runs alone."""
@@ -68,7 +68,7 @@ FIRST = Claimed(token=1, starts=1, alone=False)
 
 
 class ClaimRow(msgspec.Struct, frozen=True):
-    """What is stored under a key. *owner* is the number of one incarnation of a worker."""
+    """The row stored under a key. *owner* is the number of one incarnation of a worker."""
 
     content_hash: str
     state: Literal["claimed", "free", "done"]
@@ -129,7 +129,7 @@ def decide_claim(row: ClaimRow | None, asker: Claimant, holder_rest_s: float | N
 
 
 def found_done(row: ClaimRow | None, content_hash: str) -> AlreadyDone | AlreadyDead | None:
-    """Return how *row* says that the message with that content ended, or None."""
+    """Return the end that *row* records for the message with that content, or None."""
     return None if row is None or row.state != "done" or row.content_hash != content_hash else _ended(row)
 
 
@@ -153,7 +153,7 @@ def finished(row: ClaimRow | None, *, owner: int, token: int, outputs: bytes) ->
 
 
 def released(row: ClaimRow | None, *, owner: int, token: int) -> ClaimRow | None:
-    """Return the row freed in order; None where the claim is no longer its own."""
+    """Return the row after an orderly release; None if the claim belongs to another owner now."""
     if row is None or row.state != "claimed" or (row.owner, row.token) != (owner, token):
         return None
     return _freed(row)

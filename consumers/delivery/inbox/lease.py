@@ -1,9 +1,9 @@
 """Lease: one owner's lease as the owner itself knows it. Pure; times are arguments, in monotonic seconds.
 
-Owns when to renew it, and when an owner may judge others dead. The stored leases are in `sqlite` and `postgres`.
+Owns when to renew it, and when an owner may consider others dead. The stored leases are in `sqlite` and `postgres`.
 
-When all owners were held up at once (the store was away, the machine slept), every lease has run out. The first one
-back must not judge the others dead: it waits for the length of a lease.
+If all owners paused at once (the store was unreachable, the machine slept), every lease has expired. The first owner to
+return must not consider the others dead: it waits for the length of a lease.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Lease:
         self._renewed_s = max(self._renewed_s, now_s)
 
     def judged(self, rest_s: float | None, now_s: float) -> float | None:
-        """Return the rest of another owner's lease as this owner may judge it; *rest_s* is what the store says."""
+        """Return the remaining time of another owner's lease as this owner may judge it; *rest_s* is the store's
+        value."""
         if rest_s is None or rest_s > 0 or (not self.has_run_out(now_s) and now_s >= self._judges_from_s):
             return rest_s
         return max(self._judges_from_s - now_s, self.interval_s)

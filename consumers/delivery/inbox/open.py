@@ -80,7 +80,7 @@ def choose_inbox(app: Declaration, settings: Settings, *, owner: str, clock: Clo
         if settings.inbox.url == "auto":
             _log.warning(
                 "inbox.none",
-                detail="no repeat is known as one on Kafka without inbox.url: give it postgresql://..., or off",
+                detail="on Kafka duplicates are not detected without inbox.url: set it to postgresql://..., or to off",
             )
         return None
     return open_inbox(

@@ -1,9 +1,9 @@
-"""RememberedSteps: what a run has paid for, kept beside the inbox's row so that no later run pays for it again.
+"""RememberedSteps: the results of a run's steps, stored beside the inbox's row so that later runs need not call again.
 
-Owns the form of what is kept, its limit, that a call is made once however often it is asked for at once, and the level
-that comes back with a result: what a store gives back is as trusted as it was when it was written. Nothing that was
-paid for is lost because it cannot be kept: it is given to its run, and a mark stays. Which calls are the same is in
-`consumers.delivery.inbox.step_identity`, what can be kept in `bus.payloads.kept_values`.
+Owns the stored form of a result, its size limit, sharing one call among concurrent callers, and the trust level of a
+result: a stored result has the level that the run had when it was written. A result that cannot be stored is still
+returned to its run, and a mark is stored instead. `consumers.delivery.inbox.step_identity` decides which calls are the
+same, `bus.payloads.kept_values` which values can be stored.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ _WITHIN: Final[ContextVar[tuple[tuple[object, str], ...]]] = ContextVar("steps",
 
 
 class StepStore(Protocol):
-    """Where one run remembers, under its claim."""
+    """The step store of one run, under its claim."""
 
     async def read(self) -> Mapping[str, bytes]:
-        """Return what earlier runs of the message have kept."""
+        """Return the results that earlier runs of the message have stored."""
 
     async def write(self, name: str, data: bytes) -> bool:
         """Keep *data*; False: another worker has the message by now."""
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept under a name: the result as JSON, and the labels of the run then."""
+    """The stored entry of a name: the result as JSON, and the run's labels at that time."""
 
     version: str
-    """Of the app, by which a checkpoint counts; empty for a step."""
+    """The version of the app, for a checkpoint; empty for a step."""
     result: bytes
     level: str
     classification: str
     unkept: str = ""
-    """Why there is no result: the call was paid for, and what it returned was given to its run alone."""
+    """Why there is no stored result, although the call was made and its run got the result."""
 
 
 class RememberedSteps:
@@ -71,10 +71,10 @@ class RememberedSteps:
         self._turns: dict[str, asyncio.Lock] = {}
         self._codes: dict[str, CodeType | None] = {}
         self._returned: dict[str, Any] = {}
-        """Results of this run that could not be kept: who asks again in it is given the same."""
+        """Results of this run that could not be stored; repeated calls in this run get them again."""
         self._writing: set[asyncio.Future[bool]] = set()
         self.used = False
-        """Whether anything was kept, and is to be forgotten with the result."""
+        """Whether anything was stored, and has to be deleted with the result."""
 
     async def step(
         self,
@@ -130,10 +130,10 @@ class RememberedSteps:
         return [tasks[identity].result() for identity in identities]
 
     async def checkpoint(self, value: Any) -> None:
-        """Keep *value* for later runs of the message by the same version of the app.
+        """Store *value* for later runs of the message by the same version of the app.
 
-        What is too large, or holds what JSON does not have, leaves the checkpoint before it in its place: the run goes
-        on. Raises ContractError for what is of a class that has no form in JSON.
+        If the value is too large or outside JSON, the previous checkpoint stays and the run continues. Raises
+        ContractError for a value whose class has no JSON form.
         """
         try:
             data = canonical.encode([plain_of(value)])
@@ -179,13 +179,14 @@ class RememberedSteps:
         return identity
 
     async def _once(self, identity: str, call: Callable[..., Any], stored: KeptType) -> Any:
-        """Return the step's result, kept or given before; else call for it. Who comes meanwhile waits for that.
+        """Return the step's result, stored or returned before; else call the function. Concurrent callers wait for that
+        call.
 
-        Where the call fails or is cancelled, the next who waits makes its own.
+        If the call fails or is cancelled, the next waiting caller makes its own call.
         """
         within = _WITHIN.get()
         if (self, identity) in within:
-            raise ContractError(f"the step {identity!r} asks for itself, and would wait for ever: give it a key", "key")
+            raise ContractError(f"the step {identity!r} calls itself and would never end: give it a key", "key")
         async with self._turns.setdefault(identity, asyncio.Lock()):
             if identity in self._returned:
                 return self._returned[identity]
@@ -200,7 +201,7 @@ class RememberedSteps:
             return await self._keep_result(identity, result, stored)
 
     def _read(self, identity: str, known: _Kept, stored: KeptType) -> Any:
-        """Return what is kept, and count it among what the run has read; _NOTHING where there is no result."""
+        """Return the stored result, and count it among the texts that the run has read; _NOTHING if there is none."""
         if known.unkept:
             _log.warning("steps.called_again", step=identity, detail=known.unkept)
             return _NOTHING
@@ -213,7 +214,7 @@ class RememberedSteps:
         return found
 
     async def _keep_result(self, identity: str, result: Any, stored: KeptType) -> Any:
-        """Keep *result*; return it as a later run would get it, or as it is where it cannot be kept."""
+        """Store *result*; return it as a later run would get it, or unchanged if it cannot be stored."""
         try:
             data = canonical.encode([stored.plain(result)])
         except ContractError as error:
@@ -233,7 +234,7 @@ class RememberedSteps:
         return again
 
     async def _give(self, identity: str, result: Any, why: str) -> Any:
-        """Return *result*, which is paid for and cannot be kept, and leave a mark in its place."""
+        """Return *result*, which cannot be stored, and store a mark instead."""
         _log.warning("steps.not_kept", step=identity, detail=f"{why}; a later run of the message calls it again")
         self._returned[identity] = result
         await self._keep(identity, b"", unkept=why)
@@ -280,7 +281,7 @@ def _raise_errors(name: str, tasks: Collection[asyncio.Task[Any]]) -> None:
 
 
 def _unpacked(name: str, data: bytes) -> _Kept | None:
-    """Return what is kept in *data*; None, which counts as nothing, where it cannot be read."""
+    """Return the entry stored in *data*; None if it cannot be read, which counts as absent."""
     try:
         return msgspec.msgpack.decode(data, type=_Kept)
     except (ValueError, RecursionError) as error:
@@ -300,4 +301,4 @@ async def _called(function: Callable[..., Any]) -> Any:
 
 
 def _too_large(data: bytes) -> str:
-    return f"takes {len(data)} bytes, at most {MAX_STEP_BYTES} are kept: store it elsewhere, and return where it lies"
+    return f"takes {len(data)} bytes, at most {MAX_STEP_BYTES} are stored: store it elsewhere, and return its location"

@@ -1,7 +1,7 @@
 """Row encoding: the bytes in which stores keep a handler's outputs, and the text and digest of a key.
 
-Owns both encodings; version 1 stays readable. A row whose outputs begin with a dead letter is that of a dead message:
-code that knows of no dead rows sends the same bytes again, too.
+Owns both encodings; version 1 stays readable. A row whose outputs begin with a dead letter belongs to a dead message.
+Older code that does not know dead rows still sends the same bytes again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def encode_outputs(outputs: Sequence[NewRecord]) -> bytes:
 
 
 def decode_outputs(data: bytes) -> tuple[NewRecord, ...]:
-    """Return the records that `encode_outputs` was given."""
+    """Return the records that were passed to `encode_outputs`."""
     return tuple(NewRecord(*fields) for fields in _decoder.decode(data)[1]) if data else ()
 
 

@@ -1,7 +1,7 @@
 """The identity of a step: which calls of a message are the same, and the id under which their result is kept. Pure.
 
-Owns what a call is known by: `key=`, or the function's qualified name and its arguments by value. A call that can be
-known by neither is refused, for it could be given another one's result.
+Owns the identity of a call: `key=`, or the function's qualified name and its arguments by value. A call without either
+is refused, because it could get the result of another call.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def step_id(
         cure = f"write functools.partial(f, x) with a function f of a module, or say by {give} which calls are the same"
         inner, provided, given_named = _unwrapped(function, arguments, named or {})
         if (fault := _fault(inner)) is not None:
-            raise ContractError(f"the step {name!r} cannot be told from others, for {fault}: {cure}", "key")
+            raise ContractError(f"the step {name!r} cannot be identified, because {fault}: {cure}", "key")
         what = f"an argument of the step {name!r}"
         identity = _canonical(
             [_qualified_name(inner), _by_name(name, inner, provided, given_named, cure)],
@@ -79,10 +79,14 @@ def _unwrapped(
 
 
 def _fault(function: Any) -> str | None:
-    """Return why the name of *function* does not say what it does; None where it does."""
+    """Return why the name of *function* does not identify it; None if it does."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, type):
-        return None if _is_found(owner) else f"{function.__qualname__} belongs to a class that is made anew each time"
+        return (
+            None
+            if _is_found(owner)
+            else f"{function.__qualname__} belongs to a class that is created again in each call"
+        )
     if owner is not None and not isinstance(owner, ModuleType):
         return f"{_name_of(function)} is a method of an object, which may hold anything"
     if getattr(function, "__name__", None) == "<lambda>":

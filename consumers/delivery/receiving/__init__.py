@@ -1,1 +1,1 @@
-"""From fetched records to queued deliveries: the gates, and room for what passed them."""
+"""From fetched records to queued deliveries: the gates, and room for the accepted ones."""

@@ -1,7 +1,7 @@
-"""Which deliveries a run under way waits for, and which of them are part of the run that has their key. Pure.
+"""Awaited deliveries: those that a current run waits for, and those that are part of the run that has their key. Pure.
 
-A run that asks another agent waits until the answer comes. What it asked, and what that asks in turn, must not wait
-behind it: neither for a slot, nor in its lane.
+A run that sends a request to another agent waits for the answer. The request, and requests that it causes, must not
+wait behind the run: neither for a slot, nor in its lane.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _MAX_LINKS: Final = 16
 
 
 def is_awaited(delivery: Delivery) -> bool:
-    """Tell whether a run waits for the answer to *delivery*: it was asked by a message, and is answered to an agent.
+    """Return whether a run waits for the answer to *delivery*: a message caused it, and its reply address is an agent.
 
-    What a saga asks is answered to a mailbox, and nothing stands still until then.
+    The reply address of a saga's request is a mailbox, and no run waits for it.
     """
     message = delivery.message
     if message is None or not message.metadata.hops or not isinstance(delivery, Accepted):
@@ -44,11 +44,10 @@ def _known_causes(message: Message) -> set[str | None]:
 
 
 def _may_descend(message: Message, ancestor: Message) -> bool:
-    """Tell whether *message* may come from *ancestor* by causes that it does not name.
+    """Return whether *message* may descend from *ancestor* through causes that it does not name.
 
-    A chain names all of them. Without one (low risk), or with one that is full, the conversation and the hops are all
-    there is to go by. Letting pass what is no descendant costs the order of one key; holding up what is one costs
-    the run.
+    A complete chain names all causes. Without a chain (low risk), or with a truncated one, only conversation and hops
+    can be compared. A wrong True costs the order of one key; a wrong False blocks the run.
     """
     chain = message.verification.proof_chain
     if chain is not None and len(chain) < _MAX_LINKS:

@@ -1,6 +1,6 @@
-"""Who still sends deprecated fields: one warning for each sender and field, and a count.
+"""The senders of deprecated fields: one warning for each sender and field, and a count.
 
-Owns what was warned of already, bounded. A worker has one.
+Owns the bounded set of warnings already given. A worker has one.
 """
 
 from __future__ import annotations

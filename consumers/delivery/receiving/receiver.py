@@ -1,7 +1,7 @@
 """Receiver: from fetched records to deliveries in their lanes, piece by piece.
 
-Owns what is passed over (not due yet, a partition with a full span, repeats after a seek), counting received and
-skipped records, and the pieces of a fetch. Verdicts are in `consumers.delivery.receiving.verification`, fetching and
+Owns skipping records (not due yet, a partition with a full span, repeats after a seek), counting received and skipped
+records, and splitting a fetch into pieces. Verdicts are in `consumers.delivery.receiving.verification`, fetching and
 running in `consumers.worker.worker`.
 """
 
@@ -219,9 +219,10 @@ def _is_copy(delivery: Delivery, retries: dict[Hashable, bytes | None]) -> bool:
     """Return whether *delivery*, from a tier, copies a retry of the same fetch, noted in *retries*.
 
     A worker that dies or loses its partition between appending a retry and committing appends it twice. Each copy would
-    run, wait and move for itself, and double again with the next death. One is enough, and skipping loses nothing: the
-    commit passes the copy only once the other is settled. Only within one fetch: a later record may be what the other
-    became, which settles it. Only identical bytes, because headers can be forged.
+    run and wait by its own, and double again with the next death. One copy is enough, and skipping the other loses
+    nothing: the commit passes it only once the first is settled. Copies are recognised only within one fetch, because a
+    later record may be the next retry of the first, which settles it. Only identical bytes count, because headers can
+    be forged.
     """
     control, partition = delivery.control, delivery.partition
     origin = (

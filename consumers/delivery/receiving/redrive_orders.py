@@ -1,8 +1,8 @@
-"""Redrive orders: how long an operator's redrive may let a message live.
+"""Redrive orders: how far an operator's redrive may extend the lifetime of a message.
 
-Owns rules R5 and S6 of design part two section 14: whoever can write a redrive topic can write `sb-extend-until`. For a
-message of high risk, where keys are configured, it counts only beside the sealed bytes of a `redrive.ordered` of
-somebody who may redrive it. For all others it is limited to the longest lifetime.
+Owns rules R5 and S6 of design part two section 14: any process with write access to a redrive topic can write
+`sb-extend-until`. For a message of high risk, where keys are configured, the header counts only with a sealed
+`redrive.ordered` from an agent that may redrive the message. For all others it is limited to the longest lifetime.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["granted_until_ms"]
 
 
 def granted_until_ms(record: Record, control: Control, message: Message, kind: PayloadType, view: GroupView) -> int:
-    """Return the time until which *message* may live in spite of its own end; 0: no longer than it says itself."""
+    """Return until when *message* may live beyond its own end; 0: no longer than its own end."""
     asked_ms = control.extend_until_ms
     if not asked_ms:
         return 0

@@ -1,6 +1,6 @@
-"""What a handler asks of its messages besides their type: required fields and semantic checks.
+"""A handler's requirements on its messages besides their type: required fields and semantic checks.
 
-Owns both checks, and refusing wrong declarations of them. They belong to the gate `schema` and are run after it. Pure.
+Owns both checks, and refusing invalid declarations of them. They belong to gate `schema` and run after it. Pure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check_message(subscription: Subscription, payload: Any, message: Message) ->
 
 
 def checks_of(provided: object) -> tuple[SemanticCheck, ...]:
-    """Return *provided* as a tuple; raise ConfigurationError for what is no list of functions."""
+    """Return *provided* as a tuple; raise ConfigurationError if it is not a list of functions."""
     if not isinstance(provided, list | tuple) or not all(map(callable, provided)):
         raise ConfigurationError("checks is a list of functions (payload, message) -> str | None: write checks=[check]")
     return tuple(provided)

@@ -1,8 +1,8 @@
 """RecordVerifier: from a fetched record to a delivery that carries its verdict.
 
-Owns running the gates in order, the short way for a record like an accepted one, holding a tier's records until they
-are due, and skipping. Pure but for the clock it is given. What follows from the verdict is in
-`consumers.delivery.receiving.receiver` and `consumers.delivery.handling.executor`.
+Owns running the gates in order, the fast path for a record with the layout of an accepted one, holding a tier's records
+until they are due, and skipping. Pure except for its clock. `consumers.delivery.receiving.receiver` and
+`consumers.delivery.handling.executor` act on the verdict.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAILBOX: Final = "_mail"
 
 
 class _Passed(msgspec.Struct, frozen=True):
-    """What holds for all messages of one layout: their type, subscription and label.
+    """The facts that all messages of one layout share: their type, subscription and label.
 
     Sender, recipient, type and route are the same in all of them.
     """
@@ -74,7 +74,7 @@ class RecordVerifier:
         self._retry_clock = retry_clock
         handled = (*view.subscriptions.values(), *view.mail.values())
         self._asks_little = view.admission.is_open and not any(is_stricter(one.instructions_from) for one in handled)
-        """Whether what says nothing about its level may instruct every handler."""
+        """Whether a message without labels may instruct every handler."""
         self._layouts: KnownLayouts[_Passed] = KnownLayouts()
         # Apart: an unsigned message must not pass by what a signed one was let in for.
         self._signed_layouts: KnownLayouts[_Passed] | None = None if view.verifier is None else KnownLayouts()
@@ -122,14 +122,14 @@ class RecordVerifier:
         )
 
     def _cast(self, value: bytes) -> tuple[FastParsed[_Passed] | None, str | None]:
-        """Cast *value* in a known layout, without its signature, which is returned beside it and not proven yet."""
+        """Cast *value* in a known layout, without its signature, which is returned beside it and not verified yet."""
         signed = None if self._signed_layouts is None else without_signature(value)
         if signed is None or self._signed_layouts is None:
             return self._layouts.cast(value), None
         return self._signed_layouts.cast(signed[0]), signed[1]
 
     def _judge_known_layout(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
-        """Return the delivery of a record with a known layout; None where every gate has to be asked."""
+        """Return the delivery of a record with a known layout; None if every gate has to run."""
         value, key = record.value, record.key
         if value is None or partition.own or len(value) > self._view.max_message_bytes:
             return None
@@ -201,7 +201,7 @@ class RecordVerifier:
         message, kind, payload = verdict.message, verdict.kind, verdict.payload
         subscription = (view.mail if mail else view.subscriptions).get(message.message_type)
         if subscription is None or kind is None or payload is None:
-            text = f"{message.message_type} {'is no answer to anything asked here' if mail else 'has no handler here'}"
+            text = f"{message.message_type} {'does not answer a request from here' if mail else 'has no handler here'}"
             reason = "invalid_transition" if mail else "unknown_type"
             error = ContractError(text, "/metadata/message_type", reason)
             return _refused(case, partition, control, error, registry=view.registry)
@@ -242,7 +242,7 @@ class RecordVerifier:
         return accepted
 
     def _is_left_to_other_version(self, message: Message | None, verdict: gates.GateVerdict) -> bool:
-        """Whether *message* is one of two versions of it, and this group takes the other one."""
+        """Return whether *message* is one of two versions, and this group handles the other one."""
         if (
             message is None
             or (other := message.metadata.other_version) is None

@@ -43,14 +43,14 @@ class CircuitBreakers:
         """When a message of a type was last seen to be done."""
         self._looking: Timer | None = None
         self.any_down = False
-        """Whether a dependency is down or doubted: only then are runs asked about and reported."""
+        """Whether a dependency is down or doubted: only then are runs checked and reported."""
 
     def delay_s(self, message_type: str, message_id: str) -> float:
         """Return 0 when the message may run now; else the seconds after which to ask again."""
         return self._breakers.delay_s(message_type, message_id, self._clock.monotonic_s()) if self.any_down else 0.0
 
     def blame(self, error: DependencyDown, message_type: str, message_id: str) -> float | None:
-        """Return the seconds to wait for what *error* names; None when the failure counts as the message's own."""
+        """Return the seconds to wait for the dependency in *error*; None if the failure counts as the message's own."""
         known = error.name in self._breakers.open
         lively = self._is_lively(message_type)
         certain, now_s = isinstance(error, SettingMissing), self._clock.monotonic_s()
@@ -90,7 +90,7 @@ class CircuitBreakers:
     def release(self, message: Message | None) -> None:
         """Note that *message* did not run, or that its run says nothing about a dependency.
 
-        While it counted as the probe, no other message of its type would be let through.
+        As long as it counts as the probe, other messages of its type have to wait.
         """
         if self.any_down and message is not None:
             self._breakers.release(message.message_id, self._clock.monotonic_s())
@@ -125,7 +125,7 @@ Longer than any wait here, and than the longest default retry tier, whose waitin
 
 
 _LIVELY_S = 3.0
-"""Seconds after the last success of a type in which its dependencies are not believed to be down."""
+"""Seconds after the last success of a type during which reports about its dependencies are not accepted."""
 _BASE_S = 1.0
 _BACKOFF = Backoff(_BASE_S, 30.0)
 
@@ -188,7 +188,7 @@ class _Breaker:
 class _Doubt:
     """The evidence against a dependency that is not known to be down.
 
-    Also how often it was said to be down and was not.
+    It also counts the false reports that it was down.
     """
 
     __slots__ = ("blamers", "contradicted", "last_s", "types")
@@ -254,12 +254,12 @@ class Breakers:
         lively: bool = False,
         certain: bool = False,
     ) -> float | None:
-        """Note that a handler says *dependency* is down; return the seconds its message waits.
+        """Record a handler's report that *dependency* is down; return the seconds its message waits.
 
-        None when this failure counts as the message's own.
+        None means that the failure counts as the message's own.
 
-        *lively*: messages of that type were done within the last seconds, so the blame is not believed. *certain*: no
-        other message's success can contradict it.
+        *lively*: messages of that type succeeded within the last seconds, so the report is not accepted. *certain*: a
+        success of another message cannot contradict the report.
         """
         self.release(message_id, now_s, failed=True)
         key, closings = (dependency, message_id), self._closings.get(dependency, 0)
@@ -319,9 +319,10 @@ class Breakers:
         return bool(closed)
 
     def release(self, message_id: str, now_s: float, *, failed: bool = False) -> None:
-        """Note that a message no longer probes.
+        """Record that a message is no longer the probe.
 
-        Its probe *failed*; otherwise it was cut or given away, which says nothing.
+        *failed*: the probe failed. Otherwise the run was cancelled or its partition was revoked, which gives no
+        evidence.
         """
         for breaker in self._open.values():
             if breaker.probing == message_id:

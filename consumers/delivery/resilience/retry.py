@@ -35,7 +35,7 @@ LANE_LIMIT_S = 2.0
 _JITTER = 0.2
 _RUNS_OF_A_PROGRAM_ERROR: Final = 2
 _ALWAYS: Final = (BusError, HandlerTimeoutError, HandlerGoneError)
-"""What `Retry(only=...)` does not speak of: it names a handler's own exceptions."""
+"""Errors that `Retry(only=...)` does not cover, because it names a handler's own exceptions."""
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -116,13 +116,13 @@ def decide_retry(
 
 
 def _never(error: BaseException, policy: Retry) -> str | None:
-    """Say why *policy* lets a run that ended by *error* not be repeated; None: it may be."""
+    """Return why *policy* does not repeat a run that ended by *error*; None if it does."""
     leaves = list(leaves_of(error))
     for leaf in leaves:
         if isinstance(leaf, policy.never):
             return f"{type(leaf).__name__} is never retried"
     if policy.only and not any(isinstance(leaf, (*policy.only, *_ALWAYS)) for leaf in leaves):
-        return f"{type(leaves[0]).__name__} is not among what is retried"
+        return f"{type(leaves[0]).__name__} is not among the retried exceptions"
     return None
 
 

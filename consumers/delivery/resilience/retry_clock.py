@@ -1,9 +1,9 @@
 """RetryClock: append times on this process's monotonic clock, for reading retry tiers.
 
-Owns the conversion. Where this machine wrote the append time, it follows the jumps of the wall clock. Else it uses the
-last acknowledged append, and before the first one nothing. It raises the alarm when the brokers' clock differs from
-ours. A wall clock may be wrong and may jump: a time that may mean two moments means the later one. Lifetimes use the
-wall clock (`bus.gates`).
+Owns the conversion. If this machine wrote the append time, the conversion follows the jumps of the wall clock.
+Otherwise it uses the last acknowledged append; before the first one it makes no correction. It warns if the brokers'
+clock differs from ours. A wall clock may be wrong and may jump; an ambiguous time means the later moment. Lifetimes use
+the wall clock (`bus.gates`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RetryClock:
     def moment_ms(self, appended_ms: int) -> float:
         """Return when, on the monotonic clock, a record with the append time *appended_ms* was appended.
 
-        Never earlier than it was, as far as this worker knows.
+        As far as this worker can know, the result is never too early.
         """
         if self._own:
             self.watch()
@@ -80,7 +80,7 @@ class RetryClock:
         return self._now_ms() if self._learned_ms is None else appended_ms - self._learned_ms
 
     def due_ms(self, not_before_ms: int, appended_ms: int, waited_s: float) -> int:
-        """Return when, on the present wall clock, a record is due that had to wait until *not_before_ms*.
+        """Return when, on the current wall clock, a record that waits until *not_before_ms* is due.
 
         *not_before_ms* is as of its append; it has waited at least *waited_s*. Where brokers wrote the append time, our
         jumps look like a difference of the clocks.

@@ -253,7 +253,7 @@ class Dispositions:
     def _decide(self, delivery: Accepted, error: Exception, attempt: int) -> RetryDecision:
         if breach_of(error) is not None:
             # A payload or option that receivers refuse stays refused, however often the handler runs.
-            return Die("rejected", "what it sends or asks for is refused")
+            return Die("rejected", "its outputs are refused")
         subscription = delivery.subscription
         return decide_retry(
             error,
@@ -270,7 +270,7 @@ class Dispositions:
     # Carrying them out.
 
     def _says_nothing_new(self, message: Message, answer: AlreadyDone | AlreadyDead) -> bool:
-        """Whether all that came of *message* has left: of itself, or of its other version."""
+        """Whether all outputs of *message* were sent: its own, or those of its other version."""
         if answer.message_id == message.message_id:
             return message.message_id in self._settled_mail
         return message.metadata.other_version is not None
@@ -350,9 +350,9 @@ class Dispositions:
         reach("settled")
 
     async def _report_of(self, delivery: Delivery, failure: Failure) -> NewRecord | None:
-        """Return the report of the death to the requester, or to whoever watches its task.
+        """Return the error report for the requester, or for the watchers of its task.
 
-        There is none where the message names neither, or must not have one.
+        None if the message names neither, or must not get a report.
         """
         message = delivery.message
         if message is None or not wants_report(message, failure.reason):
@@ -379,7 +379,7 @@ class Dispositions:
         return sealed.record
 
     async def _is_watched(self) -> bool:
-        """Whether anybody has the topic of error reports; asked again after half a minute."""
+        """Return whether the topic of error reports has subscribers; the answer is cached for half a minute."""
         now_s = self._clock.monotonic_s()
         if now_s < self._watched_until_s:
             return True
@@ -398,7 +398,7 @@ class Dispositions:
         return found
 
     def _is_new_trace(self, error: Exception) -> bool:
-        """Whether the trace of *error* was not logged within the last minute: many of the same say nothing more."""
+        """Return whether the trace of *error* was not logged within the last minute; equal traces are not repeated."""
         last = error.__traceback__
         while last is not None and last.tb_next is not None:
             last = last.tb_next
@@ -445,7 +445,7 @@ def wait_outside(delivery: Delivery, wait_s: float) -> RetryInLane | MoveToTier:
 
 
 def wait_in_tiers(delivery: Delivery, tiers: Sequence[Tier], remaining_s: float) -> RetryInLane | MoveToTier:
-    """Wait without using an attempt, in a tier where that is shorter than what is left of the message's life."""
+    """Wait without using an attempt, in a retry tier shorter than the message's remaining lifetime if there is one."""
     tier = next_tier(tiers, delivery.partition.tier, remaining_s - _LAST_S)
     return RetryInLane(_SOON_S) if tier is None else MoveToTier(tier, delivery.control, climbs=True)
 

@@ -145,7 +145,7 @@ class DurableAppender:
         )
 
     async def storable(self, delivery: Delivery, failure: Failure, letter: NewRecord) -> NewRecord:
-        """Return *letter*, or the stub of it where its topic would never accept it."""
+        """Return *letter*, or its stub if its topic would never accept it."""
         (fault,) = await self._publisher.transport.refusals([letter])
         return letter if fault is None else stub(delivery.record, letter, failure)
 
@@ -240,7 +240,7 @@ class DurableAppender:
 class _Patience:
     """Growing pauses between tries; holds *partition* from the first pause until the end.
 
-    *show* is told which missing topic it waits for, and when it waits for it no longer.
+    *show* is called with the missing topic it waits for, and again when the wait is over.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""LateAnswers: sends answers again whose topic a broker did not know a moment ago, outside every slot.
+"""LateAnswers: repeats sending answers whose topic the broker did not know yet, without occupying a slot.
 
-Owns the pauses, and settling the message once its answers are sent or dropped. Which answers these are is decided in
-`consumers.delivery.settling.durable_append`. A message that is unsettled when the worker ends is delivered again.
+Owns the pauses, and settling the message once its answers are sent or dropped.
+`consumers.delivery.settling.durable_append` decides which answers these are. A message that is unsettled when the
+worker ends is delivered again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class LateAnswers:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cancel the sending: what is unsettled is delivered again."""
+        """Cancel the sending: unsettled messages are delivered again."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

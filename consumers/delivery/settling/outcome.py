@@ -40,7 +40,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Withheld(msgspec.Struct, frozen=True):
-    """The record is kept beside its process: *outputs* ask those who decide, then the offset is settled."""
+    """The record is stored beside its process: *outputs* ask the approvers, then the offset is settled."""
 
     outputs: Sequence[NewRecord] = ()
 

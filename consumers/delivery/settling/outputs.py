@@ -63,8 +63,8 @@ def seal_outputs(
 ) -> Sequence[SealedRecord]:
     """Seal what a handler *queued*, then what it *returned* as answers to *message*.
 
-    With the types that are known here as *registry*, answers are judged by the message's return contract. *run* is what
-    the run has taken in. Raises ContractError, PublishRejected.
+    With the locally known types as *registry*, answers are checked against the message's return contract. *run* has the
+    messages that the run has read. Raises ContractError, PublishRejected.
     """
     answers = () if returned is None else tuple(returned) if isinstance(returned, list | tuple) else (returned,)
     others = [
@@ -126,10 +126,10 @@ def made_out_to(
 
 
 def wants_report(message: Message | None, reason: str) -> bool:
-    """Return whether the requester of *message* is told of its death, or whoever watches its task.
+    """Return whether the requester of *message*, or the watchers of its task, get an error report.
 
-    Never about a report. Never for a failure of integrity, audience or authenticity: the named sender need not have
-    sent it. A forged record must not end a bystander's request.
+    An error report causes no further report. A failure of integrity, audience or authenticity causes none either: the
+    named sender may not have sent the message, and a forged record must not end the request of another agent.
     """
     if message is None or gate_of(reason) in _UNPROVEN or message.message_type == "error.reported":
         return False
@@ -139,10 +139,10 @@ def wants_report(message: Message | None, reason: str) -> bool:
 def report_of(
     publisher: Publisher, message: Message, failure: Failure, agent_id: str, *, group: str, redrive_count: int = 0
 ) -> SealedRecord:
-    """Seal the `error.reported` for the requester of *message*, or for whoever watches its task.
+    """Seal the `error.reported` for the requester of *message*, or for the watchers of its task.
 
-    Without a requester it goes to the topic of the type, addressed to nobody. Its id is that of the end of *message* in
-    *group*: a repeat is known as one. Raises PublishRejected.
+    Without a requester it goes to the topic of the type, without recipient. Its id is that of the end of *message* in
+    *group*, so that a repeat is recognised. Raises PublishRejected.
     """
     now_ms, origin, metadata = publisher.clock.now_ms(), publisher.sealer.origin, message.metadata
     code = lookup(failure.reason)
@@ -171,11 +171,11 @@ def report_of(
 
 
 def _reason_text(failure: Failure) -> str:
-    """Return what the handler wrote to the requester: the text of its Reject, without secrets; else an empty text.
+    """Return the handler's text for the requester: the text of its Reject, without secrets; else an empty string.
 
-    What the bus refuses of its outputs is told by reason and pointer.
+    If the bus refused the handler's outputs, the text has reason and pointer.
 
-    The text of any other exception was written for the handler's own people, and may quote their data.
+    The text of any other exception is for the handler's own developers, and may quote their data.
     """
     error = failure.exception
     if error is not None and failure.reason == "rejected" and (breach := breach_of(error)) is not None:
@@ -241,9 +241,9 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expi
 def _lifetime(publisher: Publisher, message: Message, stored: Message, expires_ms: int) -> tuple[int, float]:
     """Return the timestamp and the lifetime in seconds of the answer to the repeat *message*.
 
-    The timestamp is that of *message*, which passed the gates. An answer that is sealed at the last moment of *message*
-    lives as long after it as the *stored* answer did, so this one does too, up to the longest lifetime. Where an
-    operator has extended *message* beyond that, the timestamp is later.
+    The timestamp is that of *message*, which passed the gates. The new answer outlives *message* by as long as the
+    *stored* answer would have at most, up to the longest lifetime. Where an operator has extended *message* beyond
+    that, the timestamp is later.
     """
     max_ms = round(publisher.sealer.origin.max_ttl_s * 1000)
     own_ms = (parse_ms(stored.routing.expires_at) or 0) - (parse_ms(stored.metadata.timestamp) or 0)

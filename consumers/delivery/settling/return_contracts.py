@@ -1,8 +1,9 @@
-"""Return contracts: whether what a handler answers is what its message asked to have.
+"""Return contracts: whether a handler's answer is of the form that its message requires.
 
-Owns the judgement of answers by the `ReturnContract` in a message's field `return_contract` (`task.request`,
+Owns checking answers against the `ReturnContract` in a message's field `return_contract` (`task.request`,
 `handoff.request`, `auction.award`, and any type that declares such a field). Pure. A breach is the handler's fault and
-ends as every refused output does: dead, reason `rejected`, and the requester is told.
+is treated like every refused output: the message is dead-lettered with reason `rejected`, and the requester gets a
+report.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _is_promised(contract: ReturnContract, sealed: SealedRecord) -> bool:
 
 
 def _settles_nothing(answer: Message) -> bool:
-    """Return whether *answer* leaves the result open, or says that there is none."""
+    """Return whether *answer* leaves the result open, or states that there is none."""
     if answer.metadata.performative in _SETTLES_NOTHING:
         return True
     state = _RUNS_ON.get(answer.message_type)
@@ -105,8 +106,8 @@ def _settles_nothing(answer: Message) -> bool:
 def _carries(contract: ReturnContract, answer: Message, registry: Registry) -> bool:
     """Return whether *answer* carries the promised result, or refers to it. Raises ContractError for a wrong one.
 
-    Where the expected type is not registered here, or in another version than is asked for, the form of the output is
-    not judged. A result that travels by reference is not opened.
+    If the expected type is not registered here, or only in another version, the form of the output is not checked. A
+    result given by reference is not opened.
     """
     data = _data(answer)
     if answer.message_type == "handoff.completed":

@@ -1,1 +1,1 @@
-"""What a worker holds: partitions, deliveries, lanes, the commit frontier and the in-flight window."""
+"""The state of a worker: partitions, deliveries, lanes, the commit frontier and the in-flight window."""

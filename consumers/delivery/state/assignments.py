@@ -1,7 +1,7 @@
-"""Partitions: which partitions a worker holds, and why one of them is not fetched now.
+"""Partitions: the assigned partitions of a worker, and the reasons why one of them is paused.
 
-Owns the held `Partition` objects, by assignment and by place, and counted reasons to pause. Nothing is remembered
-across a rebalance: a new assignment starts without reasons, and its records are read again.
+Owns the `Partition` objects, by assignment and by topic and partition, and counted reasons to pause. No state survives
+a rebalance: a new assignment starts without reasons, and its records are read again.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ class Partitions:
         self._tiers |= {tier.name: tier for tier in tiers}
 
     def all(self) -> list[Partition]:
-        """Return every partition held now."""
+        """Return every assigned partition."""
         return list(self._owned.values())
 
     def held_among(self, assignments: Iterable[Assignment]) -> list[Partition]:
-        """Return the held ones of *assignments*."""
+        """Return those of *assignments* that are current."""
         return [self._owned[assignment] for assignment in assignments if assignment in self._owned]
 
     def at(self, topic: str, number: int) -> Partition | None:
-        """Return the held partition *number* of *topic*."""
+        """Return the assigned partition *number* of *topic*."""
         return self._locations.get((topic, number))
 
     def add(self, assignments: Iterable[Assignment]) -> None:

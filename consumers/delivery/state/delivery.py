@@ -32,7 +32,7 @@ class Delivery(msgspec.Struct, kw_only=True):
     size: int
     """Bytes of the record, and of its decoded payload where that is worth counting."""
     message: Message | None = None
-    """None where the record could not be parsed, or its content differs from what was sealed."""
+    """None if the record could not be parsed, or its content differs from the sealed content."""
     requeue: Tier | None = None
     """The tier it goes back to without using an attempt."""
     priority: int = 5
@@ -52,7 +52,7 @@ class Delivery(msgspec.Struct, kw_only=True):
 
     @property
     def is_deep(self) -> bool:
-        """Whether it may go on while first messages are held back: others wait for it, or it leaves the worker."""
+        """Whether it may run while first messages are paused: other runs wait for it, or it leaves the worker."""
         return self.awaited or self.requeue is not None
 
 
@@ -63,7 +63,7 @@ class Accepted(Delivery, kw_only=True):
     subscription: Subscription
     payload: object
     needs: object = None
-    """What the policy wants before it may run: a `NeedsApproval`, or None."""
+    """The approval that the policy requires before the run: a `NeedsApproval`, or None."""
     cancelled: bool = False
     """Its requester has cancelled it while it runs."""
     unreadable: ContractError | None = None

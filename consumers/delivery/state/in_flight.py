@@ -46,7 +46,7 @@ class InFlight:
         return 2 * count <= self.max_count or 2 * size <= self._max_bytes
 
     def _left(self) -> tuple[int, int]:
-        """Return the room that is left, in records and bytes; runs that wait for answers take none."""
+        """Return the remaining room, in records and bytes; runs that wait for answers take none."""
         count, size = self.max_count - len(self._deliveries), self._max_bytes - self._bytes
         for delivery in self.waiting():
             count, size = count + 1, size + delivery.size
@@ -117,7 +117,7 @@ class InFlight:
         self._land(delivery)
 
     def withheld(self, delivery: Delivery) -> None:
-        """Settle *delivery*: its record is kept beside its process, and those who decide are asked."""
+        """Settle *delivery*: its record is stored beside its process, and the approvers are asked."""
         self._metrics.settled.labels(delivery.label, self._group, "held", "").inc()
         self._land(delivery)
 

@@ -4,11 +4,11 @@ Owns per-key order (one delivery of a lane runs at a time), the choice among rea
 a retry, for a claim, or for a result to be durable. A lane exists only while it has deliveries: any number of keys
 is cheap.
 
-The choice: the flows (message types) take turns, each priority is worth one turn, so that a flood of one type
-delays no other. Within a flow the higher priority goes first. A lane that has waited for 32 turns goes before all that
-came so much later with one priority more: a sender's priority must not keep others waiting for ever. Heads that others
-wait for (deep ones) have flows of their own, with four turns for each turn of another: what is begun is ended before
-more is begun, and no sender starves the others by what it says of its message. They go on while others are held back.
+The choice: the flows (message types) take turns, where one step of priority is worth one turn, so that a flood of one
+type does not delay others. Within a flow the lane with the higher priority runs first, but 32 turns of waiting are
+worth one step of priority, so that a high priority cannot starve others. Lanes whose first delivery other runs wait for
+(deep ones) have flows of their own, with four turns for each turn of another flow, so that begun work ends before new
+work begins. Deep lanes also run while first messages are paused.
 
     ready --take--> taken --ask--> away --answered--> back --take_back--> taken
                     taken --settle--> settling --settled--> taken --put_back--> back
@@ -110,7 +110,7 @@ class Lanes(Generic[_T]):
         return len(self._lanes)
 
     def head_of(self, key: Hashable) -> _T | None:
-        """Return the head of the lane of *key*; None where there is no lane."""
+        """Return the head of the lane of *key*; None if there is no lane."""
         lane = self._lanes.get(key)
         return None if lane is None else lane.head
 
@@ -153,7 +153,7 @@ class Lanes(Generic[_T]):
         return lane
 
     def take_newest(self) -> Lane[_T] | None:
-        """Take the ready lane that has waited shortest among those that nobody waits for; None: there is none."""
+        """Take the ready lane that has waited shortest among those that no run waits for; None if there is none."""
         last = [
             (flow.waiting[level][-1].since, flow, level)
             for flow in self._active

@@ -1,4 +1,4 @@
-"""Partition: the state of one partition that a worker holds. No behaviour."""
+"""Partition: the state of one assigned partition of a worker. No behaviour."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Partition:
         """Whether its topic is a retry or redrive topic, whose control headers are honoured."""
         self.tier = tier
         self.seen = FirstSeen()
-        """Of a tier: since when its records are known to be there."""
+        """Of a retry tier: since when its records are known to exist."""
         self.passed_ms = -math.inf
-        """Of a tier: the latest append time of a record that was let through, on the monotonic clock."""
+        """Of a retry tier: the latest append time of a released record, on the monotonic clock."""
         self.taken_ms = 0
         """The append time of the last record taken."""
         self.measured: int | None = None
@@ -83,6 +83,6 @@ class Partition:
         self.resting = False
         """The brake is on its message type."""
         self.draining = False
-        """It is about to be given away: running handlers may finish, nothing is started."""
+        """It is about to be revoked: running handlers may finish, no handler starts."""
         self.closed = False
-        """It was given away: nothing is started, settled or committed any more."""
+        """It was revoked: no message is started, settled or committed any more."""

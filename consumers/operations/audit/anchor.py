@@ -1,7 +1,7 @@
-"""Anchor: checkpoints in a file outside of database and log, one JSON line each, only appended.
+"""Anchor: checkpoints in a file outside of database and log, one JSON line each, append-only.
 
-Who can write the database and the log can write both anew, with a signing key they got hold of. The anchor lies where
-they cannot write: another disk, another user, a mount that only appends.
+An attacker with write access to database and log, and a stolen signing key, can rewrite both. Store the anchor where
+such an attacker cannot write: on another disk, as another user, on an append-only mount.
 """
 
 from __future__ import annotations

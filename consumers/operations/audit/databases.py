@@ -75,7 +75,7 @@ class AuditDatabase(Protocol):
 
 
 def audit_url(settings: Settings) -> str:
-    """Return where the audit of *settings* is kept. Raises ConfigurationError where they do not say it."""
+    """Return the URL of the audit database in *settings*. Raises ConfigurationError if it is not set."""
     if settings.audit.url != "auto":
         return settings.audit.url
     if not settings.bus.url.startswith("sqlite:"):

@@ -1,4 +1,4 @@
-"""Metrics of an audit process: rows, how far it is behind, and what the protocol rates divide."""
+"""Metrics of an audit process: rows, its lag, and the counts behind the protocol rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from consumers.operations.audit.store import Entry
 __all__ = ["AuditMetrics"]
 
 _MAX_SERIES: Final = 1_000
-"""Of partitions, those that are furthest behind."""
+"""Maximum number of partitions with a series; those furthest behind are kept."""
 
 
 class AuditMetrics:
@@ -40,7 +40,7 @@ class AuditMetrics:
         )
         self.rows = MetricCounter("sealbus_audit_rows", "Rows that this process has written.", registry=self.registry)
         self.unstorable = MetricCounter(
-            "sealbus_audit_unstorable", "Records that the store refused, kept as bytes.", registry=self.registry
+            "sealbus_audit_unstorable", "Records that the store refused, stored as bytes.", registry=self.registry
         )
         self.behind_of: Mapping[tuple[str, int], int] = {}
         """By partition, records that are not recorded yet."""

@@ -26,7 +26,7 @@ _ENDS: Final = ("result", "output", "completed", "rejected", "failed", "refused"
 
 
 class Question(msgspec.Struct, frozen=True):
-    """One query: what it asks, which rows answer it, and which facts of them are shown."""
+    """One query: its question, the rows that answer it, and the facts that are shown."""
 
     text: str
     chooses: Callable[[AuditRecord, Mapping[str, Any], Registry], bool]
@@ -84,7 +84,7 @@ def _has_spent(found: AuditRecord, facts: Mapping[str, Any], registry: Registry)
 
 QUERIES: Final[Mapping[str, Question]] = MappingProxyType(
     {
-        "inputs": Question("What was it begun with?", _is_begin, ("payload",)),
+        "inputs": Question("What were its inputs?", _is_begin, ("payload",)),
         "context": Question("Which context was used?", _has_context, ("refs", "payload")),
         "tools": Question("Which tools were called?", _family("tool", "method"), ("tool_calls", "payload")),
         "outputs": Question("What came out?", _is_output, ("payload",)),
@@ -110,7 +110,7 @@ def facts_of(found: AuditRecord) -> dict[str, Any]:
 
 
 def final_states(rows: Iterable[AuditRecord]) -> dict[str, str]:
-    """Return by message id what became of it as far as the log says: answered, retried, redriven, dead, else sent."""
+    """Return by message id its outcome as far as the log shows it: answered, retried, redriven, dead, else sent."""
     states: dict[str, str] = {}
     for found in rows:
         content = found.content

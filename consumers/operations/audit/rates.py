@@ -1,7 +1,7 @@
-"""Rates: counts of what the ten protocol rates of seed 001 (15.3, A12) divide, from the rows of the audit. Pure.
+"""Rates: the counts behind the ten protocol rates of seed 001 (15.3, A12), from the rows of the audit. Pure.
 
-A rate is a recording rule over these counts (`deploy/prometheus/rules.yaml`). What needs a memory keeps the newest ids
-alone, so a repetition after very many other messages is not counted as one.
+A rate is a recording rule over these counts (`deploy/prometheus/rules.yaml`). Counts that need earlier ids keep only
+the newest ones, so a repetition after very many other messages is not recognised.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["EVENTS", "ProtocolCounter"]
 
 EVENTS: Final[Mapping[str, str]] = {
     "received": "messages",
-    "asked": "task and handoff requests that are addressed to somebody",
+    "asked": "task and handoff requests with a recipient",
     "accepted": "acceptances of tasks and handoffs",
     "rejected": "rejections of tasks and handoffs",
-    "schema_failure": "dead letters whose data is not what the type says",
+    "schema_failure": "dead letters whose data do not fit their type",
     "policy_denial": "dead letters that policy, trust or an approval refused",
-    "unsupported_version": "dead letters of a version that nobody reads",
+    "unsupported_version": "dead letters of a version without a reader",
     "duplicate": "messages with an id that was there before",
     "orphan": "messages whose cause is not in the log",
     "task_ended": "tasks that came to an end",
@@ -59,7 +59,7 @@ class ProtocolCounter:
         self._missing: OrderedDict[str, int] = OrderedDict()
         """Causes that were named and not seen, with when: partitions are read in turn, so a cause may come later."""
         self._is_whole = True
-        """Whether every id that was seen is still known: else a missing cause says nothing."""
+        """Whether every id seen is still known; otherwise a missing cause proves nothing."""
 
     def events_of(self, row: AuditRow, content: AuditContent | None) -> Iterator[str]:
         """Yield the names of what *row* counts as."""

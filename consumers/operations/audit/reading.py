@@ -33,7 +33,7 @@ async def opened_audit(settings: Settings, *, create: bool) -> AsyncGenerator[Au
 
 @asynccontextmanager
 async def read_audit(settings: Settings) -> AsyncGenerator[AuditStore | None]:
-    """Yield the audit's store; None where there is none yet. Raises InboxError where it does not answer."""
+    """Yield the audit's store; None if there is none yet. Raises InboxError if it does not answer."""
     async with AsyncExitStack() as opened:
         try:
             store = await opened.enter_async_context(opened_audit(settings, create=False))

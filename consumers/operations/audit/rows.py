@@ -1,8 +1,8 @@
-"""AuditRow: what the audit keeps of one record, and the chain that rows make. Pure.
+"""AuditRow: the audit's row for one record, and the hash chain of rows. Pure.
 
-A row has two parts. What stays for ever: position, type, times, verdict, and a commitment to the rest. What can be
-erased: ids, names, facts and the redacted payload, with a random key. The commitment is an HMAC under that key, so that
-nobody can guess content that was erased (design part two 18), and the chain holds without it.
+A row has two parts. The permanent part has position, type, times, verdict, and a commitment to the other part. The
+erasable part has ids, names, facts and the redacted payload, with a random key. The commitment is an HMAC under that
+key, so that erased content cannot be guessed (design part two 18), and the chain stays valid without it.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ CHAIN_BEGIN: Final = "0" * 64
 LOST: Final = "lost"
 """The kind of a row that stands for offsets which the log no longer had."""
 UNSTORABLE: Final = "unstorable"
-"""The verdict of a row whose record the store refused in its own form: its bytes are kept as they are."""
+"""The verdict of a row whose record the store refused in its own form: its bytes are stored unchanged."""
 _MAX_TEXT: Final = 1_000
 _MAX_ITEMS: Final = 100
 _MAX_PLAIN: Final = 256
 _MAX_DEPTH: Final = 12
 _OPEN: Final = frozenset({"", "public", "internal"})
-"""Classifications of which the payload itself is kept; of others only its form."""
+"""Classifications with which the payload itself is stored; with others only its form."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What stays of one record, or of offsets that are lost. *before* is the offset of the row before it."""
+    """The permanent part of one record, or of lost offsets. *before* is the offset of the previous row."""
 
     topic: str
     partition: int
@@ -70,7 +70,7 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be erased of one record. *facts* is JSON."""
+    """The erasable part of one record. *facts* is JSON."""
 
     message_id: str = ""
     conversation_id: str = ""
@@ -85,7 +85,7 @@ class AuditContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commitment_of(content: AuditContent, key: bytes) -> str:
-    """Return what a row keeps of *content*: nothing that tells it, and nothing that another content has."""
+    """Return the commitment to *content*: it reveals nothing of the content, and no other content has the same."""
     return hmac.new(key, _encode(msgspec.structs.astuple(content)), hashlib.sha256).hexdigest()
 
 
@@ -117,7 +117,7 @@ def lost_row(topic: str, partition: int, first: int, through: int, before: int) 
 
 
 def content_of(record: Record, message: Message | None, letter: DeadLetter | None, name: TopicName) -> AuditContent:
-    """Return what is kept of *record*, secrets masked; *letter* is what its headers say where it is a dead letter."""
+    """Return the erasable content of *record*, with secrets masked; *letter* has the headers of a dead letter."""
     facts: dict[str, Any] = {}
     if letter is not None:
         facts["dead"] = {
@@ -156,10 +156,10 @@ def content_of(record: Record, message: Message | None, letter: DeadLetter | Non
 
 
 def unstorable_content(record: Record, content: AuditContent | None, why: str) -> AuditContent:
-    """Return what is kept of a *record* that the store refused, in characters that every store holds.
+    """Return the content for a *record* that the store refused, in characters that every store accepts.
 
-    Nothing in it is masked, so that it counts as `restricted`. Of *content*, if there was any, ids and names stay by
-    which it is found and erased, where they are plain.
+    It is not masked, so it counts as `restricted`. From *content*, if there was any, it takes plain ids and names, so
+    that it can be found and erased.
     """
     facts = {
         "unstorable": ascii(cut(why, _MAX_TEXT)),
@@ -222,7 +222,7 @@ def _found(payload: Any, names: Sequence[str]) -> list[str]:
 
 
 def _refs(payload: Any) -> list[str]:
-    """Return the addresses of what a payload points to: members with a `uri`, at any place one level down."""
+    """Return the addresses that a payload refers to: members with a `uri`, up to one level down."""
     if not isinstance(payload, dict):
         return []
     members = (each for value in payload.values() for each in (value if isinstance(value, list) else [value]))

@@ -1,7 +1,8 @@
 """AuditStore: rows, heads, content and erasures of one namespace, one SQL for SQLite and PostgreSQL.
 
 Owns the tables and every statement about them. A partition has one writer at a time: one statement moves its head from
-what was read to what follows, under a lease, in the transaction that inserts the rows. A second writer changes nothing.
+the value read to the next one, under a lease, in the transaction that inserts the rows. A second writer changes
+nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _SAME: Final = "c.topic = r.topic AND c.part = r.part AND c.off = r.off"
 
 
 class AuditHead(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one partition is recorded: *next_offset* is what is read next, *hash* that of its last row."""
+    """How far one partition is recorded: *next_offset* is read next, *hash* is that of its last row."""
 
     topic: str
     partition: int
@@ -67,7 +68,7 @@ class AuditHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What is written of one record: *content* None for a row of lost offsets."""
+    """A new row for one record; *content* is None for a row of lost offsets."""
 
     row: AuditRow
     content: AuditContent | None
@@ -75,7 +76,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
-    """What is read of one record: *content* None where it is erased, or where there never was any."""
+    """A stored row of one record; *content* is None if it was erased or never existed."""
 
     row: AuditRow
     content: AuditContent | None
@@ -84,7 +85,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """What to erase: all content that every given member names; at least one is given."""
+    """The selection to erase: all content that matches every given field; at least one is given."""
 
     sender: str = ""
     conversation: str = ""
@@ -101,7 +102,7 @@ class AuditStore:
         self._prefix = f"{namespace}."
 
     async def open(self, *, create: bool) -> None:
-        """Connect; make the tables where *create*. Raises ConfigurationError where there are none, or newer ones."""
+        """Connect; create the tables if *create*. Raises ConfigurationError if there are none, or newer ones."""
         await self._database.open()
         version = await self._version()
         if version is None:
@@ -142,7 +143,8 @@ class AuditStore:
     async def append(
         self, head: AuditHead, entries: Sequence[Entry], next_offset: int, holder: str
     ) -> AuditHead | None:
-        """Insert *entries* after *head*, which *holder* has read; None where another writer has moved it, or holds it.
+        """Insert *entries* after *head*, which *holder* has read; return None if another writer has moved it or has its
+        lease.
 
         Without entries the lease is renewed.
         """
@@ -202,7 +204,7 @@ class AuditStore:
             await statements.fetch("UPDATE sealbus_audit_heads SET lease_ms = 0 WHERE holder = $1", holder)
 
     async def erase(self, what: Erasure, *, who: str, why: str, before_ms: int | None = None) -> int:
-        """Delete the content that *what* names, and its keys; return of how many rows."""
+        """Delete the content that *what* selects, with its keys; return the number of rows."""
         conditions, arguments = _conditions(what)
         if before_ms is not None:
             arguments.append(before_ms)

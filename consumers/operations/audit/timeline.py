@@ -1,4 +1,4 @@
-"""The timeline of a conversation from the audit: for what the log does not have any more. Pure."""
+"""The timeline of a conversation from the audit, for messages deleted from the log. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _FROM = "from the audit"
 
 
 def with_audit(timeline: Timeline, rows: Sequence[AuditRecord]) -> Timeline:
-    """Return *timeline*, which is what the log has, with the messages that only *rows* of the audit have.
+    """Return *timeline*, which comes from the log, with the messages that only *rows* of the audit have.
 
-    These are marked. Erased rows tell nothing, not even that they belong here.
+    These are marked. Erased rows are omitted, because even their conversation is erased.
     """
     known = {event.message_id for event in timeline.events}
     found: dict[str, list[AuditRecord]] = {}

@@ -1,7 +1,7 @@
 """AuditTrail: read every partition of a namespace in the order of its offsets, and write a row for each record.
 
-It is no group: nothing is committed to the log, and where it stands is in the store, moved in the transaction that
-inserts the rows. A record is one row, whatever is killed (design part two 18).
+It is not a consumer group: it commits no offsets to the log. Its position is in the store, and moves in the transaction
+that inserts the rows, so a record has one row even after a crash (design part two 18).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TrailSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int
     checkpoint_s: float
     anchor: str = ""
-    """The file that checkpoints are appended to, too; empty: none."""
+    """A file that gets the checkpoints, too; empty: none."""
     keep_s: float
     """After so long content is erased; the rows stay. 0: never."""
     keep_sensitive_s: float = 0.0
@@ -86,7 +86,7 @@ class _Standstill(msgspec.Struct, frozen=True):
 
 
 class _Draft(msgspec.Struct, frozen=True):
-    """A row before its place in the chain is known, with its *record*; None for a row of lost offsets."""
+    """A row before its position in the chain is known, with its *record*; None for a row of lost offsets."""
 
     row: AuditRow
     content: AuditContent | None
@@ -138,9 +138,10 @@ class AuditTrail:
     async def run(
         self, *, until_caught_up: bool = False, on_progress: Callable[[int, int], object] = lambda *_: None
     ) -> None:
-        """Follow the log until cancelled, or to its present end. *on_progress* hears of rows and records behind.
+        """Follow the log until cancelled, or to its present end. *on_progress* is called with rows written and records
+        left.
 
-        A fault of one partition stops no other. Where one is left at the present end, it is raised then.
+        A fault of one partition does not stop the others. A fault that remains at the present end is raised then.
         """
         checkpoint_s, keeping_s = self._clock.monotonic_s(), -math.inf
         try:
@@ -286,9 +287,9 @@ class AuditTrail:
         return len(records)
 
     async def _write(self, head: AuditHead, drafts: Sequence[_Draft], next_offset: int) -> AuditHead | None:
-        """Append *drafts* after *head*; None where another writer was first.
+        """Append *drafts* after *head*; return None if another writer was first.
 
-        What the store refuses is halved out of its page, and written as the bytes that it is.
+        A record that the store refuses is isolated by halving its page, and stored as escaped bytes.
         """
         entries, before = [], (head.hash, head.last_offset)
         for draft in drafts:
@@ -329,7 +330,7 @@ class AuditTrail:
         return msgspec.structs.replace(empty, row=row, content=content)
 
     def _unstorable(self, draft: _Draft, record: Record, why: str) -> _Draft:
-        """Return what is written in place of *draft*: characters and numbers that every store holds."""
+        """Return the replacement for *draft*, with characters and numbers that every store accepts."""
         _log.warning(
             "audit.unstorable",
             topic=record.topic,
@@ -348,7 +349,7 @@ class AuditTrail:
         return msgspec.structs.replace(draft, row=row, content=content)
 
     def _judged(self, record: Record, name: TopicName) -> tuple[str, str, Message | None]:
-        """Return what the gates say of the bytes that lie there, whoever handles them, and when."""
+        """Return the verdict of the gates on the stored bytes, independent of reader and time."""
         if name.kind == "own" and record.topic != own_topic(name.namespace, "_directory"):
             return "entry", "", None
         expected = name.message_type if name.kind == "message" else msgspec.UNSET
@@ -400,7 +401,7 @@ class AuditTrail:
 
 
 def _row_of(record: Record, name: TopicName) -> AuditRow:
-    """Return the row of *record* as far as its place says it."""
+    """Return the row of *record*, as far as its position determines it."""
     return AuditRow(
         topic=record.topic,
         partition=record.partition,
@@ -421,7 +422,7 @@ def _next(heads: Mapping[tuple[str, int], AuditHead], location: tuple[str, int])
 
 
 def _type_of(message: Message | None, name: TopicName) -> str:
-    """Return a type only where it is of the form of one: the text of a stranger stays erasable."""
+    """Return a type only if it has the form of one: untrusted text must stay erasable."""
     if message is not None:
         return message.message_type
     return name.message_type if name.kind in ("message", "dlq") else ""

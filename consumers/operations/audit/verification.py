@@ -1,7 +1,7 @@
-"""Verification: whether the rows of an audit are those that were written. Decides over rows, heads and checkpoints.
+"""Verification: whether the rows of an audit are those that were written. Decides from rows, heads and checkpoints.
 
-A chain shows what was changed, removed, inserted or put elsewhere before its last row; the head shows what was cut off
-the end; checkpoints in the log show it where somebody has changed rows and head alike.
+The chain reveals rows that were changed, removed, inserted or moved before its last row. The head reveals rows that
+were cut off at the end. Checkpoints in the log reveal a change of both rows and head.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FaultKind: TypeAlias = Literal[
 
 
 class ChainFault(msgspec.Struct, frozen=True, kw_only=True):
-    """One row, or the place of one, at which the audit is not what was written."""
+    """A row, or its position, at which the audit differs from what was written."""
 
     kind: FaultKind
     topic: str
@@ -37,7 +37,7 @@ class ChainFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in one partition. *proven_through* is the offset up to which a checkpoint in the log agrees."""
+    """The result for one partition. *proven_through* is the offset up to which a checkpoint in the log agrees."""
 
     topic: str
     partition: int
@@ -99,18 +99,18 @@ class _ChainWalk:
             if not hmac.compare_digest(commitment_of(found.content, found.key), row.commitment):
                 self._fault("content_changed", row.offset, "its content is not what was recorded")
         elif row.commitment and not found.is_erased:
-            self._fault("content_removed", row.offset, "its content is gone, and no erasure says why")
+            self._fault("content_removed", row.offset, "its content is missing without a recorded erasure")
 
     def _compare_checkpoint(self, row: AuditRow) -> None:
         checkpointed = self._checkpoints.get(self._rows, ())
         if any(each.chain_hash != f"sha256:{row.hash}" for each in checkpointed):
-            text = "a checkpoint in the log or the anchor says otherwise: rows and hashes were both written anew"
+            text = "a checkpoint in the log or the anchor differs: rows and hashes were both rewritten"
             self._fault("forged", row.offset, text)
         elif checkpointed:
             self._proven = row.offset
 
     def ended(self) -> ChainReport:
-        """Return what was found, after the last row."""
+        """Return the result after the last row."""
         head, checkpointed = self._head, max(self._checkpoints, default=0)
         if self._rows < head.rows or (self._rows == head.rows and self._hash != head.hash):
             text = f"the head counts {head.rows:,} rows up to {head.last_offset}, here are {self._rows:,}"
@@ -171,7 +171,7 @@ def _difference(found: AuditRecord, record: Record) -> str:
     try:
         message = sealing.parse(record.value or b"")
     except ContractError:
-        return "form: it is no message"
+        return "form: it is not a message"
     if message.message_id != found.content.message_id:
         return "message id"
     return "" if message.seal == found.content.seal else "seal"

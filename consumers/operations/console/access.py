@@ -21,8 +21,8 @@ from bus.errors import ConfigurationError, text_of
 __all__ = ["SCOPES", "BrowserSession", "BrowserSessions", "Token", "read_tokens", "access_refusal", "token_of"]
 
 SCOPES: Final = ("read", "redrive", "approve")
-"""read: see the pages where the console is not on this machine alone; redrive: send dead letters back; approve: decide
-as the person whose key the console was given."""
+"""read: see the pages if the console is reachable from other machines; redrive: redrive dead letters; approve: decide
+as the person whose key the console has."""
 
 _SESSION_S: Final = 12 * 3_600.0
 _MAX_SESSIONS: Final = 1_000
@@ -30,7 +30,7 @@ _MIN_TOKEN: Final = 16
 
 
 class Token(msgspec.Struct, frozen=True):
-    """Who may do what; *sha256* is the hash of what they paste."""
+    """The rights of one token; *sha256* is its hash."""
 
     name: str
     sha256: str
@@ -54,7 +54,7 @@ class BrowserSessions:
         self._open: dict[str, BrowserSession] = {}
 
     def begin(self, text: str, now_s: float) -> str | None:
-        """Return the id of a new session for the holder of the token *text*; None where nobody has it."""
+        """Return the id of a new session for the holder of the token *text*; None for an unknown token."""
         digest = hashlib.sha256(text.strip().encode()).hexdigest()
         found = [token for token in self._tokens if hmac.compare_digest(token.sha256, digest)]
         if not found:
@@ -100,7 +100,7 @@ def read_tokens(path: Path) -> list[Token]:
         if unknown := set(entry.scopes) - set(SCOPES):
             raise ConfigurationError(f"{path}: {name} has scopes {sorted(unknown)}; there are {', '.join(SCOPES)}")
         if len(entry.sha256) != hashlib.sha256().digest_size * 2:
-            raise ConfigurationError(f"{path}: sha256 of {name} is no hash: sealbus console --new-token {name}")
+            raise ConfigurationError(f"{path}: sha256 of {name} is not a hash: sealbus console --new-token {name}")
     return [Token(name, entry.sha256.lower(), frozenset(entry.scopes)) for name, entry in entries.items()]
 
 

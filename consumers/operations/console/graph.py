@@ -34,7 +34,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphEdge(msgspec.Struct, frozen=True):
-    """From a cause to what it caused, as a path."""
+    """An arrow from a cause to its effect, as a path."""
 
     path: str
 

@@ -43,7 +43,7 @@ Phase: TypeAlias = Literal["counting", "planned", "sending", "waiting", "done", 
 
 
 class RedriveRun(msgspec.Struct, kw_only=True, eq=False):
-    """One redrive that somebody asked for in the console."""
+    """One redrive that was started in the console."""
 
     number: int
     who: str
@@ -57,17 +57,17 @@ class RedriveRun(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def meant(self) -> int:
-        """How many letters it is about to send back."""
+        """The number of dead letters to send."""
         return 0 if self.plan is None else self.plan.meant
 
     @property
     def sent(self) -> int:
-        """How many letters have been sent back."""
+        """The number of dead letters sent so far."""
         return 0 if self.result is None else self.result.sent + self.result.twins + self.result.parked
 
 
 class Console:
-    """What the pages show. `async with console.opened():` keeps it up to date."""
+    """The data of the pages. `async with console.opened():` keeps it up to date."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Console:
         self.settings = settings
         self.clock = clock
         self.person = person
-        """As whom the console may decide about approvals; empty: it shows the command."""
+        """The person as whom the console decides about approvals; empty: it shows the command instead."""
         self.person_settings = person_settings
         self.survey: Survey | None = None
         self.surveyor: Surveyor | None = None
@@ -126,25 +126,25 @@ class Console:
             await asyncio.wait_for(self._changed.wait(), timeout_s)
 
     async def letters(self, wanted: Callable[[ListedLetter], bool]) -> list[ListedLetter]:
-        """Return the letters that are *wanted* now, the newest first; none before the first look. Raises BusError."""
+        """Return the *wanted* dead letters, newest first; none before the first look. Raises BusError."""
         if self.surveyor is None:
             return []
         await self.surveyor.letters.read_on()
         return self.surveyor.letters.letters(wanted)
 
     async def letter_states(self) -> Mapping[str, LetterState]:
-        """Return what became of letters, by place; reads on from the last time. Raises BusError."""
+        """Return the states of dead letters by location; continues reading after the last call. Raises BusError."""
         if self.surveyor is None:
             return await load_states(self.transport, self.settings.bus.namespace)
         await self.surveyor.letters.read_on()
         return self.surveyor.letters.states
 
     def verifier(self) -> Verifier | None:
-        """Return the keys that are believed. Raises ConfigurationError."""
+        """Return the trusted keys. Raises ConfigurationError."""
         return believed_keys(self.settings, self.clock)
 
     def audit(self) -> AbstractAsyncContextManager[AuditStore | None]:
-        """Open the audit's store; None where there is none yet."""
+        """Open the audit's store; None if there is none yet."""
         return read_audit(self.settings)
 
     def start_redrive(self, selection: Selection, *, who: str, why: str, is_dry: bool) -> RedriveRun:

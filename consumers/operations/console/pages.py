@@ -1,6 +1,7 @@
-"""Pages of the console: what each one shows, from the model, the log and the audit.
+"""Pages of the console: the content of each one, from the model, the log and the audit.
 
-Owns the routes and the choice of facts. Templates escape; nothing of a stranger's is markup, a link or part of a path.
+Owns the routes and the choice of facts. Templates escape; untrusted text never becomes markup, a link or part of a
+path.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _problem(request: _Request, text: str, cure: str = "", *, code: int = 404) -
 
 
 def _parameter(request: _Request, name: str, default: str = "") -> str:
-    """Return what the address asks for under *name*."""
+    """Return the parameter *name* of the address."""
     found: str = request.query_params.get(name, default)
     return found
 
@@ -120,7 +121,7 @@ async def _form(request: _Request, scope: str) -> tuple[dict[str, str], Response
 
 @get("/")
 async def overview(request: _Request) -> Response[str]:
-    """Show what is wrong, worst first."""
+    """Show the current problems, most urgent first."""
     return _page(request, "overview.html", checks=_console(request).checks, places=_PLACES)
 
 
@@ -201,7 +202,7 @@ async def letters(request: _Request) -> Response[str]:
 
 @get("/letters/show")
 async def letter(request: _Request) -> Response[str]:
-    """Show one letter: why it died, which field, what became of it, what it holds."""
+    """Show one dead letter: its reason, the field, its history and its content."""
     location = _parameter(request, "place")
     console = _console(request)
     record = await _record_at(console, location)
@@ -283,13 +284,13 @@ def _text(value: Any) -> str:
 
 @get("/letters/redrive")
 async def redrive_page(request: _Request) -> Response[str]:
-    """Show what would be sent back, and ask why."""
+    """Show the letters that a redrive would send, and ask for the reason."""
     cause = _parameter(request, "cause")
     location = _parameter(request, "place")
     console = _console(request)
     found = await console.letters(_meant(cause, location))
     if not found:
-        return _problem(request, "no open dead letter is meant", "they may have been sent back already", code=410)
+        return _problem(request, "no open dead letter matches", "they may have been sent back already", code=410)
     groups = {each.cause.group for each in found}
     workers = {group.name: group.members for group in (console.survey.groups if console.survey is not None else ())}
     return _page(
@@ -314,16 +315,16 @@ def _meant(cause: str, location: str) -> Any:
 
 @post("/letters/redrive")
 async def start_redrive(request: _Request) -> Response[Any]:
-    """Begin a redrive, or count what it would do."""
+    """Start a redrive, or count its letters."""
     fields, refused = await _form(request, "redrive")
     if refused is not None:
         return refused
     cause, location, why = fields.get("cause", ""), fields.get("place", ""), fields.get("why", "").strip()[:_MAX_ROWS]
     is_dry = fields.get("act") == "count"
     if not cause and not location:
-        return _problem(request, "no letters are named", code=400)
+        return _problem(request, "no dead letters are selected", code=400)
     if not why and not is_dry:
-        return _problem(request, "a redrive needs a reason", "say what was mended", code=400)
+        return _problem(request, "a redrive needs a reason", "enter what was fixed", code=400)
     selection = Selection(
         cause=cause or None, places=frozenset([location] if location else []), states=frozenset({"open"})
     )
@@ -413,7 +414,7 @@ async def message(request: _Request) -> Response[str]:
     identity = _parameter(request, "id")
     console, namespace = _console(request), _console(request).settings.bus.namespace
     if not is_message_id(identity):
-        return _problem(request, "that is no message id", "it is the message_id in the metadata", code=400)
+        return _problem(request, "this is not a message id", "it is the message_id in the metadata", code=400)
     async with console.looked:
         found = await look_up(console.transport, console.settings, identity)
     copies, states = found.search.copies, found.states
@@ -442,7 +443,7 @@ async def message(request: _Request) -> Response[str]:
 
 @get("/groups")
 async def groups_page(request: _Request) -> Response[str]:
-    """Show who reads what, and how far behind."""
+    """Show the groups, the topics they read, and their lag."""
     return _page(request, "groups.html")
 
 
@@ -456,7 +457,7 @@ async def agents_page(request: _Request) -> Response[str]:
 
 @get("/processes")
 async def processes_page(request: _Request) -> Response[str]:
-    """Show processes and what they wait for; one of them with its state."""
+    """Show processes and their waits; one of them with its state."""
     saga = _parameter(request, "saga")
     status = request.query_params.get("status", "open")
     identity = _parameter(request, "id")
@@ -529,19 +530,19 @@ async def approval(request: _Request) -> Response[str]:
 
 
 def _invisible(action: Any) -> int:
-    """Return how many characters of *action* nobody sees: they are shown as escapes."""
+    """Return the number of invisible characters in *action*, which are shown as escapes."""
     return sum(not char.isprintable() for char in msgspec.json.encode(action).decode())
 
 
 @post("/approvals/decide")
 async def decide_approval(request: _Request) -> Response[Any]:
-    """Decide as the person whose key this console was given."""
+    """Decide as the person whose key this console has."""
     console = _console(request)
     fields, refused = await _form(request, "approve")
     if refused is not None:
         return refused
     if not console.person or console.person_settings is None:
-        return _problem(request, "this console holds no person's key", "use the command on the page", code=403)
+        return _problem(request, "this console has no person's key", "use the command on the page", code=403)
     id_ = fields.get("id", "")
     found = next((each for each in await _approvals(console) if id_ and each.digits.startswith(id_)), None)
     if found is None:
@@ -552,7 +553,7 @@ async def decide_approval(request: _Request) -> Response[Any]:
     members: dict[str, Any] = {} if verb == "approve" else {"reason": reason}
     if verb == "approve":
         if pending is None or not agrees(found.message, pending):
-            return _problem(request, "the packet does not say what the held message says", "reject it", code=409)
+            return _problem(request, "the packet differs from the waiting message", "reject it", code=409)
         if not found.is_named_by(fields.get("digits", "").strip().lower()):
             return _problem(request, "those are not the first 8 digits of its hash", "read it again", code=409)
     elif not reason:
@@ -661,7 +662,7 @@ def _tail_line(record: Record) -> dict[str, Any]:
     copy = stored_copy(record, "message")
     described = {"at": format_ms(record.timestamp_ms), "place": f"{record.partition}/{record.offset}"}
     if copy.message is None:
-        return {**described, "text": f"{len(record.value or b'')} bytes that are no message"}
+        return {**described, "text": f"{len(record.value or b'')} bytes that are not a message"}
     data = _text(masked(msgspec.json.decode(copy.message.data)))
     sender = copy.message.metadata.sender.id or ""
     return {**described, "id": copy.message_id, "sender": sender, "conversation": copy.conversation_id, "text": data}
@@ -669,7 +670,7 @@ def _tail_line(record: Record) -> dict[str, Any]:
 
 @get("/events")
 async def events(request: _Request) -> ServerSentEvent:
-    """Say when there is something new to show."""
+    """Send an event when there is something new to show."""
     console = _console(request)
 
     async def versions() -> AsyncGenerator[str]:

@@ -1,6 +1,6 @@
-"""Rendering: templates that escape everything, and show what nobody sees as escapes (C1).
+"""Rendering: templates that escape everything, and show invisible characters as escapes (C1).
 
-A value is a text node or the value of an attribute; there is no way around that in a template, which a test proves.
+A value is a text node or the value of an attribute; templates cannot insert markup, which a test checks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return *value* as text without what a reader cannot see; what macros have escaped stays as it is."""
+    """Return *value* as text with invisible characters escaped; markup from macros stays unchanged."""
     if isinstance(value, Markup | Undefined):
         return value
     return "" if value is None else printable(str(value)[:_MAX_TEXT], keep="\n")

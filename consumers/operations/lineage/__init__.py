@@ -1,5 +1,5 @@
-"""Where messages come from: the causes of one message judged hop by hop, and one conversation as it went.
+"""Lineage: the causes of one message, verified one by one, and the timeline of one conversation.
 
-`log_search` reads what a log still has of them; `ancestry` and `timeline` decide, and are pure. The doors are
-`sealbus blame` and `sealbus trace`.
+`log_search` reads their records from the log; `ancestry` and `timeline` decide, and are pure. The commands are `sealbus
+blame` and `sealbus trace`.
 """

@@ -1,10 +1,10 @@
-"""The causes of one message, judged hop by hop from the first one on: which hop does not hold, and who sealed it. Pure.
+"""The causes of one message, verified from the first one on: which cause is invalid, and its sender. Pure.
 
-Owns the walk along causes and the verdict on each hop. What a hop should be is told by its *witnesses*: the messages
-between it and the message that is asked about, whose chains carry its statement and whose first parent is its seal. A
-stored hop that is whole in itself and that they do not know was replaced; one that they agree on and that is not there
-is missing. Without keys a witness is as good as its hashes, and what nobody rests on has no witness: such a message is
-judged by itself alone (PROTOCOL.md: sealed is not signed).
+Owns the walk along the causes (hops) and the verdict on each. A hop is compared with its *witnesses*: the later
+messages on the line of causes, whose chains contain its statement and whose first parent is its seal. If a stored hop
+is valid but no witness knows it, it was replaced. If witnesses agree on a hop that is not stored, it is missing.
+Without keys only hashes are compared. A message without effects has no witness, so only the message itself is checked
+(PROTOCOL.md: sealed is not signed).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HOPS_LIMIT: Final = 10_000
 
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of the line of causes. *number* is 0 for the first one, as `hops` counts; None: nobody tells."""
+    """One message of the line of causes. *number* is 0 for the first one, as `hops` counts; None if unknown."""
 
     number: int | None
     message_id: str
@@ -49,13 +49,13 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
     sender: str = ""
     timestamp: str = ""
     kid: str = ""
-    """The key that its signature names; empty where it has none."""
+    """The key id in its signature; empty without a signature."""
     is_verified: bool = False
-    """Whether keys were given and its signature is good."""
+    """Whether keys were given and its signature is valid."""
     place: str = ""
-    """TOPIC/PARTITION/OFFSET; empty where there is no record."""
+    """TOPIC/PARTITION/OFFSET; empty without a record."""
     differs: tuple[str, ...] = ()
-    """Members of the statement in which the stored message differs from what its successors rest on."""
+    """Members of the statement in which the stored message differs from the statement in its successors."""
     notes: tuple[str, ...] = ()
 
 
@@ -64,7 +64,7 @@ class Ancestry(msgspec.Struct, frozen=True, kw_only=True):
 
     hops: tuple[Hop, ...]
     unknown: int | None = 0
-    """How many hops before the first one nothing is known of; None: nobody tells."""
+    """The number of unknown hops before the first known one; None if unknown."""
 
     @property
     def blamed(self) -> Hop | None:
@@ -73,7 +73,8 @@ class Ancestry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Evidence(msgspec.Struct, frozen=True):
-    """What one witness says of one message: its seal and, where it carries the link, its statement and signature."""
+    """The statement of one witness about a message: its seal and, from a link of the chain, its statement and
+    signature."""
 
     seal: str
     hops: int
@@ -93,7 +94,7 @@ class _Examined:
 
     @functools.cached_property
     def fault(self) -> ContractError | None:
-        """What is wrong with it, whatever else lies in the log."""
+        """The fault of the message itself, independent of the rest of the log."""
         return self._judge(self.copy)
 
     @property
@@ -102,7 +103,7 @@ class _Examined:
 
     @functools.cached_property
     def past(self) -> list[tuple[str, _Evidence]]:
-        """What it says of its causes, the nearest first: id ("" where it is not told) and evidence."""
+        """Its statements about its causes, nearest first: id ("" if unknown) and evidence."""
         message = self.copy.message
         if message is None:
             return []
@@ -130,14 +131,14 @@ class _Node(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def stored(self) -> _Examined | None:
-        """The record that is judged: what its witnesses rest on where that is there, else the first whole one."""
+        """The record to judge: the one its witnesses confirm, if stored, else the first valid one."""
         seals = {one.seal for one in self.evidence}
         ranked = sorted(self.originals, key=lambda one: (one.copy.seal not in seals, not one.is_sound))
         return ranked[0] if ranked else None
 
     @property
     def trusted(self) -> _Examined | None:
-        """The same, or a copy where there is none, if it is whole in itself and its witnesses know it."""
+        """The node itself, or without a record a copy, if it is valid in itself and its witnesses know it."""
         stored = self.stored or next((one for one in self.copies if one.is_sound), None)
         return stored if stored is not None and stored.is_sound and _against(self, stored.copy.seal) is None else None
 
@@ -145,9 +146,9 @@ class _Node(msgspec.Struct, kw_only=True, eq=False):
 def judge_copy(
     copy: StoredCopy, namespace: str, risk_of: Callable[[str], RiskClass], verifier: Verifier | None = None
 ) -> ContractError | None:
-    """Return what is wrong with the record *copy* in itself, as the gates would say it; None where it holds.
+    """Return the fault of the record *copy* itself, in the words of the gates; None if it is valid.
 
-    Neither schema nor lifetime are asked. Without a *verifier* no signature is judged.
+    Schema and lifetime are not checked. Without a *verifier* signatures are not checked.
     """
     message = copy.message
     if message is None or copy.fault is not None:
@@ -224,7 +225,7 @@ class _Walk:
                 self._by_cause.setdefault(one.copy.causation_id, []).append(one)
 
     def nodes(self, message_id: str) -> list[_Node]:
-        """Return the steps from the first cause to *message_id*; none where nothing is known of it."""
+        """Return the steps from the first cause to *message_id*; empty if nothing is known of it."""
         outside = self._caused_by(message_id)
         leaf = self._node(message_id, outside)
         if not leaf.originals and not leaf.copies and not leaf.evidence:
@@ -249,9 +250,9 @@ class _Walk:
         return found[::-1]
 
     def _above(self, here: _Node, witnesses: Sequence[_Examined]) -> tuple[str, list[_Evidence]] | None:
-        """Return id and evidence of the cause of *here*; None for a first message, or where nobody tells.
+        """Return id and evidence of the cause of *here*; None for a first message, or if there is no evidence.
 
-        Those that come after it are asked first: only they cannot have been replaced together with it.
+        Later messages take precedence, because they cannot have been replaced together with it.
         """
         trusted = here.trusted
         for requested in ([one for one in witnesses if one is not trusted], [] if trusted is None else [trusted]):
@@ -266,7 +267,7 @@ class _Walk:
         return None
 
     def _claimed_above(self, one: _Examined) -> tuple[str, list[_Evidence]] | None:
-        """Return what *one*, which is not to be trusted, says of its cause, as far as that is there."""
+        """Return the statement of *one*, which is not trustworthy, about its cause, as far as it has one."""
         message = one.copy.message
         if message is None:
             return None
@@ -279,9 +280,9 @@ class _Walk:
     def _cause(
         self, name: str, stated: list[_Evidence], witnesses: Sequence[_Examined], heard: Sequence[_Examined]
     ) -> _Node:
-        """Return the step to the cause *name*, with the evidence of all *witnesses*, else with what was *stated*.
+        """Return the step to the cause *name*, with the evidence of all *witnesses*, else with the *stated* one.
 
-        Those who are *heard* already, or were found wrong, are asked nothing more.
+        Witnesses that were *heard* before, or are invalid, are skipped.
         """
         node = self._node(name, witnesses)
         if len(node.evidence) <= 1:
@@ -307,7 +308,7 @@ class _Walk:
         )
 
     def _named(self, stated: Sequence[_Evidence]) -> str:
-        """Return the id of the stored message whose seal was *stated*; an empty text where there is none."""
+        """Return the id of the stored message with the *stated* seal; empty if there is none."""
         stored = (one for attested in stated if attested.seal for one in self._by_seal.get(attested.seal, ()))
         return next((one.copy.message_id for one in stored), "")
 
@@ -321,7 +322,8 @@ def _is_original(one: _Examined) -> bool:
 
 
 def _told_above(one: _Examined, here: _Node) -> tuple[str, _Evidence] | None:
-    """Return what *one* says of the cause of *here*: id and evidence, both empty for a first message; None: nothing."""
+    """Return id and evidence that *one* gives about the cause of *here*, both empty for a first message; None without
+    any."""
     past = one.past
     if one.copy.message_id == here.message_id or one in here.originals or one in here.copies:
         return past[0] if past else ("", _NOTHING)
@@ -335,7 +337,7 @@ def _told_above(one: _Examined, here: _Node) -> tuple[str, _Evidence] | None:
 
 
 def _first_number(nodes: Sequence[_Node]) -> int | None:
-    """Return the number of the first of *nodes*: counted back from the last one that somebody tells of."""
+    """Return the number of the first of *nodes*, counted back from the last one whose number is known."""
     for location in range(len(nodes) - 1, -1, -1):
         trusted = nodes[location].trusted
         if trusted is not None and trusted.copy.message is not None:
@@ -391,7 +393,7 @@ def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, r
     if statement is None and copied is not None and copied.copy.message is not None:
         statement = copied.copy.message.statement
     is_lost = retained.may_have_lost(statement)
-    where = f"; a copy lies at {node.copies[0].copy.place}" if node.copies else ""
+    where = f"; there is a copy at {node.copies[0].copy.place}" if node.copies else ""
     signature = evidence.signature if evidence is not None else None
     if copied is not None and copied.copy.message is not None:
         signature = copied.copy.message.verification.signature
@@ -403,7 +405,7 @@ def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, r
         detail=(
             f"retention has taken its record{where}"
             if is_lost
-            else f"there is no record of it, and retention cannot have taken it{where}"
+            else f"there is no record of it, although retention cannot have deleted it{where}"
         ),
         message_type=statement.message_type if statement is not None else "",
         sender=statement.sender if statement is not None else "",
@@ -413,7 +415,7 @@ def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, r
 
 
 def _max_told(evidence: Sequence[_Evidence]) -> _Evidence | None:
-    """Return what most witnesses say, one that carries the statement if there is one."""
+    """Return the evidence that most witnesses share, one with the statement if possible."""
     attested = [one for one in evidence if one.seal]
     if not attested:
         return None
@@ -422,9 +424,9 @@ def _max_told(evidence: Sequence[_Evidence]) -> _Evidence | None:
 
 
 def _against(node: _Node, seal: str) -> _Evidence | None:
-    """Return what the witnesses know instead of *seal*, where more of them do than know it.
+    """Return the evidence for another seal than *seal*, if more witnesses have it than confirm *seal*; else None.
 
-    The stored message counts for itself where a witness knows it: then one who differs is the one to blame.
+    In a tie the stored message is right, and the differing witnesses are at fault.
     """
     attested = Counter(one.seal for one in node.evidence if one.seal)
     known = attested.pop(seal, 0)
@@ -459,7 +461,7 @@ def _differences(known: Statement | None, stored: Statement) -> tuple[str, ...]:
 
 def _notes(node: _Node, copy: StoredCopy) -> tuple[str, ...]:
     beside = [
-        f"another message with this id lies at {one.copy.place}"
+        f"there is another message with this id at {one.copy.place}"
         + (f" ({one.fault.reason})" if one.fault is not None else "")
         for one in node.originals
         if one.copy.record.value != copy.record.value

@@ -1,7 +1,7 @@
-"""LogReach: read only the part of a log that lies around some moments, in pieces that never overlap.
+"""LogReach: read only the part of a log around some moments, in pieces that never overlap.
 
-Owns the rings around a moment, the budget of records and bytes, and how far was looked. Where the whole log is smaller
-than the budget all of it is read. What is looked for is `log_search`'s.
+Owns the intervals around a moment, the budget of records and bytes, and the range that was searched. If the whole log
+is smaller than the budget, all of it is read. `log_search` decides what to search for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Piece: TypeAlias = tuple[PartitionKey, int, int]
 """A partition, and the offsets from which and up to which it is read."""
 
 MAX_RECORDS_READ: Final = 60_000
-"""Records that one look-up reads, unless it is told to read the whole log."""
+"""Maximum records of one look-up, unless it reads the whole log."""
 FAR_MS: Final = 1 << 61
 _MAX_BYTES: Final = 64 * 1_048_576
 _PAGE_RECORDS: Final = 1_000
@@ -36,9 +36,8 @@ _RINGS_MS: Final = (
     (720 * _HOUR_MS, 720 * _HOUR_MS),
     (FAR_MS, FAR_MS),
 )
-"""How far before and after a moment is looked, one ring after the other: seals and appends are close together, but for
-clocks that differ, outboxes, and delays.
-"""
+"""The intervals before and after a moment that are searched, one after another. A message is usually appended soon
+after it is sealed, except with differing clocks, outboxes and delays."""
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +47,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int
     until_ms: int
     is_index_asked: bool = False
-    """Whether an index has none of it either, and what came after the index was looked at."""
+    """Whether an index was searched without result, and the records after the index were read."""
 
     @property
     def is_whole(self) -> bool:
@@ -57,7 +56,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogReach:
-    """What has been read of the partitions *locations*; at most *limit* records are, but by `whole`."""
+    """The records read of the partitions *locations*; except for `whole`, at most *limit* records."""
 
     def __init__(
         self, transport: Transport, locations: Iterable[PartitionKey], *, limit: int = MAX_RECORDS_READ
@@ -87,7 +86,7 @@ class LogReach:
 
     @property
     def is_small(self) -> bool:
-        """Whether all that lies there is within the budget."""
+        """Whether all records of the partitions fit the budget."""
         return sum(end - start for start, end in self._ends.values()) <= self._left
 
     async def whole(self) -> AsyncIterator[Record]:
@@ -117,7 +116,7 @@ class LogReach:
     ) -> AsyncIterator[Record]:
         """Yield the records that were appended around a moment, and not read yet.
 
-        Where they are more than the budget it looks less far, and is cut.
+        If they exceed the budget, a shorter interval is read, and the search counts as cut.
         """
         among = self._locations if locations is None else sorted(set(locations) & self._ends.keys())
         while True:

@@ -1,9 +1,9 @@
-"""Search a log for the messages that belong together: by id, by seal, by cause, by conversation.
+"""Search a log for related messages: by id, by seal, by cause, by conversation.
 
-Owns which topics hold messages and which hold copies of them, the passes over the log, and what retention can have
-taken. A UUIDv7 says when it was made, so that only what lies around that time is read (`log_reach`), and every answer
-says how far was looked. A record that is no message any more is found by what is left of it: the members that can
-still be read, else its header `sb-id`, which is only a hint.
+Owns which topics have messages and which have copies of them, the passes over the log, and which records retention may
+have deleted. A UUIDv7 contains its creation time, so only the records around that time are read (`log_reach`), and
+every result includes the range that was searched. A damaged record is found by its readable members, else by its header
+`sb-id`, which is only a hint.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _COPIES: Final = frozenset({"dlq", "retry", "redrive"})
 _ONE: Final = {"max_records": 1, "max_bytes": 2 * 1_048_576}
 _AROUND_CAUSE_MS: Final = (60_000, 120_000)
 _CAUSED_MS: Final = 120_000
-"""For so long after a message what it has caused is looked for, where the budget allows it."""
+"""How long after a message its effects are searched, if the budget allows it."""
 _MAX_PASSES: Final = 64
 _MAX_BESIDES: Final = 20_000
-"""Messages of a conversation that are kept besides those that are looked for."""
+"""Maximum stored messages of a conversation besides those that are searched for."""
 
 
 class StoredCopy(msgspec.Struct, frozen=True):
-    """One record of a message, as it lies in the log.
+    """One record of a message in the log.
 
-    *fault* says why its bytes are no message. Then *message* is what they say in spite of it, or None.
+    *fault* is why its bytes are not a valid message. Then *message* has the parts that can still be read, or is None.
     """
 
     record: Record
@@ -70,7 +70,7 @@ class StoredCopy(msgspec.Struct, frozen=True):
 
 
 class KeptTimes(msgspec.Struct, frozen=True):
-    """By topic, the append time before which retention may have taken records; a topic that lost none is not in it."""
+    """By topic, the append time before which retention may have deleted records; topics without loss are absent."""
 
     namespace: str
     lost_before_ms: Mapping[str, int]
@@ -93,7 +93,7 @@ class KeptTimes(msgspec.Struct, frozen=True):
 
 
 class Lineage(msgspec.Struct, frozen=True):
-    """What a log has of the causes of one message: their records, and those of what they caused."""
+    """The records of a message's causes in a log, and the records of messages that they caused."""
 
     copies: Sequence[StoredCopy]
     retained: KeptTimes
@@ -101,16 +101,17 @@ class Lineage(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look-up has found, and how far it has looked."""
+    """The result of a look-up, and the range that was searched."""
 
     copies: Sequence[StoredCopy]
     looked: Looked
     letters_until_ms: int = FAR_MS
-    """Up to when dead letters, retries and redrives of the message were looked at; 0: the newest of them were not."""
+    """Up to when dead letters, retries and redrives of the message were read; 0: not up to the newest."""
 
 
 class KnownPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index says: where records of the message or conversation lie, and how far each partition is indexed."""
+    """The answer of an index: locations of the records of the message or conversation, and how far each partition is
+    indexed."""
 
     records: Sequence[tuple[str, int, int]]
     indexed: Mapping[PartitionKey, int]
@@ -136,7 +137,7 @@ _glance: Final = msgspec.json.Decoder(_GlancedEnvelope).decode
 
 
 class _Wanted:
-    """What a pass looks for."""
+    """The search keys of one pass."""
 
     def __init__(self, ids: Iterable[str] = (), conversations: Iterable[str] = ()) -> None:
         self.ids = set(ids)
@@ -147,11 +148,11 @@ class _Wanted:
         return len(self.ids) + len(self.seals) + len(self.conversations)
 
     def names(self, copy: StoredCopy) -> bool:
-        """Return whether *copy* is looked for, or was caused by what is."""
+        """Return whether *copy* is searched for, or was caused by such a message."""
         return copy.message_id in self.ids or copy.seal in self.seals or copy.causation_id in self.ids
 
     def learn(self, copy: StoredCopy) -> None:
-        """Look for what *copy* says of its causes, too, if it is one of them itself."""
+        """Add the causes that *copy* names to the search, if it is one of the causes itself."""
         if copy.message_id not in self.ids and copy.seal not in self.seals:
             return
         self.ids |= {name for name in (copy.message_id, copy.causation_id) if name}
@@ -173,11 +174,11 @@ async def find_lineage(
     limit: int = MAX_RECORDS_READ,
     on_progress: Callable[[int], object] = int,
 ) -> Lineage:
-    """Return what the log has of *message_id* and its causes; without any record of it, there is none of that id.
+    """Return the records of *message_id* and its causes; they are empty if there is no message of that id.
 
-    *on_progress* is given the number of records read so far. It reads around *moment_ms* and the times that the ids of
-    the causes say; without a moment, or with *whole*, all, two to three times, and once more for each 16 causes in
-    other conversations.
+    *on_progress* is called with the number of records read so far. The search reads around *moment_ms* and the times in
+    the ids of the causes. Without a moment, or with *whole*, it reads the whole log two to three times, and once more
+    for every 16 causes in other conversations.
     """
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
     reach, walk = await _reach(transport, topics, limit), _LineageWalk(message_id, topics)
@@ -199,7 +200,7 @@ async def find_lineage(
 
 
 class _LineageWalk:
-    """The way from a message to its causes, over what a reach has read."""
+    """The walk from a message to its causes, over the records that a reach has read."""
 
     def __init__(self, message_id: str, topics: Mapping[str, str]) -> None:
         self._message_id = message_id
@@ -209,7 +210,7 @@ class _LineageWalk:
         self.found: list[StoredCopy] = []
 
     async def is_in(self, records: AsyncIterator[Record]) -> bool:
-        """Tell whether the message, or what it has caused, is among *records*; all of them are read."""
+        """Return whether the message, or an effect of it, is among *records*; all of them are read."""
         is_there = False
         async for record in records:
             copy = _copy_of(record, self._topics[record.topic])
@@ -217,7 +218,7 @@ class _LineageWalk:
         return is_there
 
     async def pass_over(self, reach: LogReach, on_progress: Callable[[int], object]) -> None:
-        """Find in what was read what is looked for, and learn from it what else is."""
+        """Search the records read for the wanted keys, and add the keys that they reveal."""
         wanted, found, besides = self.wanted, list[StoredCopy](), 0
         async for record in reach.again():
             copy = _copy_of(record, self._topics[record.topic])
@@ -254,10 +255,10 @@ async def find_message(
     limit: int = MAX_RECORDS_READ,
     on_progress: Callable[[int], object] = int,
 ) -> Search:
-    """Return the records of the message, its dead letters, retries and redrives, and of what it has caused.
+    """Return the records of the message, of its dead letters, retries and redrives, and of its effects.
 
-    *known* is what an index says of it. Without one, and where the id is no UUIDv7, the whole log is read, as with
-    *whole*. What it has caused is looked for in the minutes after it; without *with_caused* it may be left out.
+    *known* is the answer of an index. Without an index, and with an id that is not a UUIDv7, the whole log is read, as
+    with *whole*. Effects are searched in the minutes after the message; without *with_caused* they may be missing.
     """
     topics = await _topics(transport, namespace, ORIGINALS | _COPIES)
     reach, taken = await _reach(transport, topics, limit), _Taken(message_id, topics)
@@ -397,7 +398,7 @@ async def _indexed(
     taken: _Taken,
     limit: int,
 ) -> LogReach:
-    """Look where the index says, and at what came after it; return how that was read."""
+    """Read the locations in the index, and the records after it; return what was read."""
     async for record in _at(transport, known.records, topics):
         taken.look(record)
     news = await _reach(transport, topics, limit)
@@ -471,7 +472,7 @@ def _copy_of(record: Record, kind: str) -> StoredCopy:
 
 
 def stored_copy(record: Record, kind: str) -> StoredCopy:
-    """Return what *record* of a topic of *kind* holds, whatever that is."""
+    """Return the message in *record* of a topic of *kind*, valid or not."""
     return _parsed(_copy_of(record, kind))
 
 
@@ -521,6 +522,6 @@ async def _kept_times(transport: Transport, namespace: str, topics: Mapping[str,
 
 
 def _is_typed(topic: str) -> bool:
-    """Return whether *topic* holds messages of one type; a reply topic holds any."""
+    """Return whether *topic* has messages of one type only; a reply topic has any."""
     name = read_topic(topic)
     return name is not None and name.kind == "message"

@@ -1,7 +1,7 @@
-"""One conversation as it went: its messages in the order of time, what became of them, and which caused which. Pure.
+"""The timeline of one conversation: its messages in the order of time, their outcomes and their causes. Pure.
 
 Owns the events, their marks, and both drawings of the tree of causes: indented lines and a Mermaid flowchart. Texts of
-messages are foreign: a diagram has numbers for ids, and labels of letters, digits, blanks and `._-` alone.
+messages are untrusted: a diagram uses numbers as ids, and labels contain only letters, digits, blanks and `._-`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TimelineEvent(msgspec.Struct, frozen=True, kw_only=True):
     hops: int
     place: str
     marks: tuple[str, ...]
-    """What became of it: `dead in GROUP: REASON`, `retried in GROUP (DELAY)`, `redriven to GROUP`, `wrong: REASON`."""
+    """The outcomes: `dead in GROUP: REASON`, `retried in GROUP (DELAY)`, `redriven to GROUP`, `wrong: REASON`."""
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ def timeline_of(
     risk_of: Callable[[str], RiskClass],
     verifier: Verifier | None = None,
 ) -> Timeline:
-    """Return the timeline of what a log has of one conversation."""
+    """Return the timeline of one conversation from its records in the log."""
     by_id: dict[str, list[StoredCopy]] = {}
     for copy in copies:
         if copy.message is not None:
@@ -98,7 +98,7 @@ def mermaid_of(timeline: Timeline) -> Iterator[str]:
 
 
 def _walk(timeline: Timeline) -> Iterator[tuple[TimelineEvent, int]]:
-    """Yield every event after its cause, with its depth. What is its own cause's cause comes as a first message."""
+    """Yield every event after its cause, with its depth. An event in a circle of causes counts as a first message."""
     below: dict[int, list[TimelineEvent]] = {}
     for event in timeline.events:
         below.setdefault(event.cause, []).append(event)

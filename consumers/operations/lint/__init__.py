@@ -1,1 +1,1 @@
-"""What goes wrong between agents although every message is valid: anti-patterns in types, handlers and traffic."""
+"""Lint: anti-patterns in types, handlers and traffic of agents whose messages are all valid."""

@@ -50,7 +50,7 @@ def lint_app(
         yield finding("verification-off", name, f"{name} is of high risk")
     for kind in unguarded_types(declaration, high_risk=high_risk):
         yield finding(
-            "no-threshold", kind.name, f"{kind.name} is handled, and says neither that it asks nor that it informs"
+            "no-threshold", kind.name, f"{kind.name} is handled, but does not declare whether it asks or informs"
         )
     if worker is not None:
         for text in limits_that_cannot_hold(declaration, worker):
@@ -72,7 +72,7 @@ def _rejection(name: str, subscription: Subscription) -> Iterator[LintFinding]:
     if says_no or source is None or any(word in source[0] for word in _REFUSES):
         return
     location = f"{source[1]}:{source[2]}"
-    yield finding("no-rejection-path", location, f"the handler of {name} never says no", file=source[1], line=source[2])
+    yield finding("no-rejection-path", location, f"the handler of {name} never rejects", file=source[1], line=source[2])
 
 
 def _source(handler: Any) -> tuple[str, str, int] | None:
@@ -85,7 +85,7 @@ def _source(handler: Any) -> tuple[str, str, int] | None:
 
 
 def _written_in_file(handler: Any, seen: set[str]) -> Iterator[LintFinding]:
-    """Yield what is wrong in the file of *handler*, each file once."""
+    """Yield the findings in the file of *handler*, each file once."""
     path = inspect.getsourcefile(inspect.unwrap(getattr(handler, "func", handler)))
     if path is None or path in seen:
         return

@@ -1,4 +1,4 @@
-"""The checklist of seed 001 section 19, answered for an app: what the bus does by itself, and what the app leaves open.
+"""The checklist of seed 001 section 19, answered for an app: points that the bus covers, and points left to the app.
 
 Pure.
 """
@@ -93,7 +93,7 @@ def _tasks(kinds: list[PayloadType]) -> ChecklistAnswer:
 def _policy(declaration: Declaration) -> ChecklistAnswer:
     question = "Are authority and policy explicit?"
     if isinstance(declaration.policy, AllowAll):
-        return ChecklistAnswer(question, "no", "there is no policy: everybody may send everything here")
+        return ChecklistAnswer(question, "no", "there is no policy: any agent may send any message here")
     return ChecklistAnswer(question, "yes", f"by {type(declaration.policy).__name__}")
 
 
@@ -119,7 +119,7 @@ def _handoffs(kinds: list[PayloadType]) -> ChecklistAnswer:
     if says_no:
         return ChecklistAnswer(question, "yes", "a type says no")
     return ChecklistAnswer(
-        question, "no", "no type of this app says no: handle or return handoff.rejected, task.rejected"
+        question, "no", "no type of this app can reject: handle or return handoff.rejected, task.rejected"
     )
 
 

@@ -15,7 +15,7 @@ FindingLevel: TypeAlias = Literal["error", "warning", "note"]
 
 
 class AntiPattern(msgspec.Struct, frozen=True, kw_only=True):
-    """One anti-pattern: what it is, why it hurts, and what to do instead."""
+    """One anti-pattern: its description, its harm, and the better alternative."""
 
     name: str
     level: FindingLevel
@@ -47,7 +47,7 @@ _ALL = (
     AntiPattern(
         name="error-without-code",
         level="warning",
-        why="a program cannot decide on prose whether to retry, to ask somebody, or to stop",
+        why="a program cannot decide from prose whether to retry, to ask a person, or to stop",
         cure="give errors a `code` for programs beside the `message` for people, as vocabulary.ErrorInfo has",
     ),
     AntiPattern(
@@ -65,7 +65,7 @@ _ALL = (
     AntiPattern(
         name="approval-without-reason",
         level="error",
-        why="nobody can decide on an action without knowing what it is for",
+        why="a person cannot decide about an action without its purpose",
         cure="require a `reason` of at least one character",
     ),
     AntiPattern(
@@ -77,7 +77,7 @@ _ALL = (
     AntiPattern(
         name="verification-off",
         level="warning",
-        why="types of high risk are handled, and no keys are configured: who sent a message is not proven",
+        why="types of high risk are handled, and no keys are configured: senders are not verified",
         cure="set trust.keys and trust.key_file (`sealbus keys new`), or give the App a verifier and a signer",
     ),
     AntiPattern(
@@ -89,14 +89,14 @@ _ALL = (
     AntiPattern(
         name="too-many-fields",
         level="warning",
-        why="nobody keeps forty flat fields apart, and most are empty in most messages",
+        why="forty flat fields are hard to distinguish, and most are empty in most messages",
         cure="group what belongs together into parts, or split the type by what its messages are for",
     ),
     AntiPattern(
         name="prose-as-protocol",
         level="warning",
         why="the receiver has to guess from a text what it is asked to do",
-        cure="say in fields what a program decides on, and leave the text to people",
+        cure="put values that a program decides on into fields, and leave the text for people",
     ),
     AntiPattern(
         name="context-dumping",
@@ -108,19 +108,19 @@ _ALL = (
         name="no-rejection-path",
         level="warning",
         why="a handler that can only succeed does something wrong instead of saying no",
-        cure="raise Reject, or return a type that says no, such as vocabulary.TaskRejected",
+        cure="raise Reject, or return a rejecting type, such as vocabulary.TaskRejected",
     ),
     AntiPattern(
         name="effect-without-key",
         level="warning",
-        why="a repeat cannot be told from a second order, and the effect happens twice",
+        why="a duplicate cannot be distinguished from a second order, so the effect happens twice",
         cure='@payload(..., needs=("idempotency_key",))',
     ),
     AntiPattern(
         name="decision-without-rules",
         level="note",
         why="it decides something, and any combination of its fields is accepted",
-        cure="say what must hold between its fields: @payload(..., rules=(...))",
+        cure="declare the conditions between its fields: @payload(..., rules=(...))",
     ),
     AntiPattern(
         name="raw-untrusted-text",
@@ -143,7 +143,7 @@ _ALL = (
     AntiPattern(
         name="ref-without-hash",
         level="note",
-        why="what the reference leads to can change after somebody relied on it",
+        why="the referenced content can change after it was used",
         cure="give the Ref its sha256",
     ),
 )

@@ -1,4 +1,4 @@
-"""Which handled types no trust level guards: a message of theirs is handled whatever it rests on. Pure."""
+"""Handled types without protection by a trust level: their messages are handled whatever caused them. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ THRESHOLD_CURE = (
 
 
 def unguarded_types(declaration: Declaration, *, high_risk: Collection[str] = ()) -> tuple[PayloadType, ...]:
-    """Return the handled types of which a message without `reply_to` is no directive, and that do not say so.
+    """Return the handled types whose messages without `reply_to` are not directives, although the type does not declare
+    that.
 
-    A type with a performative that informs says so. *high_risk* are the types whose risk the settings raise.
+    A type declares it by a performative that informs. *high_risk* are the types whose risk the settings raise.
     """
     return tuple(
         subscription.kind

@@ -32,7 +32,7 @@ _MAX_LOCATIONS: Final = 5
 
 
 class TrafficLint:
-    """Looks at the messages of a log, and says at the end what it has seen."""
+    """Checks the messages of a log, and returns its findings at the end."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -43,7 +43,7 @@ class TrafficLint:
         self._types: Counter[str] = Counter()
 
     def look(self, message: Message, location: str) -> None:
-        """Look at *message*, which lies at *location*."""
+        """Check *message* at *location*."""
         self.messages += 1
         name = message.message_type
         self._types[name] += 1

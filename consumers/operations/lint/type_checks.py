@@ -28,7 +28,7 @@ _DECIDES: Final = re.compile(r"^(?:verdict|decision|approved|accepted)$")
 
 
 def lint_type(kind: PayloadType) -> Iterator[LintFinding]:
-    """Yield what is wrong with the type *kind*."""
+    """Yield the findings about the type *kind*."""
     for check in _CHECKS:
         yield from check(kind)
 
@@ -99,7 +99,9 @@ def _generic(kind: PayloadType) -> Iterator[LintFinding]:
         any(map(_OPEN.search, open_ones)) and all(_is_free_text(field.type) for field in others)
     )
     if open_ones and says_nothing and not kind.rules and kind.terms.performative is None:
-        yield finding("generic-type", kind.name, f"{', '.join(open_ones)} takes anything, and nothing else says what")
+        yield finding(
+            "generic-type", kind.name, f"{', '.join(open_ones)} accepts any value, without further description"
+        )
 
 
 def _approval(kind: PayloadType) -> Iterator[LintFinding]:
@@ -128,7 +130,7 @@ def _prose(kind: PayloadType) -> Iterator[LintFinding]:
     is_prose = all(field in texts for field in needed) and any(_PROSE.search(field.encode_name) for field in needed)
     if is_prose and (len(texts) == len(fields) or len(needed) == 1):
         names = ", ".join(field.encode_name for field in needed)
-        yield finding("prose-as-protocol", kind.name, f"all it says is in {names}")
+        yield finding("prose-as-protocol", kind.name, f"all its content is in {names}")
 
 
 def _context(kind: PayloadType) -> Iterator[LintFinding]:

@@ -1,1 +1,1 @@
-"""Operations: what is going on in a namespace, looked at once and shown by many doors: doctor, exporter, top."""
+"""Operations: a survey of a namespace, used by doctor, exporter, console and top."""

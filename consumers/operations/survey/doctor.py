@@ -1,7 +1,7 @@
-"""Doctor: every part of a set-up looked at once, with what to do about each fault.
+"""Doctor: one check of every part of an installation, with a fix for each fault.
 
-Owns the checks of what no worker checks at its start, and the words. What the log and its topics need is judged by
-`consumers.operations.survey.drift`, what goes on by `consumers.operations.survey.survey`.
+Owns the checks that no worker makes at its start, and the texts. `consumers.operations.survey.drift` checks the log and
+its topics, `consumers.operations.survey.survey` the current activity.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SQLITE: Final = "sqlite:///"
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One check: what was found, and what to do where it is a fault."""
+    """One check: its result, and the fix if it is a fault."""
 
     area: str
     state: DoctorVerdict
@@ -78,7 +78,11 @@ def check_here(settings: Settings, environment: Mapping[str, str]) -> Iterator[C
     for name, folder in _folders(settings):
         yield _disk(name, folder)
     if environment.get("PYTHONHASHSEED", "").isdecimal():
-        yield _fault("python", "PYTHONHASHSEED is fixed: texts of strangers hash to what they can work out", "unset it")
+        yield _fault(
+            "python",
+            "PYTHONHASHSEED is fixed, so a sender can cause hash collisions and slow the worker down",
+            "unset it",
+        )
 
 
 def _folders(settings: Settings) -> Iterator[tuple[str, Path]]:
@@ -122,14 +126,16 @@ def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> It
         named = f" of {agent}" if agent else ""
         if trust.verifier is None:
             yield _hint(
-                "keys", "no keys: anybody who can write to a topic can speak for anybody", "sealbus keys new AGENT..."
+                "keys",
+                "no keys: any process with write access to a topic can send as any agent",
+                "sealbus keys new AGENT...",
             )
         else:
             signs = "" if not agent else ("; it signs" if trust.signer is not None else "; it does not sign")
             yield _ok("keys", f"keys{named} can be read{signs}")
             yield from _own_key(trust, agent, settings.bus.namespace, clock)
         if trust.policy is NO_POLICY:
-            cure = "set policy.file (docs/policy.md), or say allow-all"
+            cure = "set policy.file (docs/policy.md), or set it to allow-all"
             yield _hint("policy", "no policy: everybody may do everything", cure)
         else:
             yield _ok("policy", f"{settings.policy.file} can be read")
@@ -150,7 +156,7 @@ def _own_key(trust: Trust, agent: str, namespace: str, clock: Clock) -> Iterator
     if fault is not None:
         yield _fault("keys", f"{fault.text}: nothing of it is signed ({fault.reason})", rotate.format(agent))
     elif own is None and hasattr(trust.verifier, "key_named"):
-        text = f"the key of {agent} is not among the trusted keys here: whoever does not know it refuses what it signs"
+        text = f"the key of {agent} is not among the trusted keys here: receivers without it refuse its signatures"
         yield _hint("keys", text, "sealbus keys export, into the file that trust.keys names")
     elif own is not None and own.not_after_ms is not None and own.not_after_ms < clock.now_ms() + SOON_MS:
         text = f"the key of {agent} ends at {format_ms(own.not_after_ms)}: then it signs nothing, and messages wait"
@@ -174,9 +180,11 @@ async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:
         return _fault("inbox", str(error), "set inbox.url")
     if url is None:
         if settings.inbox.url == "off":
-            return _hint("inbox", "inbox.url is off: no repeat is known as one", "set inbox.url")
+            return _hint("inbox", "inbox.url is off: duplicates are not detected", "set inbox.url")
         return _hint(
-            "inbox", "no repeat is known as one on Kafka without a store", "inbox.url = postgresql://user@host/db"
+            "inbox",
+            "duplicates are not detected: on Kafka the inbox needs a database",
+            "inbox.url = postgresql://user@host/db",
         )
     inbox = open_inbox(url, owner="sealbus doctor", clock=clock, shared_files=settings.bus.shared_files)
     begun_s = time.monotonic()
@@ -186,13 +194,13 @@ async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:
         await inbox.open()
         return _ok("inbox", f"answers in {(time.monotonic() - begun_s) * 1000:.0f} ms")
     except (BusError, ConfigurationError) as error:
-        return _fault("inbox", str(error), "start the database; messages wait, and nothing is lost meanwhile")
+        return _fault("inbox", str(error), "start the database; messages wait, and none is lost")
     finally:
         await inbox.close()
 
 
 async def check_clock(transport: Transport, survey: Survey, settings: Settings, clock: Clock) -> CheckResult:
-    """Judge this machine's clock by the log's: by the newest heartbeat that lies there."""
+    """Check this machine's clock against the log's, by the newest heartbeat in it."""
     topic = f"{settings.bus.namespace}._heartbeats"
     newest_ms = 0
     if topic in await transport.admin.topics():
@@ -211,18 +219,18 @@ async def check_clock(transport: Transport, survey: Survey, settings: Settings, 
 
 
 def of_cards(agents: Sequence[AgentEntry], existing: Collection[str], namespace: str) -> Iterator[CheckResult]:
-    """Judge whether the topics exist that running *agents* say they read or append to."""
+    """Check whether the topics exist that running *agents* read or append to, by their cards."""
     for agent in agents:
         needed = [message_topic(namespace, name) for name in agent.types]
         missing = [topic for topic in dict.fromkeys((*needed, *agent.missing)) if topic not in existing]
         if missing:
             text = f"{agent.agent_id} needs {', '.join(missing)}, and there is no such topic"
-            cure = "name what it sends in App(types=[...]), then sealbus topics apply MODULE:APP with that app"
+            cure = "list its published types in App(types=[...]), then sealbus topics apply MODULE:APP with that app"
             yield _fault("topics", text, cure)
 
 
 def of_survey(survey: Survey) -> Iterator[CheckResult]:
-    """Judge what goes on: groups, letters, processes, approvals, agents."""
+    """Check the current state: groups, dead letters, processes, approvals, agents."""
     yield from _of_groups(survey)
     yield from _of_transactions(survey)
     letters = survey.letters
@@ -231,7 +239,7 @@ def of_survey(survey: Survey) -> Iterator[CheckResult]:
         text = (
             f"{letters.count:,} dead letters are open; {count:,} of them: {cause.reason} of {cause.message_type or '?'}"
         )
-        yield _fault("letters", text, "sealbus dlq list; mend the cause, then sealbus dlq redrive")
+        yield _fault("letters", text, "sealbus dlq list; fix the cause, then sealbus dlq redrive")
     else:
         yield _ok("letters", "no dead letter is open")
     work = survey.work
@@ -244,7 +252,7 @@ def of_survey(survey: Survey) -> Iterator[CheckResult]:
         yield _ok("processes", f"{sum(work.open.values()):,} open, none overdue")
     if work.approvals:
         oldest_s = (survey.taken_ms - (work.oldest_approval_ms or survey.taken_ms)) / 1000
-        text = f"{work.approvals} messages wait for somebody's approval, the oldest for {oldest_s / 60:.0f} min"
+        text = f"{work.approvals} messages wait for an approval, the oldest for {oldest_s / 60:.0f} min"
         yield _hint("approvals", text, "sealbus approvals list")
     yield from _of_agents(survey)
 
@@ -259,20 +267,23 @@ def _of_agents(survey: Survey) -> Iterator[CheckResult]:
                 "agents", f"{agent.agent_id} is unhealthy{heard}", "look at its log: it is stuck, cut off or dead"
             )
         else:
-            text = f"{agent.unwell} of {agent.unwell + agent.instances} workers of {agent.agent_id} say they are stuck"
+            workers = f"{agent.unwell} of {agent.unwell + agent.instances} workers"
+            text = f"{workers} of {agent.agent_id} report that they are stuck"
             yield _fault("agents", text, "its /healthz/live names the handler; end that worker: others go on")
     if (more := len(ill) - _MAX_AGENTS) > 0:
         yield _fault("agents", f"{more:,} more are unhealthy or stuck", "sealbus agents list")
     size = survey.directory
     if size.dropped:
         text = f"{size.dropped:,} cards and heartbeats found no place: {size.agents:,} agents are known"
-        yield _hint("agents", text, "raise directory.max_agents, or find out who makes up names: sealbus agents list")
+        yield _hint(
+            "agents", text, "raise directory.max_agents, or find the sender of invented names: sealbus agents list"
+        )
     if size.refused:
-        text = f"{size.refused:,} cards and heartbeats were not believed: repeated later, forged, or of a wrong clock"
+        text = f"{size.refused:,} cards and heartbeats were rejected: replayed, forged, or from a wrong clock"
         yield _hint(
             "agents",
             text,
-            "compare the clocks of the workers, and look who may write to the topics _directory and _heartbeats",
+            "compare the clocks of the workers, and check the write access to the topics _directory and _heartbeats",
         )
     healthy = sum(agent.is_healthy for agent in survey.agents)
     yield _ok("agents", f"{healthy} healthy")

@@ -52,7 +52,7 @@ async def examine_log(
     makes = creates_topics(settings, transport.features)
     plan = await transport.admin.plan(wanted)
     findings = [*drift.of_changes(plan, target or "MODULE:APP"), *drift.of_settings(settings)]
-    fine = "are as the settings say" if wanted else "records are kept long enough"
+    fine = "agree with the settings" if wanted else "the retention is long enough"
     topics = [
         CheckResult(
             area="topics",
@@ -86,5 +86,5 @@ def readable(settings: Settings, found: Sequence[CheckResult]) -> Settings:
 
 
 def worst_first(found: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return *found* with faults before hints before what is well."""
+    """Return *found* with faults first, then hints, then successes."""
     return sorted(found, key=lambda result: ("fault", "hint", "ok").index(result.state))

@@ -27,27 +27,27 @@ _MAX_NAMED: Final = 5
 CURES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {each.name: (each.expected, each.cure) for reasons in REASON_TABLE.values() for each in reasons}
 )
-"""By reason, what would have passed, and what cures it."""
+"""By reason, the expected condition and the fix."""
 _LED_TO: Final[Mapping[str, LetterStatus]] = MappingProxyType(
     {"redriven": "redriven", "twin": "redriven", "parked": "parked", "purged": "purged"}
 )
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a message."""
+    """The explanation of a message's outcome."""
 
     message_id: str
     state: str
     """sent, answered, retried, redriven, parked, purged or dead."""
     text: str
     passes: str = ""
-    """What would have passed."""
+    """The condition under which it would have passed."""
     cure: str = ""
-    """Empty where nothing is left to be cured: its letter was sent back or purged."""
+    """The fix; empty if its dead letter was redriven or purged."""
     place: str = ""
-    """Of the letter that is meant; empty without one."""
+    """The location of the dead letter; empty without one."""
     groups: tuple[GroupVerdict, ...] = ()
-    """What each group has made of it."""
+    """The outcome in each group."""
 
 
 def explain_message(
@@ -58,10 +58,10 @@ def explain_message(
     groups: tuple[GroupVerdict, ...] | None = None,
     until: str = "",
 ) -> Explanation:
-    """Return what became of *message_id*.
+    """Explain the outcome of *message_id*.
 
-    *copies* are the records of it, and of what it has caused; *letters* those in which it died; *groups* what each
-    group has made of it, None where that is not known, as far as letters were looked at, up to *until*.
+    *copies* are its records and those of its effects; *letters* are its dead letters; *groups* has the outcome in each
+    group, or None if that is unknown. Dead letters were read up to *until*.
     """
     own = [copy for copy in copies if copy.message_id == message_id]
     answers = [copy for copy in copies if copy.causation_id == message_id and copy.kind in ORIGINALS]
@@ -134,7 +134,7 @@ def _answered(copy: StoredCopy) -> str:
 
 def _died(letter: DeadLetter, finding: Diagnosis) -> str:
     error, _, frame = letter.error.partition("\n")
-    account = f"Group {letter.group} buried it at {letter.failed_at} after {letter.attempts} attempts: "
+    account = f"Group {letter.group} dead-lettered it at {letter.failed_at} after {letter.attempts} attempts: "
     account += f"{letter.reason} (gate {letter.gate})" + (f" at {letter.pointer}" if letter.pointer else "")
     account += f", {error}" if error else ""
     account += f" ({frame.strip()})" if frame.strip().startswith("File") and "\n" not in frame.strip() else ""
@@ -145,7 +145,7 @@ def _died(letter: DeadLetter, finding: Diagnosis) -> str:
 
 
 def _left(letter: DeadLetter, known: LetterState | None, state: LetterStatus) -> str:
-    """Return what became of *letter*, which is not open any more, and who has done it."""
+    """Return the state of *letter*, which is not open any more, and the operator."""
     account = known_state_of(letter, known)
     step = (
         next((each for each in reversed(account.steps) if _LED_TO.get(each.action) == state), None) if account else None
@@ -157,8 +157,12 @@ def _left(letter: DeadLetter, known: LetterState | None, state: LetterStatus) ->
         )
         return f"Its letter {done} at {step.at} by {step.by}{why}."
     if state == "parked" and letter.redrive_count >= MAX_REDRIVES:
-        return f"Its letter is parked: it was sent back {letter.redrive_count} times before."
-    return "Its letter is parked: it was set aside before it ran." if state == "parked" else f"Its letter is {state}."
+        return f"Its dead letter is parked: it was redriven {letter.redrive_count} times before."
+    return (
+        "Its dead letter is parked: an operator parked the message before it ran."
+        if state == "parked"
+        else f"Its letter is {state}."
+    )
 
 
 def _others(letter: DeadLetter) -> str:

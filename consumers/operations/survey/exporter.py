@@ -1,7 +1,7 @@
 """Exporter: the survey of a namespace as Prometheus metrics.
 
-Owns the names, help texts and bounds. Labels are of bounded number: groups and types of the log, reasons of the
-contract, health of three kinds; names of agents and conversations are no labels.
+Owns the names, help texts and bounds. The number of labels is bounded: groups and types of the log, reasons of the
+contract, three kinds of health. Names of agents and conversations are not used as labels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SurveyCollector(Collector):
         """Monotonic seconds since which the survey is old."""
         self.is_current = False
         self.free_bytes: Mapping[str, float] = {}
-        """By what lies there: `log`, `inbox`."""
+        """Free bytes by purpose of the disk: `log`, `inbox`."""
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: the registry would otherwise scrape once to learn the names."""
@@ -58,7 +58,9 @@ class SurveyCollector(Collector):
 
 def _of_groups(survey: Survey | None) -> Iterator[Metric]:
     members = GaugeMetricFamily("sealbus_group_members", "Workers in a group.", labels=["group"])
-    lag = GaugeMetricFamily("sealbus_group_lag_messages", "Records kept and not settled by a group.", labels=["group"])
+    lag = GaugeMetricFamily(
+        "sealbus_group_lag_messages", "Stored records that a group has not settled.", labels=["group"]
+    )
     stands = GaugeMetricFamily(
         "sealbus_group_lost_partitions", "Partitions whose next record a group has lost to retention.", labels=["group"]
     )
@@ -81,10 +83,10 @@ def _of_groups(survey: Survey | None) -> Iterator[Metric]:
 
 def _of_letters(survey: Survey | None) -> Iterator[Metric]:
     count = GaugeMetricFamily(
-        "sealbus_dead_letters_open", "Dead letters that nobody has sent back or put away.", labels=["type", "reason"]
+        "sealbus_dead_letters_open", "Dead letters neither redriven nor purged.", labels=["type", "reason"]
     )
     oldest = GaugeMetricFamily(
-        "sealbus_dead_letter_oldest_timestamp_seconds", "When the oldest open one died; 0: none."
+        "sealbus_dead_letter_oldest_timestamp_seconds", "When the oldest open one was dead-lettered; 0: none."
     )
     found = () if survey is None else survey.letters.by_type
     for message_type, reason, number in found[:_MAX_SERIES]:
@@ -101,7 +103,7 @@ def _of_letters(survey: Survey | None) -> Iterator[Metric]:
 def _of_work(survey: Survey | None) -> Iterator[Metric]:
     processes = GaugeMetricFamily("sealbus_open_processes", "Open processes of sagas.", labels=["saga"])
     overdue = GaugeMetricFamily("sealbus_overdue_waits", "Waits of processes that have been due for a minute.")
-    approvals = GaugeMetricFamily("sealbus_open_approvals", "Messages that wait for somebody's approval.")
+    approvals = GaugeMetricFamily("sealbus_open_approvals", "Messages that wait for an approval.")
     oldest = GaugeMetricFamily("sealbus_approval_oldest_timestamp_seconds", "Since when the oldest waits; 0: none.")
     agents = GaugeMetricFamily("sealbus_agents", "Agents by health.", labels=["health"])
     work = None if survey is None else survey.work
@@ -113,7 +115,7 @@ def _of_work(survey: Survey | None) -> Iterator[Metric]:
     oldest.add_metric([], 0.0 if oldest_ms is None else oldest_ms / 1000)
     for health in _HEALTH:
         agents.add_metric([health], sum(each.health == health for each in (() if survey is None else survey.agents)))
-    unwell = GaugeMetricFamily("sealbus_agents_stuck_workers", "Workers that say they are stuck or cut off.")
+    unwell = GaugeMetricFamily("sealbus_agents_stuck_workers", "Workers that report themselves stuck or disconnected.")
     unwell.add_metric([], 0 if survey is None else sum(each.unwell for each in survey.agents))
     yield from (processes, overdue, approvals, oldest, agents, unwell)
 
@@ -128,5 +130,5 @@ def _of_directory(survey: Survey | None) -> Iterator[Metric]:
         "sealbus_directory_refused", "Cards, heartbeats and goodbyes that a gate refused.", value=size.refused
     )
     yield CounterMetricFamily(
-        "sealbus_directory_dropped", "Those for which there was no place (directory.max_agents).", value=size.dropped
+        "sealbus_directory_dropped", "Agents dropped at the limit directory.max_agents.", value=size.dropped
     )

@@ -1,6 +1,6 @@
-"""GroupVerdict: what each group has made of one message: done, skipped, dead, waits, or not subscribed. Pure.
+"""GroupVerdict: the outcome of one message in each group: done, skipped, dead, waits, or not subscribed. Pure.
 
-It rests on what lies in the log: committed offsets, and the letters, retries and redrives of the message.
+It is computed from the log: committed offsets, and the dead letters, retries and redrives of the message.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ VerdictState: TypeAlias = Literal["done", "waits", "dead", "skipped", "not subsc
 
 
 class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What one group has made of a message. *behind* is how many records lie before it where it waits."""
+    """The outcome of a message in one group. *behind* is the number of records before a waiting message."""
 
     group: str
     state: VerdictState
     behind: int = 0
     place: str = ""
-    """Of the record that says so: where it waits, or the letter."""
+    """The location of the record that shows it: the waiting record, or the dead letter."""
     note: str = ""
 
 
@@ -40,9 +40,9 @@ def group_verdicts(
     *,
     states: Mapping[str, LetterState],
 ) -> tuple[GroupVerdict, ...]:
-    """Return what each group of *infos* has made of the message whose records are among *copies*.
+    """Return the outcome in each group of *infos* for the message whose records are among *copies*.
 
-    Those that read its topic come first. *states* are those of its letters.
+    Groups that read its topic come first. *states* are those of its dead letters.
     """
     own = [copy for copy in copies if copy.message_id == message_id]
     first = min(
@@ -53,7 +53,7 @@ def group_verdicts(
 
 
 def group_sentences(verdicts: Sequence[GroupVerdict], *, until: str = "") -> Iterator[str]:
-    """Yield a sentence for each verdict; *until* is up to when letters were looked at, empty for all of them."""
+    """Yield a sentence for each verdict; dead letters were read up to *until*, or all if it is empty."""
     for verdict in verdicts:
         match verdict.state:
             case "waits":
@@ -69,7 +69,7 @@ def group_sentences(verdicts: Sequence[GroupVerdict], *, until: str = "") -> Ite
 
 
 def _group_of(copy: StoredCopy) -> str:
-    """Return the group of which a letter, a retry or a redrive tells; empty for originals."""
+    """Return the group named by a dead letter, a retry or a redrive; empty for original records."""
     if copy.kind == "dlq":
         return read_dead_letter(copy.record).group
     name = read_topic(copy.record.topic)

@@ -1,4 +1,4 @@
-"""LetterWatch: the open dead letters of a namespace, kept up to date without reading any of them twice."""
+"""LetterWatch: the open dead letters of a namespace, kept up to date by reading each record once."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _MAX_CAUSES: Final = 100
 
 
 class OpenLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """The letters that nobody has sent back or put away."""
+    """The dead letters that are neither redriven nor purged."""
 
     count: int
     oldest_ms: int | None
     causes: tuple[tuple[Cause, int, int], ...]
-    """Cause, how many letters, and when the first of them died; the most frequent first."""
+    """Cause, number of dead letters, and time of the first; the most frequent first."""
     by_type: tuple[tuple[str, str, int], ...]
     """Message type of the topic, reason, how many."""
 
 
 class _KnownLetter(msgspec.Struct, frozen=True):
-    """What is kept of a letter: enough to say whether it is open, and why it died."""
+    """The stored part of a dead letter: enough to know whether it is open, and its cause."""
 
     letter: DeadLetter
     cause: Cause
@@ -43,7 +43,7 @@ class _KnownLetter(msgspec.Struct, frozen=True):
 
 
 class ListedLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One letter in a list; its texts are strangers'."""
+    """One dead letter in a list; its texts are untrusted."""
 
     place: str
     failed_ms: int
@@ -63,11 +63,11 @@ class LetterWatch:
         self._letters: dict[str, _KnownLetter] = {}
         self._turn = asyncio.Lock()
         self._names: dict[Cause, tuple[Cause, str]] = {}
-        """The one value of each cause, which all its letters share, and its name."""
+        """The single value of each cause, shared by all its dead letters, and its name."""
 
     @property
     def states(self) -> Mapping[str, LetterState]:
-        """What became of letters, by place, as of what was read last."""
+        """The states of dead letters by location, as of the last reading."""
         return self._states.known
 
     async def read_on(self) -> None:
@@ -80,7 +80,7 @@ class LetterWatch:
                     await self._read_on(topic)
 
     async def look(self) -> OpenLetters:
-        """Return the open letters now. Raises BusError."""
+        """Return the open dead letters now. Raises BusError."""
         await self.read_on()
         # A letter that retention has taken cannot be sent back.
         return self._counted(
@@ -109,7 +109,7 @@ class LetterWatch:
             offsets.clear()
 
     def letters(self, wanted: Callable[[ListedLetter], bool]) -> list[ListedLetter]:
-        """Return the letters that are *wanted*, the newest first, as of what was read last."""
+        """Return the *wanted* dead letters, newest first, as of the last reading."""
         found = []
         for location, retained in self._letters.items():
             state = state_of(retained.letter, self._states.known.get(location))

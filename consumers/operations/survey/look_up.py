@@ -33,12 +33,12 @@ _MAX_ROWS: Final = 10_000
 
 
 class LookUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one message."""
+    """The known facts about one message."""
 
     search: Search
     groups: tuple[GroupVerdict, ...] = ()
     groups_error: str = ""
-    """Why it is not known what the groups made of it."""
+    """Why the outcomes in the groups are unknown."""
     states: dict[str, LetterState] = {}
     audited: Sequence[AuditRecord] = ()
     """Its rows in the audit."""
@@ -47,18 +47,18 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def known_groups(self) -> tuple[GroupVerdict, ...] | None:
-        """What each group made of it; None where that is not known."""
+        """The outcome in each group; None if that is unknown."""
         return None if self.groups_error else self.groups
 
     @property
     def until(self) -> str:
-        """Up to when dead letters were looked at; empty: all of them."""
+        """Up to when dead letters were read; empty: all of them."""
         until_ms = self.search.letters_until_ms
         return "" if until_ms >= FAR_MS else _shown(until_ms) if until_ms > 0 else "the audit's newest row"
 
 
 class Traced(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one conversation."""
+    """The known facts about one conversation."""
 
     conversation_id: str
     search: Search
@@ -75,9 +75,9 @@ async def look_up(
     with_caused: bool = True,
     on_progress: Callable[[int], object] = int,
 ) -> LookUp:
-    """Return what log and audit know of *message_id*; *whole*: read the whole log. Raises BusError.
+    """Look up *message_id* in log and audit; *whole*: read the whole log. Raises BusError.
 
-    *with_caused*: look for what it has caused, too.
+    *with_caused*: search its effects, too.
     """
     namespace = settings.bus.namespace
 
@@ -126,7 +126,7 @@ async def trace_up(
     whole: bool = False,
     on_progress: Callable[[int], object] = int,
 ) -> Traced:
-    """Return what log and audit know of the conversation *identity*, or of that of a message of this id."""
+    """Look up the conversation *identity*, or that of a message with this id, in log and audit."""
     namespace = settings.bus.namespace
 
     async def query(store: AuditStore) -> tuple[Sequence[AuditRecord], Sequence[AuditRecord]]:
@@ -154,7 +154,7 @@ async def trace_up(
 
 
 async def moment_of(settings: Settings, message_id: str) -> int | None:
-    """Return about when a message was appended: by its id, else by the audit; None where neither says it."""
+    """Return about when a message was appended: by its id, else by the audit; None if unknown."""
     moment_ms = uuid7_ms(message_id)
     if moment_ms is not None:
         return moment_ms
@@ -168,7 +168,7 @@ async def moment_of(settings: Settings, message_id: str) -> int | None:
 
 
 class _Audited(msgspec.Struct, frozen=True, kw_only=True):
-    """What the audit says: rows, and where to read in the log."""
+    """The answer of the audit: rows, and where to read in the log."""
 
     rows: Sequence[AuditRecord] = ()
     known: KnownPlaces | None = None

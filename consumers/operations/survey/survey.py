@@ -42,18 +42,18 @@ _MAX_WAITS: Final = 1_000
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
-    """One group: who reads, and how much waits."""
+    """One group: its readers and its backlog."""
 
     name: str
     members: int
     lag: int
-    """Records that are kept and not settled."""
+    """Stored records that are not settled."""
     worst: str
     """The topic in which most of them are; empty without lag."""
     still_s: float = 0.0
     """For how long records have waited here without a commit, as far as this surveyor has watched."""
     stands: int
-    """Partitions whose next record is not kept any more: no worker reads on there."""
+    """Partitions whose next record was deleted: no worker reads them."""
 
 
 class HeldUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class HeldUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkState(msgspec.Struct, frozen=True, kw_only=True):
-    """What processes wait for. *error* says why it is not known."""
+    """What processes wait for. *error* is why it is unknown."""
 
     open: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Open processes by saga."""
@@ -78,7 +78,7 @@ class WorkState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """The namespace at one moment; texts of agents are strangers'."""
+    """The namespace at one moment; texts of agents are untrusted."""
 
     taken_ms: int
     groups: tuple[GroupState, ...]
@@ -90,7 +90,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Surveyor:
-    """Takes surveys of one namespace; keeps what need not be read again."""
+    """Takes surveys of one namespace; reuses data that need not be read again."""
 
     def __init__(self, transport: Transport, settings: Settings, directory: Directory, clock: Clock) -> None:
         self._transport = transport
@@ -99,9 +99,9 @@ class Surveyor:
         self._clock = clock
         self.letters = LetterWatch(transport, settings.bus.namespace)
         self._moves: dict[str, tuple[Mapping[tuple[str, int], int], float]] = {}
-        """By group, what it had committed, and since when."""
+        """By group, its committed offsets and since when they are unchanged."""
         self._stalled_since_s: dict[tuple[str, int, int], float] = {}
-        """By partition and its last readable offset, since when records lie behind a transaction."""
+        """By partition and its last readable offset, since when records are behind a transaction."""
 
     async def take(self) -> Survey:
         """Look at everything. Raises BusError where the log cannot be read."""
@@ -180,7 +180,7 @@ def topics_of(info: GroupInfo) -> set[str]:
 async def group_ranges(
     transport: Transport, infos: Iterable[GroupInfo], namespace: str
 ) -> dict[tuple[str, int], PartitionRange]:
-    """Return what is kept of each partition that *infos* read in *namespace*. Raises BusError."""
+    """Return the stored offsets of each partition that *infos* read in *namespace*. Raises BusError."""
     ranges: dict[tuple[str, int], PartitionRange] = {}
     for topic in sorted({topic for info in infos for topic in topics_of(info)}):
         name = read_topic(topic)
@@ -197,7 +197,7 @@ async def group_ranges(
 def state_of_group(
     info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange], still_s: float = 0.0
 ) -> GroupState:
-    """Return how far a group is, by what is kept (`group_ranges`)."""
+    """Return the progress of a group, from the stored offsets (`group_ranges`)."""
     lags: dict[str, int] = {}
     stands = 0
     topics = topics_of(info)

@@ -1,6 +1,6 @@
-"""Approvals: messages that run only when somebody has agreed to exactly this.
+"""Approvals: messages that run only after exactly this action was approved.
 
-A message that needs an approval is held: its record is kept beside its process in the inbox's database, the approvers
-are asked, and no lane waits. `approval` is what handlers declare, `packet` what is agreed to, `decisions` who may
-decide, `desk` the process. Design part two sections 15 and 16.6.
+A message that needs an approval waits outside its lane: its record is stored beside its process in the inbox's
+database, and the approvers are asked. `approval` has the declaration of handlers, `packet` the approved action,
+`decisions` the rules for approvers, `desk` the process. Design part two sections 15 and 16.6.
 """

@@ -1,4 +1,4 @@
-"""Approval: what a handler declares when somebody has to agree before it runs, and what a policy's rule adds."""
+"""Approval: a handler's declaration that its messages need an approval, combined with the rules of a policy."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from bus.trust.policy.globs import compile_globs
 __all__ = ["Approval", "Need", "need_of"]
 
 HANDLER_RULE: Final = "handler"
-"""Stands for the rule where the handler asks by itself."""
+"""The name of the rule if the handler itself requires the approval."""
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody has to agree to before a handler runs.
+    """The approval that a handler needs before it runs.
 
         @app.on(Deploy, approval=Approval(by="human", describe=lambda order: f"deploy {order.service}"))
         async def deploy(order: Deploy, context: Context) -> Deployed:
             print("agreed by", context.approval.decided_by)
 
-    *by*: people, or any agent that the policy lets approve. *quorum*: so many approvers of different owners.
-    *timeout_s*: silence for so long is a rejection; never longer than the message lives, less half a minute.
-    *describe*: a pure function of the payload, in words for people. *reason*: why somebody is asked.
-    *takes_conditions*: the handler reads `context.approval.conditions`; otherwise an approval with conditions does not
-    let it run. A run that died before its result is repeated under the same approval.
+    *by*: "human", or any agent that the policy allows to approve. *quorum*: the required number of approvers with
+    different owners. *timeout_s*: without a decision within this time the message is rejected; at most the message's
+    lifetime less half a minute. *describe*: a pure function of the payload that returns a text for people. *reason*:
+    why the approval is required. *takes_conditions*: the handler reads `context.approval.conditions`; otherwise an
+    approval with conditions does not start it. A run that crashed before its result is repeated under the same
+    approval.
     """
 
     by: Literal["human", "agent"] = "human"
@@ -54,7 +55,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has to agree to one message: what its handler and the policy ask for, the stricter of both."""
+    """The approval that one message needs: the stricter of its handler's and the policy's requirements."""
 
     rule: str
     by: Literal["human", "agent"]
@@ -68,7 +69,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def need_of(declared: Approval | None, policy_need: NeedsApproval | None) -> Need | None:
-    """Return what the handler and the policy ask for together; None where neither asks."""
+    """Combine the requirements of handler and policy; return None if neither needs an approval."""
     if declared is None and policy_need is None:
         return None
     own = declared or Approval()

@@ -1,8 +1,8 @@
-"""Who may decide about an approval, and whether a decision stands.
+"""Decisions: which agents may decide about an approval, and whether a decision is valid.
 
-Owns P1 to P6 and S28 to S31: a decision is signed by its approver's own key, rests on the request and nothing else, and
-comes from a principal whom the policy lets approve and who is nobody in the action's chain. All of it is judged by the
-keys and the policy of now, when the decision comes and again before the run.
+Owns P1 to P6 and S28 to S31: a decision is signed with its approver's own key, has the request as its only cause, and
+comes from an agent that the policy allows to approve and that is not in the action's chain. All of this is checked with
+the current keys and policy, when the decision arrives and again before the run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check_decision(message: Message, decision: ApprovalDecision, state: Approval
     if decision.approved_action_hash not in (None, state.action_hash):
         raise _invalid("is not the hash of the action that is asked for", "/data/approved_action_hash")
     if decision.decision == "approve" and decision.approved_action_hash is None:
-        raise _invalid("what is approved is named by its hash", "/data/approved_action_hash")
+        raise _invalid("an approval must name the hash of the packet", "/data/approved_action_hash")
 
 
 def check_decider(
@@ -78,7 +78,7 @@ def check_decider(
 
 
 def owner_of(decider: str, admission: Admission) -> str:
-    """Return the owner of *decider*, or its id where nobody says whose it is."""
+    """Return the owner of *decider*, or its id if the policy names none."""
     return admission.owner_of(decider) or decider
 
 

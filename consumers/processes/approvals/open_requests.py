@@ -1,6 +1,6 @@
-"""Open requests: what waits for somebody's decision, and how the others have ended, read from the log alone.
+"""Open requests: messages that wait for a decision, and the ends of closed ones, read only from the log.
 
-Requests less what was closed, and the held message itself, whose bytes are compared with the packet that is hashed.
+Reads the requests, their closings, and the waiting message itself, whose bytes are compared with the hashed packet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HASH_DIGITS: Final = 8
 
 
 class Closing(msgspec.Struct, frozen=True):
-    """What the group that asked has said last of its request: the `state` and `decided_by` of `ApprovalClosed`.
+    """The last message of the requesting group about its request: the `state` and `decided_by` of `ApprovalClosed`.
 
     Newer code may have further states.
     """
@@ -39,7 +39,7 @@ class Closing(msgspec.Struct, frozen=True):
 
 
 class OpenRequest(msgspec.Struct, frozen=True):
-    """One request, and how it was closed; None: nobody has closed it."""
+    """One request and its closing; None while it is open."""
 
     message: Message
     request: ApprovalRequest
@@ -58,7 +58,8 @@ class OpenRequest(msgspec.Struct, frozen=True):
         return self.request.approval_id.removeprefix(_PREFIX)
 
     def is_named_by(self, digits: str) -> bool:
-        """Tell whether *digits* begin with the first 8 of the action's hash: what proves that somebody has read it."""
+        """Return whether *digits* begin with the first 8 of the action's hash, as evidence that a person has read
+        it."""
         wanted = self.request.action_hash.removeprefix(_PREFIX)[:HASH_DIGITS]
         return digits.removeprefix(_PREFIX)[:HASH_DIGITS] == wanted
 
@@ -66,7 +67,7 @@ class OpenRequest(msgspec.Struct, frozen=True):
 async def open_requests(
     transport: Transport, namespace: str, *, verifier: Verifier | None, clock: Clock, closed: bool = False
 ) -> list[OpenRequest]:
-    """Return what waits for a decision; with *closed* also what does not any more. Raises BusError."""
+    """Return the requests that wait for a decision; with *closed* also the closed ones. Raises BusError."""
     closings = {
         (message.metadata.sender.id, str(msgspec.json.decode(message.data).get("approval_id"))): _closing_in(message)
         for message in await _messages(transport, message_topic(namespace, "approval.closed"))
@@ -94,7 +95,7 @@ def _closing_in(message: Message) -> Closing:
 
 
 def _is_proven(message: Message, verifier: Verifier | None) -> bool:
-    """Tell whether *message* is its sender's: a forged one must neither ask for anything nor hide what is open."""
+    """Return whether the sender of *message* is verified: a forged one must not open or close a request."""
     if verifier is None:
         return True
     try:
@@ -105,7 +106,7 @@ def _is_proven(message: Message, verifier: Verifier | None) -> bool:
 
 
 async def held_message(transport: Transport, namespace: str, found: OpenRequest) -> Message | None:
-    """Return the held message itself, found in the log by its seal; None where it is not there any more."""
+    """Return the waiting message itself, found in the log by its seal; None if it is deleted."""
     name, seal = found.request.action.message_type, found.request.seal
     if name is None or seal is None:
         return None
@@ -116,7 +117,7 @@ async def held_message(transport: Transport, namespace: str, found: OpenRequest)
 
 
 async def _messages(transport: Transport, topic: str) -> list[Message]:
-    """Return the sound messages of *topic*; none where there is no such topic."""
+    """Return the valid messages of *topic*; none if the topic does not exist."""
     found = []
     try:
         async for record in scan_topic(transport, topic):
@@ -132,7 +133,7 @@ async def _messages(transport: Transport, topic: str) -> list[Message]:
 
 
 def agrees(request: Message, pending: Message) -> bool:
-    """Tell whether the packet names the type, sender and data that the held message has."""
+    """Return whether the packet has the type, sender and data of the waiting message."""
     action = action_of(request)
     data = msgspec.json.decode(pending.data)
     same_version = action.get("schema_version") == pending.metadata.schema_version

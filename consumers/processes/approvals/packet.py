@@ -1,7 +1,7 @@
-"""The action packet: what is agreed to, and nothing else is. Pure.
+"""The action packet: the exact action that is approved. Pure.
 
-It holds what the handler will see: upcast data, recipient, effective level and authority, idempotency key, resource. It
-is made anew before the run and compared member by member (security S26).
+It has everything that the handler will see: upcast data, recipient, effective level and authority, idempotency key,
+resource. Before the run it is built again and compared member by member (security S26).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def packet_of(
         action["idempotency_key"] = message.routing.idempotency_key
     if has_unbound_ref(action):
         raise ContractError(
-            "a reference in it has no sha256: what lies there could change after it was agreed to",
+            "a reference in it has no sha256: its content could change after the approval",
             "/data",
             "approval_invalid",
         )
@@ -75,7 +75,7 @@ def approval_id_of(message: Message, *, group: str, rule: str, key: str, count: 
 
 
 def differing_members(agreed: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
-    """Return pointers to the members in which the packet *now* is not what was *agreed* to."""
+    """Return pointers to the members in which the packet *now* differs from the approved one, *agreed*."""
     if hash_of(agreed) == hash_of(now):
         return ()
     return tuple(f"/action/{name}" for name in sorted({*agreed, *now}) if agreed.get(name) != now.get(name))

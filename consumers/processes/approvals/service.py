@@ -1,8 +1,8 @@
-"""ApprovalDesk: the process of one approval, from the held record to the run.
+"""ApprovalDesk: the process of one approval, from the waiting record to the run.
 
-Owns the built-in saga `approval` (design part two 16.6): a message that needs an approval is held in the transaction
-that opens or advances its process and frees its inbox row; then the request is sent. A decision, or silence, sends the
-held records back to the group. Copies, repeats and redrives all meet the same process.
+Owns the built-in saga `approval` (design part two 16.6). One transaction stores the waiting message, opens or advances
+its process and frees its inbox row; then the request is sent. A decision, or the timeout, sends the stored records back
+to the group. Copies, repeats and redrives of a message share one process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from producers.sealing.sealed_record import record_of
 __all__ = ["ApprovalService", "Proceed"]
 
 MIN_LEFT_S: Final = 60.0
-"""A message that lives for less is not held: nobody could decide in time."""
+"""A message with a shorter remaining lifetime is not stored for approval: there is no time to decide."""
 _RUN_S: Final = 30.0
 _MAX_OPEN: Final = 20
 """Open approvals of one sender."""
@@ -76,7 +76,7 @@ _log = get_logger("approvals")
 
 
 class Proceed(msgspec.Struct, frozen=True):
-    """The message may run: *agreed* says who agreed. Its process is consumed with the result of the run."""
+    """The message may run: *agreed* has its approvers. Its process is consumed with the result of the run."""
 
     approvals: ApprovalService
     agreed: ApprovalGiven
@@ -88,12 +88,12 @@ class Proceed(msgspec.Struct, frozen=True):
         return await self.approvals.consume(transaction, self.process, self.state)
 
     def closed(self) -> Sequence[NewRecord]:
-        """Return what is told when the run has its result."""
+        """Return the message to send when the run has its result."""
         return self.approvals.closed(self.state)
 
 
 class ApprovalService:
-    """Holds what needs an approval, for one group."""
+    """Stores messages that need an approval, for one group."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class ApprovalService:
         self._clock = clock
 
     def need_of(self, delivery: Accepted) -> Need | None:
-        """Return what *delivery* needs before it may run; None: nothing."""
+        """Return the approval that *delivery* needs before it may run; None if it needs none."""
         declared = delivery.subscription.approval
         policy_need = delivery.needs if isinstance(delivery.needs, NeedsApproval) else None
         return need_of(declared if isinstance(declared, Approval) else None, policy_need)
@@ -169,7 +169,7 @@ class ApprovalService:
         return await self._store.write(transaction, [self._change(process, consumed, finished=True)])
 
     def closed(self, state: ApprovalState) -> Sequence[NewRecord]:
-        """Return what is told when the run that had the approval has its result."""
+        """Return the message to send when the approved run has its result."""
         return self._closing(msgspec.structs.replace(state, phase="consumed"), sealing.parse(state.request))
 
     # At the head of the lane.
@@ -210,7 +210,7 @@ class ApprovalService:
             self._check_decider(message, delivery.message, delivery.subscription.kind, delivery.payload, state)
             owners.add(owner_of(message.metadata.sender.id or "", self._admission))
         if len(owners) < state.quorum:
-            raise ContractError(f"{len(owners)} of {state.quorum} approvals stand now", "", "approval_invalid")
+            raise ContractError(f"{len(owners)} of {state.quorum} approvals are valid now", "", "approval_invalid")
 
     async def _hold_back(  # noqa: PLR0917 - what a new approval is made of
         self,
@@ -221,7 +221,7 @@ class ApprovalService:
         process: Process | None,
         state: ApprovalState | None,
     ) -> tuple[ProcessChange, Sequence[NewRecord]]:
-        """Return the step that holds *delivery*, and what is sent then. Raises ContractError."""
+        """Return the step that stores *delivery* until the decision, and the messages to send. Raises ContractError."""
         message = delivery.message
         hold = self._hold(delivery, name)
         if process is not None and state is not None:
@@ -281,7 +281,7 @@ class ApprovalService:
         return change, [sealed.record, *self._status(delivery, name)]
 
     async def _too_many(self, transaction: Transaction, message: Message, action: dict[str, object]) -> str:
-        """Say which limit the approval that *transaction* opens passes; "": none (security S30)."""
+        """Return the limit that the approval opened by *transaction* exceeds; "" if none (security S30)."""
         if await self._store.count_waits(transaction, _wait_name(message, {})) > _MAX_OPEN:
             return f"its sender has {_MAX_OPEN} approvals open, and no more are allowed"
         if "resource" in action and await self._store.count_waits(transaction, _wait_name(message, action)) > 1:
@@ -305,7 +305,8 @@ class ApprovalService:
         return Draft(payload=payload, reply_to=self._group.mailbox, ttl_s=after_s)
 
     def _status(self, delivery: Accepted, name: str) -> Sequence[NewRecord]:
-        """Tell the requester that its message waits for somebody: to the type's topic, for it is no answer."""
+        """Notify the requester that its message waits for approval, on the topic of the type, because it is not an
+        answer."""
         message = delivery.message
         sender = message.metadata.sender
         update = StatusUpdate(
@@ -367,7 +368,7 @@ class ApprovalService:
             pending = sealing.parse(process.opener)
             kind, payload = self._read(pending)
             if not admits(state.approvers, message.metadata.sender.id or ""):
-                raise ContractError("is not among those who are asked", "/metadata/sender/id", "approval_invalid")
+                raise ContractError("is not among the approvers", "/metadata/sender/id", "approval_invalid")
             self._check_decider(message, pending, kind, payload, state)
         except ContractError as error:
             _log.warning("approval.decision_refused", approval=state.approval_id, detail=error.text[:200])
@@ -412,7 +413,7 @@ class ApprovalService:
     async def _end(
         self, process: Process, state: ApprovalState, phase: ApprovalPhase, wait: Wait
     ) -> tuple[ProcessChange, Sequence[NewRecord]]:
-        """End the wait for a decision: the held records go back to the group, which acts on it."""
+        """End the wait for a decision: the stored records go back to the group, which acts on it."""
         state = msgspec.structs.replace(state, phase=phase)
         is_over = phase != "approved"
         armed: tuple[NewWait, ...] = ()
@@ -491,11 +492,11 @@ def _ended_as(process: Process, state: ApprovalState) -> Ending:
 
 
 def _ending(state: ApprovalState) -> tuple[str, str]:
-    """Return the reason and the text with which the held message dies."""
+    """Return the reason and the text with which the waiting message is dead-lettered."""
     if state.phase in ("timed_out", "expired"):
-        return "approval_timeout", "nobody has decided in time"
+        return "approval_timeout", "there was no decision in time"
     if state.phase == "void":
-        return "approval_invalid", state.said or "its approval does not stand"
+        return "approval_invalid", state.said or "its approval is not valid any more"
     policy_need = "changes are asked for" if state.phase == "changes_requested" else "it was rejected"
     return "approval_rejected", f"{policy_need} by {state.ended_by}: {state.said}"[:400]
 

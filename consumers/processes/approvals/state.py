@@ -59,12 +59,12 @@ class ApprovalState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     request: bytes = b""
     """The sealed `approval.request`."""
     expires_ms: int = 0
-    """When the held message's life ends."""
+    """When the waiting message expires."""
     due_ms: int = 0
     """When silence becomes a rejection, by the worker's clock: for people."""
     decided: tuple[Decided, ...] = ()
     ended_by: str = ""
-    """Who rejected it."""
+    """The agent that rejected it."""
     said: str = ""
     """Why it was rejected, or which changes are asked for."""
     differing: tuple[str, ...] = ()

@@ -6,8 +6,8 @@
     version v      blackboard.read                                v, blackboard.value with the level it was written at
     version v      the time of a value is over                    v + 1, without a value
 
-One group owns a board. Who may write a key is a right like any other: the policy's rules name it by the resource, and
-`owners` bounds it by prefixes.
+One group owns a board. The right to write a key is part of the policy: rules name keys by the resource, and `owners`
+limits writers by prefixes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BoardState(msgspec.Struct, kw_only=True):
     key: str = ""
     version: int = 0
     now: dict[str, Any] = {}
-    """The value as blackboard.value says it; empty where there is none."""
+    """The value as sent in blackboard.value; empty if there is none."""
     before: list[dict[str, Any]] = []
 
 
@@ -121,7 +121,7 @@ class Blackboard(Saga[BoardState], version="1.0.0"):
         if read.version is not None and read.version != state.version:
             older = next((each for each in state.before if each["version"] == read.version), None)
             if older is None:
-                raise Reject(f"version {read.version} of {read.key} is not kept here; the log has it")
+                raise Reject(f"version {read.version} of {read.key} is not stored here; read it from the log")
             wanted, version = {name: value for name, value in older.items() if name != "version"}, read.version
         provided: dict[str, Any] = dict(wanted)
         if (ref := provided.pop("ref", None)) is not None:

@@ -44,7 +44,7 @@ _CALL_LIVES_S: Final = 30.0
 
 
 class SeenBid(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bid said, and when the log took it."""
+    """The content of a bid, and the time at which the log received it."""
 
     seal: str
     agent: str
@@ -71,7 +71,7 @@ class AuctionState(msgspec.Struct, kw_only=True):
 
 
 class ContractNet(Saga[AuctionState], abstract=True):
-    """An auction among agents. A subclass opens it, and says what follows.
+    """An auction among agents. A subclass starts it, and handles its result.
 
     class Shipping(ContractNet, version="1.0.0"):
         @starts(ShipmentWanted)
@@ -85,14 +85,14 @@ class ContractNet(Saga[AuctionState], abstract=True):
     phases = MappingProxyType({"called": ("awarded", "unsold"), "awarded": ("awarded", "done", "unsold")})
     sends = (AuctionCall,)
     max_bids: ClassVar[int] = 500
-    """Bidders of one auction; who comes later is told FULL."""
+    """Maximum bidders of one auction; later ones are rejected as FULL."""
 
     async def delivered(self, result: AuctionResult, context: SagaContext) -> None:
         """Act on the *result* of the winner."""
         raise NotImplementedError
 
     async def unsold(self, context: SagaContext) -> None:
-        """Act on an auction that nobody won, or in which every winner failed."""
+        """Act on an auction without a winner, or in which every winner failed."""
         raise NotImplementedError
 
     def call_for_bids(
@@ -134,7 +134,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
 
     @progress("bids", AuctionRefusal)
     async def not_bidding(self, refusal: AuctionRefusal, context: SagaContext) -> None:
-        """Nothing: who does not bid is not awarded."""
+        """Do nothing: an agent without a bid is not awarded."""
 
     @due("close")
     async def close(self, context: SagaContext) -> None:
@@ -159,7 +159,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
     @answers("work", AuctionResult)
     async def result_came(self, result: AuctionResult, context: SagaContext) -> None:
         if result.bid != self._standing():
-            raise ContractError("its award does not stand", "/data/bid", "invalid_transition")
+            raise ContractError("its award is not valid", "/data/bid", "invalid_transition")
         self.state.phase = "done"
         await self.delivered(result, context)
         context.finish("completed")

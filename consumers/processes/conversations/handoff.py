@@ -42,7 +42,8 @@ class HandoffState(msgspec.Struct, kw_only=True):
 
 
 class Handoff(Saga[HandoffState], abstract=True):
-    """Hands a task over, and holds the other to the contract. A subclass opens it, and says what follows.
+    """Hands a task over, and checks that the other agent fulfils the contract. A subclass starts it, and handles its
+    result.
 
     class Fixing(Handoff, version="1.0.0"):
         @starts(BugReported)
@@ -60,11 +61,11 @@ class Handoff(Saga[HandoffState], abstract=True):
     phases = MappingProxyType({"requested": ("accepted", "done", "ended"), "accepted": ("done", "ended")})
 
     async def handed_back(self, completed: HandoffCompleted, context: SagaContext) -> None:
-        """Act on a handoff whose contract was kept; `self.state.promised` is what was promised."""
+        """Act on a handoff whose contract was fulfilled; `self.state.promised` is the promised message."""
         raise NotImplementedError
 
     async def not_handed_back(self, why: str, context: SagaContext) -> None:
-        """Act on a handoff that was refused, failed, died, or came back without what was promised."""
+        """Act on a handoff that was refused, failed, died, or was completed without the promised result."""
         raise NotImplementedError
 
     def hand_over(

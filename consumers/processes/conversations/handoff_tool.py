@@ -1,7 +1,8 @@
 """HandoffTool: a request to another agent, as a tool that a model can choose (seed 001 7.5, tool-mediated).
 
-Owns how a model is told of it, and turning the model's call into a request. What a model writes are arguments and
-nothing else: who is asked, and for what, is said in code. Whether it may be is the policy's, accepting the receiver's.
+Owns the tool's description for a model, and turning the model's call into a request. The model supplies only arguments;
+receiver and message type are fixed in code. The policy decides whether the request is allowed, the receiver whether it
+accepts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class HandoffTool(Generic[_Reply]):
         self, name: str, request: type[Payload], reply: type[_Reply], *, to: str, description: str, timeout_s: float
     ) -> None:
         if not _NAME.fullmatch(name):
-            raise ConfigurationError(f"{name!r} is no name of a tool: 1 to 64 of a-z, A-Z, 0-9, _ and -")
+            raise ConfigurationError(f"{name!r} is not a valid tool name: 1 to 64 of a-z, A-Z, 0-9, _ and -")
         self.name = name
         self.to = to
         self._request = payload_type(request)
@@ -47,7 +48,7 @@ class HandoffTool(Generic[_Reply]):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """How a model is told of it: name, description, and the JSON Schema of its arguments."""
+        """Return the tool's description for a model: name, description, and the JSON Schema of its arguments."""
         return {
             "name": self.name,
             "description": self._description,

@@ -7,7 +7,7 @@
     drafted     review.result, otherwise, round = n           abandoned
     any         refusal, death or silence of either           abandoned
 
-A subclass says what opens it, how a draft is asked for, and what to review.
+A subclass defines the message that starts it, the request for a draft, and the criteria of the review.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class ReviewState(msgspec.Struct, kw_only=True):
     goal: str = ""
     within_s: float = 600.0
     remarks: list[str] = []
-    """What the last review asks to be changed."""
+    """The changes that the last review requires."""
 
 
 class IteratedReview(Saga[ReviewState], abstract=True):
-    """Has something drafted and reviewed until it is approved. A subclass opens it, and says what follows.
+    """Requests drafts and reviews until a draft is approved. A subclass starts it, and handles its result.
 
     class Writing(IteratedReview, version="1.0.0"):
         @starts(ArticleWanted)
@@ -62,7 +62,7 @@ class IteratedReview(Saga[ReviewState], abstract=True):
         raise NotImplementedError
 
     def subject(self, draft: TaskResult, context: SagaContext) -> Ref:
-        """Return what is to be reviewed: by default the first artifact of *draft*, else the message itself."""
+        """Return the subject of the review: by default the first artifact of *draft*, else the message itself."""
         return draft.artifacts[0] if draft.artifacts else Ref(uri=f"message:{context.message.seal}", sha256=None)
 
     def begin(

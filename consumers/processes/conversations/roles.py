@@ -1,6 +1,6 @@
-"""Roles and their performatives (seed 003): who may speak how, as data for policies and checks.
+"""Roles and the performatives that each may use (seed 003), as data for policies and checks.
 
-A role is granted to agent ids by the policy; what a message says of its sender's role means nothing.
+The policy grants a role to agent ids; the role that a message claims for its sender is ignored.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ ROLES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 
 
 def may_speak(role: str, performative: str) -> bool:
-    """Tell whether *performative* belongs to *role*; an unknown role has none."""
+    """Return whether *performative* belongs to *role*; an unknown role has none."""
     return performative in ROLES.get(role, frozenset())

@@ -1,4 +1,4 @@
-"""Subscriptions under a lease: the source forgets who does not renew, the subscriber notices a source that is gone.
+"""Subscriptions under a lease: the source drops subscribers that do not renew, and a subscriber notices a dead source.
 
     phase     event                                  then
     open      subscription.open of the subscriber    open, its lease begins again; subscription.opened
@@ -6,7 +6,7 @@
     open      subscription.cancel                    ended: CANCELLED
     open      the lease is over                      ended: LEASE_OVER
 
-One process per subscription, keyed by its id. A subclass says what is noticed, with `@on(..., every=True)`.
+One process per subscription, keyed by its id. A subclass declares the observed messages with `@on(..., every=True)`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class SubscriptionState(msgspec.Struct, kw_only=True):
     subject: str = ""
     filter: dict[str, Any] = {}
     number: int = 0
-    """Of the next notice."""
+    """The number of the next notice."""
 
 
 class Subscriptions(Saga[SubscriptionState], abstract=True):
-    """A source of notices. A subclass says what is noticed, and for whom.
+    """A source of notices. A subclass selects the observed messages and the subscribers to notify.
 
     class Prices(Subscriptions, version="1.0.0"):
         @on(PriceChanged, every=True, admits="anyone")

@@ -1,8 +1,8 @@
-"""SagaContext: what one step of a process may do, collected until the step is committed.
+"""SagaContext: the operations of one step of a process, collected until the step is committed.
 
-Owns sealing what a step sends: caused by the message that opened the process, so that hops count depth of delegation
-and not length of work, and with the labels of all that ever went into the state. Nothing else may be touched in a step:
-whoever needs a model, a tool or a database asks an agent.
+Owns sealing the messages of a step. Their cause is the message that opened the process, so hops count the depth of
+delegation and not the length of the work. Their labels include those of everything that ever went into the state. A
+step must have no other effects: to use a model, a tool or a database, it sends a request to an agent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KEPT_OPTIONS: Final = ("key", "priority", "task_id", "parent_task_id", "run_id"
 
 
 class AskOptions(TypedDict, total=False):
-    """Keyword options of `SagaContext.ask`, all optional; they mean what they mean in `publish`."""
+    """Keyword options of `SagaContext.ask`, all optional, with the same meaning as in `publish`."""
 
     key: str
     priority: int | str
@@ -62,7 +62,7 @@ class AskOptions(TypedDict, total=False):
 
 
 class AskFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an ask has failed: its last addressee said no, the message died there, or nobody answered in time.
+    """Why a request has failed: the last addressee refused it, dead-lettered it, or sent no answer in time.
 
     @failed("work")
     async def next_best(self, context):
@@ -78,7 +78,7 @@ class AskFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step is about."""
+    """The event of a step."""
 
     message: Message
     opener: Message
@@ -95,7 +95,7 @@ class StepEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepDone(msgspec.Struct, kw_only=True):
-    """What a step has collected."""
+    """The messages and changes that a step has collected."""
 
     sealed: list[SealedRecord]
     armed: dict[str, NewWait]
@@ -104,7 +104,7 @@ class StepDone(msgspec.Struct, kw_only=True):
     rounds: dict[str, int]
     parties: dict[str, None]
     ending: Ending | None = None
-    """Where it has ended, how."""
+    """The end of the process, if this step ended it."""
 
 
 class SagaContext:
@@ -167,7 +167,7 @@ class SagaContext:
 
     @property
     def wait_name(self) -> str:
-        """The name of the ask or timer that this step is about; empty where it is about none."""
+        """The name of this step's request or timer; empty if it has none."""
         return self._event.wait_name
 
     @property
@@ -177,7 +177,7 @@ class SagaContext:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether this step is the end of a process that somebody has cancelled."""
+        """Whether this step ends a process that was cancelled."""
         return self._event.is_cancelled
 
     @property
@@ -211,16 +211,17 @@ class SagaContext:
         uses: tuple[()] | None = None,
         **options: Unpack[AskOptions],
     ) -> None:
-        """Ask an agent; the answer comes to `@answers(name, ...)`, a refusal, death or silence to `@failed(name)`.
+        """Send a request to an agent; `@answers(name, ...)` gets the answer, `@failed(name)` a refusal, death or
+        timeout.
 
             context.ask("work", Award(...), to=["first@svc", "second@svc"], answer_by_s=600)
 
         *to*: an agent, a role (`Agent(role="reviewer")`), or several ids that are asked in turn, each with an equal
         share of *answer_by_s* seconds; by default every group that subscribes to the type. *many*: any number of
-        answers, then `@due(name)`. *uses*: `()` says that nothing of any answer is in *payload*, which then has the
-        opener's level. Asking a name again replaces what was asked before.
+        answers, then `@due(name)`. *uses*: `()` declares that *payload* contains nothing from any answer; it then has
+        the trust level of the opening message. A second request under the same name replaces the first.
 
-        Raises ContractError for an ask that nobody would hear the end of.
+        Raises ContractError for a request whose end no method handles.
         """
         self._check_open()
         self._check_ask(name, many=many)
@@ -265,32 +266,32 @@ class SagaContext:
         )
 
     def timer(self, name: str, after_s: float) -> None:
-        """Run `@due(name)` in *after_s* seconds, up to a year. A name that is armed again starts anew."""
+        """Run `@due(name)` in *after_s* seconds, up to a year. Setting the same name again restarts it."""
         self._check_open()
         if not 0 <= after_s <= LONGEST_TIMER_S:
             raise ContractError(f"{after_s} s is not 0 to a year", "after_s")
         if self._rules.due_method(name) is None:
-            raise ContractError(f"nobody would hear of the timer {name!r}: write a method @due({name!r})", "name")
+            raise ContractError(f"no method handles the timer {name!r}: write a method @due({name!r})", "name")
         self._done.ended.discard(name)
         identity = self._ids.timer(self._event.process, name, self.version)
         self._done.armed[name] = NewWait(id=identity, name=name, after_ms=round(after_s * 1000))
 
     def cancel(self, name: str) -> None:
-        """Wait for *name* no longer, a timer or an ask; what was asked may still be worked on."""
+        """Stop waiting for *name*, a timer or a request; the asked agent may still work on it."""
         self._check_open()
         self._done.armed.pop(name, None)
         self._done.asks.pop(name, None)
         self._done.ended.add(name)
 
     def finish(self, outcome: ProcessOutcome | None = None, reason: str = "") -> None:
-        """End the process: its waits go, and messages for it are refused from now on.
+        """End the process: its waits are deleted, and later messages for it are refused.
 
             context.finish()                            # completed
             context.finish("failed", "no carrier left")
 
-        *outcome* is kept with *reason* as long as the row: `sealbus processes`, the console and the metrics tell it.
-        Without it a step about a cancellation ends as cancelled, one about silence as timed_out, one about another
-        failure as failed, any other as completed.
+        *outcome* and *reason* are stored as long as the row; `sealbus processes`, the console and the metrics show
+        them. The default is cancelled in a step about a cancellation, timed_out after a missing answer, failed after
+        another failure, and completed otherwise.
         """
         self._check_open()
         if outcome is None and self._done.ending is not None:
@@ -299,7 +300,7 @@ class SagaContext:
             outcome, ended_text = self._ends_as()
             reason = reason or ended_text
         elif outcome not in get_args(ProcessOutcome):
-            raise ContractError(f"{outcome!r} is no outcome: {', '.join(get_args(ProcessOutcome))}", "outcome")
+            raise ContractError(f"{outcome!r} is not an outcome: {', '.join(get_args(ProcessOutcome))}", "outcome")
         self._done.ending = Ending(outcome=outcome, reason=cut(reason, _MAX_REASON), where=self._event.method)
 
     def _ends_as(self) -> tuple[ProcessOutcome, str]:
@@ -320,7 +321,7 @@ class SagaContext:
             )
 
     def ask_next(self, name: str, ask: KeptAsk, kind: PayloadType) -> None:
-        """Ask the next addressee of *ask*, as what was to be asked is remembered."""
+        """Ask the next addressee of *ask*, with the stored request."""
         first, *rest = ask.to
         if rest:
             self._done.asks[name] = msgspec.structs.replace(ask, to=tuple(rest))
@@ -352,7 +353,7 @@ class SagaContext:
         self._done.sealed.append(sealed)
 
     def _counted(self, draft: Draft) -> Draft:
-        """Return *draft* with its number among what the process sends: the step, and the place in it."""
+        """Return *draft* with its number among the process's messages: the step, and the index in it."""
         if draft.sequence is not None:
             return draft
         number = self.version * _SEQUENCE_STEP + min(len(self._done.sealed), _SEQUENCE_STEP - 1)
@@ -368,11 +369,11 @@ class SagaContext:
             raise ContractError(f"no method takes the answer: write one @answers({name!r}, ...)", "name")
         ending, heard = ("@due", self._rules.due_method) if many else ("@failed", self._rules.failed_method)
         if heard(name) is None:
-            raise ContractError(f"nobody would hear of the end of {name!r}: write a method {ending}({name!r})", "name")
+            raise ContractError(f"no method handles the end of {name!r}: write a method {ending}({name!r})", "name")
 
     def _check_open(self) -> None:
         if self.over:
-            raise ContractError("the step has ended, and what is collected now would never leave")
+            raise ContractError("the step has ended: send before its method returns")
 
 
 def labels_for(message: Message, opener: Message, admission: Admission, before: EffectiveLabels) -> RunLabels:

@@ -43,7 +43,8 @@ class EarlyEvents:
         """By sender, until when each of its events that were first seen here may wait, on the monotonic clock."""
 
     def outcome_of(self, delivery: Accepted) -> Outcome:
-        """Send *delivery* to a longer tier each time, wait in the lane where its life is short, or bury it."""
+        """Send *delivery* to a longer retry tier each time, wait in the lane if its lifetime is short, or dead-letter
+        it."""
         self._counted.labels(self._group, "other", "early").inc()
         now_ms, control = self._clock.now_ms(), delivery.control
         life_s = (delivery.expires_ms - now_ms) / 1000

@@ -1,4 +1,4 @@
-"""Open the processes beside the inbox, for who looks at them and is no worker."""
+"""Open the processes beside the inbox, for readers that are not workers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["opened_store"]
 
 @asynccontextmanager
 async def opened_store(settings: Settings, group: str | None) -> AsyncGenerator[ProcessStore]:
-    """Yield the rows of *group*, or of all groups. Raises ConfigurationError where there is no store."""
+    """Yield the rows of *group*, or of all groups. Raises ConfigurationError if there is no store."""
     url = inbox_url(settings)
     if url is None:
         raise ConfigurationError(
-            "there is no inbox, beside which processes are kept: give inbox.url as the workers have it"
+            "processes are stored in the inbox, and there is none: set inbox.url as for the workers"
         )
     if is_missing_file(url):
         raise ConfigurationError(f"there is no inbox at {url}: a worker with a saga or an approval makes it")

@@ -41,8 +41,8 @@ _MAX_REASON: Final = 400
 
 
 class NewerCode(Exception):  # noqa: N818 - a verdict
-    """Only newer code than this knows what to do: another worker of the group may have it, and its rows stay as they
-    are."""
+    """The state was written by newer code: another worker of the group may understand it, and its rows stay
+    unchanged."""
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     trust: str
     """The least trusted level that ever went into the state."""
     owner: str = ""
-    """Whose it is: the opener's proven principal, or without keys its sender; empty where a key is shared by all."""
+    """The owner: the opener's verified agent, or without keys its sender; empty if all senders share the key."""
     sender: str = ""
     """The sender of the opener."""
     task_id: str = ""
@@ -75,24 +75,24 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process waits for: an answer, where *seal* is set, or a time."""
+    """One wait of a process: for an answer, if *seal* is set, or for a time."""
 
     id: str
-    """Of an ask the request's message id."""
+    """For a request, its message id."""
     process: bytes
     name: str
     addressee: str | None
-    """Who may answer; None: whom the policy lets."""
+    """The agent that may answer; None: any agent that the policy allows."""
     seal: str | None
     many: bool
     due_ms: int
     nudge_ms: int = 0
     note: str = ""
-    """Of the wait by which an operator ends a process: who does, and why."""
+    """For the wait by which an operator ends a process: the operator and the reason."""
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that is kept until its process has decided."""
+    """A record that is stored until its process has decided."""
 
     process: bytes
     seal: str
@@ -100,7 +100,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptAsk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An ask that has further addressees: what they will be sent when those before them have failed."""
+    """A request with further addressees: the messages for them if earlier ones fail."""
 
     message_type: str
     version: str
@@ -110,11 +110,11 @@ class KeptAsk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     share_s: float
     options: dict[str, Any] = {}
     apart: bool = False
-    """Whether nothing of any answer is in it."""
+    """Whether it contains nothing from any answer."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a process has ended: kept as long as its row, under its classification."""
+    """The end of a process, stored as long as its row, under its classification."""
 
     outcome: ProcessOutcome
     reason: str = ""
@@ -123,7 +123,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the bus remembers beside the state of a saga, in the same cell."""
+    """The bus's own data beside the state of a saga, in the same column."""
 
     data: dict[str, Any] = {}
     """The state itself."""
@@ -139,9 +139,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ids:
-    """The ids that the bus derives for one group: from what they stand for, and from a *secret* of the store.
+    """The ids that the bus derives for one group, from the object they identify and a *secret* of the store.
 
-    A repeated step finds its own rows, and nobody else can say beforehand what they will be called.
+    A repeated step finds its own rows, and other programs cannot predict the ids.
     """
 
     __slots__ = ("_group", "_namespace", "_secret")
@@ -180,9 +180,9 @@ def pack(memory: Memory) -> bytes:
 
 
 def unpack(rules: SagaRules, process: Process) -> tuple[Memory, Any] | None:
-    """Return what is remembered, and the state as the class of *rules*; None where newer code has written it.
+    """Return the bus's own data, and the state as the class of *rules*; None if newer code has written it.
 
-    Writing such a state back would drop what the newer code knows. Raises RetryLater where it cannot be read.
+    Writing such a state back would lose data of the newer code. Raises RetryLater if it cannot be read.
     """
     if is_newer(process.shape, rules.version):
         return None
@@ -204,7 +204,7 @@ def is_newer(shape: str, known: str) -> bool:
 
 
 def ending_of(process: Process) -> Ending | None:
-    """Return how *process* has ended; None where it is open, or where nothing of that is kept."""
+    """Return the end of *process*; None if it is open, or if no end is stored."""
     if process.status == "open" or not process.state:
         return None
     try:
@@ -214,7 +214,7 @@ def ending_of(process: Process) -> Ending | None:
 
 
 class _Ended(msgspec.Struct):
-    """What tells how a process has ended, in whatever is kept of it."""
+    """The part of the stored data that has the end of a process."""
 
     ending: Ending | None = None
 

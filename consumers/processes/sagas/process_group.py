@@ -1,4 +1,4 @@
-"""ProcessGroup: whose processes these are, and what they speak with. A value."""
+"""ProcessGroup: the group that owns processes, and its means to send. A value."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class ProcessGroup(msgspec.Struct, frozen=True, kw_only=True):
     """How long the row of an ended process stays."""
 
     def kind_of(self, name: str) -> PayloadType | None:
-        """Return the type called *name*, of the app or built in; None for one that is not known here."""
+        """Return the type called *name*, of the app or built in; None if it is unknown."""
         return self.registry.get(name) or BUILT_IN.get(name)

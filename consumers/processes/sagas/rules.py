@@ -1,7 +1,7 @@
-"""Saga: a class whose methods say what one kind of long-running work does when something happens.
+"""Saga: a class whose methods handle the events of one kind of long-running work.
 
-Owns reading these rules from the class, and refusing at import what could wait for ever. What a method may do is in
-`consumers.processes.sagas.context`, running it in `consumers.processes.sagas.steps`.
+Owns reading these rules from the class, and refusing at import a class whose processes could wait without end.
+`consumers.processes.sagas.context` has the operations of a method, `consumers.processes.sagas.steps` runs it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MARK: Final = "__sealbus_saga__"
 CANCEL_WAIT: Final = "sealbus!cancel"
 """The wait by which an operator ends a process: it is due at once, and no saga can name one so."""
 EVERY_NAME: Final = "*"
-"""In `@answers`, `@due` and `@failed`: whatever the wait is called. The context says which it is."""
+"""In `@answers`, `@due` and `@failed`: any name of a wait. The context has the name."""
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _MAX_NAME: Final = 64
 
@@ -63,12 +63,12 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
     """Pointer into the envelope to the process's key; None: the message id."""
     missing: MissingProcess = "wait"
-    """What becomes of a message whose process is not there yet."""
+    """The treatment of a message whose process does not exist yet."""
     at: tuple[str, ...] = ()
     """The phases in which it is legal; empty: in all."""
     admits: Admits = "parties"
     every: bool = False
-    """Whether it reaches every open process of the saga, and not the one that a key names."""
+    """Whether it reaches every open process of the saga, instead of the one that a key names."""
     shared_key: bool = False
     """Whether all senders mean one process by a key; by default each has its own."""
 
@@ -82,7 +82,7 @@ class AnswerRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What one saga class says."""
+    """The declarations of one saga class."""
 
     cls: type[Any]
     name: str
@@ -112,16 +112,16 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
         return requested or self.due_method(name) is not None or self.failed_method(name) is not None
 
     def knows_phase(self, phase: str) -> bool:
-        """Whether *phase* is one that this code knows, where the saga names its phases."""
+        """Whether this code knows *phase*; always true if the saga declares no phases."""
         return not self.phases or not phase or phase in self.phases or any(phase in to for to in self.phases.values())
 
     @property
     def kept_state(self) -> KeptType:
-        """How its states are kept. Raises ContractError where an annotation names nothing yet."""
+        """The stored form of its states. Raises ContractError if an annotation is not defined yet."""
         return kept_type(self.state)
 
     def answer_to(self, name: str, message_type: str) -> AnswerRule | None:
-        """Return the rule for an answer of *message_type* to the ask *name*; `*` stands for every name."""
+        """Return the rule for an answer of *message_type* to the request *name*; `*` matches every name."""
         return self.answers.get((name, message_type)) or self.answers.get((EVERY_NAME, message_type))
 
     def due_method(self, name: str) -> str | None:
@@ -180,14 +180,14 @@ class Saga(Generic[StateT]):
 
         app.add(Buying)
 
-    A method may run several times, on a copy of the state: only what it does with its context counts, and all of that
-    becomes durable together. It has five seconds. Whoever needs a model, a tool or a database asks an agent.
+    A method may run several times, on a copy of the state: only the operations on its context count, and they become
+    durable together. It has five seconds. To use a model, a tool or a database, send a request to an agent.
 
-    *version* is the state's, *name* stays the same for as long as there are processes (by default the class's name,
-    `order-flow` for OrderFlow), *max_steps* ends a process that goes round in circles. A state with a field `phase`
-    may come with `phases`, a map of each phase to those that may follow: then `@on(..., at=("called",))` says where an
-    event is legal. `sealbus topics apply` makes the topics of the payload classes that the methods name, and of those
-    in *sends*.
+    *version* is that of the state. *name* must not change while there are processes (by default the class's name,
+    `order-flow` for OrderFlow). *max_steps* ends a process that runs in circles. A state with a field `phase` may have
+    `phases`, a map of each phase to those that may follow; then `@on(..., at=("called",))` limits an event to some
+    phases. `sealbus topics apply` creates the topics of the payload classes that the methods name, and of those in
+    *sends*.
     """
 
     state: StateT
@@ -215,14 +215,14 @@ class Saga(Generic[StateT]):
 
 
 def starts(payload: type[Any], *, key: str | None = None, shared_key: bool = False) -> Callable[[_Method], _Method]:
-    """Open a process with a message of *payload*; *key* points to what its process is known by.
+    """Open a process with a message of *payload*; *key* points to the field that identifies the process.
 
         @starts(OrderPlaced, key="/data/order_id")
         async def placed(self, order, context): ...
 
-    Without *key* every message opens a process of its own. A key belongs to who opens with it (the proven principal,
-    without keys the sender): two senders of one key have two processes. *shared_key*: all senders mean the same one,
-    and whoever comes first opens it.
+    Without *key* every message opens a process of its own. A key belongs to its sender (verified, if there are keys):
+    two senders with one key have two processes. With *shared_key* all senders of a key share one process, which the
+    first message opens.
     """
     return _marking("starts", payload, key=key, shared_key=shared_key)
 
@@ -251,12 +251,13 @@ def on(
 
 
 def answers(name: str, *payloads: type[Any]) -> Callable[[_Method], _Method]:
-    """Take an answer to the ask *name*, of one of *payloads*; it ends the ask, unless that takes many.
+    """Handle an answer to the request *name*, of one of *payloads*; it ends the request, unless that takes many.
 
         @answers("price", Quote)
         async def priced(self, quote, context): ...
 
-    Every name that is asked needs `@failed(name)` too, or `@due(name)` where it takes many: nobody waits for ever.
+    Every request name also needs `@failed(name)`, or `@due(name)` if it takes many, so that no process waits without
+    end.
     """
     return _marking_each("answers", name, payloads)
 
@@ -300,7 +301,7 @@ def cancelled(method: _Method) -> _Method:
         @cancelled
         async def stopped(self, context): ...
 
-    What the process has asked is cancelled in turn.
+    The process's own requests are cancelled, too.
     """
     return _marking("cancelled", None)(method)
 
@@ -395,7 +396,9 @@ def _collect(cls: type[Any], found: _Found, member: Callable[..., Any], mark: _M
         _once(cls, found.upcasts, options["before"], (options["after"], method), "@upcast from")
         return
     if not inspect.iscoroutinefunction(member):
-        raise ConfigurationError(f"{cls.__name__}.{method} is no coroutine function: write `async def {method}(...)`")
+        raise ConfigurationError(
+            f"{cls.__name__}.{method} is not a coroutine function: write `async def {method}(...)`"
+        )
     takes = 2 if kind is None else 3
     count = len(inspect.signature(member).parameters)
     if count != takes:
@@ -425,7 +428,7 @@ def _check_event(cls: type[Any], method: str, what: str, options: Mapping[str, A
         raise ConfigurationError(f"{cls.__name__}.{method}: @on needs key='/data/...', or every=True, and not both")
     if key is not None and not (isinstance(key, str) and key and is_pointer(key)):
         raise ConfigurationError(
-            f"{cls.__name__}.{method}: key {key!r} is no JSON pointer into the envelope: write key='/data/order_id'"
+            f"{cls.__name__}.{method}: key {key!r} is not a JSON pointer into the envelope: write key='/data/order_id'"
         )
     for name, choices in (("missing", get_args(MissingProcess)), ("admits", get_args(Admits))):
         if options.get(name, choices[0]) not in choices:
@@ -433,13 +436,13 @@ def _check_event(cls: type[Any], method: str, what: str, options: Mapping[str, A
 
 
 def _check_endings(cls: type[Any], found: _Found) -> None:
-    """Refuse an ask whose failure nobody would hear of."""
+    """Refuse a request whose failure no method handles."""
     if not found.starters:
         raise ConfigurationError(f"{cls.__name__} is never opened: give one method @starts(...)")
     for name, _ in found.answers:
         if name not in found.failed and name not in found.due:
             raise ConfigurationError(
-                f"{cls.__name__}: nobody is told when {name!r} is not answered. Write @failed({name!r}), or "
+                f"{cls.__name__}: no method handles a missing answer to {name!r}. Write @failed({name!r}), or "
                 f"@due({name!r}) where it takes many answers"
             )
     requested = {name for name, _ in found.answers}
@@ -489,7 +492,7 @@ def _state_of(cls: type[Any]) -> type[Any]:
 
 
 def _checked_state(cls: type[Any], state: type[Any]) -> type[Any]:
-    """Return *state*. Raises ConfigurationError where no process could begin with it, or go on from what was kept."""
+    """Return *state*. Raises ConfigurationError if no process could begin with it, or continue from a stored state."""
     try:
         first = state()
     except Exception as error:
@@ -509,7 +512,7 @@ def _checked_state(cls: type[Any], state: type[Any]) -> type[Any]:
         raise ConfigurationError(f"{cls.__name__}: {state.__name__}() cannot be kept: {error}") from error
     if not isinstance(plain, dict):
         raise ConfigurationError(
-            f"{cls.__name__}: the state {state.__name__} is no object with fields: write a Struct, a dataclass, a "
+            f"{cls.__name__}: the state {state.__name__} is not an object with fields: write a Struct, a dataclass, a "
             "TypedDict or a Pydantic model"
         )
     return state

@@ -19,7 +19,7 @@ __all__ = ["migrate_processes"]
 PROCESS_SCHEMA_VERSION: Final = 2
 """2: owner, sender and task of a process, how often a wait was nudged, and the secret."""
 _SCHEMA_LOCK: Final = 0x5EA1B050
-"""The lock that every change of sealbus tables holds (`consumers.delivery.inbox.postgres.statements`)."""
+"""The lock that every change of sealbus tables takes (`consumers.delivery.inbox.postgres.statements`)."""
 _SECRET_BYTES: Final = 32
 
 _TABLES: Final = (
@@ -78,7 +78,7 @@ async def migrate_processes(transaction: Transaction, dialect: SqlDialect) -> by
 
 
 async def _secret(transaction: Transaction) -> bytes:
-    """Return what only this store knows; whoever opens it first draws it."""
+    """Return the secret of this store; the first process to open the store creates it."""
     await transaction.execute(
         "INSERT INTO sealbus_secrets (part, secret) VALUES ('processes', $1) ON CONFLICT (part) DO NOTHING",
         os.urandom(_SECRET_BYTES),

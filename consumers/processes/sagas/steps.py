@@ -1,8 +1,8 @@
-"""StepRunner: one event, one step: find the process, run the method, and say what is to be written.
+"""StepRunner: one step per event: find the process, run the method, and return the changes to write.
 
 Owns the verdicts of design part two 16.4: which process an event reaches, whether it is early, late, or never legal,
-and the one transaction that changes process, waits and the event's own row together. Committing it and settling the
-offset is `consumers.delivery.handling.executor`'s.
+and the one transaction that changes process, waits and the event's own row together.
+`consumers.delivery.handling.executor` commits it and settles the offset.
 """
 
 from __future__ import annotations
@@ -69,34 +69,34 @@ class _Early(Exception):  # noqa: N818 - a verdict
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has cancelled a process, and why."""
+    """The agent that cancelled a process, and the reason."""
 
     code: str
     why: str = ""
     passes_on: TaskCancel | None = None
-    """What those who were asked are told."""
+    """The cancellation to send to the agents that were asked."""
     requested: tuple[str, ...] = ()
     is_told: bool = False
-    """Whether the requester is to hear of it: it has not cancelled the process itself."""
+    """Whether to notify the requester; not if it has cancelled the process itself."""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to one process: the method to run, and what it is told."""
+    """An event of one process: the method to run, and its arguments."""
 
     rules: SagaRules
     process: Process | None
     """None: it is opened."""
     key: str
     method: str | None
-    """None: only what the bus itself does about it."""
+    """None: only the bus itself acts on the event."""
     payload: Any = None
-    """None for methods that get none."""
+    """None for methods without payload."""
     wait: Wait | None = None
-    """What the event is an answer to, or the end of."""
+    """The wait that the event answers or ends."""
     ends_wait: bool = False
     failure: AskFailure | None = None
     cancelled: Cancelled | None = None
-    """That somebody has cancelled the process."""
+    """Set if the process was cancelled."""
 
 
 class _Built(msgspec.Struct, frozen=True):
@@ -123,7 +123,7 @@ class StepRunner:
     ) -> None:
         self.store = store
         self.crowded: frozenset[str] = frozenset()
-        """Senders that have as many open processes as one may have: what they would open waits."""
+        """Senders at their limit of open processes: messages that would open another one wait."""
         self._early = early
         self._built_in = built_in
         self._sagas: Mapping[str, SagaRules] = {rules.name: rules for rules in sagas}
@@ -208,7 +208,7 @@ class StepRunner:
         return events or refusal or SKIPPED_EVENT
 
     async def _cancelled(self, delivery: Accepted, cancel: TaskCancel) -> Sequence[_Event | _Built]:
-        """Return what a task.cancel means to the processes of its task that its sender has opened."""
+        """Return the events that a task.cancel causes in the processes of its task opened by its sender."""
         message = delivery.message
         task_id, sender = message.metadata.task_id or "", message.metadata.sender.id or ""
         events: list[_Event | _Built] = []
@@ -222,7 +222,7 @@ class StepRunner:
         return events
 
     async def _ended(self, process: Process, cancelled: Cancelled, wait: Wait | None = None) -> _Event:
-        """Return the end of *process*, which somebody has cancelled. Raises NewerCode."""
+        """Return the end of *process*, which was cancelled. Raises NewerCode."""
         rules = self._rules_of(process)
         waits = await self.store.waits_of(process.id)
         requested = tuple(each.addressee for each in waits if each.seal is not None and each.addressee is not None)
@@ -247,7 +247,8 @@ class StepRunner:
         return principal_of(message, has_keys=self._publisher.sealer.admission.has_keys)
 
     async def _all_reached(self, rules: SagaRules, rule: EventRule, delivery: Accepted) -> list[_Event]:
-        """Return what *delivery* means to every open process of *rules*; those whom it is no party of are left out."""
+        """Return the events of *delivery* in every open process of *rules*, except those its sender takes no part
+        in."""
         found = await self.store.processes(saga=rules.name, status="open", max_rows=_MAX_AT_ONCE + 1)
         if len(found) > _MAX_AT_ONCE:
             raise RetryLater(f"{rules.name} has more than {_MAX_AT_ONCE} open processes: an event cannot reach all")
@@ -263,7 +264,7 @@ class StepRunner:
         return events
 
     async def _reached(self, rules: SagaRules, delivery: Accepted) -> _Event | Dead | None:
-        """Return what *delivery* means to its process of *rules*; None where it is passed over. Raises _Early."""
+        """Return the event of *delivery* in its process of *rules*; None if it is skipped. Raises _Early."""
         name = delivery.message.message_type
         starter, spontaneous = rules.starters.get(name), rules.events.get(name)
         location = starter or spontaneous
@@ -295,9 +296,9 @@ class StepRunner:
         return _Event(rules=rules, process=process, key=key, method=spontaneous.method, payload=delivery.payload)
 
     async def _others(self, rules: SagaRules, rule: EventRule, key: str, message: Message) -> Process | Dead | None:
-        """Return the only open process with *key* that *message* may move, of whoever has opened it.
+        """Return the only open process with *key* that *message* may reach, whoever opened it.
 
-        Where none admits it, the open one whose party it is not; else one that is finished.
+        If no process admits the message, return an open one that refuses its sender, else a finished one.
         """
         known = await self.store.of_key(rules.name, key, max_rows=_MAX_AT_ONCE)
         opened = [process for process in known if process.status == "open"]
@@ -320,8 +321,8 @@ class StepRunner:
         if not self._is_party(rule, process, memory, message):
             sender = message.metadata.sender.id or ""
             raise ContractError(
-                f"{sender} is no party of this process: neither has it opened it, nor was it asked or answered. "
-                "@on(..., admits='anyone') takes what the policy lets in",
+                f"{sender} did not take part in this process: it did not open it, and was neither asked nor answered. "
+                "@on(..., admits='anyone') accepts every sender that the policy allows",
                 "/metadata/sender/id",
                 "unauthorized",
             )
@@ -359,7 +360,7 @@ class StepRunner:
     def _replied(
         self, rules: SagaRules, process: Process, wait: Wait, delivery: Accepted
     ) -> Sequence[_Event | _Built] | Outcome:
-        """Return what an answer means to *process*, where it is believed. Raises ContractError."""
+        """Return the event of an answer in *process*, if it is accepted. Raises ContractError."""
         message = delivery.message
         if not _rests_on(message, wait):
             if isinstance(delivery.payload, ErrorReported):
@@ -371,7 +372,7 @@ class StepRunner:
             )
         if wait.addressee is not None and message.metadata.sender.id != wait.addressee:
             raise ContractError(
-                f"{wait.addressee} was asked and somebody else answers", "/metadata/sender/id", "unauthorized"
+                f"{wait.addressee} was asked, but another agent answers", "/metadata/sender/id", "unauthorized"
             )
         return self._answered(rules, process, wait, delivery)
 
@@ -433,7 +434,7 @@ class StepRunner:
     async def _step(
         self, event: _Event, delivery: Accepted, run: CallMethod
     ) -> tuple[ProcessChange, Sequence[NewRecord]]:
-        """Run the method of *event* on a copy of the state; return what it changes, and what it sends."""
+        """Run the method of *event* on a copy of the state; return the changes and the messages to send."""
         rules, process, message = event.rules, event.process, delivery.message
         opener = message if process is None else sealing.parse(process.opener)
         memory, state = (Memory(), rules.state()) if process is None else self._unpacked(rules, process)
@@ -539,7 +540,7 @@ class StepRunner:
         return change, [record for each in sealed for record in each.records]
 
     def _over(self, cancelled: Cancelled, context: SagaContext, done: StepDone, opener: Message) -> list[SealedRecord]:
-        """End the process of *context*, whatever its @cancelled method has left undone; return what is sent."""
+        """End the process of *context* after its @cancelled method; return the messages to send."""
         if cancelled.passes_on is not None:
             context.pass_on(cancelled.passes_on, cancelled.requested)
         if done.ending is None:
@@ -588,7 +589,7 @@ def _rests_on(message: Message, wait: Wait) -> bool:
 
 
 def _key_at(message: Message, pointer: str) -> str:
-    """Return the text or number at *pointer* in the envelope. Raises ContractError where there is none."""
+    """Return the string or number at *pointer* in the envelope. Raises ContractError if there is none."""
     value: Any = msgspec.json.decode(message.value)
     for name in canonical.pointer_tokens(pointer):
         if isinstance(value, dict) and name in value:
@@ -596,17 +597,17 @@ def _key_at(message: Message, pointer: str) -> str:
         elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
             value = value[int(name)]
         else:
-            raise ContractError("a process is known by it, and it is missing", pointer, "schema_violation")
+            raise ContractError("the key field is missing", pointer, "schema_violation")
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ContractError("a process is known by a text or a whole number", pointer, "schema_violation")
+        raise ContractError("the key field must be a string or an integer", pointer, "schema_violation")
     text = str(value)
     if len(text) > _MAX_KEY:
-        raise ContractError(f"a process is known by at most {_MAX_KEY} characters", pointer, "schema_violation")
+        raise ContractError(f"the key field has at most {_MAX_KEY} characters", pointer, "schema_violation")
     return text
 
 
 def _plain(rules: SagaRules, state: Any) -> dict[str, Any]:
-    """Return *state* as it is kept. Raises ContractError for what no later step could read."""
+    """Return *state* in its stored form. Raises ContractError if no later step could read it."""
     try:
         plain = rules.kept_state.plain(state)
         if not isinstance(plain, dict):

@@ -1,8 +1,8 @@
-"""ProcessStore: processes, waits and holds in the inbox's database, one SQL for SQLite and PostgreSQL.
+"""ProcessStore: processes, waits and stored messages in the inbox's database, one SQL for SQLite and PostgreSQL.
 
-Owns every statement about the rows; the tables are `consumers.processes.sagas.schema`'s. All times are the store's:
-PostgreSQL's clock, on SQLite the worker's. Reads stand outside every transaction; writes are made in the transaction
-that also ends the event (design part two 16.4), so a step counts whole or not at all.
+Owns every statement about the rows; the tables are in `consumers.processes.sagas.schema`. All times are the store's:
+PostgreSQL's clock, on SQLite the worker's. Reads use no transaction. Writes are part of the transaction that also ends
+the event (design part two 16.4), so a step is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NewWait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step writes about one process: its next row, under the version that was read."""
+    """The changes of one step to one process: its next row, under the version that was read."""
 
     before: Process | None
     """The row that was read; None opens it."""
@@ -98,7 +98,7 @@ class ProcessStore:
         self._group = group
         self._clock = clock
         self.ids = Ids(b"", namespace=namespace, group=group or "")
-        """What its rows are called; known once it is open."""
+        """The ids of its rows; known once it is open."""
 
     async def open(self) -> None:
         """Create the tables where they are missing. Raises ConfigurationError where newer code has changed them."""
@@ -133,7 +133,7 @@ class ProcessStore:
         return [_wait(row) for row in rows]
 
     async def holds_of(self, process: bytes) -> list[Hold]:
-        """Return what is held for a process."""
+        """Return the stored messages of a process."""
         rows = await self._read(
             "SELECT process, seal, record FROM sealbus_holds WHERE process = $1 ORDER BY seal", process
         )
@@ -255,7 +255,7 @@ class ProcessStore:
         return {str(saga): int(count) for saga, count in rows}, int(late[0][0])
 
     async def next_nudge_s(self) -> float | None:
-        """Return the seconds until the next wait is to be nudged; None where there is none."""
+        """Return the seconds until the next wait is due; None if there is none."""
         rows = await self._read(
             f"SELECT min(nudge_ms) - {self._now()} FROM sealbus_waits WHERE namespace = $1 AND grp = $2",
             self._namespace,
@@ -353,7 +353,7 @@ class ProcessStore:
         )
 
     async def ask_to_cancel(self, process: Process, note: str) -> bool:
-        """Have a worker of its group end *process*, as soon as one runs; False where that is asked already."""
+        """Ask the group's workers to end *process* as soon as one runs; False if that was asked already."""
         async with _own(self._inbox) as transaction:
             made = await transaction.fetchrow(
                 "INSERT INTO sealbus_waits (id, process, name, namespace, grp, addressee, seal, many, due_ms, "

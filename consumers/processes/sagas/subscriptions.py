@@ -42,9 +42,9 @@ def cancel_subscription() -> Mapping[str, Subscription]:
 
 
 def mail_subscriptions(sagas: Sequence[SagaRules], *, holds: bool = False) -> Mapping[str, Subscription]:
-    """Return, by message type, what may come to the mailbox: answers, reports of deaths, and due waits.
+    """Return the mailbox's subscriptions by message type: answers, error reports, and due waits.
 
-    *holds*: also decisions about what is held for an approval.
+    *holds*: also decisions about messages that wait for an approval.
     """
     if not sagas and not holds:
         return _NONE

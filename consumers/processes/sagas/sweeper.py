@@ -54,7 +54,7 @@ class WaitSweeper:
         crowded: Callable[[frozenset[str]], None],
         randomness: Callable[[], float] = random.random,
     ) -> None:
-        """*crowded* is told, every ten rounds, which senders have *max_processes* open processes."""
+        """*crowded* is called every ten rounds with the senders that have *max_processes* open processes."""
         self._max_processes = max_processes
         self._crowded = crowded
         self._store = store

@@ -27,5 +27,5 @@ def test_two_texts_never_become_one(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a b", "ä\u2028\U0001f600", "a\x01\x1f\x7f"])
-def test_what_every_database_holds_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_stored_unchanged(text: str) -> None:
     assert storable(text) == text

@@ -96,7 +96,7 @@ def test_a_review_by_required_actions_is_of_the_second_version() -> None:
     assert_kept_whole("evidence", message, fragment_defaults)
 
 
-def test_the_formats_schema_of_a_patch_accepts_what_is_said() -> None:
+def test_encoded_patches_fit_the_formats_own_schema() -> None:
     schema = shown["8.3 schema"]
     foreign = decode(shown["13.4 patch.proposal"], defaults=fragment_defaults)
     said = encode(sealed(foreign))["payload"]
@@ -202,7 +202,7 @@ def test_an_envelope_says_the_canonical_one(request_: dict[str, Any]) -> None:
     assert metadata.performative == "request"
 
 
-def test_a_level_of_trust_that_nobody_knows_is_a_models(request_: dict[str, Any]) -> None:
+def test_an_unknown_trust_level_counts_as_model_generated(request_: dict[str, Any]) -> None:
     foreign = decode(request_)
     assert foreign.claims.trust_level == "model_generated"
     assert foreign.options.security == Security(
@@ -318,7 +318,7 @@ def test_a_trace_of_the_w3c_is_a_traceparent(request_: dict[str, Any]) -> None:
         assert_kept_whole("evidence", {**message, **other})
 
 
-def test_what_repeats_the_conversation_says_nothing_unless_it_is_needed(request_: dict[str, Any]) -> None:
+def test_ids_that_repeat_the_conversation_are_dropped_unless_required(request_: dict[str, Any]) -> None:
     same = dict.fromkeys(("run_id", "task_id", "correlation_id"), "conv_1842")
     options = decode({**request_, **same, "intent": "task.request"}).options
     assert (options.run_id, options.correlation_id, options.intent) == (None, None, None)
@@ -337,7 +337,7 @@ def test_defaults_override_nothing(request_: dict[str, Any]) -> None:
     assert unlimited == decode(request_)
 
 
-def test_what_the_format_requires_is_said_of_every_message() -> None:
+def test_every_encoded_message_has_the_members_the_format_requires() -> None:
     said = encode(message_of("agent.heartbeat", 1, to=None, correlation_id=None))
     conversation_id = said["conversation_id"]
     assert said["schema_version"] == "agent-msg.v1"
@@ -401,7 +401,7 @@ def test_errors_in_the_short_form_name_its_members() -> None:
     assert refused(wrong, defaults=fragment_defaults).pointer == "/constraints/max_runtime_seconds"
 
 
-def test_what_the_short_form_cannot_say_is_said_in_full() -> None:
+def test_a_message_beyond_the_short_form_is_encoded_in_full() -> None:
     foreign = decode(shown["2.1 short form"], defaults=fragment_defaults)
     claims = msgspec.structs.replace(foreign.claims, sender=Agent(id="planner", role="chief"))
     said = encode(sealed(msgspec.structs.replace(foreign, claims=claims)))

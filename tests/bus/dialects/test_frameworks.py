@@ -185,7 +185,7 @@ def test_a_failure_without_an_error_is_given_one(response: dict[str, Any]) -> No
     assert_kept_whole("frameworks", message)
 
 
-def test_null_says_nothing_and_comes_back(request_: dict[str, Any]) -> None:
+def test_an_explicit_null_is_ignored_and_round_trips(request_: dict[str, Any]) -> None:
     message = copy.deepcopy(request_)
     message["payload"]["goal"] = message["metadata"]["task_id"] = message["sender"]["session_id"] = None
     assert decode(message).data["goal"] == "code_review"
@@ -226,14 +226,14 @@ def test_the_text_of_an_errors_details_is_an_object() -> None:
 # --- what no table says, and what is carried --------------------------------------------------------------------------
 
 
-def test_what_the_table_cannot_say_is_said_as_typed_content(request_: dict[str, Any]) -> None:
+def test_data_beyond_the_table_become_typed_content(request_: dict[str, Any]) -> None:
     content = {"type": "task.request@1.0.0", "data": {"goal": "g", "scope": {"include": ["src/**"]}}}
     foreign = decode({**request_, "payload": content})
     assert foreign.data["scope"] == {"include": ["src/**"]}
     assert encode(sealed(foreign))["payload"] == content
 
 
-def test_typed_content_says_what_kind_of_message_it_is(request_: dict[str, Any]) -> None:
+def test_typed_content_names_its_message_type(request_: dict[str, Any]) -> None:
     answer = {"type": "task.accepted@1.0.0", "data": {"understood_goal": "g"}}
     error = refused({**request_, "payload": answer})
     assert (error.pointer, error.expected) == ("/message_type", "task_response, as task.accepted is said")

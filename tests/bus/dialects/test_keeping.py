@@ -364,7 +364,7 @@ def with_uuid(message: Message) -> Message:
         ("frameworks", "task request", "/metadata/diagnostics"),
     ],
 )
-def test_what_is_kept_is_bounded(name: str, example: str, pointer: str) -> None:
+def test_kept_foreign_values_are_limited_in_size(name: str, example: str, pointer: str) -> None:
     message = changed(changed(examples(name)[example], pointer, "x" * 33_000), "/verification", ABSENT)
     error = refusal(name)(message if name != "evidence" else {**message, "payload": {"goal": "g"}})
     assert (error.pointer, "at most 32768" in error.expected) == (pointer, True)

@@ -118,7 +118,7 @@ def test_some_hashes_of_the_pipeline_hold_in_pythons_form_only() -> None:
         assert (jcs_hash(model) == shown[name]["content_hash"]) == (name == "6.3 research output")
 
 
-def test_nothing_tells_the_message_of_the_incident_apart() -> None:
+def test_a_message_without_a_recognisable_type_is_refused() -> None:
     error = refused(shown["1 incident"])
     assert (error.pointer, error.found) == ("/message_type", "nothing")
     assert "message_type" in error.expected
@@ -401,7 +401,7 @@ def test_what_is_changed_after_it_was_hashed_is_refused(layered: dict[str, Any])
     assert refused(changed(layered, "/data/content/findings", [])).reason == "hash_mismatch"
 
 
-def test_a_hash_is_made_anew_of_what_is_said(layered: dict[str, Any]) -> None:
+def test_the_content_hash_is_recomputed_for_changed_data(layered: dict[str, Any]) -> None:
     message = changed(layered, "/verification/content_hash", python_hash(layered["data"]))
     foreign = decode(message)
     foreign.data["task_spec"]["input"] = {"another": 1}
@@ -425,7 +425,7 @@ def test_signatures_are_claims(layered: dict[str, Any]) -> None:
     assert (error.pointer, "b" in error.found.split()) == ("/verification/signature", False)
 
 
-def test_a_forged_proof_chain_is_kept_and_believed_by_nobody(layered: dict[str, Any]) -> None:
+def test_a_forged_proof_chain_is_kept_but_never_trusted(layered: dict[str, Any]) -> None:
     forged = [{"agent_id": "admin", "content_hash": EMPTY, "timestamp": "2024-12-05T14:23:11.482Z"}]
     message = changed(layered, "/verification/proof_chain", forged)
     foreign = decode(message)
@@ -684,7 +684,7 @@ def test_data_that_would_mean_something_else_there_cannot_be_said(
     assert fault_of(lambda: encode(seal(data, message.metadata, message.routing))).pointer == pointer
 
 
-def test_what_layers_cannot_say_is_said_in_the_union(layered: dict[str, Any]) -> None:
+def test_a_task_beyond_the_layers_is_encoded_as_a_union(layered: dict[str, Any]) -> None:
     foreign = decode(layered)
     for more in ({"context": None}, {"context": {"parameters": 5}}, {"constraints": {"required_confidence": 0.5}}):
         foreign.data["task_spec"] = {"action": "a", "input": {}, **more}

@@ -331,7 +331,7 @@ def test_ids_of_another_form_need_an_alias() -> None:
     assert encode(nobody, aliases={"*": "everybody"})["recipient_id"] == "everybody"
 
 
-def test_an_id_that_is_no_uuid_of_version_4_cannot_be_said() -> None:
+def test_an_id_other_than_a_uuid_version_4_cannot_be_encoded() -> None:
     message = message_of("method.request", 1, message_id="019b7a3c-4c00-7000-8000-000000000001")
     assert fault_of(lambda: encode(message)).pointer == "/metadata/message_id"
     with pytest.raises(DialectError, match="a place for the sealed message"):

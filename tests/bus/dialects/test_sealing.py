@@ -38,7 +38,7 @@ def test_an_ingress_seals_at_its_time_and_keeps_the_foreign_one(foreign: Foreign
     assert "/timestamp" not in foreign.data["x_dialect"]["kept"]
 
 
-def test_what_the_foreign_message_lacks_is_given_or_missed(foreign: Foreign) -> None:
+def test_sealing_requires_the_fields_a_foreign_message_lacks(foreign: Foreign) -> None:
     bare = msgspec.structs.replace(
         foreign,
         options=msgspec.structs.replace(foreign.options, message_id=None),

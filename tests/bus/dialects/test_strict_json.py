@@ -37,7 +37,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "pointer"), [line[1:] for line in REFUSED], ids=[line[0] for line in REFUSED])
-def test_what_is_no_strict_json_is_refused(text: bytes, pointer: str) -> None:
+def test_lenient_json_is_refused(text: bytes, pointer: str) -> None:
     with pytest.raises(DialectError) as caught:
         read_object(text)
     assert caught.value.pointer == pointer

@@ -137,14 +137,14 @@ EXAMPLES: dict[str, str] = {
     "000 s6.3 three pipeline outputs": (
         "the_outputs_of_the_pipeline_come_back some_hashes_of_the_pipeline_hold_in_pythons_form_only"
     ),
-    "000 s1 incident (`result` for `output`)": "nothing_tells_the_message_of_the_incident_apart",
+    "000 s1 incident (`result` for `output`)": "a_message_without_a_recognisable_type_is_refused",
     "001 s4 envelope": "the_envelope_needs_a_payload the_envelope_with_a_payload_comes_back",
     "001 s2.1": "the_short_form_comes_back",
     "001 s5.1 to s5.7, s5.9, s5.10": "a_fragment_comes_back what_is_approved_is_the_hash_of_the_action_as_it_is_here",
     "001 s5.8": "an_approval_of_no_hash_is_refused",
     "001 s6.2 to s6.4, s12.3, s13.2 to s13.5": "a_fragment_comes_back",
     "001 s8.1 result, s8.3 schema": (
-        "a_review_by_required_actions_is_of_the_second_version the_formats_schema_of_a_patch_accepts_what_is_said"
+        "a_review_by_required_actions_is_of_the_second_version encoded_patches_fit_the_formats_own_schema"
     ),
     "001 s9.2, exercise 2": "marked_content_is_no_message a_text_that_was_observed_instructs_nobody",
     "001 s12.4 `critical_fields`": "critical_fields_are_pointers_here",
@@ -191,11 +191,11 @@ ROWS_000: dict[str, str] = {
     "/verification/schema_version": f"a_version_that_the_format_never_had_is_refused_as_such {SPELLED}",
     "/verification/content_hash, content_hash_algorithm": (
         "the_hash_of_python_is_accepted_and_comes_back a_hash_that_drops_what_is_nested_is_never_accepted "
-        f"what_is_changed_after_it_was_hashed_is_refused a_hash_is_made_anew_of_what_is_said {REFUSED}"
+        f"what_is_changed_after_it_was_hashed_is_refused the_content_hash_is_recomputed_for_changed_data {REFUSED}"
     ),
     "/verification/agent_signature, signature": "signatures_are_claims",
     "/verification/proof_chain": (
-        "a_forged_proof_chain_is_kept_and_believed_by_nobody a_sealed_chain_is_said_after_the_foreign_one"
+        "a_forged_proof_chain_is_kept_but_never_trusted a_sealed_chain_is_said_after_the_foreign_one"
     ),
     "/routing/priority, max_retries, retry_backoff, idempotency_key": f"{IN_LAYERS} {REFUSED}",
     "/routing/reply_to, dead_letter_queue": "what_goes_elsewhere_has_no_effect",
@@ -219,13 +219,13 @@ PAYLOAD_SPELLED = "every_spelling_of_a_payload_comes_back"
 ROWS_001: dict[str, str] = {
     "/schema_version": "another_version_and_another_type_are_refused_as_such",
     "/message_id, run_id, conversation_id, task_id, parent_task_id, correlation_id, intent, idempotency_key": (
-        f"{ENVELOPE} {REFUSED} what_the_format_requires_is_said_of_every_message "
-        "what_repeats_the_conversation_says_nothing_unless_it_is_needed"
+        f"{ENVELOPE} {REFUSED} every_encoded_message_has_the_members_the_format_requires "
+        "ids_that_repeat_the_conversation_are_dropped_unless_required"
     ),
     "/causation_id": f"{ENVELOPE} {SPELLED}",
     "/timestamp": f"{ENVELOPE} {SPELLED}",
     "/sender, /recipient {type, id, role, version}": f"{ENVELOPE} {SPELLED}",
-    "/tenant_id": f"{ENVELOPE} what_the_format_requires_is_said_of_every_message",
+    "/tenant_id": f"{ENVELOPE} every_encoded_message_has_the_members_the_format_requires",
     "/trace_id, /span_id": "a_trace_of_the_w3c_is_a_traceparent",
     "/sequence_number": f"{SPELLED} {REFUSED}",
     "/message_type": "another_version_and_another_type_are_refused_as_such",
@@ -233,7 +233,7 @@ ROWS_001: dict[str, str] = {
     "requires_human_approval": (f"{ENVELOPE} {SPELLED}"),
     "/authority/requires_approval_for": "authority_has_three_shapes_there_and_one_here",
     "/security: trust_level, contains_untrusted_content, data_classification, policy_tags": (
-        "a_level_of_trust_that_nobody_knows_is_a_models the_sealed_level_is_said_not_the_claimed_one"
+        "an_unknown_trust_level_counts_as_model_generated the_sealed_level_is_said_not_the_claimed_one"
     ),
     "/critical_fields": f"critical_fields_are_pointers_here {SPELLED}",
     "/payload": f"{PAYLOAD_SPELLED}",

@@ -182,7 +182,7 @@ def test_where_keys_are_configured_a_signature_is_judged_at_every_risk(risk: Ris
 
 
 @pytest.mark.parametrize("answer", [KeyError("kid"), SystemExit(1), "no_such_reason", "", True, "expired", []])
-def test_a_signature_holds_for_nobody_where_the_verifier_fails_or_answers_anything_else(answer: Any) -> None:
+def test_a_signature_is_invalid_where_the_verifier_fails_or_returns_another_value(answer: Any) -> None:
     assert verdict(gates.authenticity_gate, message(signed=True), "low", Verifier(answer)) == (
         "signature_invalid",
         SIGNATURE,
@@ -323,7 +323,7 @@ def test_a_policy_that_refuses_is_final() -> None:
 
 
 @pytest.mark.parametrize("answer", [True, False, 0, b"no"])
-def test_a_policy_whose_answer_is_none_that_there_is_refuses_in_words(answer: Any) -> None:
+def test_an_invalid_answer_of_a_policy_refuses_the_message(answer: Any) -> None:
     class Odd:
         def refusal(self, message: Message, group: str) -> Any:
             return answer

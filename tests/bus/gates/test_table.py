@@ -68,7 +68,7 @@ async def test_an_added_gate_is_asked_of_every_record(at: int, cls: Any, monkeyp
 
 
 @pytest.mark.usefixtures("fresh_walks")
-async def test_a_gate_that_says_nothing_of_itself_is_asked_of_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gate_without_a_declared_dependency_runs_for_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def probe(case: gates.Case, checks: gates.Checks) -> bool:

@@ -116,5 +116,5 @@ def test_a_pattern_that_some_text_fits_in_many_ways_is_refused(pattern: str) -> 
         ("^a?a*a*$", "begin with another character"),
     ],
 )
-def test_what_is_refused_says_what_to_write_instead(pattern: str, instead: str) -> None:
+def test_a_refused_pattern_names_its_replacement(pattern: str, instead: str) -> None:
     assert instead in (find_pattern_fault(pattern) or "")

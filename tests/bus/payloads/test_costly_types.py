@@ -37,7 +37,7 @@ def text(pattern: str, max_length: int | None = 64) -> Any:
     "hashed",
     [int, float, decimal.Decimal, uuid.UUID, datetime.time, datetime.datetime, datetime.timedelta, tuple[int, int]],
 )
-def test_what_hashes_without_a_secret_is_no_member_of_a_set_and_no_key(hashed: Any) -> None:
+def test_types_with_predictable_hashes_cannot_be_set_members_or_keys(hashed: Any) -> None:
     for annotation in (set[hashed], frozenset[hashed], list[set[hashed]], holder(set[hashed]) | None):
         assert "write list[...]" in (find_costly(holder(annotation)) or "")
     for annotation in (dict[hashed, str], list[dict[hashed, int]], dict[str, dict[hashed, int]]):

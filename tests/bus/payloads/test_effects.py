@@ -57,7 +57,7 @@ class Renamed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TestMarks:
-    def test_a_type_that_says_nothing_has_an_unknown_effect(self) -> None:
+    def test_a_type_without_a_declared_effect_has_an_unknown_one(self) -> None:
         kind = payload_type(AsDataclass)
         assert (kind.side_effect, kind.resource, kind.resource_of(AsDataclass())) == (None, "", "")
 
@@ -84,9 +84,9 @@ class TestMarks:
         ("options", "text"),
         [
             ({"side_effect": "Write"}, "side_effect 'Write' is none of none, read"),
-            ({"resource": "name"}, "no pointer into data"),
+            ({"resource": "name"}, "not a pointer into data"),
             ({"resource": "/nothing"}, "names no field"),
-            ({"critical": "dry_run"}, "no tuple of names"),
+            ({"critical": "dry_run"}, "a tuple of field names"),
             ({"critical": ("dryrun",)}, "names no field.*dry_run"),
             ({"critical": ("name",)}, "is required"),
         ],
@@ -141,7 +141,7 @@ async def test_a_field_that_narrows_is_critical_where_it_is_set(subject: Any, ex
     assert await critical_of(subject) == expected
 
 
-async def test_what_the_publisher_names_itself_is_kept() -> None:
+async def test_an_effect_named_by_the_publisher_is_used() -> None:
     subject = Cleanup(target=TARGET, dry_run=True)
     found = await critical_of(subject, critical_fields=("/data/target", "/data/dry_run"))
     assert found == ("/data/target", "/data/dry_run", "/data/keep")
@@ -197,7 +197,7 @@ class TestTheVocabulary:
             if kind.terms.performative in ("inform", "confirm", "error", "reject") and kind.risk != "high":
                 assert kind.side_effect == "none", kind.name
 
-    def test_what_asks_for_work_of_any_kind_says_nothing(self) -> None:
+    def test_built_in_types_for_any_kind_of_work_have_an_unknown_effect(self) -> None:
         unknown = {kind.name for kind in BUILT_IN if kind.side_effect is None}
         assert {"task.request", "task.handoff", "handoff.request", "method.request", "act.request"} <= unknown
 

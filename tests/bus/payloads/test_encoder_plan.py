@@ -344,7 +344,7 @@ def test_nobodys_code_runs_while_a_payload_is_written() -> None:
     assert values
 
 
-def test_a_payload_class_that_nobody_holds_any_more_is_collected() -> None:
+def test_an_unreferenced_payload_class_is_garbage_collected() -> None:
     def holds_all() -> weakref.ref[type]:
         annotation: Any = tuple[Any, Mode, Sparse, datetime.datetime, dict[str, Circle | Square], int | str]
         return weakref.ref(payload_type(holder(annotation)).cls)
@@ -432,9 +432,7 @@ def test_types_whose_annotations_do_not_say_it_all_have_no_plan(annotation: Any)
         (Level | str, False),
     ],
 )
-def test_what_is_written_is_decoded_again_where_its_annotations_ask_for_more_than_a_class(
-    annotation: Any, certain: bool
-) -> None:
+def test_the_encoding_plan_is_certain_only_for_plain_annotations(annotation: Any, certain: bool) -> None:
     found = encoding_plan(holder(annotation))
     assert found is not None
     assert found[1] is certain

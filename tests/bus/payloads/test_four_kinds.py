@@ -599,7 +599,7 @@ def shop(kind: Kind, **options: Any) -> tuple[Shop, list[Any]]:
     return app, seen
 
 
-async def test_a_handler_is_given_what_was_published(kind: Kind) -> None:
+async def test_a_handler_receives_the_published_payload(kind: Kind) -> None:
     app, seen = shop(kind)
     order = kind.make_whole(**WHOLE)
     async with app.test() as bus:
@@ -703,7 +703,7 @@ async def test_a_repeated_run_starts_from_what_was_sent(kind: Kind) -> None:
     assert seen == [{"a": 1}, {"a": 1}]
 
 
-async def test_what_a_handler_rejects_is_a_dead_letter(kind: Kind) -> None:
+async def test_a_rejected_payload_is_dead_lettered(kind: Kind) -> None:
     app = App("shop@svc")
 
     async def book(order) -> None:

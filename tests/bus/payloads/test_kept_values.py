@@ -155,7 +155,7 @@ def test_a_typed_dict_that_is_marked_comes_back_as_a_payload() -> None:
     assert type(kept(Note, Note(text="a"))) is Note
 
 
-def test_plain_data_become_what_their_type_says() -> None:
+def test_plain_data_become_values_of_the_declared_type() -> None:
     assert kept(Cat, {"kind": "cat"}) == Cat()
     assert kept(Home, {"cat": {}}) == Home(cat=Cat())
 
@@ -175,11 +175,11 @@ def test_plain_data_become_what_their_type_says() -> None:
         (Secret, "a secret is written as asterisks"),
         (list[Secret], "a secret is written as asterisks"),
         (Blob, "Base64Bytes"),
-        (Apart, "told apart by one member"),
-        (Cat | Dog, "^type: .*: a union of several objects is told apart by one member"),
-        (Home | Cat, "cannot be kept"),
-        ("Home", "cannot be kept"),
-        (1, "cannot be kept"),
+        (Apart, "needs a member that distinguishes them"),
+        (Cat | Dog, "^type: .*: a union of several objects needs a member that distinguishes them"),
+        (Home | Cat, "cannot be stored"),
+        ("Home", "cannot be stored"),
+        (1, "cannot be stored"),
         (Unknown, "'Later' is not defined"),
     ],
 )
@@ -238,7 +238,7 @@ def test_what_json_does_not_have_is_not_plain(value: Any) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_what_was_read_can_be_kept_again(number: float) -> None:
+def test_a_value_that_was_read_can_be_stored_again(number: float) -> None:
     """A float is written without a point where it has no fraction, and no int is that large."""
     text = canonical.encode([number])
     again = plain_from(text)

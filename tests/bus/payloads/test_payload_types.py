@@ -247,7 +247,7 @@ def test_a_double_that_is_no_number_is_refused_in_a_field_of_text(value: float) 
 @pytest.mark.medium
 @settings(max_examples=1_000, deadline=None)
 @given(instances())
-def test_what_is_written_is_proven_or_left_open_and_reads_back(subject: msgspec.Struct) -> None:
+def test_the_fast_proof_agrees_with_decoding_for_written_data(subject: msgspec.Struct) -> None:
     data = quickly(subject)
     if data is not None:
         kind = payload_type(subject)
@@ -349,7 +349,7 @@ def test_twenty_thousand_foreign_data_are_never_proven_unless_canonical() -> Non
         b'{"real":0.5,"text":"\\/"}',
     ],
 )
-def test_what_is_not_canonical_or_not_of_the_type_is_not_proven(data: bytes) -> None:
+def test_the_fast_proof_rejects_non_canonical_or_ill_typed_data(data: bytes) -> None:
     with twins_alone():
         assert payload_type(Strict).prove(data) is None
     assert payload_type(Strict).prove(data) is None
@@ -628,7 +628,7 @@ class Keyed(msgspec.Struct):
     colours: set[Colour]
 
 
-def test_keys_that_are_no_text_and_sets_that_have_no_order_are_published_and_read_back() -> None:
+def test_non_string_keys_and_sets_round_trip() -> None:
     subject = Keyed({date(2026, 2, 1): 2.5, date(2026, 1, 1): 1.0}, {Colour.RED, Colour.BLUE})
     kind = payload_type(Keyed)
     data = kind.encode(subject)
@@ -660,7 +660,7 @@ class Rows(msgspec.Struct, eq=False, kw_only=True):
         Rows(by_id={FIRST: "x"}, bare=Bare(7), anything=(datetime(2026, 1, 1, tzinfo=UTC), {"at": (1.0, 2)})),
     ],
 )
-def test_keys_that_are_no_text_are_published_beside_values_that_do_not_compare_equal_to_what_is_read(
+def test_non_string_keys_are_published_beside_values_that_change_on_reading(
     subject: Rows,
 ) -> None:
     assert encode_payload(subject) == canonical.encode(msgspec.to_builtins(subject, str_keys=True))
@@ -705,7 +705,7 @@ def test_a_type_may_refer_to_itself_and_to_classes_that_come_after_it() -> None:
     assert raised.value.pointer == "/data/children/0/name"
 
 
-def test_a_type_that_refers_to_nothing_is_refused_by_the_registry_and_not_message_by_message() -> None:
+def test_a_type_with_an_unresolved_reference_is_refused_at_registration() -> None:
     with pytest.raises(NameError, match="Nothing"):
         Registry([Dangling])
 

@@ -143,7 +143,7 @@ def test_no_validator_sees_data_of_a_wrong_type() -> None:
     assert kind.decode(b'{"n":5}') == Watched(n=5)
 
 
-def test_a_limit_that_only_pydantic_knows_is_held() -> None:
+def test_a_limit_known_only_to_pydantic_is_enforced() -> None:
     class Priced(BaseModel):
         price: Annotated[Decimal, Field(max_digits=3)]
         step: float = Field(1.0, multiple_of=0.5)
@@ -155,7 +155,7 @@ def test_a_limit_that_only_pydantic_knows_is_held() -> None:
     assert refused(kind, b'{"lines":["A","b"],"price":"1"}').pointer == "/data/lines/1"
 
 
-def test_a_text_says_nothing_of_other_fields() -> None:
+def test_a_validation_error_does_not_reveal_other_fields() -> None:
     class Login(BaseModel):
         token: str
 
@@ -358,7 +358,7 @@ def test_a_fault_in_a_part_has_its_pointer(data: bytes, pointer: str) -> None:
     assert refused(MANY, data).pointer == pointer
 
 
-def test_a_serializer_of_the_users_says_what_is_written() -> None:
+def test_a_user_serializer_decides_what_is_written() -> None:
     class Stamped(BaseModel):
         at: datetime
         code: Annotated[int, pydantic.PlainSerializer(hex, return_type=str), pydantic.BeforeValidator(from_hex)] = 1
@@ -411,11 +411,15 @@ def unmarkable(annotation: Any, **options: Any) -> type[BaseModel]:
         (pydantic.SecretStr, {}, "a secret is written as asterisks"),
         (bytes, {}, "write Base64Bytes"),
         (list[bytes], {}, "write Base64Bytes"),
-        (Cat | Bird, {}, "told apart by one member"),
-        (dict[str, Any] | Cat, {}, "told apart by one member"),
+        (Cat | Bird, {}, "needs a member that distinguishes them"),
+        (dict[str, Any] | Cat, {}, "needs a member that distinguishes them"),
         (list[int] | list[str], {}, "one list of a union"),
         (Callable[[], int], {}, "has no form in JSON"),
-        (Cat | Node, {"discriminator": pydantic.Discriminator(lambda _: "cat")}, "told apart by one member"),
+        (
+            Cat | Node,
+            {"discriminator": pydantic.Discriminator(lambda _: "cat")},
+            "needs a member that distinguishes them",
+        ),
     ],
 )
 def test_what_others_would_read_otherwise_is_refused_when_it_is_marked(
@@ -481,7 +485,7 @@ def test_the_weight_of_models_is_more_than_that_of_structs() -> None:
     assert marked(Heavy).weight.object_bytes > 8 * light.object_bytes
 
 
-def test_what_describes_a_model_is_no_payload() -> None:
+def test_the_struct_that_describes_a_model_is_not_a_payload() -> None:
     assert issubclass(EVENT.described, msgspec.Struct)
     assert [field.name for field in inspect.type_info(EVENT.described).fields] == list(Event.model_fields)  # type: ignore[attr-defined]
     assert EVENT.encoder.compiled is None

@@ -45,7 +45,7 @@ def test_inclusion_is_that_of_the_texts(inner: str, outer: list[str]) -> None:
 
 
 @given(st.lists(globs, max_size=4), st.lists(globs, max_size=4))
-def test_what_is_included_matches_nothing_else(inner: list[str], outer: list[str]) -> None:
+def test_included_globs_match_nothing_outside(inner: list[str], outer: list[str]) -> None:
     outside = first_outside(inner, outer)
     at = len(inner) if outside is None else inner.index(outside)
     every = frozenset().union(*(language(glob) for glob in outer))

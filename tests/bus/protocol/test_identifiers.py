@@ -54,7 +54,7 @@ def test_a_text_id_has_no_listed_code_point_and_any_other() -> None:
         assert (names._FORBIDDEN.search(chr(code)) is None) == allowed, hex(code)
 
 
-def test_the_list_holds_every_control_and_format_character_this_interpreter_knows() -> None:
+def test_the_list_has_every_control_and_format_character_of_this_interpreter() -> None:
     assert all(
         is_listed(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp")
     )
@@ -66,7 +66,7 @@ def test_a_text_id_has_one_to_256_code_points(count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x" * 257, "\U0001f600" * 257, "\u200b", "a\u2028b", "\ud800"])
-def test_what_is_no_text_id(text: str) -> None:
+def test_strings_that_are_not_ids(text: str) -> None:
     assert not names.is_text_id(text)
 
 
@@ -95,7 +95,7 @@ def test_pointers_are_those_of_rfc_6901(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "a/b", "/~", "/~2", "/a~", "#/a"])
-def test_what_is_no_pointer(text: str) -> None:
+def test_strings_that_are_not_json_pointers(text: str) -> None:
     assert not names.is_pointer(text)
 
 

@@ -431,7 +431,7 @@ def test_a_key_of_one_megabyte_in_data_is_only_long() -> None:
 
 
 @pytest.mark.parametrize("text", ["\x7f", "\u2028", "/", "<&>", "\u0080", "\uffff", "\U0010ffff", "\ufeff"])
-def test_what_the_canonical_form_does_not_escape_stands_as_it_is(text: str) -> None:
+def test_the_canonical_form_leaves_ordinary_characters_unescaped(text: str) -> None:
     assert isinstance(verdict(with_data(f'{{"a":"{text}"}}')), Message)
     assert isinstance(
         verdict(

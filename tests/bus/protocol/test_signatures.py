@@ -157,7 +157,7 @@ def test_another_header_is_no_signature(name: str) -> None:
     assert parse_signature(with_header(BAD_HEADERS[name])) is None
 
 
-def test_a_header_that_is_no_utf_8_is_no_signature() -> None:
+def test_a_header_outside_utf_8_is_not_a_signature() -> None:
     header = b'{"alg":"HS256","b64":false,"crit":["b64"],"kid":"\xff"}'
     assert parse_signature(f"{coded(header)}..{coded(b'x')}") is None
 

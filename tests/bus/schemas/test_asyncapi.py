@@ -53,7 +53,7 @@ def test_every_reference_leads_somewhere() -> None:
             part = part[token]
 
 
-def test_it_says_what_is_handled_and_what_is_sent() -> None:
+def test_the_document_lists_handled_and_sent_types() -> None:
     found = document()
     assert found["operations"]["receive_review.result"]["action"] == "receive"
     assert found["operations"]["send_draft.output"]["action"] == "send"

@@ -193,7 +193,7 @@ def test_1_10_0_comes_after_1_2_0() -> None:
 
 
 @pytest.mark.parametrize("text", ["1.0", "1.0.0-rc1", "v1.0.0", "agent-msg.v1", "01.0.0", "1.0.0\n", "../1.0.0", ""])
-def test_what_is_no_version_is_refused(text: str) -> None:
+def test_an_invalid_version_is_refused(text: str) -> None:
     with pytest.raises(ContractError):
         SchemaVersion.of(text)
 

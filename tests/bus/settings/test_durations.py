@@ -15,7 +15,7 @@ from bus.settings import durations
      ("1h", 3600.0), ("7d", 604_800.0), ("250ms", 0.25), (" 10s ", 10.0), ("PT10S", 10.0), ("PT0.5S", 0.5),
      ("PT1H30M", 5400.0), ("P7D", 604_800.0), ("P1DT12H", 129_600.0), ("pt10s", 10.0)],
 )  # fmt: skip
-def test_what_a_duration_says(written: object, seconds: float) -> None:
+def test_durations_are_parsed(written: object, seconds: float) -> None:
     assert durations.seconds(written) == seconds
 
 

@@ -82,7 +82,7 @@ def test_a_byte_order_mark_is_no_part_of_a_value(toml: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("service", ["SEALBUS", "SEALBUS_WORKER"])
-def test_what_kubernetes_tells_of_a_service_is_no_setting(service: str) -> None:
+def test_service_variables_of_kubernetes_are_not_settings(service: str) -> None:
     told = {
         "SERVICE_HOST": "10.0.0.1",
         "SERVICE_PORT": "9100",
@@ -111,7 +111,7 @@ def test_a_secret_file_that_is_overruled_is_not_read() -> None:
     assert loaded.origins["bus.url"] == "SEALBUS_BUS__URL"
 
 
-def test_flags_that_were_not_given_are_none() -> None:
+def test_a_flag_left_out_does_not_override_the_default() -> None:
     assert load(env={}, file=None, flags={"concurrency": None}).origins["worker.concurrency"] == "default"
 
 
@@ -328,6 +328,6 @@ def test_any_environment_loads_or_is_refused_as_configuration(env: dict[str, str
         assert load(env=env, file=None).settings.retry.tiers
 
 
-def test_variables_that_are_no_settings_are_known() -> None:
+def test_reserved_environment_variables_are_not_settings() -> None:
     for name in ("SEALBUS_NATIVE", "SEALBUS_FAILPOINT", "SEALBUS_REQUIRE_KAFKA"):
         load(flags={}, env={name: "x"}, file=None)

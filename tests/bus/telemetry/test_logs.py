@@ -25,7 +25,7 @@ def test_a_program_without_standard_error_goes_on_and_its_output_stays_its_own(
 
 
 @pytest.mark.parametrize("text", ["\x1b]0;owned\x07", "one\x1b[2J\ntwo"])
-def test_no_terminal_obeys_what_an_exception_tells(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_escapes_in_an_exception_are_neutralised(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure(form="console")
     try:
         raise ValueError(text)

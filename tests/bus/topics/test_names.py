@@ -62,7 +62,7 @@ def test_what_a_topic_is_for(name: str, meaning: TopicName) -> None:
         "__consumer_offsets",
     ],
 )
-def test_what_is_none_of_the_buss_topics(name: str) -> None:
+def test_topics_that_do_not_belong_to_the_bus(name: str) -> None:
     assert topics.read_topic(name) is None
 
 

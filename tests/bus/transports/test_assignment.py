@@ -87,7 +87,7 @@ def test_owners_give_up_only_what_exceeds_their_share(group):
 
 @pytest.mark.medium
 @given(groups(alike=True), st.data())
-def test_who_takes_what_is_free_step_by_step_arrives_at_balance(group, data):
+def test_taking_free_partitions_step_by_step_ends_in_balance(group, data):
     members, topics, _ = group
     target = assign(members, topics, {})
     leaver = data.draw(st.sampled_from(sorted(members)))

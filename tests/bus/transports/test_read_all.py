@@ -19,7 +19,7 @@ from bus.transports.read_all import new_partition_starts
     ],
     ids=["read", "going_on", "added", "made_anew", "gone"],
 )
-def test_it_is_at_the_start_of_what_was_added_or_made_anew(
+def test_reading_starts_at_the_beginning_of_new_or_recreated_partitions(
     offsets: dict[int, int], ranges: dict[int, PartitionRange], anew: dict[int, int]
 ) -> None:
     assert new_partition_starts(offsets, ranges) == anew

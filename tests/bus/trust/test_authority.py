@@ -101,7 +101,7 @@ def test_a_chain_holds_exactly_when_every_statement_is_within_the_one_before(cha
 @pytest.mark.medium
 @settings(max_examples=300)
 @given(authorities, authorities)
-def test_what_is_asked_for_is_given_exactly_when_it_is_within_what_was_received(asked: Any, granted: Any) -> None:
+def test_an_authority_is_granted_exactly_when_it_is_within_the_received_one(asked: Any, granted: Any) -> None:
     authority = msgspec.convert(asked, Authority)
     try:
         given_on = narrowed(authority, granted)
@@ -209,7 +209,7 @@ def test_many_globs_with_stars_are_compared_exactly() -> None:
         (Authority(can_execute=("",) * 257), "/metadata/authority/can_execute"),
     ],
 )
-def test_what_no_gate_could_compare_is_asked_for_in_vain(authority: Authority, pointer: str) -> None:
+def test_an_authority_that_cannot_be_compared_is_refused(authority: Authority, pointer: str) -> None:
     with pytest.raises(ContractError) as caught:
         narrowed(authority, {"can_read": ("**",), "can_write": ("**",), "can_execute": ("**",)})
     assert (caught.value.pointer, caught.value.reason) == (pointer, "malformed")

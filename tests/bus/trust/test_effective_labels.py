@@ -144,7 +144,7 @@ def test_a_claim_only_lowers(claim: str) -> None:
 
 
 @pytest.mark.parametrize("keys", [False, True])
-def test_what_says_nothing_is_a_users_request(keys: bool) -> None:
+def test_a_message_without_labels_is_a_user_request(keys: bool) -> None:
     for steps in ([Step()], [Step(), Step()], [Step()] * 5):
         assert level(*steps, by=rules(keys=keys)) == USER
 
@@ -156,7 +156,7 @@ def test_an_unknown_claim_is_untrusted_wherever_it_stands(word: str) -> None:
     assert level(Step(), Step(word)) == WORST
 
 
-def test_without_a_signature_nothing_is_proven_where_there_are_keys() -> None:
+def test_with_keys_configured_an_unsigned_message_is_unverified() -> None:
     assert level(Step(), signed=False) == WORST
     assert level(Step("platform_policy"), signed=False) == WORST
     assert level(Step(), signed=False, by=rules(keys=False)) == USER
@@ -185,7 +185,7 @@ def test_the_ceiling_of_every_sender_in_the_chain_counts() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tool.result", "evidence.observed"])
-def test_what_comes_from_outside_is_untrusted_unless_its_sender_says_better(kind: str) -> None:
+def test_outside_content_is_untrusted_unless_its_sender_labels_it(kind: str) -> None:
     assert level(Step(), Step(kind=kind)) == WORST
     assert level(Step(kind=kind)) == WORST
     assert level(Step(), Step(kind=kind), Step()) == WORST
@@ -276,7 +276,7 @@ def test_a_lift_ends_what_lies_before_also_where_the_chain_is_cut() -> None:
     assert level(Step(WORST), lift(), Step(), cut=True, by=rules(lifters=MAY)) == "trusted_tool_result"
 
 
-def test_a_lift_at_the_oldest_end_of_a_cut_chain_knows_nothing_better_than_untrusted() -> None:
+def test_a_lift_at_the_end_of_a_truncated_chain_starts_from_untrusted() -> None:
     assert level(lift(), Step(), cut=True, by=rules(lifters=MAY)) == "trusted_tool_result"
     # One that does not count is as any other message: the level it seals speaks for what lies before.
     assert level(lift(USER), Step(), cut=True, by=rules(lifters=MAY)) == USER
@@ -315,14 +315,14 @@ def test_the_floor_of_a_sender_raises_a_classification() -> None:
     assert effective_labels(message(Step(sender="web@svc"), Step()), by).classification == "confidential"
 
 
-def test_the_path_says_what_lowered_the_level() -> None:
+def test_the_path_names_the_message_that_lowered_the_level() -> None:
     found = effective_labels(message(Step(), Step(kind="tool.result", sender="web@svc"), Step()), rules())
     (step,) = found.path
     assert step == "tool.result m-1 of web@svc carries what comes from outside"
     assert effective_labels(message(Step(), Step()), rules()).path == ()
 
 
-def test_what_says_nothing_is_known_at_a_glance() -> None:
+def test_a_message_without_labels_takes_the_fast_path() -> None:
     assert says_nothing(message(Step(), Step()))
     for steps in ([Step(USER)], [Step(WORST), Step()], [Step(classification="public"), Step()]):
         assert not says_nothing(message(*steps))

@@ -45,7 +45,7 @@ def write(path: Path, text: bytes, mode: int = 0o600) -> Path:
     return path
 
 
-def test_nothing_is_configured_unless_somebody_says_so() -> None:
+def test_trust_is_off_by_default() -> None:
     found = opened(settings())
     assert (found.signer, found.verifier, found.policy) == (None, None, NO_POLICY)
 
@@ -71,7 +71,7 @@ def test_what_a_program_gives_wins(folder: Path) -> None:
     assert (found.signer, found.verifier, found.policy) == (given.signer(PLANNER), given, policy)
 
 
-def test_an_agent_without_a_key_in_the_folder_signs_nothing_and_is_told(
+def test_an_agent_without_a_key_in_the_folder_publishes_unsigned_with_a_warning(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert opened(settings(trust__key_file=str(folder)), "worker@svc").signer is None

@@ -60,7 +60,7 @@ def test_it_is_not_used_by_accident(use: Callable[[Any], object]) -> None:
     assert "ignore" not in str(caught.value)
 
 
-def test_the_refusal_says_what_to_write() -> None:
+def test_the_error_names_quoted_and_raw() -> None:
     with pytest.raises(TypeError, match=r"\.quoted\(\).*\.raw"):
         str(Untrusted(HOSTILE))
 
@@ -95,7 +95,7 @@ def test_two_are_alike_by_text_level_and_source_and_none_is_like_a_str() -> None
     assert copy.deepcopy([text]) == [text]
 
 
-def test_it_refuses_a_level_that_there_is_not_and_what_is_no_text() -> None:
+def test_unknown_levels_and_non_strings_are_refused() -> None:
     with pytest.raises(ContractError, match="untrusted_content"):
         Untrusted("a", level="Trusted")
     with pytest.raises(TypeError, match="str"):
@@ -130,7 +130,7 @@ def test_the_fence_never_occurs_in_what_it_encloses_nor_in_the_source(text: str,
     assert head.count(fence) == 1
 
 
-def test_randomness_that_only_repeats_what_the_text_holds_is_an_error() -> None:
+def test_a_quoting_marker_already_in_the_text_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="random"):
         Untrusted(bytes(16).hex()).quoted(bytes)
 

@@ -28,7 +28,7 @@ def test_a_worker_of_three_types_loads_their_families_alone() -> None:
     assert done.stdout.split() == ["agent", "error", "task", "tool"]
 
 
-def test_whoever_asks_for_nothing_of_it_imports_no_family_for_it() -> None:
+def test_unused_vocabulary_families_are_not_imported() -> None:
     program = "import sys; from sealbus import vocabulary, connect, App; print('bus.vocabulary.swe' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]

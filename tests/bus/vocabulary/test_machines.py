@@ -19,7 +19,7 @@ class TestMachine:
     def test_every_terminal_state_is_reached(self, machine: Machine) -> None:
         assert machine.terminal <= {move.target for move in machine.moves}
 
-    def test_a_move_has_a_type_or_says_what_makes_it(self, machine: Machine) -> None:
+    def test_every_transition_has_a_type_or_a_cause(self, machine: Machine) -> None:
         assert all(move.types or move.on for move in machine.moves)
 
 

@@ -130,7 +130,7 @@ def test_a_review_of_the_first_version_that_its_schema_refuses_is_refused_there(
     assert (caught.value.reason, caught.value.pointer) == ("schema_violation", pointer)
 
 
-def test_of_a_review_of_the_first_version_only_what_it_knows_is_upcast() -> None:
+def test_upcasting_a_first_version_review_adds_no_fields() -> None:
     kind, newer = older("review.result", "1.0.0"), BUILT_IN.get("review.result")
     assert kind is not None
     assert newer is not None

@@ -39,7 +39,7 @@ def test_a_class_is_named_after_its_type_and_an_older_one_after_its_major_too() 
 
 
 @pytest.mark.parametrize("kind", EVERY, ids=lambda kind: f"{kind.name}@{kind.version}")
-def test_a_type_says_who_sends_it_to_whom_and_is_found_by_name(kind: PayloadType) -> None:
+def test_a_type_names_its_sender_and_receiver_and_is_found_by_name(kind: PayloadType) -> None:
     assert inspect.getdoc(kind.cls)
     assert getattr(vocabulary, kind.cls.__name__) is kind.cls
     assert kind.cls.__module__ == f"bus.vocabulary.{family_of(kind.name)}"
@@ -48,7 +48,7 @@ def test_a_type_says_who_sends_it_to_whom_and_is_found_by_name(kind: PayloadType
     assert kind.terms.ttl_s or "ttl_s" in kind.terms.takes
 
 
-def test_what_is_no_type_is_none() -> None:
+def test_an_unknown_type_name_gives_none() -> None:
     assert BUILT_IN.get("task.unheard-of") is None
     assert family_of("task.unheard-of") is None
     assert older("task.request", "0.9.0") is None

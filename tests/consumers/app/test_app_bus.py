@@ -35,7 +35,7 @@ async def test_a_leap_of_the_clock_by_hours_changes_nothing_about_the_membership
         assert bus.sent(Answered) == [Answered("later")]
 
 
-async def test_an_answer_to_an_address_that_nobody_has_opened_is_dropped_and_makes_no_topic() -> None:
+async def test_an_answer_to_an_unopened_address_is_dropped_without_creating_a_topic() -> None:
     async with echo().test() as bus:
         before = set(await bus.transport.admin.topics())
         for address in ("_reply.asker-0123abcd", "_mail.planner"):

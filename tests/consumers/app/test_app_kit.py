@@ -92,7 +92,7 @@ async def test_the_inbox_of_an_app_can_be_prepared_and_read() -> None:
         assert await bus.database.fetch("select cents from ledger where cents = $1", 7) == [(7,)]
 
 
-async def test_a_death_tells_the_error_and_its_line_and_raises_from_the_handlers_own_frames() -> None:
+async def test_a_dead_letter_shows_the_error_its_line_and_the_handlers_frames() -> None:
     app = App("shop@svc")
 
     @app.on(Order)

@@ -145,7 +145,7 @@ async def test_a_request_of_a_handler_never_outlives_its_own_deadline() -> None:
         assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
 
 
-async def test_what_the_asked_agent_reports_reaches_the_first_requester() -> None:
+async def test_a_failure_in_a_nested_request_reaches_the_first_requester() -> None:
     app = researcher(retry=Retry(attempts=1))
 
     @app.on(Lookup)
@@ -278,7 +278,7 @@ class Keys:
         return None
 
 
-async def test_nobody_is_told_of_a_message_that_nobody_has_proven() -> None:
+async def test_an_unverified_message_causes_no_failure_report() -> None:
     """Whom it names need not have sent it: the report would end a bystander's request."""
     app = handling(App("strict@tests", signer=Keys(), verifier=Keys()), Lookup, Facts(text=""))
     async with app.test() as bus:
@@ -288,7 +288,7 @@ async def test_nobody_is_told_of_a_message_that_nobody_has_proven() -> None:
 
 
 @pytest.mark.parametrize("max_hops", [0, 1, None])
-async def test_a_request_whose_answer_would_have_too_many_hops_is_refused_before_it_is_sent(
+async def test_a_request_is_refused_if_its_answer_would_exceed_the_hop_limit(
     max_hops: int | None,
 ) -> None:
     app, refused = App("far@tests", types=[Facts]), []
@@ -333,7 +333,7 @@ async def test_a_death_at_the_last_hop_is_reported() -> None:
         assert report.metadata.conversation_id == sealed.message.metadata.conversation_id
 
 
-async def test_a_type_nobody_knows_is_reported_when_its_tier_lets_it_go() -> None:
+async def test_an_unknown_type_is_reported_after_its_retry_tier() -> None:
     app = handling(App("strict@tests", types=[Facts]), Lookup, Facts(text=""))
     async with app.test() as bus:
         reply_to = reply_topic("agents", "asker@tests")

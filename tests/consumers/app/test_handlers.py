@@ -63,7 +63,7 @@ async def test_middleware_is_put_around_each_handler_the_first_one_outermost() -
     assert notes == ["outer before order.placed", "inner before order.placed", "book", "inner after", "outer after"]
 
 
-async def test_middleware_may_change_what_a_handler_gets_and_what_it_returns() -> None:
+async def test_middleware_can_change_input_and_result_of_a_handler() -> None:
     def doubled(following: Handling) -> Handling:
         async def handler(payload: Any, context: Context) -> Any:
             answer = await following(Order(sku=payload.sku * 2), context)
@@ -306,7 +306,7 @@ def _ordinary(order: Order) -> None: ...
         (_of_another, r"_of_another handles Order \(order.placed\), and 'order' is annotated as Booked"),
         (_bare, "annotate its payload: write `order: Order`"),
         (_bare_context, "annotate its context: write `context: Context`"),
-        (_no_return, "annotate what it returns.*-> None"),
+        (_no_return, "annotate the return type.*-> None"),
         (_dict, r"returns dict\[str, int\]: a handler returns a payload"),
         (_text, "returns str: a handler returns a payload"),
         (_two, "second argument is the context, and 'other' is annotated as Booked"),
@@ -316,7 +316,7 @@ def _ordinary(order: Order) -> None: ...
         (_yields, r"yields: .*context.send"),
         (_unmarked, r"returns Unmarked, which is not marked with @payload"),
         (_ordinary, "write `async def`, or blocking=True"),
-        (3, "is no function"),
+        (3, "is not a function"),
     ],
 )
 def test_a_handler_is_checked_when_it_is_declared(function: Any, cure: str) -> None:
@@ -342,7 +342,7 @@ async def _later(order: Order) -> NotThereYet: ...  # type: ignore[name-defined]
 @pytest.mark.parametrize(
     "function", [_right, _struct, _union, _anything, _later, functools.partial(_needs, pool=Pool())]
 )
-def test_what_is_wide_enough_or_not_known_yet_is_taken(function: Any) -> None:
+def test_handlers_with_wide_or_unresolved_annotations_are_accepted(function: Any) -> None:
     App("shop@svc").on(Order)(function)
 
 

@@ -100,7 +100,7 @@ class TestBothSides:
         assert await dead(handling(), Unruled(**own), **options) == (reason, pointer)
 
 
-async def test_a_message_is_completed_by_what_its_type_says() -> None:
+async def test_options_are_filled_in_from_the_message_type() -> None:
     app = App("x@svc", group="x")
     seen: list[Message] = []
 
@@ -117,7 +117,7 @@ async def test_a_message_is_completed_by_what_its_type_says() -> None:
     assert message.routing.priority == 7
 
 
-async def test_what_the_publisher_gives_goes_before_what_data_give() -> None:
+async def test_publisher_options_override_those_from_the_data() -> None:
     async with connect("memory://", agent="helpdesk@svc") as bus:
         draft = Closed(status="invalid", agent="helpdesk@svc", urgency="high")
         sealed = bus.publisher.sealer.seal(_draft(draft, priority=1, task_id="t", ttl_s=5))
@@ -143,7 +143,7 @@ class TestTheVocabulary:
     async def test_a_task_request_needs_its_task(self) -> None:
         assert (await refusal(TaskRequest(goal="g"))).pointer == "/metadata/task_id"
 
-    async def test_said_twice_is_said_alike(self) -> None:
+    async def test_a_field_that_contradicts_the_envelope_is_refused(self) -> None:
         handoff = TaskHandoff(
             task_id="t-1", from_agent="another@svc", to_agent="b@svc", task_spec=TaskSpec(action="a", input={})
         )
@@ -236,7 +236,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     customer: str | None = None
 
 
-async def test_who_still_sends_a_deprecated_field_is_told_once(caplog: Any, capsys: Any) -> None:
+async def test_a_sender_of_a_deprecated_field_is_warned_once(caplog: Any, capsys: Any) -> None:
     app = App("x@svc", group="x")
 
     @app.on(Moved)
@@ -275,7 +275,7 @@ class TestReportsAboutTasks:
         assert (report.error_code, report.source_task_id, report.source_agent) == ("rejected", "t-1", "worker@svc")
         assert (report.error_class, report.retryable) == ("error.semantic", False)
 
-    async def test_where_nobody_watches_nothing_is_made(self) -> None:
+    async def test_no_error_report_is_sent_without_a_subscriber(self) -> None:
         app = App("worker@svc", group="work")
 
         @app.on(Job)

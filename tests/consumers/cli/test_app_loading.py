@@ -45,7 +45,7 @@ def test_a_mistyped_module_names_the_nearest_one_of_the_directory(project: Path,
 
 
 @pytest.mark.parametrize("target", ["something_else:app", "gone.near_agents:app"])
-def test_a_module_that_is_like_none_of_them_names_none(project: Path, target: str) -> None:
+def test_an_unfamiliar_module_name_gets_no_suggestion(project: Path, target: str) -> None:
     with pytest.raises(click.UsageError, match=r"more places$"):
         load_app(target)
 

@@ -193,9 +193,7 @@ def test_a_chain_that_is_written_anew_does_not_agree_with_the_signed_checkpoint(
     assert {fault["kind"] for fault in faults} == {"forged"}
 
 
-def test_the_anchor_knows_a_chain_that_was_written_anew_with_the_key(
-    desk: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_anchor_detects_a_chain_rewritten_with_the_key(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     set_for_all(desk, monkeypatch, {"SEALBUS_AUDIT__ANCHOR": "anchor.ndjson"})
     said(desk, "audit", "run", "--once")
     assert all(not report["faults"] for report in objects(desk, "audit", "verify"))
@@ -261,7 +259,7 @@ def test_a_message_is_looked_up_by_the_audit_also_when_the_log_has_lost_it(desk:
     assert "not in the log any more" in said(desk, "explain", asked["message_id"])
 
 
-def test_a_message_is_looked_up_with_what_each_group_made_of_it(desk: Any) -> None:
+def test_a_message_is_found_with_its_outcome_per_group(desk: Any) -> None:
     said(desk, "audit", "run", "--once")
     rows = objects(desk, "audit", "export")
     died = {row["message_id"] for row in rows if row["kind"] == "dlq"}
@@ -306,7 +304,7 @@ def test_sensitive_content_is_kept_for_less_long(folder: Any, monkeypatch: pytes
     assert all(not report["faults"] for report in objects(folder, "audit", "verify"))
 
 
-def test_what_is_erased_is_nowhere_and_the_chain_holds(desk: Any) -> None:
+def test_erased_content_is_gone_and_the_chain_stays_valid(desk: Any) -> None:
     said(desk, "audit", "run", "--once")
     assert ALICE.encode() in (desk.path / "sealbus-audit.db").read_bytes()
     told = said(desk, "audit", "erase", "--containing", ALICE, "--why", "asked for", "--yes")
@@ -319,7 +317,7 @@ def test_what_is_erased_is_nowhere_and_the_chain_holds(desk: Any) -> None:
     assert "erase" in desk.call("audit", "erase", "--why", "nothing").stderr
 
 
-def test_what_retention_took_is_a_row_of_its_own(desk: Any) -> None:
+def test_records_deleted_by_retention_get_a_row(desk: Any) -> None:
     with log_of(desk) as log:
         topic = "(SELECT id FROM topics WHERE name = 'agents.desk.question')"
         busiest = f"SELECT id, partition FROM partitions WHERE topic_id = {topic} ORDER BY next_offset DESC LIMIT 1"
@@ -370,7 +368,7 @@ def test_the_store_may_be_postgresql(desk: Any, postgres: Postgres, monkeypatch:
     assert {fault["kind"] for fault in faults} == {"changed"}
 
 
-def test_without_a_place_or_a_key_it_says_what_to_do(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_location_or_key_is_explained(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "audit run" in folder.call("audit", "verify").stderr
     monkeypatch.setenv("SEALBUS_BUS__URL", f"kafka://127.0.0.1:1?{uuid.uuid4().hex}".partition("?")[0])
     result = folder.call("audit", "verify")

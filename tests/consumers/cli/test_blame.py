@@ -62,7 +62,7 @@ def blamed(folder: Any, message: Message, *options: str) -> tuple[int, dict[str,
 
 
 class TestBlame:
-    def test_what_holds_is_said_to(self, folder: Any, messages: list[Message]) -> None:
+    def test_a_valid_chain_is_reported_as_valid(self, folder: Any, messages: list[Message]) -> None:
         code, answer = blamed(folder, messages[-1])
         assert (code, answer["holds"], answer["blamed"]) == (0, True, None)
         assert [hop["message_id"] for hop in answer["hops"]] == [message.message_id for message in messages]
@@ -135,7 +135,7 @@ class TestBlame:
         assert told.exit_code == 1
         assert "sender: mallory@svc; signed by: nobody" in told.stdout
 
-    def test_what_retention_took_is_not_kept(self, folder: Any, messages: list[Message]) -> None:
+    def test_blame_shows_causes_deleted_by_retention_as_not_kept(self, folder: Any, messages: list[Message]) -> None:
         with contextlib.closing(sqlite3.connect("sealbus.db")) as log, log:
             for message in messages[:2]:
                 log.execute("DELETE FROM records WHERE value = ?", (message.value,))
@@ -146,7 +146,7 @@ class TestBlame:
         assert [hop["state"] for hop in answer["hops"]] == ["not kept", "not kept", "holds", "holds", "holds"]
         assert "holds: 3 hops of 5 kept" in folder.call("blame", messages[-1].message_id).stdout
 
-    def test_what_is_not_there_is_said(self, folder: Any, messages: list[Message]) -> None:
+    def test_blame_reports_a_missing_message(self, folder: Any, messages: list[Message]) -> None:
         result = folder.call("blame", "nobody")
         assert result.exit_code == 2
         assert "there is no message nobody in namespace agents" in result.stderr
@@ -175,7 +175,7 @@ class TestBlame:
 
 
 class TestTrace:
-    def test_a_conversation_is_shown_with_what_became_of_it(self, folder: Any, messages: list[Message]) -> None:
+    def test_a_conversation_is_shown_with_its_outcomes(self, folder: Any, messages: list[Message]) -> None:
         read = Record("agents.relay.step", 0, 3, 0, messages[3].key, messages[3].value)
         control = Control("agents.relay.step", 0, 3, attempt=1)
         failure = Failure(reason="rejected", error="Reject", text="no")
@@ -223,7 +223,7 @@ class TestTrace:
         assert folder.call("trace", made[0].message_id).exit_code == 0
         assert folder.call("blame", made[2].message_id).exit_code == 1
 
-    def test_what_is_not_there_is_said(self, folder: Any, messages: list[Message]) -> None:
+    def test_trace_reports_a_missing_conversation(self, folder: Any, messages: list[Message]) -> None:
         result = folder.call("trace", "nobody")
         assert result.exit_code == 2
         assert "there is no conversation nobody" in result.stderr

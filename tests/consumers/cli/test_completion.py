@@ -68,7 +68,7 @@ def test_types_and_settings_are_completed_without_a_log(folder: Any) -> None:
 
 
 @pytest.mark.parametrize("bus", ["kafka://localhost:1", "nonsense", "sqlite:///none.db", "sqlite:///agents.py"])
-def test_what_cannot_be_read_completes_nothing_and_says_nothing(used: Any, bus: str) -> None:
+def test_unreadable_input_gives_no_completions_and_no_error(used: Any, bus: str) -> None:
     assert offered(used, f"sealbus tail --bus {bus} job") == []
     assert not (used.path / "none.db").exists()
 

@@ -117,7 +117,7 @@ def test_refusals_as_json_have_pointer_found_and_expected() -> None:
     assert (told["line"], told["pointer"], told["found"]) == (1, "/priority", "'urgent'")
 
 
-def test_what_cannot_be_said_names_the_member_and_an_alias_may_help() -> None:
+def test_an_unrepresentable_member_is_named_and_an_alias_helps() -> None:
     done = sealbus("convert", "--from", "frameworks", "--to", "plain-ids", stdin=lines(TASK))
     assert done.exit_code == 1
     assert "/metadata/message_id" in done.stderr

@@ -125,7 +125,7 @@ def test_any_agent_id_makes_a_file_within_the_folder(folder: Any, agent: str) ->
 
 
 @pytest.mark.parametrize("agent", ["", "a\x1b[31m", "a\nb", "a\u202eb", "a\u2028b", "x" * 257])
-def test_what_is_no_agent_id_is_refused(folder: Any, agent: str) -> None:
+def test_an_invalid_agent_id_is_refused(folder: Any, agent: str) -> None:
     told = refused(folder, "new", agent, code=2)
     assert "\x1b" not in told
     assert files() == set()
@@ -315,7 +315,7 @@ def test_rotate_replaces_the_private_key_and_lets_the_old_one_end(folder: Any) -
 
 
 @pytest.mark.medium
-def test_a_rotation_that_is_interrupted_changes_nothing_for_who_signs(folder: Any) -> None:
+def test_an_interrupted_rotation_leaves_the_signing_key_unchanged(folder: Any) -> None:
     (old,) = keys(folder, "new", "planner@svc")
     rotating = folder.start("keys", "rotate", "planner@svc", "--overlap", "1h")
     assert "it signs in 3600 s" in rotating.stderr.readline()
@@ -412,7 +412,7 @@ def test_check_finds_what_needs_to_be_done(folder: Any) -> None:
         path.write_text(json.dumps({"keys": [good["keys"][0] | members]}))
         assert said in json.dumps(keys(folder, "check", code=1))
     path.write_text(json.dumps({"keys": []}))
-    assert "nobody believes" in json.dumps(keys(folder, "check", code=1))
+    assert "are refused" in json.dumps(keys(folder, "check", code=1))
     path.write_text(json.dumps(good))
     Path(made["private"]).chmod(0o644)
     assert "chmod 600" in json.dumps(keys(folder, "check", code=1))
@@ -444,7 +444,7 @@ def test_check_tells_of_a_successor_that_is_not_valid_yet_without_a_fault(folder
     assert f"{successor['kid']} is valid from 2999-01-01T00:00:00.000Z on" in told.stderr
 
 
-def test_check_finds_a_private_key_that_signs_nothing_yet_though_its_agent_has_another(folder: Any) -> None:
+def test_check_finds_an_unused_private_key_of_an_agent_with_another(folder: Any) -> None:
     keys(folder, "new", "planner@svc")
     path = Path("keys/jwks.json")
     (old,) = json.loads(path.read_bytes())["keys"]
@@ -527,7 +527,7 @@ def test_without_an_agent_it_is_whom_the_key_speaks_for(folder: Any) -> None:
     [
         (("--agent", "eve@svc", "--key-file", "keys/planner.pem"), "signs for planner@svc, not for eve@svc"),
         (("--key-file", "away.pem"), "name its agent with --agent"),
-        (("--key-file", "keys/both.pem"), "signs for a@svc, b@svc: say with --agent who acts"),
+        (("--key-file", "keys/both.pem"), "signs for a@svc, b@svc: name the acting agent with --agent"),
     ],
 )
 def test_an_agent_and_a_key_that_do_not_fit_are_refused_before_anything_is_sent(
@@ -655,9 +655,7 @@ def test_a_worker_does_not_start_with_keys_or_a_policy_that_cannot_be_used(folde
 
 @pytest.mark.medium
 @pytest.mark.parametrize("keys_too", [True, False])
-def test_a_worker_does_not_start_without_a_policy_or_keys_for_a_type_whose_risk_is_raised(
-    folder: Any, keys_too: bool
-) -> None:
+def test_a_worker_with_a_raised_risk_needs_a_policy_and_keys(folder: Any, keys_too: bool) -> None:
     config = '[trust]\nhigh_risk = ["job.run"]\n' + ('keys = "good.json"' if keys_too else "")
     assert "job.run" in _worker_that_does_not_start(folder, config, within_s=30)
 

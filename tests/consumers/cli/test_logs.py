@@ -129,7 +129,7 @@ async def run(job: Job) -> None:
 """
 
 
-def test_who_asks_for_openmetrics_is_told_the_trace_of_a_slow_run_and_of_a_death(folder: Any) -> None:
+def test_openmetrics_output_has_trace_exemplars(folder: Any) -> None:
     (folder.path / "agents.py").write_text(SLOW)
     folder.worker("--metrics-port", str(port := folder.free_port()))
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -178,7 +178,7 @@ def test_rights_on_the_prefix_are_enough_to_apply_and_check(user: Secured) -> No
     assert (checked.exit_code, checked.stdout) == (0, "")
 
 
-def test_what_takes_a_right_over_the_cluster_is_said_not_to_be_checked(user: Secured) -> None:
+def test_a_missing_cluster_permission_is_shown_as_a_hint(user: Secured) -> None:
     user.grant(*RIGHTS)
     user.call("apply", "agents:app")
     (hint,) = [line for line in user.call("check", "agents:app").stderr.splitlines() if line.startswith("hint")]
@@ -222,7 +222,7 @@ def test_a_missing_right_is_named_in_one_line(user: Secured, lacking: str, verb:
     assert result.exit_code == 78
 
 
-def test_a_tier_left_with_records_is_kept_also_by_who_may_not_see_the_group(user: Secured) -> None:
+def test_a_retry_tier_with_records_is_kept_without_the_right_to_see_the_group(user: Secured) -> None:
     user.grant(*RIGHTS)
     user.call("apply", "agents:app")
     user.topic(f"{user.namespace}._retry.{GROUP}.7s", records=2)

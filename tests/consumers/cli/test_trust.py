@@ -80,7 +80,7 @@ def test_the_step_that_lowered_the_level_is_named(folder: Any, jwks: str) -> Non
     assert f"  2. relay.step {made[1].message_id} of {AGENTS[1]} seals untrusted_content" in table
 
 
-def test_nothing_lowers_what_a_user_began(folder: Any, jwks: str) -> None:
+def test_a_signed_user_request_keeps_its_level(folder: Any, jwks: str) -> None:
     made = story({"authority": Authority(can_execute=("git *",), max_side_effect="write")})
     write(*made)
     code, (found,) = explained(folder, made[0], "--jwks", jwks)
@@ -110,7 +110,7 @@ def test_without_keys_it_says_that_levels_are_advice(folder: Any) -> None:
     write(*made)
     result = folder.call("trust", "explain", made[0].message_id)
     assert result.exit_code == 0
-    assert "its level is advice" in result.stdout
+    assert "its level is only a claim" in result.stdout
 
 
 def changed(message: Message, **members: Any) -> NewRecord:
@@ -121,7 +121,7 @@ def changed(message: Message, **members: Any) -> NewRecord:
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_of_what_does_not_hold_no_level_is_said(folder: Any, jwks: str, output: str) -> None:
+def test_an_invalid_message_gets_no_trust_level(folder: Any, jwks: str, output: str) -> None:
     made = story({}, {})
     write(changed(made[1], signature=made[0].verification.signature))
     result = folder.call("trust", "explain", made[1].message_id, "--jwks", jwks, "--output", output)
@@ -175,7 +175,7 @@ def test_text_of_messages_obeys_nobody(folder: Any) -> None:
         assert not set("\x1b\x07\u202e") & set(shown)
 
 
-def test_what_is_not_there_is_said(folder: Any) -> None:
+def test_trust_explain_reports_a_missing_message(folder: Any) -> None:
     write(*story({}))
     result = folder.call("trust", "explain", "no-such-message")
     assert result.exit_code == 2

@@ -165,7 +165,7 @@ def test_a_process_is_listed_shown_and_cancelled(folder: Any) -> None:
     assert "cancelled" in said(folder, "processes", "show", process["process"][:8])
 
 
-def test_processes_of_one_key_are_told_apart_by_who_opened_them(folder: Any) -> None:
+def test_processes_with_the_same_key_are_distinguished_by_their_opener(folder: Any) -> None:
     (folder.path / "agents.py").write_text(SHOP)
     folder.worker()
     for sender in ("anna@svc", "ben@svc"):
@@ -184,7 +184,7 @@ def test_processes_of_one_key_are_told_apart_by_who_opened_them(folder: Any) -> 
     [("--status", "finished"), ("--outcome", "failed"), ("--saga", "selling"), ("--group", "nobody")],
     ids=lambda words: str(words[0]),
 )
-def test_a_list_of_processes_that_none_matches_does_not_say_that_none_is_stored(folder: Any, words: Any) -> None:
+def test_an_empty_filtered_list_of_processes_is_not_reported_as_an_empty_store(folder: Any, words: Any) -> None:
     (folder.path / "agents.py").write_text(SHOP)
     worker = folder.worker()
     published(folder, "shop.order", {"order_id": "tea"})
@@ -229,7 +229,7 @@ def test_an_agent_is_seen_while_it_works_and_gone_afterwards(folder_on_each_log:
     assert "was not heard" in refused(folder, "agents", "ping", "nobody@svc", "--wait", "1s", code=75)
     folder.end(worker)
     assert objects(folder, "agents", "list") == []
-    assert "none is there any more" in folder.call("agents", "list").stderr
+    assert "no agent is up" in folder.call("agents", "list").stderr
     (agent,) = objects(folder, "agents", "list", "--all")
     assert agent["health"] == "gone"
 
@@ -254,7 +254,7 @@ def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guar
     guarded.wait_until(lambda: bool(objects(guarded, "approvals", "list")))
     (held,) = objects(guarded, "approvals", "list")
     digits = held["approval"].removeprefix("sha256:")[:12]
-    assert "the packet says the same" in said(guarded, "approvals", "show", digits)
+    assert "the packet agrees with it" in said(guarded, "approvals", "show", digits)
     lead = ("--agent", "lead@acme", "--key-file", "keys")
     assert "not the hash" in refused(guarded, "approvals", "approve", digits, *lead, "--hash", "00000000")
     said(guarded, "approvals", "approve", digits, *lead, "--hash", held["action_hash"].removeprefix("sha256:")[:8])
@@ -276,7 +276,7 @@ def test_an_approval_is_not_cancelled_as_a_process(guarded: Any) -> None:
     assert "hint" not in told
 
 
-def test_what_is_rejected_is_a_dead_letter(guarded: Any) -> None:
+def test_a_rejected_message_is_dead_lettered(guarded: Any) -> None:
     published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
     guarded.wait_until(lambda: bool(objects(guarded, "approvals", "list")))
     (held,) = objects(guarded, "approvals", "list")
@@ -352,5 +352,5 @@ def test_a_task_is_asked_and_taken_up_again(folder: Any) -> None:
     assert "done: more tea" in said(folder, "ask", "--task", handle)
 
 
-def test_nobody_waits_for_ever_for_an_agent_that_is_not_there(folder: Any) -> None:
+def test_waiting_for_a_missing_agent_times_out(folder: Any) -> None:
     refused(folder, "ask", "nobody@svc", "tea", "--wait", "1s", code=75)

@@ -131,12 +131,12 @@ def test_a_hostile_pointer_does_not_make_a_letter_too_large_to_store() -> None:
     )
 
 
-def test_a_pointer_that_is_no_unicode_text_does_not_keep_a_letter_from_being_stored() -> None:
+def test_a_dead_letter_with_an_invalid_unicode_pointer_is_stored() -> None:
     letter = buried(record(), pointer="/data/\ud800")
     assert dict(letter.headers)["sb-dlq-pointer"] == b"/data/?"
 
 
-def test_a_stub_says_what_is_lost() -> None:
+def test_a_stub_names_what_is_lost() -> None:
     came = record(("x", b"own"), value=b"too large")
     letter = stub(came, buried(came, reason="oversized"), Failure(reason="oversized", error="E"))
     assert letter.key is None

@@ -201,7 +201,7 @@ async def test_letters_are_handled_once_by_their_group_with_their_own_bytes() ->
         assert events[:2] == [("redrive.started", "mended", None), ("redrive.ended", None, LETTERS)]
 
 
-async def test_what_dies_again_is_a_letter_of_its_origin_and_after_three_redrives_it_is_parked() -> None:
+async def test_a_letter_that_fails_three_redrives_is_parked() -> None:
     async with world(1) as it:
         for count in range(1, 4):
             assert (await it.redrive()).sent == 1
@@ -267,9 +267,7 @@ async def test_another_message_that_died_at_the_same_place_is_sent_too() -> None
         assert await it.states() == {"redriven": 3}
 
 
-async def test_that_another_message_was_sent_back_to_the_same_place_says_nothing_of_one_whose_redrive_was_cut_off() -> (
-    None
-):
+async def test_another_message_at_the_same_location_does_not_complete_an_interrupted_redrive() -> None:
     async with world(2) as it:
         it.mended = True
         assert (await it.redrive()).sent == 2
@@ -282,7 +280,7 @@ async def test_that_another_message_was_sent_back_to_the_same_place_says_nothing
         assert it.handled == Counter([0, 1, number])
 
 
-async def test_a_state_that_holds_no_content_counts_for_every_letter_of_its_place() -> None:
+async def test_a_state_without_content_applies_to_every_letter_at_its_location() -> None:
     async with world(2) as it:
         it.mended = True
         assert (await it.redrive()).sent == 2
@@ -311,7 +309,7 @@ async def test_a_group_that_cannot_be_sent_anything_back_holds_up_no_other(creat
         assert await it.states() == {"redriven": 6, "open": 3}
 
 
-async def test_a_redrive_topic_that_goes_while_letters_are_sent_holds_up_no_other_group() -> None:
+async def test_a_redrive_topic_deleted_during_redrive_does_not_block_other_groups() -> None:
     async with world(3) as it:
         await die_elsewhere(it, "gone")
         it.mended = True
@@ -412,7 +410,7 @@ async def test_cut_off_at_any_append_every_letter_is_still_handled_once(
         pytest.param(b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="100,000 levels"),
     ],
 )
-async def test_what_somebody_else_puts_into_the_journal_stops_no_redrive(entry: bytes) -> None:
+async def test_foreign_records_in_the_journal_do_not_stop_a_redrive(entry: bytes) -> None:
     async with world(1) as it:
         it.mended = True
         await prepare_journal(it.bus.transport, it.settings)
@@ -526,7 +524,7 @@ class Slow:
         return await self._transport.admin.topics()
 
 
-async def test_letters_that_another_redrive_has_sent_meanwhile_are_not_sent_again() -> None:
+async def test_letters_sent_by_a_concurrent_redrive_are_not_sent_again() -> None:
     async with world() as it:
         it.mended = True
         result = await it.redrive(Slow(it.bus.transport, it.redrive))

@@ -108,7 +108,7 @@ def judged(letter: DeadLetter, state: LetterState | None = None, *, sent_ms: int
 
 
 @given(headers, counts)
-def test_what_is_sent_back_is_what_came_and_the_control_headers_are_the_buss(own: Headers, count: int) -> None:
+def test_a_redrive_sends_the_original_bytes_with_the_buss_control_headers(own: Headers, count: int) -> None:
     letter = letter_of(own=own, count=count)
     back = send_back(letter, "agents", 0)
     assert (back.topic, back.key, back.value) == ("agents._redrive.g", b"k", b"v")
@@ -154,7 +154,7 @@ def test_two_messages_that_died_at_one_place_are_two_deaths(value: bytes | None,
 
 
 @given(values, counts)
-def test_a_stub_tells_the_death_of_the_message_it_stands_for(value: bytes | None, count: int) -> None:
+def test_a_stub_identifies_the_death_of_its_message(value: bytes | None, count: int) -> None:
     assert death_of(letter_of(value=value, count=count, is_stub=True)) == death_of(letter_of(value=value, count=count))
 
 
@@ -165,9 +165,7 @@ def test_what_only_calls_itself_a_stub_has_the_content_it_has(junk: bytes | None
 
 
 @given(values, counts)
-def test_a_state_tells_the_death_of_its_letter_and_one_of_an_older_version_that_of_any_at_its_place(
-    value: bytes | None, count: int
-) -> None:
+def test_a_state_identifies_its_letter_and_an_older_state_any_at_its_location(value: bytes | None, count: int) -> None:
     letter = letter_of(value=value, count=count)
     state = follow_states(letter, None, step("redriven"))
     assert death_noted(state) == death_of(letter)
@@ -214,7 +212,7 @@ def test_every_verdict_can_be_written_down(
 
 
 @pytest.mark.parametrize("digits", [15, 16, 18, 19])
-def test_what_is_done_to_a_letter_can_be_written_down_whatever_number_of_redrives_somebody_gave_it(digits: int) -> None:
+def test_a_letter_state_round_trips_for_any_redrive_count(digits: int) -> None:
     letter = letter_of(count=10**digits - 1)
     written = follow_states(letter, None, step("purged")).record("agents", letter.place)
     assert read_state(laid(written)) == (letter.place, follow_states(letter, None, step("purged")))
@@ -238,7 +236,7 @@ def test_a_state_is_read_back_as_it_was_written_and_nothing_leads_out_of_purged(
 
 
 @given(known, counts, values, st.sampled_from(["g", "h"]), st.sampled_from(ACTIONS))
-def test_what_is_known_of_an_earlier_letter_at_the_same_place_says_nothing_of_this_one(
+def test_the_state_of_an_earlier_letter_at_the_same_location_is_ignored(
     state: LetterState, count: int, value: bytes | None, group: str, action: Any
 ) -> None:
     """A topic of dead letters that was deleted and made anew has every place a second time."""
@@ -251,7 +249,7 @@ def test_what_is_known_of_an_earlier_letter_at_the_same_place_says_nothing_of_th
 
 
 @given(known, counts, values)
-def test_what_an_older_version_knew_of_a_letter_still_holds_and_learns_its_content(
+def test_a_letter_state_of_an_older_version_still_applies_and_gains_the_content(
     state: LetterState, count: int, value: bytes | None
 ) -> None:
     letter = letter_of(count=count, value=value)
@@ -263,7 +261,7 @@ def test_what_an_older_version_knew_of_a_letter_still_holds_and_learns_its_conte
         assert (after.state, after.content, after.steps) == ("purged", letter.content, (*state.steps, step("purged")))
 
 
-def test_a_letter_is_parked_by_itself_when_it_died_after_its_last_redrive() -> None:
+def test_a_letter_is_parked_when_it_dies_after_its_last_redrive() -> None:
     assert [state_of(letter_of(count=count), None) for count in range(5)] == [
         "open",
         "open",
@@ -286,11 +284,11 @@ def test_a_letter_is_parked_by_itself_when_it_died_after_its_last_redrive() -> N
         (msgspec.structs.replace(letter_of(), topic="elsewhere.a.b"), "unreadable origin"),
     ],
 )
-def test_what_cannot_be_sent_says_why(letter: DeadLetter, why: Any) -> None:
+def test_a_letter_that_cannot_be_redriven_has_a_reason(letter: DeadLetter, why: Any) -> None:
     assert judged(letter, force=True) == Leave(why)
 
 
-def test_a_record_that_nobody_buried_is_left() -> None:
+def test_a_foreign_record_in_a_dead_letter_topic_is_skipped() -> None:
     foreign = read_dead_letter(Record("agents.a.b.dlq", 0, 0, NOW_MS, None, b"?", ()))
     assert judged(foreign) == Leave("no group")
     named = msgspec.structs.replace(foreign, group="g")
@@ -298,13 +296,13 @@ def test_a_record_that_nobody_buried_is_left() -> None:
 
 
 @pytest.mark.parametrize("junk", [b"", b"{", b"[]", b'{"state":"lost"}', b"\xff", deep])
-def test_what_is_no_state_counts_for_nothing(junk: bytes) -> None:
+def test_invalid_state_records_are_ignored(junk: bytes) -> None:
     read = read_state(Record("agents._deadletters", 0, 0, 0, b"a/0/0", junk, ()))
     assert read is None or read == ("a/0/0", None)
 
 
 @given(st.floats(0.1, 10_000) | st.none(), st.booleans(), st.lists(st.booleans(), min_size=1, max_size=40))
-def test_no_piece_is_empty_none_goes_before_its_time_and_a_failure_makes_pieces_small(
+def test_redrive_batches_respect_the_rate_and_shrink_after_a_failure(
     rate: float | None, watchful: bool, deaths: list[bool]
 ) -> None:
     pace, failures, elapsed_s = RateLimit(rate=rate, watchful=watchful), 0, 0.0

@@ -88,7 +88,7 @@ async def test_the_lifetime_of_a_delayed_message_begins_when_it_is_due() -> None
         assert (rung, bus.dead) == ([1], [])
 
 
-async def test_a_handler_delays_what_it_sends_and_what_it_returns() -> None:
+async def test_sent_and_returned_messages_can_be_delayed() -> None:
     app, seen = App("alarms@svc"), []
 
     @app.on(Alarm)

@@ -120,7 +120,7 @@ async def test_a_dependency_that_is_down_is_waited_for_also_from_a_group() -> No
     assert len(ran) == 4
 
 
-async def test_a_group_with_what_is_no_exception_decides_by_what_is() -> None:
+async def test_an_exception_group_is_judged_by_its_ordinary_exceptions() -> None:
     app = handling(App("group@tests"), Job, BaseExceptionGroup("two", [KeyboardInterrupt(), Reject("no")]))
     async with app.test() as bus:
         await bus.publish(Job())
@@ -146,7 +146,7 @@ def test_an_unknown_publish_is_the_buss_own_error_before_a_dependency() -> None:
         (Retry(attempts=1, base_s=0.01), NameError("x"), 1, "retries_exhausted"),
     ],
 )
-async def test_a_retry_names_what_is_repeated_and_what_never_is(
+async def test_a_retry_lists_repeated_and_never_repeated_errors(
     retry: Retry, error: Exception, runs: int, reason: str
 ) -> None:
     app, ran = App("group@tests"), list[int]()

@@ -112,7 +112,7 @@ async def test_a_program_may_decide_itself_what_a_failure_means() -> None:
         assert isinstance(await asyncio.wait_for(told.get(), 5), GoneError)
 
 
-async def test_what_cannot_start_says_so_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_failed_start_raises_and_cleans_up(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError):
         async with shop(asyncio.Queue()).running(f"sqlite:///{tmp_path}/missing/x.db"):
             pass

@@ -16,7 +16,7 @@ from producers.connection import make_publisher
 from sealbus import App, Metrics
 
 
-async def test_what_cannot_be_told_waits_for_the_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_announcement_is_repeated_with_the_next_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, settings = ManualClock(), load(flags={}, env={}, file=None).settings
     transport = open_transport("memory://", clock=clock)
     publisher = make_publisher(transport, settings, "shop@svc", clock=clock, metrics=Metrics())

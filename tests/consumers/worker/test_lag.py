@@ -66,7 +66,7 @@ async def commit(transport: Transport, offset: int) -> None:
     await member.close()
 
 
-async def test_what_a_tier_holds_when_the_lag_is_measured_is_known_to_be_there_although_it_was_not_fetched(
+async def test_the_lag_includes_records_of_a_retry_tier_not_fetched_yet(
     clock: ManualClock, transport: Transport
 ) -> None:
     tier = Partition(PLACE, expected_type=None, own=True, tier=Tier("5s", 5.0))
@@ -77,7 +77,7 @@ async def test_what_a_tier_holds_when_the_lag_is_measured_is_known_to_be_there_a
 
 
 @pytest.mark.parametrize(("committed", "messages", "seconds"), [(RECORDS, 0, 0.0), (RECORDS - 10, 10, 60.0)])
-async def test_where_nothing_was_delivered_yet_the_lag_is_what_the_group_has_not_committed(
+async def test_before_the_first_delivery_the_lag_counts_from_the_committed_offset(
     clock: ManualClock, transport: Transport, committed: int, messages: int, seconds: float
 ) -> None:
     await commit(transport, committed)
@@ -105,7 +105,9 @@ async def test_offsets_without_a_record_are_no_lag(clock: ManualClock, transport
     assert (found.messages, found.seconds) == (0, 0.0)
 
 
-async def test_what_was_delivered_says_more_than_the_commit(clock: ManualClock, transport: Transport) -> None:
+async def test_the_lag_counts_from_settled_records_before_their_commit(
+    clock: ManualClock, transport: Transport
+) -> None:
     await commit(transport, 100)
     partition = arrived()
     for offset in range(100, 200):

@@ -78,7 +78,7 @@ async def test_an_output_that_nobody_can_sign_here_waits_for_the_signer() -> Non
         app.signer = Keys()
 
 
-def test_what_can_be_known_is_said_at_start() -> None:
+def test_problems_detectable_at_start_are_reported() -> None:
     check_needs(orders().declaration, has_inbox=False)
     with pytest.raises(ConfigurationError, match=r"job\.asked .*inbox\.url"):
         check_needs(orders(dedup="always").declaration, has_inbox=False)
@@ -109,7 +109,7 @@ async def test_a_handler_without_a_timeout_of_its_own_may_run_until_its_message_
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4294967295"])
-def test_texts_must_not_hash_to_what_can_be_known(seed: str) -> None:
+def test_a_fixed_hash_seed_is_refused(seed: str) -> None:
     with pytest.raises(ConfigurationError, match="PYTHONHASHSEED"):
         check_hash_seed({"PYTHONHASHSEED": seed})
     check_hash_seed({"PYTHONHASHSEED": "random"})
@@ -130,7 +130,7 @@ types = "**"
 
 
 @pytest.mark.parametrize(("groups", "is_fine"), [("", False), ('groups = ["dep"]', True)])
-def test_a_group_that_the_policy_does_not_give_is_refused_at_start_with_the_line_that_cures_it(
+def test_a_group_not_allowed_by_the_policy_is_refused_with_the_missing_rule(
     tmp_path: Path, groups: str, is_fine: bool
 ) -> None:
     path = tmp_path / "policy.toml"

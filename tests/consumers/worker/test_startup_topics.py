@@ -50,7 +50,7 @@ async def test_a_worker_with_other_settings_leaves_topics_as_they_are_and_names_
     await transport.close()
 
 
-async def test_what_is_missing_is_made_beside_what_is_there() -> None:
+async def test_missing_topics_are_created_beside_existing_ones() -> None:
     transport = open_transport("memory://", clock=ManualClock())
     await start_and_stop(transport, retry__tiers="5s")
     with capture_logs() as logs:

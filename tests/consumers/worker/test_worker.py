@@ -829,7 +829,7 @@ async def test_a_reply_topic_that_cannot_be_written_stops_no_partition(handler: 
         assert await unsettled(bus, app.group) == 0
 
 
-async def test_a_type_that_a_tier_reader_does_not_know_waits_ever_longer_without_an_attempt() -> None:
+async def test_an_unknown_type_in_a_retry_tier_waits_longer_without_using_attempts() -> None:
     app = app_of(handled)
     async with app.test() as bus:
         tier = f"agents._retry.{app.group}.5s"
@@ -870,7 +870,7 @@ def missing_topic(metrics: Metrics, app: App, topic: str) -> float | None:
     return metrics.registry.get_sample_value("sealbus_missing_topics", {"group": app.group, "topic": topic})
 
 
-async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there_is_one(
+async def test_without_a_dead_letter_topic_no_offset_is_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings, clock, metrics = without_creation(), ManualClock(), Metrics()
@@ -918,7 +918,7 @@ async def test_without_a_topic_for_dead_letters_nothing_is_committed_until_there
 
 
 @pytest.mark.parametrize("how", ["revoked", "lost"])
-async def test_a_stop_counts_what_was_cut_meanwhile_because_its_partition_went_away(how: str) -> None:
+async def test_a_stop_counts_runs_cancelled_by_a_lost_partition(how: str) -> None:
     settings = load(flags={"topics.partitions": 1, "worker.drain_timeout_s": "5s"}, env={}, file=None).settings
     clock, metrics, seen = ManualClock(), Metrics(), asyncio.Event()
 
@@ -997,7 +997,7 @@ async def test_what_fails_while_its_partition_goes_does_not_wait_for_it() -> Non
         assert (len(worker.in_flight), len(worker.lanes)) == (0, 0)
 
 
-async def test_an_unsettled_message_holds_the_commit_of_its_partition() -> None:
+async def test_an_unsettled_message_blocks_the_commit_of_its_partition() -> None:
     release = asyncio.Event()
     seen: list[int] = []
 

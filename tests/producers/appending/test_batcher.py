@@ -311,7 +311,7 @@ async def test_whoever_travels_with_a_record_that_is_not_answered_gets_an_outcom
     assert [type(outcome) for outcome in (*await sick, *await both)] == [AppendUnknownError] * 3
 
 
-async def test_what_was_answered_takes_no_room_beside_what_is_not() -> None:
+async def test_acknowledged_records_free_their_buffer_space() -> None:
     case = Case(buffer_bytes=300, appends_in_flight=2)
     case.log.held, case.log.silent = True, b"sick"
     sick, well = case.append(b"sick"), case.append(b"w" * 150)
@@ -352,7 +352,7 @@ async def test_appends_that_are_not_answered_keep_no_others_on_the_ground() -> N
     await case.batcher.close()
 
 
-async def test_while_a_log_answers_nothing_what_has_not_left_is_certainly_not_in_it() -> None:
+async def test_unsent_records_of_a_silent_log_are_certainly_not_written() -> None:
     case = Case(appends_in_flight=2)
     case.log.held = True
     case.log.silent = b"sick"

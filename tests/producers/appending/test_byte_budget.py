@@ -30,7 +30,7 @@ async def granted() -> tuple[ByteBudget, asyncio.Task[bool]]:
     return room, waiting
 
 
-async def test_room_that_is_granted_to_one_who_is_cancelled_before_it_knows_is_free_again() -> None:
+async def test_budget_granted_to_a_cancelled_waiter_is_freed() -> None:
     room, waiting = await granted()
     waiting.cancel()
     await turns()
@@ -38,7 +38,7 @@ async def test_room_that_is_granted_to_one_who_is_cancelled_before_it_knows_is_f
     assert room.acquire_nowait(100)
 
 
-async def test_nobody_passes_one_who_waits() -> None:
+async def test_the_byte_budget_is_granted_in_order() -> None:
     room = ByteBudget(ManualClock(), 100)
     assert room.acquire_nowait(60)
     large = taking(room, 80)
@@ -59,7 +59,7 @@ async def test_what_is_larger_than_all_has_it_to_itself() -> None:
     assert not room.acquire_nowait(500)
 
 
-async def test_closed_nobody_is_given_anything() -> None:
+async def test_a_closed_budget_grants_nothing() -> None:
     room = ByteBudget(ManualClock(), 100)
     assert room.acquire_nowait(60)
     waiting = taking(room, 80)
@@ -70,14 +70,14 @@ async def test_closed_nobody_is_given_anything() -> None:
     assert not await room.acquire(1, timeout_s=10)
 
 
-async def test_closed_before_one_knows_that_it_was_granted_it_has_nothing() -> None:
+async def test_closing_withdraws_a_grant_not_yet_delivered() -> None:
     room, waiting = await granted()
     room.close()
     assert not await waiting
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_whoever_comes_waits_gives_up_and_goes_no_room_is_lost_and_none_given_twice(seed: int) -> None:
+async def test_random_waiters_neither_lose_nor_double_the_budget(seed: int) -> None:
     chance, clock = random.Random(seed), ManualClock()
     room = ByteBudget(clock, 1_000)
     held: list[int] = []

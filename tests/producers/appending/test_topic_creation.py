@@ -120,7 +120,7 @@ async def test_a_publish_ends_at_its_own_deadline_while_its_topic_is_not_known_y
     assert case.log.records == []
 
 
-async def test_the_question_goes_on_for_those_who_are_more_patient() -> None:
+async def test_a_topic_lookup_continues_for_callers_with_longer_timeouts() -> None:
     case = Case()
     hasty, patient = await case.publishing(Asked(), 0.5), await case.publishing(Asked(), 5)
     case.clock.advance(1)
@@ -130,7 +130,7 @@ async def test_the_question_goes_on_for_those_who_are_more_patient() -> None:
     assert case.log.admin.asked == 1
 
 
-async def test_what_was_asked_for_one_who_has_gone_is_known_to_the_next() -> None:
+async def test_the_lookup_of_a_cancelled_caller_serves_the_next() -> None:
     case = Case()
     task = await case.publishing(Asked(), 5)
     task.cancel()
@@ -182,7 +182,7 @@ async def test_the_time_that_a_topic_took_is_no_time_to_send_in() -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [0.5, 60])
-async def test_nothing_goes_on_after_the_end_and_whoever_waits_is_told(timeout_s: float) -> None:
+async def test_closing_ends_lookups_and_fails_their_callers(timeout_s: float) -> None:
     case = Case()
     before = asyncio.all_tasks()
     task = await case.publishing(Asked(), timeout_s)

@@ -81,7 +81,7 @@ def test_an_instance_that_has_left_does_not_come_back_by_a_beat_that_is_read_lat
     assert health(presence, 101) == "gone"
 
 
-def test_what_an_instance_says_after_its_goodbye_counts() -> None:
+def test_a_heartbeat_sealed_after_the_goodbye_counts() -> None:
     presence = Presence(35)
     beat(presence, "1", 102)
     leave(presence, "1", 103, sealed_ms=101_000)
@@ -107,7 +107,7 @@ def test_a_card_that_is_older_than_the_newest_changes_nothing() -> None:
     assert entry.accepts == (("new@1",),)
 
 
-def test_an_instance_that_says_it_is_unwell_is_believed() -> None:
+def test_an_instance_reporting_itself_unhealthy_is_shown_so() -> None:
     presence = Presence(35)
     beat(presence, "1", 100, is_well=False)
     assert health(presence, 101) == "unhealthy"

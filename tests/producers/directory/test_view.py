@@ -164,7 +164,7 @@ async def test_an_old_word_of_being_unwell_makes_nobody_unhealthy(sky: Sky, veri
     assert await health(directory) == "healthy"
 
 
-async def test_an_old_goodbye_sends_nobody_away(sky: Sky, verifier: Verifier | None) -> None:
+async def test_an_old_goodbye_removes_no_instance(sky: Sky, verifier: Verifier | None) -> None:
     goodbye = await sky.say(AgentGoodbye(reason_code="SHUTDOWN"))
     await sky.later()
     await sky.say(WELL)
@@ -187,7 +187,7 @@ async def test_an_old_card_brings_nobody_back(sky: Sky, verifier: Verifier | Non
     assert await health(sky.reader(verifier)) == "unknown"
 
 
-async def test_a_stranger_with_a_key_of_its_own_says_nothing_about_others(sky: Sky, keys: TrustedKeys) -> None:
+async def test_a_foreign_key_cannot_announce_other_agents(sky: Sky, keys: TrustedKeys) -> None:
     directory = sky.reader(keys)
     await sky.say(WELL, key="evil@svc")
     await sky.say(WELL, key="")
@@ -195,7 +195,7 @@ async def test_a_stranger_with_a_key_of_its_own_says_nothing_about_others(sky: S
     assert directory.refused == 2
 
 
-async def test_a_word_to_somebody_or_in_the_wrong_topic_is_not_believed(sky: Sky) -> None:
+async def test_an_announcement_with_recipient_or_in_the_wrong_topic_is_ignored(sky: Sky) -> None:
     directory = sky.reader()
     await sky.say(WELL, to="b@svc")
     await sky.append(msgspec.structs.replace(sky.sealed(WELL), topic=CARDS))
@@ -272,7 +272,7 @@ async def test_a_reader_that_stood_still_takes_no_old_beat_for_a_new_one(sky: Sk
     assert await health(directory) == "unhealthy"
 
 
-async def test_made_up_agents_are_bounded_counted_and_hide_nobody_who_was_there(sky: Sky) -> None:
+async def test_invented_agents_are_limited_and_hide_no_known_agent(sky: Sky) -> None:
     directory = sky.reader(max_agents=50)
     await sky.say(WELL)
     assert await health(directory) == "healthy"
@@ -287,7 +287,7 @@ async def test_made_up_agents_are_bounded_counted_and_hide_nobody_who_was_there(
     assert await health(directory) == "healthy"
 
 
-async def test_a_watcher_hears_that_somebody_is_gone_who_is_forgotten(sky: Sky) -> None:
+async def test_a_watcher_is_notified_when_an_agent_is_dropped(sky: Sky) -> None:
     directory = sky.reader()
     await sky.say(WELL)
     heard: list[str] = []

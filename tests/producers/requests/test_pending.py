@@ -69,7 +69,7 @@ async def test_each_deadline_ends_its_own_request_with_one_timer_for_all(case: C
     assert case.clock.next_due_s() is None
 
 
-async def test_a_late_answer_of_a_type_nobody_asked_for_has_no_label_of_its_own(case: Case) -> None:
+async def test_late_answers_of_unrequested_types_share_a_metric_label(case: Case) -> None:
     case.waiting.close(case.open("one"))
     for name in ("foreign.type", "error.reported", "question.answered"):
         case.waiting.settle("one", Answer(message("a", name), None))

@@ -195,7 +195,7 @@ async def test_an_answer_of_another_type_is_an_error_that_names_both(settings: S
         assert not caught.value.retriable
 
 
-async def test_a_request_that_dies_raises_the_reason_of_its_dead_letter(settings: Settings) -> None:
+async def test_a_dead_lettered_request_raises_its_reason(settings: Settings) -> None:
     async def handle(question: Asked) -> Answered:
         if question.text == "flaky":
             raise ValueError("broken")
@@ -400,7 +400,7 @@ async def test_a_thousand_requests_wait_at_once_in_one_process(settings: Setting
         assert len(waiting) == 0
 
 
-async def test_what_cannot_be_asked_is_refused_by_name(settings: Settings) -> None:
+async def test_an_invalid_request_is_refused_by_field_name(settings: Settings) -> None:
     async with staged(None, settings) as stage:
         for options, match in (
             ({"timeout_s": 0}, "timeout_s"),
@@ -512,7 +512,7 @@ async def test_a_reply_topic_that_was_deleted_is_made_again(settings: Settings) 
         assert await stage.bus.request(Asked("again?"), Answered, timeout_s=20) == Answered("AGAIN?")
 
 
-async def test_a_request_is_not_refused_for_what_the_log_said_when_nobody_was_left_to_hear_it(
+async def test_a_log_error_after_its_request_was_cancelled_does_not_fail_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with connect("memory://", agent="planner@tests") as bus:

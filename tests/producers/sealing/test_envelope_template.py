@@ -115,7 +115,7 @@ def test_a_bool_is_no_integer_that_a_template_has() -> None:
     assert yes is None
 
 
-def test_a_text_longer_than_any_that_is_right_is_left_to_the_general_way_and_not_remembered() -> None:
+def test_overlong_text_uses_the_general_path_and_is_not_cached() -> None:
     draft = Draft(payload=Sample(text="", number=0.5), to="a" * 256)
     assert shared_options(draft) is not None
     for changes in ({"to": "a" * 257}, {"to": Agent(id="a" * 257)}, {"intent": "i" * 100_000}):

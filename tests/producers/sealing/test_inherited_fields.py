@@ -116,7 +116,7 @@ def made_by(seal: Callable[[], SealedRecord]) -> object:
     topic=st.sampled_from([None, "agents.elsewhere"]),
     compiled=st.booleans(),
 )
-def test_what_a_template_seals_for_a_cause_is_what_the_general_way_seals(
+def test_template_and_general_path_seal_the_same_effect(
     root: dict[str, Any],
     kinds: list[type[msgspec.Struct]],
     subject: Medium | Low,
@@ -158,7 +158,7 @@ def test_an_answer_is_made_by_a_template_and_passes_the_gates() -> None:
     assert sealed.record.headers[-1] == ("traceparent", TRACE.encode())
 
 
-def test_what_the_data_have_become_since_is_sealed_and_not_what_the_payload_is_now() -> None:
+def test_prepared_data_are_sealed_instead_of_the_changed_payload() -> None:
     cause = cause_of({}, [])
     heir = sealer()
     heir.seal(Draft(payload=Medium()))

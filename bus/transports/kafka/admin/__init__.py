@@ -1,1 +1,1 @@
-"""Topics and groups of a Kafka cluster: what is, what is wanted, and changing the one into the other."""
+"""Topics and groups of a Kafka cluster: reading their state, and changing it to the wanted one."""

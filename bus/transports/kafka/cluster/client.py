@@ -128,7 +128,7 @@ class ClusterClient:
         return await self.ask("reading offsets", question)
 
     async def offsets_at(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
-        """Return for each partition the first offset of that time or later; its end where there is none."""
+        """Return for each partition the first offset of that time or later; its end if there is none."""
 
         async def question(client: AIOKafkaClient) -> dict[TopicPartition, int]:
             leaders = await _leaders(client, partitions)

@@ -97,6 +97,6 @@ def _shown_out(address: str, options: KafkaOptions, has_answered: bool) -> BusEr
             f"{address} closed the connection during the greeting: there may be no broker behind it just now"
         )
     return ConfigurationError(
-        f"{address} closed the connection during the greeting: it is no Kafka, or kafka.security_protocol "
+        f"{address} closed the connection during the handshake: it is not a Kafka broker, or kafka.security_protocol "
         f"({options.security.protocol.lower()}) is not what this port speaks, or it stands before brokers that are away"
     )

@@ -47,7 +47,7 @@ async def commits(
                 _check(code, group)
                 found[TopicPartition(topic, partition)] = offset
         if not found.keys() >= {*(locations or ())}:
-            raise GroupCoordinatorNotAvailableError(f"of some partitions of group {group!r} nothing was told")
+            raise GroupCoordinatorNotAvailableError(f"offsets of some partitions of group {group!r} are missing")
         return {location: offset for location, offset in found.items() if offset >= 0}
 
     return await link.ask(doing, question)

@@ -35,7 +35,7 @@ class TopicFacts(msgspec.Struct, frozen=True):
         return sys.maxsize if self.max_batch_bytes is None else self.max_batch_bytes - BATCH_OVERHEAD
 
     def hindrance(self, partition: int) -> str:
-        """Explain why *partition* cannot be written at present; empty if no reason is known."""
+        """Explain why *partition* cannot be written now; empty if no reason is known."""
         if partition >= self.partitions or self.leaders[partition] < 0:
             return "it has no leader"
         if self.in_sync and self.in_sync[partition] < self.min_in_sync:

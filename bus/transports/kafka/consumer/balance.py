@@ -18,9 +18,9 @@ __all__ = ["Bid", "PartitionShare", "share"]
 
 
 class Bid(msgspec.Struct, frozen=True):
-    """What one member declares when a rebalance begins.
+    """The declaration of one member at the beginning of a rebalance.
 
-    The topics it reads, the partitions it holds, and the *generation* in which it last heard from the group.
+    It has the topics that the member reads, the partitions that it owns, and the last *generation* that it has seen.
     """
 
     topics: frozenset[str]
@@ -29,7 +29,7 @@ class Bid(msgspec.Struct, frozen=True):
 
 
 class PartitionShare(msgspec.Struct, frozen=True):
-    """The partitions a member holds from now on, and those of them it must release."""
+    """The new partitions of a member, and those of them it must release."""
 
     owned: frozenset[TopicPartition]
     leaving: frozenset[TopicPartition]
@@ -56,7 +56,7 @@ def share(partitions: Mapping[str, int], bids: Mapping[str, Bid]) -> dict[str, P
 
 
 def _holders(everything: Collection[TopicPartition], bids: Mapping[str, Bid]) -> dict[TopicPartition, str]:
-    """Return who holds which partition; if two members claim one, the higher generation wins."""
+    """Return the owner of each partition; if two members claim one, the higher generation wins."""
     exists = set(everything)
     holders: dict[TopicPartition, str] = {}
     for member in sorted(bids, key=lambda name: (bids[name].generation, name)):

@@ -76,7 +76,8 @@ class Committing(enum.Enum):
 
     TAKEN = enum.auto()
     OVERTAKEN = enum.auto()
-    """Not committed: a new rebalance round began first. Partitions still held afterwards can be committed again."""
+    """Not committed: a new rebalance round began first. Partitions that are still owned afterwards can be committed
+    again."""
     FENCED = enum.auto()
     """Not committed: the group has continued without this member."""
 
@@ -129,7 +130,7 @@ class Consumer:
 
     @property
     def generation(self) -> int:
-        """The generation of the group as this member knows it; negative while it is no member."""
+        """The group's generation as seen by this member; negative while it is not a member."""
         return int(self._consumer._coordinator.generation)  # noqa: SLF001 - commits are fenced by it
 
     @property
@@ -247,9 +248,9 @@ class Consumer:
             _log.error("kafka.transaction_open", group=self._group, partitions=locations, detail=detail)
 
     def _held_up(self) -> dict[TopicPartition, int]:
-        """Return the last stable offset of each partition that holds records behind it.
+        """Return the last stable offset of each partition that has records behind it.
 
-        Only partitions fetched from within the last seconds count.
+        Only partitions that were fetched within the last seconds are included.
         """
         assignment = self._consumer._subscription.subscription.assignment  # noqa: SLF001 - there is no public way
         states = (
@@ -322,7 +323,7 @@ _LATE_S = 10.0
 
 
 class StalledPartitions:
-    """Tracks the offset at which each held-up partition stands, and since when."""
+    """Tracks the offset at which each stalled partition has stopped, and since when."""
 
     def __init__(self) -> None:
         self._since: dict[TopicPartition, tuple[int, float]] = {}

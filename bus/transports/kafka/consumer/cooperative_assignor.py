@@ -36,7 +36,7 @@ def declared(generation: int, locations: Iterable[TopicPartition]) -> Declared:
 
 
 class CooperativeAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # the library has no types
-    """The assignor of one member. *owned* returns what it holds; *leaving* is called with what it must release."""
+    """The assignor of one member. *owned* returns its partitions; *leaving* is called with those it must release."""
 
     name = "sealbus-cooperative"
 

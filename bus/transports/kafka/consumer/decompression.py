@@ -32,7 +32,7 @@ class TooLargeError(Exception):
 
 
 class _Own(threading.local):
-    """One decompressor per thread: a decompressor serves one caller at a time and releases the GIL meanwhile."""
+    """One decompressor per thread: a decompressor serves one caller at a time and releases the GIL while it works."""
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor()

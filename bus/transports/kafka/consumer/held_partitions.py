@@ -20,7 +20,7 @@ _AHEAD_BYTES = 16 * 1_048_576
 
 
 class HeldPartition:
-    """One held partition. *position* is None until the group's committed offset has been looked up."""
+    """One assigned partition. *position* is None until the group's committed offset has been looked up."""
 
     __slots__ = (
         "assignment",
@@ -61,7 +61,7 @@ class HeldPartition:
 
     @property
     def next_offset(self) -> int | None:
-        """Where fetching continues: behind the buffered records."""
+        """The offset at which fetching continues, behind the buffered records."""
         return self.buffer[-1].offset + 1 if self.buffer else self.position
 
     def pass_over(self, position: int) -> None:
@@ -83,7 +83,7 @@ class HeldPartition:
 
 
 class HeldPartitions:
-    """All partitions held by one member."""
+    """All partitions assigned to one member."""
 
     def __init__(self) -> None:
         self._by_assignment: dict[Assignment, HeldPartition] = {}
@@ -94,7 +94,7 @@ class HeldPartitions:
         return bool(self._by_assignment)
 
     def all(self) -> list[HeldPartition]:
-        """Return the held partitions in order of arrival."""
+        """Return the assigned partitions in order of arrival."""
         return list(self._by_assignment.values())
 
     def assignments(self) -> tuple[Assignment, ...]:
@@ -122,15 +122,15 @@ class HeldPartitions:
         self._by_location.clear()
 
     def get(self, assignment: Assignment) -> HeldPartition | None:
-        """Return the partition held under exactly this assignment."""
+        """Return the partition of exactly this assignment."""
         return self._by_assignment.get(assignment)
 
     def at(self, location: TopicPartition) -> HeldPartition | None:
-        """Return the partition held for *location*."""
+        """Return the assigned partition at *location*."""
         return self._by_location.get(location)
 
     def held_among(self, assignments: Iterable[Assignment]) -> list[HeldPartition]:
-        """Return those of *assignments* that are held."""
+        """Return those of *assignments* that are current."""
         return [self._by_assignment[assignment] for assignment in assignments if assignment in self._by_assignment]
 
     def versions(self) -> dict[TopicPartition, tuple[HeldPartition, int]]:

@@ -1,8 +1,8 @@
-"""One member of a group: joining, gaining and losing partitions, and detecting that it is no member any more.
+"""One member of a group: joining, gaining and losing partitions, and detecting that it was removed from the group.
 
-Owns the listener callbacks of a rebalance, the start positions, and a watch. The watch makes a member give its
-partitions up when it was suspended, does not poll, or has lost its brokers. Fetching and committing are in
-`subscription`, the balance in `balance`, the library's consumer in `consumer`.
+Owns the listener callbacks of a rebalance, the start positions, and a watch. The watch makes a member release its
+partitions when it was suspended, does not poll, or has lost its brokers. Fetching and committing are in `subscription`,
+the balance in `balance`, the library's consumer in `consumer`.
 
 The library ends every assignment at each rebalance. Here an assignment lasts as long as the group knows this member
 under the same id, because the leader never reassigns a partition that a member declares. Its epoch is the generation in
@@ -63,7 +63,7 @@ class Membership:
         self._retiring: Consumer | None = None
         self.faults: list[Exception] = []
         self.gave_up = ""
-        """Why this member left the group by itself; empty while it has not."""
+        """Why this member left the group on its own; empty while it has not."""
         self._topics = tuple(dict.fromkeys(topics))
         self._listener = listener
         self._member = member
@@ -78,7 +78,7 @@ class Membership:
         """Whether this member's view may differ from the group's: it must join again."""
         self.generation = -1
         self._known_as = ""
-        """The member id under which the group assigned the held partitions."""
+        """The member id under which the group assigned the partitions."""
         self._unwanted: set[TopicPartition] = set()
         self._steady = asyncio.Event()
         self._closed = False
@@ -129,7 +129,7 @@ class Membership:
         return self.steady
 
     def knows(self, consumer: Consumer | None) -> bool:
-        """Tell whether the group knows this member under the id by which it holds its partitions."""
+        """Return whether the group still has this member under the id of its assignments."""
         return consumer is not None and consumer.member_id == self._known_as
 
     def fail(self, error: Exception) -> None:
@@ -207,7 +207,7 @@ class Membership:
         self._changed()
 
     async def _let_go(self, leaving: Sequence[HeldPartition]) -> None:
-        """Drain partitions that move to others, then let the group reassign them. Nothing else is held up."""
+        """Drain partitions that move to other members, then let the group reassign them. Other partitions continue."""
         for owned in leaving:
             owned.leaving = True
         if self.consumer is not None:
@@ -252,7 +252,7 @@ class Membership:
             self._changed()
 
     def _lose(self, lost: Sequence[HeldPartition] | None = None) -> None:
-        """Drop *lost*, or all held partitions: other members hold them."""
+        """Drop *lost*, or all partitions: other members own them."""
         lost = self.holdings.all() if lost is None else lost
         if lost:
             self.holdings.drop(lost)
@@ -286,7 +286,7 @@ class Membership:
             self._ticked_s = now_s = self._clock.monotonic_s()
             if now_s - self._polled_s > self._options.poll_timeout_s:
                 self.gave_up = (
-                    f"nothing was polled for {self._options.poll_timeout_s:g} s: its partitions were given to others"
+                    f"nothing was polled for {self._options.poll_timeout_s:g} s: its partitions were reassigned"
                 )
                 self._lose()
                 await self.close()

@@ -207,7 +207,7 @@ def _taken(reader: _Reader, max_records: int, max_bytes: int) -> list[Record]:
 async def _position(consumer: AIOKafkaConsumer, location: TopicPartition) -> int:
     """Return the library's position.
 
-    It can lie behind entries at the end that are no records (transaction markers, compacted records).
+    It can be behind entries at the end that are not records (transaction markers, compacted records).
     """
     return int(await consumer.position(location))
 

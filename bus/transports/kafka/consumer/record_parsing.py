@@ -142,7 +142,7 @@ def _as_record(location: TopicPartition, record: Any) -> Record:
 
 
 def _bounded(raw: memoryview, location: TopicPartition) -> tuple[Iterable[Record] | None, int]:
-    """Return the records of a batch, parsed within the size limit, and the bytes it holds.
+    """Return the records of a batch, parsed within the size limit, and their size in bytes.
 
     The records are None if the library must parse the batch.
     """
@@ -228,7 +228,7 @@ def _parsed(batch: _DefaultRecordBatchPy, buffer: bytes | bytearray | memoryview
             ) from error
         if at - begin != length:
             raise CorruptRecordException(
-                f"record {number} of the batch at {batch.base_offset} is not of the length that it says"
+                f"record {number} of the batch at {batch.base_offset} does not have its declared length"
             )
         yield record
 

@@ -1,6 +1,7 @@
-"""The start position of a group in each partition: its commit, compared with the kept offsets.
+"""The start position of a group in each partition: its committed offset, checked against the offsets still in the log.
 
-Owns looking up where a member starts, and reporting a committed offset that is no longer kept. The caller acts on it.
+Owns looking up where a member starts, and reporting a committed offset that retention has deleted. The caller acts on
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["Position", "PositionLookup", "out_of_range", "start_positions"]
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where to start reading: *offset*.
+    """The *offset* at which reading starts.
 
     *committed* is -1 if the group has never committed; *fault* reports that records may be lost.
     """
@@ -51,9 +52,8 @@ async def start_positions(
 
 
 def out_of_range(location: TopicPartition, offset: int, span: PartitionRange) -> OffsetOutOfRangeError:
-    """Return the error for a committed *offset* outside the kept ones."""
+    """Return the error for a committed *offset* outside the stored ones."""
     return OffsetOutOfRangeError(
-        f"{location.topic} partition {location.partition}: offset {offset} is outside the kept offsets {span.start} to "
-        f"{span.end}; "
-        "what lay between may be lost"
+        f"{location.topic} partition {location.partition}: offset {offset} is outside the stored offsets {span.start} "
+        f"to {span.end}; the records between may be lost"
     )

@@ -110,7 +110,7 @@ class RecordRun:
         return self._part(0, at), self._part(at, len(self.records))
 
     def hand_over(self) -> None:
-        """Mark the records as given to a producer: from now on they may be in the log."""
+        """Mark the records as passed to a producer: from now on they may be in the log."""
         self.call.handed.add(self)
 
     def take_back(self, *, certain: bool) -> None:

@@ -96,7 +96,7 @@ class Producer:
         }
 
     async def kill(self) -> None:
-        """Stop the producer within seconds, even if no broker answers. It does not resend what it still holds."""
+        """Stop the producer within seconds, even if no broker answers. Unsent records are not resent."""
         self.is_replaced = True
         await _kill(self._producer)
         if not self.dead.done():

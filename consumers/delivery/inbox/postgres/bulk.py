@@ -125,7 +125,7 @@ def _tell(on_answer: Callable[[Any], object], task: asyncio.Task[Any]) -> None:
 
 
 class _Gathering(Generic[_T]):
-    """One batch at a time; requests that come meanwhile are the next."""
+    """One batch at a time; requests that arrive while it runs form the next one."""
 
     def __init__(
         self,

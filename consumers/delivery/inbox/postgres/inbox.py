@@ -178,7 +178,7 @@ class PostgresInbox:
         elif isinstance(transaction, PostgresTransaction):
             running = self._finish_together(identity, token, data, transaction)
         else:
-            raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
+            raise TypeError(f"a {type(transaction).__name__} is not a transaction of this inbox")
         is_done = await asyncio.shield(self._begun(running))
         self._forget(identity, token)
         return is_done
@@ -201,7 +201,7 @@ class PostgresInbox:
     async def release_with(self, key: InboxKey, token: int, transaction: Transaction) -> bool:
         identity = key_digest(key_text(key))
         if not isinstance(transaction, PostgresTransaction):
-            raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
+            raise TypeError(f"a {type(transaction).__name__} is not a transaction of this inbox")
         try:
             return await asyncio.shield(self._begun(self._release_together(identity, token, transaction)))
         finally:
@@ -296,7 +296,7 @@ class PostgresInbox:
             self._asking.discard(identity)
 
     async def _claimed_first(self, connection: Any, identity: bytes, text: str, asker: Claimant) -> Claim | None:
-        """Claim where there is no row yet, which is nearly always so: one statement."""
+        """Claim if there is no row yet, the most frequent case, with one statement."""
         decision = claim_rules.decide_claim(None, asker._replace(running=identity in self._running), claim_rules.CLOSED)
         if decision.row is None:
             return None
@@ -413,7 +413,7 @@ class PostgresInbox:
             del self._running[identity]
 
     async def _is_at_work(self, process: int) -> bool:
-        """Return whether the server's *process* runs a statement; False where the server does not say."""
+        """Return whether the server's *process* runs a statement; False if the server does not show it."""
         with contextlib.suppress(InboxError):
             async with self._connection() as connection:
                 return bool(await connection.fetchval(statements.IS_ACTIVE, process))

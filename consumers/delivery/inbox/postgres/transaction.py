@@ -148,7 +148,7 @@ _LIMIT: Final = 16
 
 
 class Sessions:
-    """Transactions in the database behind *url*; *is_at_work* tells whether a process of the server works."""
+    """Transactions in the database behind *url*; *is_at_work* returns whether a server process runs a statement."""
 
     def __init__(self, url: str, name: str, timeout_s: float, is_at_work: Callable[[int], Awaitable[bool]]) -> None:
         self._where = database_of(url)
@@ -158,7 +158,7 @@ class Sessions:
         self._pool: Any = pool(url, name, _LIMIT, timeout_s, command_timeout=None, reset=_reset)
 
     async def open(self) -> None:
-        """Open the pool. Raises what the driver raises."""
+        """Open the pool. Raises the driver's errors."""
         await self._pool
 
     async def begin(self) -> PostgresTransaction:

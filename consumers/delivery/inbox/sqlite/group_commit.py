@@ -3,7 +3,7 @@
 A handler's own transaction has the writer to itself.
 
 Owns the order of jobs, their answers after the commit, which of them wait for the file to be synchronised, and the
-writer's thread; a database in memory needs none. What an action does is in `inbox`; it runs in a `JobBatch`.
+writer's thread (a database in memory has none). The actions are in `inbox`; they run in a `JobBatch`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["JobBatch", "InboxJob", "WriterSession", "InboxWriter"]
 
 
 class JobBatch:
-    """What the jobs of one transaction see and change; written together when all have run."""
+    """The rows that the jobs of one transaction read and change; they are written together after all jobs have run."""
 
     __slots__ = ("changed", "rows", "table")
 
@@ -214,9 +214,9 @@ class InboxWriter:
         self._table.close()
 
     def _synchronised(self, jobs: list[InboxJob]) -> list[InboxJob]:
-        """Remove those of *jobs* that only wait for a sync, answer and return them.
+        """Remove from *jobs* those that only wait for a sync, answer and return them.
 
-        What they wait for was committed before.
+        Their data were committed before.
         """
         found = [job for job in jobs if job.durable and job.action is None and not job.items()]
         if found:
@@ -267,7 +267,7 @@ class InboxWriter:
         return answered + together
 
     def _let_go(self, waiting: deque[InboxJob]) -> None:
-        """Put the jobs that the session held up first."""
+        """Put the jobs that waited for the session first."""
         waiting.extendleft(reversed(self._held_up))
         self._held_up.clear()
 

@@ -129,7 +129,7 @@ class SqliteInbox:
         elif isinstance(transaction, SqliteTransaction):
             is_done = await transaction.run(partial(or_undone, partial(self._finish, text, token, data)), text)
         else:
-            raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
+            raise TypeError(f"a {type(transaction).__name__} is not a transaction of this inbox")
         self._forget(text, token)
         return is_done
 
@@ -169,7 +169,7 @@ class SqliteInbox:
     async def release_with(self, key: InboxKey, token: int, transaction: Transaction) -> bool:
         text = key_text(key)
         if not isinstance(transaction, SqliteTransaction):
-            raise TypeError(f"a {type(transaction).__name__} is no transaction of this inbox")
+            raise TypeError(f"a {type(transaction).__name__} is not a transaction of this inbox")
         try:
             return await transaction.run(partial(or_undone, partial(self._released, text, token)), text)
         finally:

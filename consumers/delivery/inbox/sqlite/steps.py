@@ -14,7 +14,7 @@ _EXISTS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'sealbus_
 
 
 def remembered(key: str, batch: JobBatch) -> Mapping[str, bytes]:
-    """Return what is kept under *key*, by name."""
+    """Return the entries stored under *key*, by name."""
     if not _exists(batch):
         return {}
     rows = batch.table.connection.execute("SELECT name, data FROM sealbus_steps WHERE key = ?", (key,))
@@ -22,7 +22,7 @@ def remembered(key: str, batch: JobBatch) -> Mapping[str, bytes]:
 
 
 def remember(key: str, owner: int, token: int, name: str, data: bytes, batch: JobBatch) -> bool:  # noqa: PLR0917
-    """Keep *data*, where *owner* holds the claim with *token*; return whether it does."""
+    """Store *data* if *owner* has the claim with *token*; return whether it has."""
     row = batch.rows.get(key)
     if row is None or (row.state, row.owner, row.token) != ("claimed", owner, token):
         return False
@@ -36,13 +36,13 @@ def remember(key: str, owner: int, token: int, name: str, data: bytes, batch: Jo
 
 
 def forget(key: str, batch: JobBatch) -> None:
-    """Delete what is kept under *key*."""
+    """Delete the entries stored under *key*."""
     if _exists(batch):
         batch.table.connection.execute("DELETE FROM sealbus_steps WHERE key = ?", (key,))
 
 
 def purge_steps(batch: JobBatch) -> None:
-    """Delete what is kept for rows that are gone."""
+    """Delete the entries whose rows are deleted."""
     if _exists(batch):
         batch.table.connection.execute("DELETE FROM sealbus_steps WHERE key NOT IN (SELECT key FROM sealbus_inbox)")
 

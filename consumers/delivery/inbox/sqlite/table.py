@@ -92,7 +92,7 @@ class Table:
         begin_writing(self._connection, INBOX_BUSY_TIMEOUT_S)
 
     def commit(self) -> None:
-        """Commit: what was written survives this process from here on."""
+        """Commit: from now on the writes survive this process."""
         self.connection.execute("COMMIT TRANSACTION")
         if self.path != MEMORY:
             self._syncing.committed()
@@ -184,7 +184,7 @@ class Table:
         return None if count == len(firsts) else written
 
     def finish(self, owner: int, token: int, keys: Sequence[str]) -> bool:
-        """Mark *keys*, claimed by *owner* with *token*, done without outputs; return whether that held for all."""
+        """Mark *keys*, claimed by *owner* with *token*, done without outputs; return whether all claims were valid."""
         count = 0
         for chunk in _chunks(keys):
             values = (*_padded(chunk), owner, token)

@@ -3,8 +3,8 @@
 Most commits are claims, and a claim does not matter after a crash of the machine: its worker is gone too. A machine
 that dies soon after a claim does not count as a death of the message.
 
-Owns taking this over from SQLite, and what follows a disk that failed to sync. What has to be durable is decided in
-`group_commit`.
+Owns replacing SQLite's own synchronising, and the handling of a disk that failed to sync. `group_commit` decides which
+jobs have to be durable.
 """
 
 from __future__ import annotations

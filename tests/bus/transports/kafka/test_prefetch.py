@@ -73,7 +73,7 @@ async def polled(subscription: KafkaSubscription, count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("how", ["paused", "leaving"])
-async def test_what_lies_here_of_a_partition_that_may_not_be_read_does_not_keep_the_others_from_being_fetched(
+async def test_buffered_records_of_a_paused_partition_do_not_block_fetching_others(
     how: str,
 ) -> None:
     subscription = reading(WAITING, OTHER)
@@ -107,7 +107,7 @@ async def test_what_is_fetched_ahead_is_bounded_in_bytes_too() -> None:
     subscription._closed = True
 
 
-async def test_what_lies_here_of_partitions_paused_one_after_another_stays_bounded_and_comes_again_in_place() -> None:
+async def test_buffered_records_of_paused_partitions_are_bounded_and_keep_their_order() -> None:
     assignments = [Assignment(f"topic-{number}", 0, 1) for number in range(20)]
     subscription = reading(*assignments)
     for assignment in assignments:
@@ -129,7 +129,7 @@ async def test_what_lies_here_of_partitions_paused_one_after_another_stays_bound
     subscription._closed = True
 
 
-async def test_what_another_commit_has_taken_meanwhile_is_taken_and_not_committed_again() -> None:
+async def test_an_offset_is_not_committed_twice_by_concurrent_commits() -> None:
     subscription = reading(OTHER)
     held = subscription._holdings.get(OTHER)
     assert held is not None

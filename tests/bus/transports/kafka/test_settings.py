@@ -42,7 +42,7 @@ def test_addresses_come_from_the_url(url: str, bootstrap: tuple[str, ...]) -> No
     "url",
     ["kafka://", "kafka://,", "kafka://h:x", "kafka://h:0", "kafka://h:70000", "kafka://:9092", "kafka://u:p@h:1"],
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         open_url(url, clock=SystemClock())
 
@@ -117,7 +117,7 @@ except ConfigurationError as error:
 """
 
 
-def test_nobody_is_asked_for_the_password_of_a_key(tmp_path: Path) -> None:
+def test_an_encrypted_key_never_prompts_for_its_password(tmp_path: Path) -> None:
     certificates = make(tmp_path)
     key = serialization.load_pem_private_key(certificates.client_key.read_bytes(), None)
     form = (

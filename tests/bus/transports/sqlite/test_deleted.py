@@ -25,7 +25,7 @@ async def test_an_append_to_a_deleted_file_is_refused_and_says_so(tmp_path: Path
     await transport.close()
 
 
-async def test_whoever_follows_a_file_that_is_deleted_is_told(tmp_path: Path) -> None:
+async def test_a_reader_of_a_deleted_file_gets_an_error(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     transport = open_transport(f"sqlite:///{path}")
     await transport.admin.create_topics([TopicSpec(name="a.b", partitions=1)])

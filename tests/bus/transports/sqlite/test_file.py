@@ -182,7 +182,7 @@ async def test_a_time_that_was_written_by_hand_in_another_form_is_read_as_a_numb
         assert (record.timestamp_ms, type(record.timestamp_ms), record.headers) == (read, int, ())
 
 
-async def test_a_time_that_is_no_number_keeps_nothing_from_being_deleted(tmp_path):
+async def test_a_non_numeric_time_does_not_block_retention(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db", retention_interval_s=0.05) as transport:
         await transport.admin.create_topics([TopicSpec(name="a.b", retention_ms=1)])
         await append(transport, b"x", count=2)
@@ -191,7 +191,7 @@ async def test_a_time_that_is_no_number_keeps_nothing_from_being_deleted(tmp_pat
             await asyncio.sleep(0.02)
 
 
-async def test_headers_whose_names_are_no_text_are_left_out(tmp_path):
+async def test_headers_with_non_string_names_are_left_out(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         await append(transport, b"x")
         by_hand(tmp_path / "x.db", "UPDATE records SET headers = x'9192a1ffc40176'")
@@ -324,9 +324,7 @@ async def test_a_lock_that_stays_is_unreachable_not_for_ever(tmp_path, monkeypat
         assert isinstance((await append(transport, b"next"))[0], Appended)
 
 
-async def test_whatever_keeps_a_transaction_from_beginning_is_told_to_who_waits_and_the_next_one_works(
-    tmp_path, monkeypatch
-):
+async def test_a_transaction_that_cannot_begin_raises_and_the_next_one_works(tmp_path, monkeypatch):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport, asyncio.timeout(30):
         with monkeypatch.context() as broken:
             broken.setattr(transport._writer._log, "_reload", lambda: {}["never seen"])
@@ -389,7 +387,7 @@ async def test_a_second_loop_is_refused(tmp_path):
             await asyncio.to_thread(lambda: asyncio.run(append(transport, b"x")))
 
 
-async def test_records_of_one_append_lie_by_partition_so_that_a_page_has_what_a_reader_wants(tmp_path):
+async def test_records_of_one_append_are_stored_by_partition(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         await transport.admin.create_topics([TopicSpec(name="c.d", partitions=3)])
         outcomes = await transport.append(

@@ -88,12 +88,12 @@ def printed(script, url):
 
 
 @pytest.mark.medium
-async def test_whoever_catches_up_with_a_long_backlog_keeps_little_of_it(tmp_path):
+async def test_reading_a_long_backlog_uses_little_memory(tmp_path):
     assert printed(READER, await filled(tmp_path, partitions=1)) < 4 * MIB
 
 
 @pytest.mark.medium
-async def test_whoever_looks_for_what_may_be_deleted_keeps_little_of_what_may_not(tmp_path):
+async def test_the_retention_scan_uses_little_memory(tmp_path):
     url = await filled(tmp_path, partitions=12, retention_ms=AN_HOUR_MS)
     with closing(sqlite3.connect(tmp_path / "x.db")) as log, log:
         log.execute(

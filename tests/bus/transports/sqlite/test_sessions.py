@@ -95,7 +95,7 @@ async def test_a_suspended_member_is_replaced_and_finds_out(processes):
     assert all(assignment not in one.subscription.assignments() for assignment in stale)
 
 
-async def test_a_member_that_was_silent_delivers_nothing_before_it_knows_what_it_still_holds(processes):
+async def test_a_member_whose_session_lapsed_delivers_nothing_before_it_renews(processes):
     one, _ = processes
     await one.join("one")
     await until(lambda: one.holds() == 2)
@@ -113,7 +113,7 @@ async def test_a_member_that_was_silent_delivers_nothing_before_it_knows_what_it
     assert set(one.subscription.assignments()) == before
 
 
-async def test_a_member_that_blocked_its_process_for_too_long_commits_what_it_did_meanwhile(processes):
+async def test_a_member_that_blocked_too_long_still_commits_its_work(processes):
     one, _ = processes
     await one.join("one")
     await until(lambda: one.holds() == 2)
@@ -124,7 +124,7 @@ async def test_a_member_that_blocked_its_process_for_too_long_commits_what_it_di
     assert await one.transport.admin.committed("g") == {("a.b", 0): 1, ("a.b", 1): 0}
 
 
-async def test_what_a_member_gave_up_after_a_silence_goes_to_one_that_came_meanwhile(processes, monkeypatch):
+async def test_partitions_of_a_lapsed_member_go_to_a_new_one(processes, monkeypatch):
     one, two = processes
     await one.join("one")
     await until(lambda: one.holds() == 2)
@@ -149,7 +149,7 @@ async def test_what_a_member_gave_up_after_a_silence_goes_to_one_that_came_meanw
 
 
 @pytest.mark.parametrize("stays", [True, False])
-async def test_what_was_drained_for_one_that_came_is_nobodys_until_it_is_assigned_anew(processes, monkeypatch, stays):
+async def test_a_drained_partition_has_no_owner_until_it_is_reassigned(processes, monkeypatch, stays):
     one, two = processes
     await one.join("one")
     await until(lambda: one.holds() == 2)

@@ -21,7 +21,7 @@ async def woken(hub: Hub) -> bool:
     return await signal.wait(SystemClock(), 2)
 
 
-async def test_a_socket_that_was_not_opened_because_of_a_cancellation_is_opened_by_the_next() -> None:
+async def test_the_next_call_opens_a_socket_whose_opening_was_cancelled() -> None:
     hub = Hub(lambda: None)
     for turns in range(1, 4):
         opening = asyncio.create_task(hub.open())

@@ -43,7 +43,7 @@ limits = st.builds(
 
 
 @given(limits, st.sampled_from(["x.y", "y.z"]))
-def test_what_may_not_be_signed_is_what_readers_would_refuse(key: TrustedKey, message_type: str) -> None:
+def test_signer_and_reader_refuse_the_same_statements(key: TrustedKey, message_type: str) -> None:
     statement = Statement(
         content_hash="sha256:" + "0" * 64,
         envelope_hash="sha256:" + "0" * 64,
@@ -101,7 +101,10 @@ def test_whom_a_key_speaks_for() -> None:
     for directory, said in (
         (None, "not among the trusted keys"),
         (KeyDirectory([]), "not among the trusted keys"),
-        (KeyDirectory([trusted(principals=frozenset({"b", "a"}))]), "signs for a, b: say with --agent"),
+        (
+            KeyDirectory([trusted(principals=frozenset({"b", "a"}))]),
+            "signs for a, b: name the acting agent with --agent",
+        ),
         (KeyDirectory([trusted(principals=frozenset())]), "signs for nobody"),
     ):
         with pytest.raises(ConfigurationError, match=said):

@@ -100,7 +100,7 @@ REFUSED: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
-def test_a_file_that_holds_no_such_key_is_named_and_not_shown(tmp_path: Path, text: bytes) -> None:
+def test_an_error_names_a_file_without_a_key_but_not_its_content(tmp_path: Path, text: bytes) -> None:
     path = write(tmp_path / "a.pem", text)
     with pytest.raises(ConfigurationError, match=r"a\.pem") as caught:
         read_private_key(path)

@@ -132,7 +132,7 @@ def test_a_link_by_itself_is_judged_by_the_folder_it_leads_to(folder: Path) -> N
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("what", ["fifo", "folder", "device"])
-def test_what_is_no_ordinary_file_is_refused_and_nobody_waits_for_it(folder: Path, what: str) -> None:
+def test_a_pipe_or_device_is_refused_without_waiting(folder: Path, what: str) -> None:
     path = folder / "jwks.json"
     if what == "fifo":
         os.mkfifo(path, 0o600)

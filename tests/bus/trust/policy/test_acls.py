@@ -37,7 +37,7 @@ when.signed = false
 """
 
 
-def test_a_rule_that_denies_all_of_a_type_takes_its_topic_and_one_that_denies_some_does_not() -> None:
+def test_only_a_full_denial_of_a_type_removes_its_topic_acl() -> None:
     grants = acl_grants(parse_policy(WORKER, name="policy.toml"), namespace="prod", types=TYPES, tiers=())
     (written,) = [grant.names for grant in grants if grant.operations == ("Write", "Describe")]
     assert {"prod.task.request", "prod.command.request"} <= set(written)

@@ -73,7 +73,7 @@ def test_a_sound_policy_has_no_findings() -> None:
             'effect = "need"\nrequire_approval = "human"\naction = "handle"\ntypes = ["command.x", "command.*.y"]',
             "commands come first",
         ),
-        ("redundant", 'effect = "deny"\naction = "publish"\ntypes = "command.x"', "commands say the same"),
+        ("redundant", 'effect = "deny"\naction = "publish"\ntypes = "command.x"', "commands decide the same"),
         ("redundant", 'effect = "allow"\naction = "publish"\ncapabilities = "work"\ntypes = "task.x"', "workers"),
         ("contradiction", 'effect = "allow"\naction = ["handle", "publish"]\ntypes = "command.**"', "commands"),
         ("absent-fact", 'effect = "allow"\naction = ["read", "publish"]\ngroups = "main"\ntypes = "x"', "publish"),
@@ -129,6 +129,6 @@ def test_what_is_found_is_so_for_random_requests() -> None:
     assert found["redundant"] > 50
 
 
-def test_what_only_several_rules_leave_nothing_is_not_found() -> None:
+def test_a_rule_covered_only_by_several_others_is_not_reported() -> None:
     more = '[[rules]]\nid = "more"\neffect = "allow"\naction = "handle"\ntypes = ["command.x", "pr.create.request"]\n'
     assert findings(POLICY + more) == {}

@@ -61,12 +61,12 @@ def compare(seed: int, policies: int, requests: int) -> None:
 
 
 @pytest.mark.medium
-def test_decide_is_what_the_evaluator_says() -> None:
+def test_decide_agrees_with_the_reference_evaluator() -> None:
     compare(1, 1_000, 20)
 
 
 @pytest.mark.slow  # a hundred thousand cases
-def test_decide_is_what_the_evaluator_says_often() -> None:
+def test_decide_agrees_with_the_reference_evaluator_on_many_cases() -> None:
     compare(2, 2_000, 50)
 
 
@@ -105,7 +105,7 @@ def test_what_fails_is_denied() -> None:
     assert decide_request(None, ORDINARY) == Deny("error")
 
 
-def test_nothing_that_matches_is_a_denial_that_says_how_the_nearest_rule_differs() -> None:
+def test_a_denial_without_a_matching_rule_explains_the_nearest_one() -> None:
     rules = policy("""
         [[rules]]
         id = "plan"

@@ -166,7 +166,7 @@ def test_the_interpreters_of_the_bus_are_ones_whatever_the_file_says(agent: str)
         ("rules = 1", r"write \[\[rules\]\]"),
         (RULE + "typs = 'a'", "rule 'one': there is no key 'typs'; the nearest is types"),
         (RULE + "signed = true", "there is no key 'signed'"),
-        (RULE + "when = { types = 'a' }", r"types stands in the rule itself, above \[rules.when\]"),
+        (RULE + "when = { types = 'a' }", r"types belongs in the rule itself, above \[rules.when\]"),
         (
             RULE + "when = { trust_at_lest = 'a' }",
             "when: there is no key 'trust_at_lest'; the nearest is trust_at_least",
@@ -176,9 +176,9 @@ def test_the_interpreters_of_the_bus_are_ones_whatever_the_file_says(agent: str)
         (RULE + "types = ['a', 'a']", "each once"),
         (RULE + "types = 1", "a glob or a list of globs"),
         (RULE + "types = '***'", "three stars"),
-        (RULE + "types = 'task.?'", "means nothing here"),
+        (RULE + "types = 'task.?'", "has no meaning here"),
         (RULE + "types = '!task.a'", "effect deny"),
-        (RULE + "types = 'task.[ab]'", "means nothing here"),
+        (RULE + "types = 'task.[ab]'", "has no meaning here"),
         (RULE + "types = 'a*b*c*d*e*'", "at most 4"),
         (RULE + "types = ''", "control and format"),
         (RULE + 'agents = "a\\u0000"', "control and format"),
@@ -194,7 +194,7 @@ def test_the_interpreters_of_the_bus_are_ones_whatever_the_file_says(agent: str)
         (RULE + "when.not_before = 0001-01-01T00:00:00+01:00", "the years 1 to 9999"),
         (RULE + "when = { not_before = 2026-01-02T00:00:00Z, not_after = 2026-01-01T00:00:00Z }", "after not_before"),
         (RULE + "require_approval = 'human'", 'effect = "need"'),
-        (RULE + "quorum = 2", "stands only in rules with effect need"),
+        (RULE + "quorum = 2", "is only allowed in rules with effect need"),
         (RULE + "lift_to = 'user_request'", 'action = "lift" alone'),
         (RULE + "instructions_from = 'model_generated'", "allow handle and name types and groups"),
         (RULE.replace("allow", "deny") + "for_interpreter = true", "rules that allow publish"),
@@ -204,7 +204,7 @@ def test_the_interpreters_of_the_bus_are_ones_whatever_the_file_says(agent: str)
         (RULE.replace('id = "one"', ""), "rule number 1: id: found nothing"),
         (RULE.replace('"one"', '"no-match"'), "what the bus calls decisions"),
         (RULE.replace('"one"', '"a b"'), "letters, digits"),
-        (RULE + RULE, "stands twice"),
+        (RULE + RULE, "occurs twice"),
         (RULE.replace("publish", "lift"), "names agents, types and lift_to"),
         (RULE.replace('"publish"', '["publish", "lift"]'), "lift alone"),
         (NEED.replace("handle", "publish"), "handle or redrive"),
@@ -216,7 +216,7 @@ def test_the_interpreters_of_the_bus_are_ones_whatever_the_file_says(agent: str)
         (ROW + "kind = 'robot'", "human, agent, service"),
         (ROW + "trust_ceiling = 'user_request'\ntrust_at_most = 'user_request'", "another name"),
         (ROW + "authority = { can_reed = ['a'] }", "the nearest is can_read"),
-        (ROW + "authority = { can_read = ['?'] }", "means nothing here"),
+        (ROW + "authority = { can_read = ['?'] }", "has no meaning here"),
         (ROW + "authority = { can_read = ['*a*b*c*d*e*f*g*h*'] }", "stars in 9 places, at most 8"),
         (ROW + "authority = { can_write = ['**a**b**c**'] }", "in 4 places, at most 3 are"),
         (ROW + f"authority = {{ can_execute = {[str(at) for at in range(257)]} }}", "at most 256 globs"),
@@ -225,11 +225,11 @@ def test_the_interpreters_of_the_bus_are_ones_whatever_the_file_says(agent: str)
         (ROW.replace("a@svc", "*@svc") + "kind = 'human'", "without a star"),
         (ROW.replace("a@svc", "*@svc") + "interpreter = true", "without a star"),
         (ROW.replace("a@svc", "gateway@sealbus") + "interpreter = false", "leave the key out"),
-        (ROW + ROW, "agent 'a@svc': this id stands twice"),
+        (ROW + ROW, "agent 'a@svc': this id occurs twice"),
         ("[[agents]]\nkind = 'agent'", "agent number 1: id: found nothing"),
     ],
 )
-def test_what_is_wrong_is_refused_with_what_to_write(text: str, says: str) -> None:
+def test_an_invalid_policy_is_refused_with_the_correction(text: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         parse_policy(text, name="p.toml")
 

@@ -69,7 +69,7 @@ def test_stars_stop_at_separators(glob: str, matching: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("glob", ["***", "*a*b*c*d*", "**a**b*", "a" * 257])
-def test_what_is_no_glob(glob: str) -> None:
+def test_strings_that_are_not_globs(glob: str) -> None:
     assert glob_fault(glob)
     with pytest.raises(ConfigurationError, match="glob"):
         compile_globs([glob])
@@ -85,7 +85,7 @@ def test_hostile_globs_cost_little() -> None:
     assert time.process_time() - started < 20
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_matchers_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_CELLS", 50)
     monkeypatch.setattr(module, "_MAX_REMEMBERED", 10)
     globs = ["**a**b", "**b*a", "*a.b*"]

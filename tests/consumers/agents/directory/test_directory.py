@@ -93,7 +93,7 @@ async def test_a_worker_is_found_by_what_it_takes_and_gone_when_it_has_left(sett
             await bus.publish(Work(), to="worker@svc", require_receiver=True)
 
 
-async def test_a_late_reader_knows_who_was_there(settings: Settings) -> None:
+async def test_a_late_reader_sees_the_agents_that_are_up(settings: Settings) -> None:
     async with worker().running(settings=settings):
         await announced(settings)
         async with connect(agent="late@svc", settings=settings) as bus:
@@ -102,7 +102,7 @@ async def test_a_late_reader_knows_who_was_there(settings: Settings) -> None:
             assert entry.is_healthy
 
 
-async def test_a_late_reader_knows_who_has_left(settings: Settings) -> None:
+async def test_a_late_reader_sees_the_agents_that_left(settings: Settings) -> None:
     async with worker().running(settings=settings):
         await announced(settings)
     async with connect(agent="late@svc", settings=settings) as bus:

@@ -126,7 +126,7 @@ def test_a_result_may_hold_what_was_answered() -> None:
     assert end.result == {"summary": "${RAND} is not replaced"}
 
 
-def test_what_uses_no_answer_says_so() -> None:
+def test_a_node_that_uses_no_answer_is_marked_independent() -> None:
     definition = workflow(emit("a", "b"), emit("b", "finish", content={"x": "${nodes.a.y}"}))
     state, (first,) = started(definition)
     _, (second,) = advance(definition, state, Answered("a", "inform", {"y": 1}))
@@ -169,7 +169,7 @@ def test_a_definition_is_known_by_its_hash() -> None:
     assert sha256_of(again) == sha256_of(SAMPLE)
 
 
-def test_a_diagram_escapes_what_a_stranger_wrote() -> None:
+def test_a_diagram_escapes_untrusted_text() -> None:
     hostile = workflow(emit("a", "finish", receiver='x"] click a "javascript:alert(1)" <img>'))
     text = mermaid_of_workflow(hostile, {"a": "here"})
     assert '"javascript' not in text.replace('["', "").replace('"]', "")
@@ -227,5 +227,5 @@ def test_no_order_of_events_breaks_a_run(definition: Definition, events: list[Wo
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=20), lambda x: st.lists(x, max_size=3), max_leaves=8))
-def test_what_an_answer_holds_is_never_replaced(value: Any) -> None:
+def test_placeholders_inside_an_answer_are_not_expanded(value: Any) -> None:
     assert filled("${nodes.a.v}", {}, {"a": {"v": value}}) == value

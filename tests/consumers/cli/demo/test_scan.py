@@ -83,7 +83,7 @@ def test_one_file_may_be_named(tmp_path: Path) -> None:
     assert finding.file == "a.py"
 
 
-def test_a_root_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+def test_a_missing_root_folder_gives_no_files(tmp_path: Path) -> None:
     assert scan(tmp_path / "none", tmp_path) == Scanned()
 
 
@@ -115,7 +115,7 @@ def test_nesting_too_deep_for_the_parser_is_no_crash(tmp_path: Path, source: byt
     assert (result.findings, result.files + len(result.gaps)) == ([], 1)
 
 
-def test_names_that_are_not_utf8_surrogates_and_warnings_about_foreign_code_do_no_harm(tmp_path: Path) -> None:
+def test_non_utf8_names_and_foreign_code_warnings_are_harmless(tmp_path: Path) -> None:
     write(tmp_path, os.fsdecode(b"\xff.py"), "exec('\\ud800')\nassert (x, '\\d')\n")
     result = scan(tmp_path, tmp_path)
     assert len(result.findings) == 1

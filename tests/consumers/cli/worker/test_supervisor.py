@@ -21,7 +21,7 @@ def stays(marker: Path) -> list[str]:
 
 
 @pytest.mark.medium
-async def test_a_process_that_cannot_be_started_again_is_tried_again_while_the_others_go_on(
+async def test_a_process_that_fails_to_restart_is_retried_while_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Process] = []

@@ -53,7 +53,7 @@ def case(tmp_path: Path) -> Case:
     return Case(tmp_path)
 
 
-def test_a_record_that_cost_the_session_three_times_while_it_was_judged_is_not_judged_again(case: Case) -> None:
+def test_a_record_that_lost_the_session_three_times_in_judging_is_not_judged_again(case: Case) -> None:
     case.takes_s = 10.0
     assert [case.judged_and_lost() for _ in range(4)] == ["", "", "", "crash_loop"]
 
@@ -73,7 +73,7 @@ def test_one_that_was_committed_before_its_partition_went_is_not_counted(case: C
     assert case.roll.crash_counts() == {}
 
 
-async def test_a_run_that_ends_in_order_is_forgiven_what_was_held_against_it(case: Case) -> None:
+async def test_an_orderly_end_clears_the_crash_count_of_a_message(case: Case) -> None:
     marks = tuple(Mark("agents.a", 0, offset, f"id-{offset}", 0, "handler") for offset in (1, 2))
     case.roll.change(
         lambda crash_counts: after(crash_counts, Death(1, case.clock.now_ms(), marks)), case.clock.now_ms()
@@ -92,7 +92,7 @@ async def test_a_run_that_ends_in_order_is_forgiven_what_was_held_against_it(cas
     assert [key.offset for key in case.roll.crash_counts()] == [2]
 
 
-def test_a_directory_that_fails_is_said_and_nothing_else(tmp_path: Path) -> None:
+def test_an_unwritable_crash_directory_is_only_logged(tmp_path: Path) -> None:
     guard = CrashGuard(ProcessFiles(tmp_path / "gone"), ManualClock())
     with capture_logs() as logs:
         guard.open(4, "m")

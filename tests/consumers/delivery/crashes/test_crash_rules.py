@@ -30,7 +30,7 @@ def tolled(*deaths: tuple[Mark, ...]) -> dict[RecordLocation, CrashCount]:
     return crash_counts
 
 
-def test_who_ran_among_others_is_a_suspect_at_the_second_death_and_is_not_held_to_have_died_alone() -> None:
+def test_a_message_among_others_is_a_suspect_at_the_second_death() -> None:
     once = tolled((mark(1), mark(2)))
     assert not any(crash_count.suspect for crash_count in once.values())
     twice = tolled((mark(1), mark(2)), (mark(1), mark(3)))

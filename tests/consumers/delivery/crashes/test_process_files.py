@@ -73,9 +73,7 @@ def kill(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def test_a_process_that_lives_is_nobodys_death_and_one_that_was_killed_is_counted_once(
-    tmp_path: Path, children: Children
-) -> None:
+def test_a_living_process_counts_no_death_and_a_killed_one_counts_once(tmp_path: Path, children: Children) -> None:
     child = children.start(2)
     roll = ProcessFiles(tmp_path)
     assert roll.count(NOW_MS) == []
@@ -89,9 +87,7 @@ def test_a_process_that_lives_is_nobodys_death_and_one_that_was_killed_is_counte
     assert roll.death_of(child.pid, NOW_MS + 1) is None
 
 
-def test_a_process_that_was_told_to_end_or_was_killed_on_purpose_or_ran_nothing_is_no_death(
-    tmp_path: Path, children: Children
-) -> None:
+def test_an_idle_or_deliberately_stopped_process_counts_no_death(tmp_path: Path, children: Children) -> None:
     roll = ProcessFiles(tmp_path)
     for child in (children.start(1, "ordered"), children.start(0)):
         kill(child)
@@ -104,7 +100,7 @@ def test_a_process_that_was_told_to_end_or_was_killed_on_purpose_or_ran_nothing_
     assert list(tmp_path.glob("*.running")) == []
 
 
-def test_a_child_of_its_own_that_goes_on_does_not_keep_it_alive(tmp_path: Path, children: Children) -> None:
+def test_a_surviving_child_process_does_not_hide_a_death(tmp_path: Path, children: Children) -> None:
     child = children.start(1, "forks")
     kill(child)
     assert len(ProcessFiles(tmp_path).count(NOW_MS)) == 1
@@ -128,9 +124,7 @@ def _counts_elsewhere(path: Path) -> str:
 
 
 @pytest.mark.medium
-def test_many_processes_that_die_and_count_at_once_lose_no_death_and_count_none_twice(
-    tmp_path: Path, children: Children
-) -> None:
+def test_concurrent_counting_counts_each_death_once(tmp_path: Path, children: Children) -> None:
     for child in [children.start(1) for _ in range(6)]:
         kill(child)
     code = (
@@ -165,7 +159,7 @@ def test_more_than_there_are_slots_for_is_not_noted_and_does_no_harm(tmp_path: P
 @pytest.mark.parametrize(
     "content", [b"", b"nonsense", b"\0" * 4_096, b"sealbus deaths 1", b"sealbus deaths 1" + b"\xff" * 9_000]
 )
-def test_a_file_that_is_damaged_tells_nothing_that_breaks(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_process_file_is_ignored(tmp_path: Path, content: bytes) -> None:
     (tmp_path / f"12-{machine()}-ab.running").write_bytes(content)
     (tmp_path / "deaths.json").write_bytes(content)
     roll = ProcessFiles(tmp_path)

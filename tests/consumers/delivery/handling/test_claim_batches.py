@@ -218,7 +218,7 @@ async def test_a_repetition_is_not_run_again() -> None:
         assert (case.runs, len(bus.workers[0].in_flight)) == ([1], 0)
 
 
-async def test_what_there_is_no_time_for_yet_is_not_parsed_yet_but_is_after_a_little_while() -> None:
+async def test_claimed_messages_are_parsed_late_but_soon() -> None:
     case = Case(concurrency=2)
     async with case.running() as (bus, slow):
         for number in range(300):

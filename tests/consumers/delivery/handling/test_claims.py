@@ -86,7 +86,7 @@ async def case(tmp_path: Path) -> AsyncIterator[Case]:
     await other.close()
 
 
-async def test_what_could_not_be_given_up_is_given_up_when_the_store_is_back(case: Case) -> None:
+async def test_a_failed_release_is_repeated_when_the_store_is_back(case: Case) -> None:
     token = (await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)).token
     case.store.failing = True
     await case.claims.release(ActiveClaim(case.claims, key("one"), token))
@@ -98,7 +98,7 @@ async def test_what_could_not_be_given_up_is_given_up_when_the_store_is_back(cas
     assert isinstance(await claim(case.other, "one"), Claimed)
 
 
-async def test_what_was_perhaps_claimed_for_a_partition_that_is_gone_is_given_up(case: Case) -> None:
+async def test_a_claim_of_unknown_fate_for_a_lost_partition_is_released(case: Case) -> None:
     case.store.failing = case.store.carries_out = True
     with pytest.raises(InboxError):
         await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)
@@ -123,7 +123,7 @@ async def test_what_others_have_or_have_done_is_left_to_them(case: Case) -> None
     assert await claim(case.other, "done") == AlreadyDone(())
 
 
-async def test_nothing_is_given_up_twice(case: Case) -> None:
+async def test_no_claim_is_released_twice(case: Case) -> None:
     token = (await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)).token
     case.store.failing = True
     await case.claims.release(ActiveClaim(case.claims, key("one"), token))
@@ -150,7 +150,7 @@ async def test_tasks_of_one_handler_that_ask_at_once_get_the_same_transaction(ca
     await case.claims.release(pause)
 
 
-async def test_whoever_asks_after_the_end_of_the_handler_gets_no_transaction_and_holds_up_nobody(case: Case) -> None:
+async def test_a_transaction_after_the_end_of_the_handler_is_refused_without_blocking(case: Case) -> None:
     pause = ActiveClaim(case.claims, key("one"), 1)
     late = asyncio.ensure_future(case.claims.begin(pause, OPEN))
     await asyncio.sleep(0)
@@ -189,7 +189,7 @@ async def test_a_handler_that_waits_for_its_transaction_is_given_up_with_its_par
         await asyncio.wait_for(asked, 30)
 
 
-async def test_a_store_that_is_away_is_said_once_at_a_time_however_many_wait_for_it(case: Case) -> None:
+async def test_an_unreachable_store_is_logged_once_for_all_waiting_messages(case: Case) -> None:
     case.store.failing = True
     with capture_logs() as lines:
         waiting = [

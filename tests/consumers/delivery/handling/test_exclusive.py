@@ -27,7 +27,7 @@ async def test_whoever_has_left_is_neither_counted_nor_waited_for() -> None:
 
 @pytest.mark.medium
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=12))
-def test_nobody_is_ever_beside_one_who_is_alone_and_everybody_has_a_turn(visits: list[tuple[bool, int]]) -> None:
+def test_exclusive_runs_are_alone_and_every_run_gets_a_turn(visits: list[tuple[bool, int]]) -> None:
     exclusive, inside, turns = ExclusiveGate(), [], []
 
     async def visit(number: int, alone: bool, naps: int) -> None:

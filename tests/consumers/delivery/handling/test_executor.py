@@ -56,7 +56,7 @@ class Order(msgspec.Struct):
 @pytest.mark.parametrize(
     "how", [lambda: RetryLater(after_s=0.5), lambda: RetryLater(after_s=5), lambda: DependencyDown("db")]
 )
-async def test_a_run_that_failed_leaves_nothing_of_what_it_changed_to_the_next(how: Callable[[], Exception]) -> None:
+async def test_context_changes_of_a_failed_run_do_not_reach_the_next(how: Callable[[], Exception]) -> None:
     app = App("execution@tests")
     runs: list[list[str]] = []
 

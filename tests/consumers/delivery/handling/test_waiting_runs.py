@@ -80,7 +80,7 @@ async def test_deeper_calls_are_read_though_first_messages_fill_the_window(max_i
         assert Counter(answer.depth for answer in bus.sent(Answer))[3] >= 60
 
 
-async def test_a_request_of_its_own_type_passes_the_run_that_asked_it_in_the_same_lane() -> None:
+async def test_a_nested_request_of_the_same_type_passes_the_waiting_run_in_its_lane() -> None:
     app = App("self@tests", types=[Answer])
 
     @app.on(Low)

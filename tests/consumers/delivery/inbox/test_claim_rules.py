@@ -162,12 +162,12 @@ def test_a_row_that_is_gone_free_or_done_is_not_released() -> None:
     assert released(row(state="done"), owner=OTHER, token=4) is None
 
 
-def test_released_in_order_nothing_is_held_against_it() -> None:
+def test_an_orderly_release_clears_the_start_count() -> None:
     freed = released(row(starts=3, deaths=2, suspect=True, alone=True), owner=OTHER, token=4)
     assert freed == row(state="free", owner=0, starts=0)
 
 
-def test_a_suspect_is_claimed_by_nobody_who_is_not_alone() -> None:
+def test_a_suspect_is_claimed_only_by_an_exclusive_run() -> None:
     written, claim = decide_claim(row(suspect=True, alone=True), asker(alone=False), DEAD)
     assert claim == Suspect()
     assert written == row(state="free", owner=NOBODY, suspect=True, deaths=1)

@@ -38,11 +38,11 @@ async def unheld(inbox: Inbox) -> Claim:
 # --- one owner --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_nobody_knows_is_claimed(store: Store) -> None:
+async def test_a_new_message_is_claimed(store: Store) -> None:
     assert await claim(await store.open()) == Claimed(token=1, starts=1, alone=False)
 
 
-async def test_what_is_running_here_is_held(store: Store) -> None:
+async def test_a_message_that_runs_here_cannot_be_claimed_again(store: Store) -> None:
     inbox = await store.open()
     await claimed(inbox)
     held = await claim(inbox)
@@ -73,7 +73,7 @@ async def test_other_content_under_a_key_is_a_conflict_in_any_state(store: Store
     assert await claim(inbox, content_hash="hash-2") == Conflict("hash-1")
 
 
-async def test_released_it_is_claimed_again_with_a_higher_token_and_nothing_held_against_it(store: Store) -> None:
+async def test_a_released_message_is_claimed_with_a_higher_token_and_a_clean_record(store: Store) -> None:
     inbox = await store.open()
     await inbox.release(key(), (await claimed(inbox)).token)
     assert await claim(inbox) == Claimed(token=2, starts=1, alone=False)
@@ -221,7 +221,7 @@ async def test_a_stale_token_takes_the_transaction_with_it(store: Store) -> None
     assert await inbox.finish(key(), new, ())
 
 
-async def test_rolled_back_nothing_was_written_and_the_claim_stands(store: Store) -> None:
+async def test_a_rollback_writes_nothing_and_keeps_the_claim(store: Store) -> None:
     inbox = await with_table(store)
     token = (await claimed(inbox)).token
     transaction = await inbox.begin()
@@ -291,7 +291,7 @@ async def test_closing_undoes_a_transaction_that_is_open(shared_store: Store) ->
 # --- several owners ---------------------------------------------------------------------------------------------------
 
 
-async def test_what_another_living_owner_runs_is_held(shared_store: Store) -> None:
+async def test_a_message_of_another_live_owner_cannot_be_claimed(shared_store: Store) -> None:
     first, second = await shared_store.open("a"), await shared_store.open("b")
     await claimed(first)
     await shared_store.run_out()
@@ -399,7 +399,7 @@ async def finished_soon(inbox: Inbox, token: int, name: str = "task-1") -> bool 
     return await asyncio.wait_for(future, 30)
 
 
-async def test_whoever_does_not_wait_is_told_what_others_are_answered(store: Store) -> None:
+async def test_callback_claims_get_the_same_answers_as_awaited_ones(store: Store) -> None:
     inbox = await store.open()
     assert await asked(inbox) == Claimed(token=1, starts=1, alone=False)
     assert isinstance(await asked(inbox), ClaimedElsewhere)
@@ -409,7 +409,7 @@ async def test_whoever_does_not_wait_is_told_what_others_are_answered(store: Sto
     assert await claim(inbox) == AlreadyDone(())
 
 
-async def test_whoever_does_not_wait_for_its_result_is_told_that_its_claim_was_stale(store: Store) -> None:
+async def test_a_callback_result_reports_a_stale_claim(store: Store) -> None:
     inbox = await store.open()
     old = (await claimed(inbox)).token
     await inbox.release(key(), old)
@@ -418,14 +418,14 @@ async def test_whoever_does_not_wait_for_its_result_is_told_that_its_claim_was_s
     assert isinstance(await claim(inbox), ClaimedElsewhere)
 
 
-async def test_whoever_does_not_wait_is_told_that_the_inbox_is_closed(store: Store) -> None:
+async def test_a_callback_reports_a_closed_inbox(store: Store) -> None:
     inbox = await store.open()
     await inbox.close()
     assert isinstance(await asked(inbox), InboxError)
     assert isinstance(await finished_soon(inbox, 1), InboxError)
 
 
-async def test_many_who_do_not_wait_are_each_told_their_own(shared_store: Store) -> None:
+async def test_each_callback_gets_its_own_answer(shared_store: Store) -> None:
     inbox, other = await shared_store.open("a"), await shared_store.open("b")
     held, done = (await claimed(other, "held")).token, (await claimed(other, "done")).token
     assert await other.finish(key("done"), done, OUTPUTS)

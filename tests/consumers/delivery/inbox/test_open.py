@@ -44,7 +44,7 @@ def test_a_lease_takes_time(url: str, lease_s: float) -> None:
         opened(url, lease_s)
 
 
-def test_without_its_driver_postgresql_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgresql_without_driver_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(ConfigurationError, match=r'pip install "sealbus\[postgres\]"'):
         opened("postgresql://user@host/db")

@@ -85,9 +85,7 @@ async def test_a_statement_that_the_server_is_at_work_on_is_waited_for(inbox: Po
     assert await inbox.finish(key(), token, (), transaction)
 
 
-async def test_what_is_given_up_behind_a_lock_is_no_session_of_the_server_any_more(
-    inbox: PostgresInbox, url: str
-) -> None:
+async def test_an_abandoned_postgres_lock_wait_leaves_no_server_session(inbox: PostgresInbox, url: str) -> None:
     """As while the table is rewritten: each repetition would leave one more, until the server takes no connection, of
     anybody."""
     ours = """SELECT count(*) FROM pg_stat_activity
@@ -181,7 +179,7 @@ async def test_a_handler_may_have_set_another_search_path(inbox: PostgresInbox, 
     await operator.close()
 
 
-async def test_what_a_handler_makes_of_its_session_is_not_the_next_handlers(inbox: PostgresInbox, url: str) -> None:
+async def test_session_changes_of_a_handler_do_not_reach_the_next_one(inbox: PostgresInbox, url: str) -> None:
     operator = await asyncpg.connect(url)
     await operator.execute("CREATE ROLE customer")
     await operator.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO customer")
@@ -216,7 +214,7 @@ async def test_many_open_transactions_do_not_hold_up_claims(inbox: PostgresInbox
     await asyncio.gather(*(transaction.rollback() for transaction in transactions))
 
 
-async def test_what_is_asked_for_at_once_travels_together(inbox: PostgresInbox) -> None:
+async def test_concurrent_claims_share_a_round_trip(inbox: PostgresInbox) -> None:
     sent: list[int] = []
     gathering = inbox._together._claims
     write = gathering._write
@@ -238,7 +236,7 @@ async def test_what_is_asked_for_at_once_travels_together(inbox: PostgresInbox) 
     assert (sent, set(told)) == ([300], {Claimed(1)})
 
 
-async def test_a_batch_that_the_server_cuts_off_is_an_inbox_error_for_each_and_claimed_again_later(
+async def test_a_batch_cut_off_by_the_server_fails_each_claim_and_can_be_repeated(
     inbox: PostgresInbox, postgres: Postgres
 ) -> None:
     told: list[object] = []
@@ -338,7 +336,7 @@ async def test_a_key_in_letters_that_the_database_does_not_have_is_claimed_as_an
     await operator.close()
 
 
-async def test_more_redrives_than_the_column_holds_are_no_failure_of_the_store(inbox: PostgresInbox) -> None:
+async def test_a_redrive_count_beyond_the_column_does_not_fail_the_store(inbox: PostgresInbox) -> None:
     for _ in range(3):
         found = await claim(inbox, reopen=10**15 - 1)
         assert isinstance(found, Claimed)

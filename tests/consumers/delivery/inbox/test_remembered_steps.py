@@ -253,7 +253,7 @@ async def test_who_waits_for_a_call_that_fails_makes_its_own() -> None:
     assert CALLS == ["a", "a"]
 
 
-async def test_who_waits_goes_on_where_the_caller_is_cancelled() -> None:
+async def test_a_second_caller_finishes_a_step_whose_first_caller_is_cancelled() -> None:
     steps = run(Rows())
     first, second = (asyncio.create_task(step(steps, think, "a", kind=Plan)) for _ in range(2))
     await asyncio.sleep(0)
@@ -262,7 +262,7 @@ async def test_who_waits_goes_on_where_the_caller_is_cancelled() -> None:
     assert first.cancelled()
 
 
-async def test_the_caller_goes_on_where_who_waits_is_cancelled() -> None:
+async def test_the_first_caller_finishes_a_step_whose_second_caller_is_cancelled() -> None:
     steps = run(Rows())
     first, second = (asyncio.create_task(step(steps, think, "a", kind=Plan)) for _ in range(2))
     await asyncio.sleep(0)
@@ -278,11 +278,11 @@ async def test_a_step_that_asks_for_itself_is_refused() -> None:
         await step(steps, again, key="a")
 
     async with asyncio.timeout(30):
-        with pytest.raises(ContractError, match="asks for itself"):
+        with pytest.raises(ContractError, match="calls itself"):
             await step(steps, again, key="a")
 
 
-async def test_a_step_in_a_step_is_kept_of_its_own() -> None:
+async def test_a_nested_step_is_stored_separately() -> None:
     rows = Rows()
     steps = run(rows)
 
@@ -293,7 +293,7 @@ async def test_a_step_in_a_step_is_kept_of_its_own() -> None:
     assert len(rows.data) == 2
 
 
-async def test_what_is_paid_for_is_written_also_where_the_run_is_cut_meanwhile() -> None:
+async def test_a_finished_step_is_stored_although_its_run_is_cancelled() -> None:
     rows = Rows()
     rows.slow.clear()
     task = asyncio.create_task(step(run(rows), think, "a"))
@@ -307,7 +307,7 @@ async def test_what_is_paid_for_is_written_also_where_the_run_is_cut_meanwhile()
 
 
 @pytest.mark.parametrize("what", ["nan", "surrogate", "object", "int"])
-async def test_a_result_that_cannot_be_kept_is_given_and_marked(what: str) -> None:
+async def test_an_unstorable_step_result_is_returned_and_marked(what: str) -> None:
     rows = Rows()
     with capture_logs() as logs:
         result = await step(run(rows), strange, what)
@@ -363,9 +363,9 @@ async def test_plain_data_that_are_not_of_the_type_are_a_mistake_of_the_function
 
 async def test_a_type_that_cannot_be_kept_is_refused_before_the_call() -> None:
     for kind in (complex, dict[tuple[int, int], str], "Plan"):
-        with pytest.raises(ContractError, match="cannot be kept"):
+        with pytest.raises(ContractError, match="cannot be stored"):
             await step(run(Rows()), think, "a", kind=kind)
-        with pytest.raises(ContractError, match="cannot be kept"):
+        with pytest.raises(ContractError, match="cannot be stored"):
             await run(Rows()).steps("a", [functools.partial(think, "a")], keys=None, limit=1, kind=kind)
     assert CALLS == []
 

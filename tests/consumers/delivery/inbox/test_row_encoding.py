@@ -19,7 +19,7 @@ KEYS = st.builds(InboxKey, *[TEXTS] * 5)
 
 @pytest.mark.medium
 @given(st.lists(RECORDS, max_size=4))
-def test_what_is_read_is_what_was_written(outputs: list[NewRecord]) -> None:
+def test_rows_round_trip(outputs: list[NewRecord]) -> None:
     assert decode_outputs(encode_outputs(outputs)) == tuple(outputs)
 
 

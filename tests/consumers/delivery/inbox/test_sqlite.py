@@ -278,7 +278,7 @@ class Burden(Ask, kw_only=True, eq=False):
         self.freed_by.append(threading.get_ident())
 
 
-async def test_what_was_asked_for_is_not_kept_and_not_freed_by_the_thread_that_answered(tmp_path: Path) -> None:
+async def test_claim_arguments_are_freed_on_the_callers_thread(tmp_path: Path) -> None:
     inbox = await opened(tmp_path / "inbox.db")
     freed_by: list[int] = []
     for name in ("m-1", "m-2"):

@@ -218,7 +218,7 @@ def test_a_function_in_a_function_that_takes_nothing_from_it_needs_no_key() -> N
         (nested("a")["defaults"], "has defaults, which may differ"),
         (nested("a")["named"], "has defaults, which may differ"),
         (nested("a")["Local"], "may hold anything"),
-        (nested("a")["Local"].of_class, "belongs to a class that is made anew"),
+        (nested("a")["Local"].of_class, "belongs to a class that is created again"),
         (wrapped(search), "uses function of where it is defined"),
         (Model().of_object, "is a method of an object"),
         ([].append, "is a method of an object"),

@@ -78,9 +78,7 @@ async def done_soon(inbox: SqliteInbox, names: Sequence[str]) -> None:
     assert [end.answer for end in ends] == [True] * len(names)
 
 
-async def test_claims_and_results_that_send_nothing_are_synchronised_together_when_it_is_asked_for(
-    inbox: SqliteInbox, disk: Disk
-) -> None:
+async def test_claims_and_silent_results_share_one_sync(inbox: SqliteInbox, disk: Disk) -> None:
     for number in range(5):
         await done_soon(inbox, [f"task-{number}"])
     assert disk.syncs == 0
@@ -90,7 +88,7 @@ async def test_claims_and_results_that_send_nothing_are_synchronised_together_wh
     assert disk.syncs == 1
 
 
-async def test_what_was_synchronised_is_known_after_a_crash_of_the_machine(inbox: SqliteInbox, disk: Disk) -> None:
+async def test_synchronised_rows_survive_a_machine_crash(inbox: SqliteInbox, disk: Disk) -> None:
     await done_soon(inbox, ["before"])
     await inbox.sync()
     await done_soon(inbox, ["after"])
@@ -108,9 +106,7 @@ async def test_a_result_with_outputs_outlives_the_machine_before_it_is_told_of(i
     await crashed.close()
 
 
-async def test_what_a_handler_wrote_outlives_the_machine_before_its_result_is_told_of(
-    inbox: SqliteInbox, disk: Disk
-) -> None:
+async def test_a_handlers_writes_are_durable_before_its_result_is_reported(inbox: SqliteInbox, disk: Disk) -> None:
     token = (await claimed(inbox, "task")).token
     transaction = await inbox.begin()
     await transaction.execute("CREATE TABLE bookings (account TEXT)")

@@ -198,7 +198,7 @@ def test_a_worker_refuses_what_the_rule_calls_a_directive_in_every_combination(k
 
 @pytest.mark.medium
 @pytest.mark.parametrize("keys", [False, True])
-def test_a_layout_that_is_known_and_the_ways_of_a_retry_and_a_redrive_give_the_same_verdict(keys: bool) -> None:
+def test_known_layouts_retries_and_redrives_get_the_same_verdict(keys: bool) -> None:
     judge = verification(reader(), keys=keys)
     ways = (by_topic, by_topic, by_topic, by_own_topic(TIER), by_own_topic(None))
     wrong = [
@@ -248,7 +248,7 @@ def test_a_layout_known_from_an_informing_payload_lets_no_asking_one_in(keys: bo
 @pytest.mark.parametrize("keys", [False, True])
 @pytest.mark.parametrize("performative", [None, "request"])
 @pytest.mark.parametrize("level", ["user_request", None])
-def test_a_threshold_above_a_user_is_kept_also_by_what_says_nothing(
+def test_a_threshold_above_user_level_refuses_unlabelled_messages(
     performative: Any, level: str | None, keys: bool
 ) -> None:
     cls = payload("table.strict", performative=performative)(msgspec.defstruct("Strict", [("text", str, "")]))

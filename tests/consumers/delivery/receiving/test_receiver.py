@@ -77,7 +77,7 @@ def test_what_was_fetched_for_one_assignment_does_not_count_for_the_next() -> No
 
 
 @pytest.mark.parametrize("draining", [True, False])
-def test_a_partition_that_is_given_away_takes_nothing_more(draining: bool) -> None:
+def test_a_revoked_partition_accepts_no_more_records(draining: bool) -> None:
     worker = Worker()
     assignment = Assignment(TOPIC, 0, 1)
     worker.partitions.add([assignment])

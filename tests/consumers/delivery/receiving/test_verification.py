@@ -193,7 +193,7 @@ def varied(like: Message, variant: str) -> Message:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("like", range(len(LIKES)))
 @pytest.mark.parametrize("kind", ["plain", "unordered", "with keys"])
-def test_the_short_way_says_what_every_gate_says(variant: str, like: int, kind: str) -> None:
+def test_the_fast_path_gives_the_verdict_of_all_gates(variant: str, like: int, kind: str) -> None:
     made = app(order="none" if kind == "unordered" else "key", verifier=Verifier() if kind == "with keys" else None)
     given = varied(LIKES[like], variant)
     place = partition(given.message_type)

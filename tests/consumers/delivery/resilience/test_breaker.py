@@ -53,9 +53,7 @@ def test_while_all_keep_asking_nobody_probes_again_before_everybody_has(orders: 
 
 
 @pytest.mark.parametrize(("now_s", "wait_s"), [(5.0, 1.0), (5.1, 0.0)])
-def test_whoever_stopped_asking_is_not_waited_for_longer_than_the_backoff_and_two_seconds(
-    now_s: float, wait_s: float
-) -> None:
+def test_a_silent_probe_blocks_others_at_most_the_backoff_and_two_seconds(now_s: float, wait_s: float) -> None:
     breakers = Breakers()
     breakers.blame("db", "t", "a", 0.0)
     breakers.delay_s("t", "b", 1.0)
@@ -64,7 +62,7 @@ def test_whoever_stopped_asking_is_not_waited_for_longer_than_the_backoff_and_tw
     assert breakers.delay_s("t", "b", now_s) == wait_s
 
 
-def test_who_blames_what_is_down_already_waits_for_the_same_moment() -> None:
+def test_repeated_blame_of_a_down_dependency_waits_for_the_same_probe() -> None:
     breakers = Breakers()
     breakers.blame("db", "t", "a", 0.0)
     assert breakers.blame("db", "t", "b", 0.25) == 0.75
@@ -116,7 +114,7 @@ def test_each_time_another_gets_through_counts_anew() -> None:
         assert breakers.blame("db", "t", f"m{number}", now_s + 2) is None
 
 
-def test_who_has_succeeded_since_is_believed_again() -> None:
+def test_a_later_success_closes_the_breaker() -> None:
     breakers = Breakers()
     breakers.blame("db", "t", "a", 0.0)
     breakers.delay_s("t", "b", 1.0)
@@ -172,7 +170,7 @@ def test_a_dependency_may_be_down_again_later() -> None:
     assert breakers.blame("db", "t", "a", 2.0) == 1.0
 
 
-def test_a_probe_that_was_given_away_makes_room_for_another() -> None:
+def test_a_revoked_probe_makes_room_for_another() -> None:
     breakers = Breakers()
     breakers.blame("db", "t", "a", 0.0)
     breakers.delay_s("t", "b", 1.0)
@@ -243,7 +241,7 @@ Traffic.TestCase.settings = settings(max_examples=150, stateful_step_count=40, d
 TestTraffic = pytest.mark.medium(Traffic.TestCase)
 
 
-def test_what_nobody_asks_for_any_more_is_let_go_of() -> None:
+def test_unused_breakers_are_forgotten() -> None:
     breakers = Breakers()
     breakers.blame("db", "t", "a", 0.0)
     breakers.blame("mail", "u", "b", 0.0)

@@ -118,7 +118,7 @@ async def test_the_breaker_is_seen_in_the_metrics() -> None:
         assert breaker_open(bus) == 0
 
 
-async def test_the_breaker_is_not_seen_any_more_when_what_waited_for_it_has_long_expired() -> None:
+async def test_a_breaker_disappears_when_its_waiting_messages_have_expired() -> None:
     database = Database()
     async with database.app().test() as bus:
         await bus.publish(Job(number=0), ttl_s=20)
@@ -168,7 +168,7 @@ async def test_a_type_goes_on_when_the_message_that_made_it_wait_is_gone() -> No
         assert database.handled == [1]
 
 
-async def test_a_probe_that_is_given_away_before_it_ran_leaves_its_turn_to_others() -> None:
+async def test_a_probe_revoked_before_it_ran_passes_its_turn_on() -> None:
     database = Database()
     async with database.app().test() as bus:
         first = await bus.publish(Job(number=0), ttl_s=7_200)
@@ -226,7 +226,7 @@ async def test_whatever_a_handler_calls_a_dependency_it_waits_and_is_shown(error
 
 
 @pytest.mark.medium
-async def test_a_flood_of_messages_that_blame_stops_nobody_whose_dependency_is_up() -> None:
+async def test_a_flood_of_failures_of_one_dependency_does_not_stop_others() -> None:
     database = Database()
     database.up = True
     app = App("worker@svc")

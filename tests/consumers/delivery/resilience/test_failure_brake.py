@@ -110,7 +110,7 @@ async def test_messages_of_the_type_wait_and_are_not_lost() -> None:
         assert len(done) == 100 - died
 
 
-async def test_a_message_of_a_braked_type_is_not_the_one_that_tries_a_dependency_for_others() -> None:
+async def test_a_message_of_a_paused_type_is_not_used_as_a_probe() -> None:
     app = App("brake@tests")
     down, done = [True], []
     at_work, blamed = asyncio.Barrier(11), asyncio.Event()

@@ -46,7 +46,7 @@ def decided(error: BaseException | None = None, **changes: Any) -> Any:
 
 
 @given(ERRORS, POLICIES, st.integers(1, 120), st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
-def test_a_wait_is_never_shorter_than_asked_never_beyond_the_lifetime_and_never_one_run_too_many(
+def test_retry_waits_respect_the_delay_the_lifetime_and_the_attempts(
     error: Exception, policy: Retry, attempt: int, remaining_s: float, randomness: float
 ) -> None:
     decision = decided(error, policy=policy, attempt=attempt, remaining_s=remaining_s, randomness=randomness)
@@ -173,7 +173,7 @@ def test_a_message_that_asks_for_a_shorter_wait_gets_it() -> None:
     assert decided(requested=asked, attempt=2) == WaitInLane(0.06, 2)
 
 
-def test_a_group_that_says_nothing_tries_five_times_from_a_fifth_of_a_second_up_to_five_minutes() -> None:
+def test_the_default_retry_is_five_attempts_from_200_ms_to_five_minutes() -> None:
     assert Retry() == Retry(attempts=5, backoff="exponential", base_s=0.2, cap_s=300.0)
 
 

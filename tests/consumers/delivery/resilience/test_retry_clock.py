@@ -72,7 +72,7 @@ def test_what_is_appended_after_a_jump_was_appended_when_it_was(jump_s: int) -> 
     assert retry_clock.moment_ms(appended_ms) == at_s * 1000
 
 
-def test_where_the_log_has_no_clock_of_its_own_a_late_acknowledgement_is_no_difference() -> None:
+def test_without_a_log_clock_a_late_acknowledgement_changes_nothing() -> None:
     clock = JumpyClock()
     retry_clock = RetryClock(clock, own=True)
     appended_ms = clock.now_ms()
@@ -102,7 +102,7 @@ def test_a_wall_clock_that_is_corrected_little_by_little_is_followed() -> None:
 
 
 @pytest.mark.parametrize("wrong_s", [0, 300, -300])
-def test_before_a_broker_has_acknowledged_anything_its_records_may_have_come_just_now(wrong_s: int) -> None:
+def test_before_the_first_acknowledgement_a_record_counts_as_just_arrived(wrong_s: int) -> None:
     clock = JumpyClock()
     clock.jump_ms = wrong_s * 1000
     retry_clock = RetryClock(clock, own=False)
@@ -126,9 +126,7 @@ def test_a_brokers_clock_is_learned_from_appends_and_followed_through_jumps() ->
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 10)), max_size=60), st.integers(0, 60))
-def test_what_was_seen_has_waited_since_and_nothing_counts_before_it_was_seen(
-    steps: list[tuple[int, float]], asked: int
-) -> None:
+def test_a_wait_is_counted_from_the_first_sight_of_a_record(steps: list[tuple[int, float]], asked: int) -> None:
     sightings, now_s, first_s = FirstSeen(), 0.0, None
     for offset, elapsed_s in steps:
         now_s += elapsed_s
@@ -185,7 +183,7 @@ async def test_a_retry_is_neither_early_nor_stuck_when_the_wall_clock_jumps(
 
 
 @pytest.mark.parametrize("jump_s", [3600, -3600, -150_000_000])
-async def test_a_wait_longer_than_the_largest_tier_is_neither_cut_short_nor_drawn_out_when_the_wall_clock_jumps(
+async def test_a_clock_jump_does_not_change_a_wait_longer_than_the_largest_tier(
     jump_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("consumers.app.testing.ManualClock", JumpyClock)
@@ -210,7 +208,7 @@ async def test_a_wait_longer_than_the_largest_tier_is_neither_cut_short_nor_draw
     assert 700 <= second - first <= 960
 
 
-async def test_a_retry_appended_by_a_worker_whose_clock_is_behind_does_not_die_of_it(
+async def test_a_retry_from_a_worker_with_a_slow_clock_does_not_expire_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("consumers.app.testing.ManualClock", JumpyClock)
@@ -250,7 +248,7 @@ async def test_what_was_appended_by_a_clock_that_was_set_back_is_not_let_through
     assert [later - first >= 5 for first, later in runs.values()] == [True, True]
 
 
-async def test_of_two_appended_one_after_the_other_by_a_clock_that_was_set_back_neither_is_let_through_early(
+async def test_a_clock_set_back_releases_no_retry_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("consumers.app.testing.ManualClock", JumpyClock)

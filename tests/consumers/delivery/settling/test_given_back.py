@@ -55,7 +55,7 @@ async def test_a_refused_answer_is_told_by_reason_and_pointer_and_not_by_content
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("by", ["check", "send"])
-async def test_what_would_be_refused_can_be_mended_in_the_run(name: str, by: str) -> None:
+async def test_a_handler_can_catch_and_correct_a_refused_answer(name: str, by: str) -> None:
     app = App("given@tests", types=[Answer])
 
     @app.on(Job)
@@ -104,7 +104,7 @@ async def test_a_refused_answer_loses_no_paid_step() -> None:
     assert CALLS == [1]
 
 
-async def test_a_handler_that_says_it_answers_and_returns_none_is_told_at_once() -> None:
+async def test_a_declared_answer_of_none_is_refused_at_once() -> None:
     app = App("given@tests", types=[Answer])
 
     @app.on(Job, retry=Retry(attempts=5))
@@ -118,7 +118,7 @@ async def test_a_handler_that_says_it_answers_and_returns_none_is_told_at_once()
 
 
 @pytest.mark.parametrize("returned", [None, [], Answer(text="x"), Draft(payload=Answer())])
-async def test_a_handler_that_may_answer_nothing_answers_nothing(returned: Any) -> None:
+async def test_an_optional_answer_may_be_none(returned: Any) -> None:
     app = App("given@tests", types=[Answer])
 
     @app.on(Job)

@@ -165,7 +165,7 @@ async def test_without_a_contract_any_answer_goes(request_: Any) -> None:
     assert await fate(Chat(text="here"), request_) is None
 
 
-async def test_what_the_type_here_does_not_declare_is_no_contract() -> None:
+async def test_a_return_contract_unknown_to_the_local_type_is_ignored() -> None:
     async with answering(Chat(text="here"), Plain).test() as bus:
         await bus.publish(PlainWithContract(goal="g", return_contract=CONTRACT))
         await bus.settle()

@@ -148,7 +148,7 @@ def watched(chromium: Any, served: Served, **options: Any) -> Any:
     return page
 
 
-def test_a_stranger_finds_three_causes_and_sends_all_letters_back(shop: Any, chromium: Any) -> None:
+def test_the_console_shows_three_causes_and_redrives_all_letters(shop: Any, chromium: Any) -> None:
     ailing(shop)
     served = Served(shop)
     page = watched(chromium, served)

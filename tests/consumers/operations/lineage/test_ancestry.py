@@ -60,7 +60,7 @@ def names(blamed: Hop | None, messages: Sequence[Message], hop: int) -> bool:
 
 @pytest.mark.parametrize("kind", [Step, Note])
 @pytest.mark.parametrize("hops", [0, 1, 2, 5, 20])
-def test_what_nobody_changed_holds(hops: int, kind: type[Any]) -> None:
+def test_an_unchanged_ancestry_is_valid(hops: int, kind: type[Any]) -> None:
     messages = conversation(hops, kind)
     found = judged(
         [(record_of(message, number), "message") for number, message in enumerate(messages)], messages[-1].message_id
@@ -129,7 +129,7 @@ def test_what_rests_on_a_replaced_message_is_not_blamed(name: str) -> None:
     assert [hop.state for hop in found.hops] == ["holds", "holds", "wrong", "holds", "holds"]
 
 
-def test_it_says_what_differs() -> None:
+def test_a_changed_ancestor_is_reported_with_its_difference() -> None:
     messages, other = conversation(3), conversation(4)[-1]
     found = judged(changed(messages, 1, HIDDEN["the sender, resealed"], other), messages[-1].message_id)
     assert found is not None
@@ -146,7 +146,7 @@ def test_a_deleted_message_that_something_rests_on_is_missed(kind: type[Any]) ->
     assert (found.blamed.number, found.blamed.kind) == (2, "missing")
 
 
-def test_a_replaced_message_is_named_by_what_rests_on_it_where_it_is_asked_for_itself() -> None:
+def test_a_replaced_message_is_detected_from_its_effects() -> None:
     messages, other = conversation(3), conversation(4)[-1]
     found = judged(changed(messages, 2, HIDDEN["a field of data, resealed"], other), messages[2].message_id)
     assert found is not None
@@ -155,7 +155,7 @@ def test_a_replaced_message_is_named_by_what_rests_on_it_where_it_is_asked_for_i
 
 
 class TestRetention:
-    def test_what_retention_may_have_taken_is_not_kept(self) -> None:
+    def test_ancestors_possibly_deleted_by_retention_are_not_kept(self) -> None:
         messages = conversation(4)
         records = [(record_of(message, number), "message") for number, message in enumerate(messages)][2:]
         found = judged(records, messages[-1].message_id, lost={"agents.relay.step": 1 << 60})
@@ -193,7 +193,7 @@ class TestRetention:
 
 
 class TestCopies:
-    def test_a_dead_letter_shows_that_a_message_nobody_rests_on_was_changed(self) -> None:
+    def test_a_dead_letter_reveals_the_change_of_a_message_without_effects(self) -> None:
         messages, other = conversation(2), conversation(4)[-1]
         letter = msgspec_replace(record_of(messages[2], 0), topic="agents.relay.step.dlq")
         records = [*changed(messages, 2, HIDDEN["a field of data, resealed"], other), (letter, "dlq")]
@@ -211,7 +211,7 @@ class TestCopies:
         assert found.blamed is None
         assert found.hops[1].notes == ("the copy at agents.relay.step.dlq/0/0 has other bytes",)
 
-    def test_a_copy_tells_of_a_message_that_is_not_kept(self) -> None:
+    def test_a_dead_letter_copy_reveals_a_message_deleted_by_retention(self) -> None:
         messages = conversation(1)
         letter = msgspec_replace(record_of(messages[1], 0), topic="agents.relay.step.dlq")
         found = judged([(letter, "dlq")], messages[1].message_id, lost={"agents.relay.step": 1 << 60})

@@ -94,7 +94,7 @@ async def test_its_letter_and_its_retry_of_later_hours_are_found_too(log: Log) -
     assert topics(await log.find(job)) == [JOBS, RETRIES, LETTERS]
 
 
-async def test_up_to_when_letters_were_looked_at_is_said(log: Log) -> None:
+async def test_a_search_reports_up_to_when_dead_letters_were_read(log: Log) -> None:
     job = log.seal()
     await log.append(job)
     await log.hours(40)
@@ -142,7 +142,7 @@ async def test_an_id_without_a_time_is_found_by_reading_all(log: Log) -> None:
     assert (topics(found), found.looked.is_whole, found.looked.records) == ([JOBS], True, 4001)
 
 
-async def test_an_index_says_where_any_id_lies(log: Log) -> None:
+async def test_an_index_finds_the_location_of_any_id(log: Log) -> None:
     job = log.seal(message_id="mine")
     first = await log.append(job)
     await log.hours(20)
@@ -159,7 +159,7 @@ async def test_an_index_says_where_any_id_lies(log: Log) -> None:
     assert found.looked.records == 1
 
 
-async def test_an_id_without_a_time_that_an_index_does_not_have_is_looked_for_in_what_came_later(log: Log) -> None:
+async def test_an_unindexed_id_without_time_is_searched_in_later_records(log: Log) -> None:
     await log.hours(10)
     ends = {
         (topic, partition): kept.end
@@ -191,7 +191,7 @@ async def test_what_a_message_has_caused_is_found_with_it(log: Log) -> None:
     assert topics(await log.find(job)) == [JOBS, NOTES]
 
 
-async def test_a_conversation_is_followed_until_nothing_more_of_it_comes(log: Log) -> None:
+async def test_a_conversation_is_followed_to_its_last_message(log: Log) -> None:
     said = log.seal()
     conversation = said.metadata.conversation_id
     for _ in range(5):

@@ -69,7 +69,7 @@ def test_what_a_handler_does_is_found_with_file_and_line(sloppy: list[dict[str, 
     assert written[check] in line
 
 
-def test_every_finding_says_why_and_what_to_do(sloppy: list[dict[str, Any]]) -> None:
+def test_every_finding_has_a_reason_and_a_fix(sloppy: list[dict[str, Any]]) -> None:
     assert all(found["why"] and found["cure"] and found["level"] in ("error", "warning", "note") for found in sloppy)
 
 

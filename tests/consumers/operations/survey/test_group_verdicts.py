@@ -72,7 +72,7 @@ def test_what_lies_behind_the_commit_waits_behind_the_records_before_it(committe
     assert (found.state, found.behind, found.place) == ("waits", behind, f"{TOPIC}/0/7")
 
 
-def test_a_group_with_a_letter_of_it_has_it_dead() -> None:
+def test_a_dead_letter_makes_the_groups_verdict_dead() -> None:
     job = seal()
     letter = copy(job, dead_letter_topic(TOPIC), 3, at_ms=5, group=GROUP)
     found = verdict(group(job=8), copy(job), letter)

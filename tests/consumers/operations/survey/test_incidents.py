@@ -277,7 +277,7 @@ def all_well(site: Site) -> dict[str, Callable[[], bool]]:
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timeout(600)
-def test_every_surface_tells_of_each_fault_and_of_its_end(on_kafka: tuple[Site, Any, Any]) -> None:
+def test_every_surface_shows_each_fault_and_its_end(on_kafka: tuple[Site, Any, Any]) -> None:
     site, cluster, postgres = on_kafka
     site.open()
     site.folder.wait_until(lambda: set(site.probes().values()) == {200}, within_s=60)
@@ -291,7 +291,7 @@ def test_every_surface_tells_of_each_fault_and_of_its_end(on_kafka: tuple[Site, 
         probes=lambda: sorted(site.probes().values()) == [200, 200, 503, 503],
         alert=lambda: {"SealbusGroupStill", "SealbusAgentUnhealthy"} <= site.alerts(),
         doctor=lambda: "1 of 2 workers of worker@svc say they are stuck" in site.doctor().get("fault agents", ""),
-        console=lambda: "say they are stuck" in site.console() and "settled nothing" in site.console(),
+        console=lambda: "report that they are stuck" in site.console() and "settled nothing" in site.console(),
     ).within()
     stuck = [got(f"http://127.0.0.1:{site.ports[name]}/healthz/live")[1] for name in ("one", "two")]
     assert any("agents.run (job.run)" in text for text in stuck), stuck
@@ -355,7 +355,7 @@ def test_every_surface_tells_of_each_fault_and_of_its_end(on_kafka: tuple[Site, 
 
     # An approval that nobody gives.
     site.publish("ship.order", {"service": "tea"})
-    waits = tells(site, "approvals", "wait for somebody")
+    waits = tells(site, "approvals", "wait for an approval")
     Told(site, alert=lambda: "SealbusApprovalOpen" in site.alerts(), **waits).within()
 
 

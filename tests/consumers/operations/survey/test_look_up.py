@@ -65,7 +65,7 @@ async def test_an_audit_that_cannot_be_read_is_done_without(log: Transport, sett
     assert await moment_of(settings, "no-such-id") is None
 
 
-def test_how_far_was_looked_is_said_for_every_id() -> None:
+def test_a_failed_search_reports_what_was_searched() -> None:
     cut = Looked(records=7, since_ms=1, until_ms=2)
     assert "7 records (the id was made at 1970-01-01T00:00:00.005Z)" in looked_in_words(
         cut, "00000000-0005-7000-8000-000000000000"

@@ -86,7 +86,7 @@ def test_what_cannot_be_reached_or_read_is_a_fault_and_no_crash(folder: Any, mon
     assert "nowhere.toml" in faults(folder)["keys"]
 
 
-def test_top_shows_letters_by_cause_and_no_text_of_a_stranger_moves_the_terminal(ailing: Any) -> None:
+def test_top_groups_dead_letters_by_cause_and_escapes_untrusted_text(ailing: Any) -> None:
     (survey,) = objects(ailing, "top", "--once")
     assert survey["letters"]["count"] == 30
     assert [count for _, count, _ in survey["letters"]["causes"]] == [20, 10]
@@ -112,7 +112,7 @@ def test_a_message_is_explained_with_what_cures_it(ailing: Any) -> None:
     told = ailing.call("explain", letter["message_id"], "--app", "agents:app").stdout
     assert "job.run 1.0.0 from cli@sealbus was appended to agents.job.run/" in told
     assert "rejected (gate handler), Reject: no" in told
-    assert f"cure: mend what it names, then sealbus dlq redrive {letter['place']}" in told
+    assert f"cure: fix the named problem, then sealbus dlq redrive {letter['place']}" in told
     assert "\x1b" not in told
     (answer,) = objects(ailing, "explain", letter["message_id"])
     assert (answer["state"], answer["place"]) == ("dead", letter["place"])
@@ -120,7 +120,7 @@ def test_a_message_is_explained_with_what_cures_it(ailing: Any) -> None:
     assert ailing.call("explain", "nothing").exit_code == 2
 
 
-def test_a_letter_that_was_sent_back_or_purged_has_no_cure_and_says_what_became_of_it(ailing: Any) -> None:
+def test_a_redriven_or_purged_letter_shows_its_state_and_no_fix(ailing: Any) -> None:
     first, second = objects(ailing, "dlq", "list")[:2]
     assert ailing.call("dlq", "redrive", first["place"], "--why", "tea \x1b[31mis here", "--yes").exit_code == 0
     told = ailing.call("explain", first["message_id"]).stdout
@@ -148,7 +148,7 @@ def test_a_letter_that_is_parked_is_cured_by_force(folder: Any) -> None:
         if count < 3:
             assert folder.call("dlq", "redrive", letter["place"], "--why", "again", "--yes").exit_code == 0
     told = folder.call("explain", letter["message_id"]).stdout
-    assert "Its letter is parked: it was sent back 3 times before." in told
+    assert "Its dead letter is parked: it was redriven 3 times before." in told
     assert f"sealbus dlq redrive {letter['place']} --force" in told
 
 

@@ -144,7 +144,7 @@ def reasons(bus: AppBus) -> list[str]:
     return [letter.reason for letter in bus.dead]
 
 
-async def test_what_is_approved_runs_once_and_its_requester_is_told_at_each_turn(site: Site) -> None:
+async def test_an_approved_message_runs_once_and_its_requester_is_kept_informed(site: Site) -> None:
     async with site.bus() as bus:
         held = await held_by(bus, idempotency_key="d1")
         assert site.runs == []
@@ -159,7 +159,7 @@ async def test_what_is_approved_runs_once_and_its_requester_is_told_at_each_turn
         bus.raise_dead()
 
 
-async def test_an_interpreter_says_by_itself_that_it_is_there(site: Site) -> None:
+async def test_an_interpreter_may_publish_its_own_heartbeat(site: Site) -> None:
     interpreter = '[[agents]]\nid = "engine@svc"\ninterpreter = true\n\n'
     async with site.bus(interpreter + RULES) as bus:
         await bus.as_agent("engine@svc").publish(AgentHeartbeat(status="healthy"))
@@ -180,7 +180,7 @@ async def test_what_is_rejected_never_runs(site: Site) -> None:
         assert site.runs == []
 
 
-async def test_who_waits_for_the_answer_is_told_that_nobody_has_decided(site: Site) -> None:
+async def test_a_waiting_requester_is_informed_that_the_decision_is_pending(site: Site) -> None:
     async with site.bus(timeout_s=600) as bus:
         with pytest.raises(RequestFailed) as failed:
             await bus.request(Deploy(service="shop"), Deployed, timeout_s=3600)
@@ -231,11 +231,11 @@ async def test_a_rule_of_the_policy_asks_for_two_and_counts_owners(site: Site) -
         ("test@sealbus", "takes part in the action"),
         ("deployer@svc", "takes part in the action"),
         ("alias@acme", "belongs to ops"),
-        ("bot@svc", "is no human"),
-        ("stranger@svc", "is no human"),
+        ("bot@svc", "is not a human"),
+        ("stranger@svc", "is not a human"),
     ],
 )
-async def test_who_may_not_decide_changes_nothing(site: Site, decider: str, why: str) -> None:
+async def test_a_decision_by_an_unauthorised_agent_changes_nothing(site: Site, decider: str, why: str) -> None:
     async with site.bus() as bus:
         held = await held_by(bus)
         await bus.approve(held, by=decider)
@@ -253,7 +253,7 @@ async def send(bus: AppBus, by: str, held: HeldMessage, **changes: Any) -> None:
     await bus.settle()
 
 
-async def test_another_hash_is_not_what_is_held(site: Site) -> None:
+async def test_a_decision_on_another_hash_is_ignored(site: Site) -> None:
     async with site.bus() as bus:
         held = await held_by(bus)
         await send(bus, "lead@acme", held, approved_action_hash="sha256:" + "0" * 64)
@@ -311,7 +311,7 @@ async def test_a_decision_after_the_end_changes_nothing(site: Site) -> None:
         assert site.runs == []
 
 
-async def test_a_requester_is_told_why_somebody_said_no(site: Site) -> None:
+async def test_a_requester_gets_the_reason_of_a_rejection(site: Site) -> None:
     async with site.bus() as bus:
         asking = asyncio.ensure_future(bus.as_agent("bot@svc").request(Deploy(service="shop"), Deployed, timeout_s=600))
         await bus.advance(1)
@@ -361,7 +361,7 @@ async def test_conditions_stop_a_handler_that_does_not_take_them(site: Site) -> 
         assert site.runs == []
 
 
-async def test_a_sender_has_at_most_twenty_approvals_open_and_further_ones_wait_for_their_turn(site: Site) -> None:
+async def test_a_sender_has_at_most_twenty_open_approvals(site: Site) -> None:
     async with site.bus() as bus:
         for number in range(22):
             await bus.publish(Deploy(service=f"shop-{number}"))
@@ -418,7 +418,7 @@ async def test_a_right_that_is_taken_away_before_the_run_counts(site: Site) -> N
         assert site.runs == []
 
 
-async def test_a_row_that_says_approved_runs_nothing_by_itself(site: Site) -> None:
+async def test_a_forged_approved_row_runs_nothing(site: Site) -> None:
     async with site.bus() as bus:
         held = await held_by(bus)
         (row,) = await bus.database.fetch("SELECT state FROM sealbus_processes")
@@ -477,7 +477,7 @@ async def test_an_approval_says_how_it_has_ended(site: Site) -> None:
         }
 
 
-async def test_who_has_said_no_is_who_has_decided_whoever_agreed_before(site: Site) -> None:
+async def test_a_rejection_is_attributed_to_the_rejecting_agent_only(site: Site) -> None:
     async with site.bus(quorum=2) as bus:
         held = await held_by(bus)
         await bus.approve(held, by="lead@acme")

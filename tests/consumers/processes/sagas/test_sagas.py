@@ -61,7 +61,7 @@ async def test_an_answer_reaches_the_process_that_asked() -> None:
         bus.raise_dead()
 
 
-async def test_the_next_is_asked_when_the_first_says_no() -> None:
+async def test_the_next_seller_is_asked_when_the_first_rejects() -> None:
     async with shop().test(seller("a@svc", Reject("sold out")), seller("b@svc", Quote(cents=7))) as bus:
         assert (await bus.request(Order(order_id="1"), Offer, timeout_s=100)).cents == 7
 
@@ -132,7 +132,7 @@ async def test_a_stranger_moves_no_process() -> None:
         assert await bus.database.fetch("SELECT status FROM sealbus_processes") == [("open",)]
 
 
-async def test_an_answer_of_another_than_the_asked_one_ends_nothing() -> None:
+async def test_an_answer_from_another_agent_does_not_end_the_request() -> None:
     async with shop().test() as bus:
         await bus.publish(Order(order_id="1"))
         await bus.settle()
@@ -216,8 +216,8 @@ async def test_two_sagas_share_a_type_in_one_step() -> None:
 # What is refused when it is declared.
 
 
-def test_an_ask_whose_failure_nobody_hears_of_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"nobody is told when 'price' is not answered"):
+def test_a_request_without_failure_method_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"no method handles a missing answer to 'price'"):
 
         class Deaf(Saga[BuyingState], version="1.0.0"):
             @starts(Order)

@@ -62,7 +62,7 @@ def test_a_class_of_a_module_or_of_an_outer_function_is_found_too() -> None:
     assert sent(Naming) == {"task.request", "sent.named"}
 
 
-def test_what_a_method_returns_is_sent_and_what_it_takes_is_not() -> None:
+def test_sent_types_are_the_return_types_of_methods() -> None:
     class Returning(Saga[Nothing], version="1.0.0"):
         @starts(First)
         async def first(self, first: First, context: SagaContext) -> Listed | None:

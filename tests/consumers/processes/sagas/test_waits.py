@@ -162,7 +162,7 @@ async def test_an_answer_that_this_code_does_not_take_waits_for_code_that_does()
 # Nudges.
 
 
-async def test_a_wait_whose_step_dies_is_told_again_ever_later_until_the_code_is_mended() -> None:
+async def test_a_wait_with_a_failing_step_is_retried_with_growing_delay() -> None:
     async with shop().test() as bus:
         Faults.raises = True
         await bus.publish(Order(order_id="1"))
@@ -222,7 +222,7 @@ async def test_a_forged_nudge_before_and_after_its_process_leaves_no_trace() -> 
         bus.raise_dead()
 
 
-async def test_nobody_can_say_beforehand_what_a_nudge_will_be_called() -> None:
+async def test_the_id_of_a_timer_message_is_unpredictable() -> None:
     async def called() -> set[str]:
         async with shop().test() as bus:
             await bus.publish(Order(order_id="1"), message_id="01a2170d-dd9a-7c3d-87cb-e58d0291e8a3")

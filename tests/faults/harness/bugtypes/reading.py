@@ -64,7 +64,7 @@ def one_too_far() -> None:
 
 def remembered_pause() -> None:
     """A partition that was paused when it went away is paused when it comes back."""
-    hold, add = Partitions.hold, Partitions.add
+    hold, add = Partitions.pause, Partitions.add
     paused: set[tuple[str, int]] = set()
 
     def held(self: Partitions, partition: Any, want: bool) -> None:
@@ -80,7 +80,7 @@ def remembered_pause() -> None:
             if (partition.assignment.topic, partition.assignment.partition) in paused:
                 hold(self, partition, True)
 
-    Partitions.hold, Partitions.add = held, added
+    Partitions.pause, Partitions.add = held, added
 
 
 def tier_head_lost() -> None:

@@ -44,7 +44,7 @@ async def test_whoever_is_cancelled_while_a_client_is_being_replaced_asks_no_mor
     client.may_close.set()
 
 
-async def test_every_client_that_is_replaced_is_closed_although_whoever_asked_is_cancelled() -> None:
+async def test_a_replaced_client_is_closed_although_the_caller_is_cancelled() -> None:
     link, clients = ClusterClient(KafkaOptions(bootstrap=("localhost:1",)), ManualClock()), (Client(), Client())
     link._clients = dict(zip((AIOKafkaClient, AIOKafkaAdminClient), clients, strict=True))
     link._advertised = lambda: ()

@@ -18,7 +18,7 @@ from bus.transports.kafka.cluster.topic_facts import TopicFacts
         (TopicFacts((1, 2), in_sync=(2, 1), min_in_sync=2), 1, "min.insync.replicas is 2"),
     ],
 )
-def test_a_partition_can_be_written_where_it_has_a_leader_and_enough_replicas_in_sync(
+def test_a_partition_is_writable_with_a_leader_and_enough_in_sync_replicas(
     facts: TopicFacts, partition: int, why: str
 ) -> None:
     found = facts.hindrance(partition)

@@ -49,7 +49,7 @@ def test_every_partition_that_somebody_reads_has_exactly_one_holder(group) -> No
 
 @pytest.mark.medium
 @given(groups())
-def test_what_is_held_is_never_given_to_another_in_the_same_round(group) -> None:
+def test_an_owned_partition_is_never_reassigned_in_the_same_round(group) -> None:
     partitions, bids = group
     shares = share(partitions, bids)
     for name, bid in bids.items():
@@ -89,7 +89,7 @@ def test_a_newcomer_gets_nothing_before_the_others_have_let_go() -> None:
     assert len(shares["old"].leaving) == 2
 
 
-def test_whoever_heard_from_the_group_last_is_believed() -> None:
+def test_the_owner_of_the_newest_generation_keeps_the_partition() -> None:
     place = TopicPartition("a", 0)
     topics = frozenset({"a"})
     shares = share(

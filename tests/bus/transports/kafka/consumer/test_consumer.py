@@ -9,13 +9,13 @@ from bus.transports.kafka.consumer.consumer import StalledPartitions
 ONE, OTHER = TopicPartition("a.b", 0), TopicPartition("a.b", 1)
 
 
-def test_what_stands_for_long_is_told_once() -> None:
+def test_a_stalled_partition_is_reported_once() -> None:
     unfinished = StalledPartitions()
     told = [unfinished.late({ONE: 7}, now_s) for now_s in (0.0, 5.0, 10.0, 15.0, 99.0)]
     assert told == [[], [], [ONE], [], []]
 
 
-def test_what_moves_on_is_not_told_however_long_some_transaction_is_open() -> None:
+def test_a_partition_that_progresses_is_never_reported_as_stalled() -> None:
     unfinished = StalledPartitions()
     assert [unfinished.late({ONE: int(now_s)}, now_s) for now_s in (0.0, 9.0, 18.0, 27.0)] == [[]] * 4
 

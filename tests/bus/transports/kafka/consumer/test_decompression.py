@@ -92,7 +92,7 @@ def test_what_was_compressed_comes_back(content: bytes, way: tuple[Compress, int
 
 
 @given(content=st.binary(max_size=1000), cut=st.integers(1, 400), way=st.sampled_from(WAYS))
-def test_what_is_broken_is_told_or_shorter(content: bytes, cut: int, way: tuple[Compress, int]) -> None:
+def test_damaged_compressed_data_raise_or_give_a_prefix(content: bytes, cut: int, way: tuple[Compress, int]) -> None:
     compress, codec = way
     section = memoryview(compress(content)[:-cut])
     for read_by in (usual, whole):
@@ -104,7 +104,7 @@ def test_what_is_broken_is_told_or_shorter(content: bytes, cut: int, way: tuple[
 
 
 @given(st.binary(max_size=100))
-def test_what_nobody_compressed_is_told_or_empty(noise: bytes) -> None:
+def test_uncompressed_data_raise_or_give_little(noise: bytes) -> None:
     for codec in (GZIP, ZSTD):
         with contextlib.suppress(ValueError):
             assert len(whole(memoryview(noise), codec) or b"") < 100_000
@@ -138,7 +138,7 @@ def test_every_record_of_a_sound_batch_is_read(compress: Compress, codec: int) -
 
 @ways
 @pytest.mark.usefixtures("path")
-def test_one_record_stands_for_what_cannot_be_read_of_a_batch_that_is_too_large(compress: Compress, codec: int) -> None:
+def test_the_unreadable_rest_of_an_oversized_batch_becomes_one_record(compress: Compress, codec: int) -> None:
     values = [b"first", b"second", bytes(MAX_DECOMPRESSED_BYTES), b"behind", b"last"]
     with capture_logs() as logs:
         found = read(batch(values, compress, codec))

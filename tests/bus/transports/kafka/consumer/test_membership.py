@@ -81,7 +81,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "_WATCH_S", 0.01)
 
 
-async def test_whoever_leaves_slowly_does_not_join_again_meanwhile() -> None:
+async def test_a_slowly_leaving_member_does_not_rejoin() -> None:
     member = Watched(refreshed_s=float("inf"))
     await member.open()
     await asyncio.sleep(0.05)
@@ -104,7 +104,7 @@ def stranger(address: str) -> Membership:
     )
 
 
-async def test_whoever_cannot_join_hears_that_the_cluster_is_away() -> None:
+async def test_a_failed_join_raises_that_the_cluster_is_unreachable() -> None:
     with pytest.raises(UnreachableError):
         await stranger("127.0.0.1:1").open()
 
@@ -169,7 +169,7 @@ class Listener:
         self.heard += assignments
 
 
-def test_whoever_asks_after_a_suspension_hears_what_is_lost_before_anything_else_happens() -> None:
+def test_after_a_suspension_lost_partitions_are_reported_first() -> None:
     clock, listener, assignment = ManualClock(), Listener(), Assignment("t", 0, 1)
     options = SimpleNamespace(session_timeout_s=20.0)
     subscription = KafkaSubscription("g", ["t"], listener, member="m", link=Reachable(options, clock))

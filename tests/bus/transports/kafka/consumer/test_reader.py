@@ -96,7 +96,7 @@ def astray() -> Reading:
     return Reading(KafkaOptions(bootstrap=("localhost:1",)), Link(), Astray.clock)
 
 
-async def test_whoever_reads_through_a_client_that_has_lost_its_way_is_told_and_not_cancelled(astray: Reading) -> None:
+async def test_a_reader_of_a_disconnected_client_gets_an_error_instead_of_a_cancellation(astray: Reading) -> None:
     with mock.patch.object(reading, "AIOKafkaConsumer", Astray):
         for number in range(2):
             with pytest.raises(UnreachableError, match=r"a\.b partition 0 was not answered"):
@@ -135,7 +135,7 @@ async def test_more_partitions_at_once_than_clients_are_kept_for_can_be_read(ste
     assert not Steady.running
 
 
-async def test_a_client_is_kept_for_whoever_waits_for_its_partition(steady: Reading) -> None:
+async def test_a_client_stays_open_for_readers_waiting_for_its_partition(steady: Reading) -> None:
     async def read(number: int) -> None:
         await steady.read(f"t{number}", 0, 0, max_records=1, max_bytes=1, wait_s=0)
 
@@ -159,9 +159,7 @@ async def test_a_client_that_starts_while_reading_is_closed_is_stopped(steady: R
     assert not Steady.running
 
 
-async def test_whoever_asks_where_a_partition_ends_while_reading_is_closed_is_told(
-    steady: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_asking_for_a_partition_end_during_close_raises(steady: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, answered, spans = asyncio.Event(), asyncio.Event(), Link.spans
 
     async def late(link: Link, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, PartitionRange]:

@@ -27,7 +27,7 @@ def read(raw: bytes) -> list[parsing._Tolerated]:
     return list(parsing._Batch(memoryview(raw), None))
 
 
-def test_records_whose_header_names_are_no_utf8_are_read_with_names_that_say_so() -> None:
+def test_header_names_outside_utf_8_are_read_with_escapes() -> None:
     found = read(batch())
     assert [(each.offset, each.timestamp, each.key, each.value) for each in found] == [
         (number, 1000 + number, b"key", b"value" * number) for number in range(3)

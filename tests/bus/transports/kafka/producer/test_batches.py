@@ -90,7 +90,7 @@ def test_each_record_gets_its_own_outcome(sizes: list[list[int]], max_bytes: int
     st.sets(st.integers(0, 9)),
     st.integers(0, 2**62),
 )
-def test_acknowledged_records_are_told_as_python_tells_them(
+def test_compiled_and_python_code_report_acknowledged_records_alike(
     extra: int, indices: list[int], settled: set[int], offset: int
 ) -> None:
     told = []
@@ -105,7 +105,7 @@ def test_acknowledged_records_are_told_as_python_tells_them(
 
 
 @given(SIZES, st.sets(st.integers(0, 7)), st.integers(1, 1000))
-def test_nobody_sends_what_nobody_waits_for(sizes: list[list[int]], gone: set[int], max_bytes: int) -> None:
+def test_records_without_a_waiting_caller_are_not_sent(sizes: list[list[int]], gone: set[int], max_bytes: int) -> None:
     queue, calls, _ = queued(sizes)
     for number in gone & set(range(len(calls))):
         calls[number].given_up = True
@@ -123,7 +123,7 @@ def test_refused_neighbours_travel_alone(sizes: list[list[int]]) -> None:
         assert [len(batch) for batch in drained(queue, 1_000_000)] == [1] * len(records)
 
 
-def test_a_deadline_tells_what_was_never_handed_over_from_what_was() -> None:
+def test_a_deadline_distinguishes_unsent_records_from_sent_ones() -> None:
     made = call(3)
     span = RecordRun(made, [NewRecord("t", None, b"")] * 3, [0, 1, 2], [40] * 3)
     first, rest = span.cut(1)
@@ -147,9 +147,7 @@ def test_what_may_have_been_written_once_stays_unknown(failures: list[bool], kin
 
 
 @pytest.mark.parametrize(("certain", "rest"), [(False, AppendUnknownError), (True, DeadlineError)])
-def test_what_came_of_a_span_holds_for_its_parts_when_it_is_cut_afterwards(
-    certain: bool, rest: type[Exception]
-) -> None:
+def test_parts_cut_from_a_run_keep_its_outcome(certain: bool, rest: type[Exception]) -> None:
     made = call(2)
     span = RecordRun(made, [NewRecord("t", None, b"")] * 2, [0, 1], [40] * 2)
     span.hand_over()

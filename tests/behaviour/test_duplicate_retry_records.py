@@ -81,7 +81,7 @@ async def test_a_forged_origin_makes_no_message_a_copy_of_another() -> None:
         assert sorted(runs[2:]) == [(1, 2), (2, 2), (2, 2)]
 
 
-async def test_the_retry_that_a_message_leaves_is_no_copy_of_it_though_it_comes_back_before_it_is_acknowledged(
+async def test_a_retry_that_arrives_before_its_acknowledgement_is_not_a_duplicate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs: list[tuple[int, int]] = []

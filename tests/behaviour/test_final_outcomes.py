@@ -129,7 +129,7 @@ async def test_without_an_inbox_the_repeats_of_a_death_have_one_id() -> None:
         assert len(set(await told(bus))) == len(set(await letters(bus))) == 1
 
 
-async def test_only_a_redrive_reopens_what_was_told_dead() -> None:
+async def test_only_a_redrive_reopens_a_message_reported_as_dead() -> None:
     mind = Mind()
     async with shop(mind, dedup="always").test() as bus:
         await prepared(bus)
@@ -328,7 +328,7 @@ def test_the_id_of_an_end_is_of_message_group_and_redrive() -> None:
 
 
 @pytest.mark.parametrize("rejects", [False, True])
-async def test_a_repeat_under_another_id_that_was_told_is_not_told_otherwise_when_its_time_is_over(
+async def test_an_expired_repeat_gets_no_second_different_report(
     rejects: bool,
 ) -> None:
     mind = Mind()

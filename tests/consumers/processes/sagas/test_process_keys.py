@@ -297,7 +297,7 @@ async def test_a_process_that_ends_with_a_refusal_has_failed() -> None:
         assert bus.sent(ErrorReported)
 
 
-async def test_an_end_is_counted_kept_and_says_why() -> None:
+async def test_the_end_of_a_process_is_counted_and_stored_with_its_reason() -> None:
     async with shop().test() as bus:
         await bus.publish(Order(order_id="1"))
         await bus.settle()

@@ -104,7 +104,7 @@ async def appended_again(bus: AppBus, topic: str) -> None:
 
 
 @pytest.mark.parametrize("later_s", [60.0, 3 * 86_400.0])
-async def test_what_is_done_is_answered_with_what_it_sent_though_its_life_is_over(later_s: float) -> None:
+async def test_a_repeat_of_a_finished_message_gets_the_stored_answer_after_expiry(later_s: float) -> None:
     runs: list[int] = []
     async with ledger(runs).test() as bus:
         await bus.publish(Order(1), idempotency_key="one", ttl_s=30)
@@ -118,7 +118,7 @@ async def test_what_is_done_is_answered_with_what_it_sent_though_its_life_is_ove
     assert len(set(answers)) == 1
 
 
-async def test_what_is_done_is_answered_with_what_it_sent_though_the_policy_has_changed() -> None:
+async def test_a_repeat_of_a_finished_message_gets_the_stored_answer_after_a_policy_change() -> None:
     policy, runs = Fickle(), list[int]()
     async with ledger(runs, policy=policy).test() as bus:
         await bus.publish(Order(1), idempotency_key="one")
@@ -150,7 +150,7 @@ async def test_another_message_under_a_done_key_passes_every_gate_first() -> Non
         await late.close()
 
 
-async def test_a_repeat_under_another_id_is_answered_to_its_own_id_though_no_instance_waits() -> None:
+async def test_a_repeat_with_another_id_is_answered_to_its_own_id() -> None:
     runs: list[int] = []
     answers_to = reply_topic("agents", "planner@svc")
     async with ledger(runs).test() as bus:
@@ -235,7 +235,7 @@ async def test_a_request_that_lies_in_the_log_twice_is_answered_with_the_same_by
     assert len(set(answers)) == 1
 
 
-async def test_an_answer_that_cannot_be_made_out_just_now_to_who_asks_again_is_made_out_later() -> None:
+async def test_a_stored_answer_that_cannot_be_sent_to_a_repeat_now_is_sent_later() -> None:
     runs: list[int] = []
     app = ledger(runs, retry=Retry(attempts=2, base_s=0.1))
     app.signer = OutOnce(call=2)
@@ -374,7 +374,7 @@ async def test_what_several_tasks_of_a_handler_write_is_there_together() -> None
     assert totals[-1] == [("credit", 3), ("debit", 3)]
 
 
-async def test_a_task_that_a_failed_handler_has_left_behind_holds_up_nobody() -> None:
+async def test_a_background_task_of_a_failed_handler_does_not_block_later_messages() -> None:
     runs: list[int] = []
     asked: list[asyncio.Task[object]] = []
     ended = asyncio.Event()
@@ -403,7 +403,7 @@ async def test_a_task_that_a_failed_handler_has_left_behind_holds_up_nobody() ->
     assert runs == [1, 2]
 
 
-async def test_there_is_no_transaction_for_a_message_that_nothing_is_remembered_of() -> None:
+async def test_a_transaction_is_refused_for_a_message_without_an_inbox_row() -> None:
     refused: list[str] = []
     app = App("ledger@tests")
 
@@ -420,7 +420,7 @@ async def test_there_is_no_transaction_for_a_message_that_nothing_is_remembered_
     assert "no idempotency key" in refused[0]
 
 
-async def test_in_strict_order_a_failing_message_holds_its_key_and_nobody_elses() -> None:
+async def test_in_strict_order_a_failing_message_blocks_only_its_own_key() -> None:
     done: list[int] = []
     failures = [10]
     app = App("ledger@tests")
@@ -520,7 +520,7 @@ async def test_a_blocking_handler_keeps_its_message_until_it_ends_even_past_its_
 
 
 @pytest.mark.medium
-async def test_what_a_blocking_handler_raises_past_its_timeout_is_no_complaint_of_the_loop() -> None:
+async def test_an_error_after_the_timeout_of_a_blocking_handler_is_not_logged_by_the_loop() -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     begun, release = threading.Event(), threading.Event()
@@ -565,7 +565,7 @@ def settings_for(url: str, inbox: str, **more):
     return load(flags={"bus.url": url, "inbox.url": inbox, **more}, env={}, file=None).settings
 
 
-def test_beside_the_embedded_log_lies_a_file_of_its_own() -> None:
+def test_the_inbox_of_an_embedded_log_is_a_separate_file() -> None:
     assert inbox_url(settings_for("sqlite:///data/x.db", "auto")) == "sqlite:///data/x-inbox.db"
     assert inbox_url(settings_for("sqlite:////abs/x.db?y=1", "auto")) == "sqlite:////abs/x-inbox.db"
     assert inbox_url(settings_for("sqlite:///a%20b.db", "auto")) == "sqlite:///a%20b-inbox.db"
@@ -622,7 +622,7 @@ class Away:
         asyncio.get_running_loop().call_soon(told, items)
 
 
-async def test_nothing_is_handled_without_a_claim_while_the_store_is_away_and_nothing_dies_of_it() -> None:
+async def test_while_the_inbox_is_unreachable_messages_wait_and_none_dies() -> None:
     runs: list[int] = []
     async with ledger(runs).test() as bus:
         claims = bus.workers[0]._claims
@@ -664,7 +664,7 @@ class Mute:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-async def test_a_last_attempt_whose_commit_was_not_answered_dies_only_if_nothing_was_written(commits: bool) -> None:
+async def test_a_last_attempt_with_an_unknown_commit_dies_only_if_nothing_was_written(commits: bool) -> None:
     app = App("ledger@tests")
 
     @app.on(Order, retry=Retry(attempts=1))

@@ -60,12 +60,12 @@ def test_the_second_apply_has_nothing_to_do(folder: Any) -> None:
     assert "nothing to do" in second.stderr
 
 
-def test_apply_says_what_new_topics_cost_before_it_makes_them(folder: Any) -> None:
+def test_apply_shows_the_cost_of_new_topics_before_creating_them(folder: Any) -> None:
     assert "17 topics are new: 23 partitions" in folder.call("topics", "apply", "agents:app").stderr
     assert "are new" not in folder.call("topics", "apply", "agents:app").stderr
 
 
-def test_who_only_asks_gets_the_topic_of_its_answers(folder: Any) -> None:
+def test_a_client_without_app_gets_only_its_reply_topic(folder: Any) -> None:
     made = folder.call("topics", "apply", "--agent", "client@svc", "--output", "json")
     assert {each["topic"] for each in folder.objects(made.stdout)} == {reply_topic("agents", "client@svc")}
     assert folder.call("topics", "apply").exit_code == 2
@@ -130,15 +130,15 @@ def test_apps_of_several_namespaces_are_named_apart(other: Any) -> None:
 
 
 @pytest.mark.parametrize("agent", ["", "a\nb", "x" * 257], ids=["empty", "a line break", "too long"])
-def test_no_topic_is_made_for_what_is_no_agent_id(folder: Any, agent: str) -> None:
+def test_no_topic_is_created_for_an_invalid_agent_id(folder: Any, agent: str) -> None:
     refused = folder.call("topics", "apply", "--agent", agent)
     assert refused.exit_code == 2
-    assert "is no id" in refused.stderr
+    assert "is not a valid id" in refused.stderr
     assert not list(folder.path.glob("*.db"))
 
 
 @pytest.mark.parametrize("verb", ["apply", "check"])
-def test_a_type_of_a_workflow_that_nobody_knows_gets_no_topic(folder: Any, verb: str) -> None:
+def test_an_unknown_type_in_a_workflow_gets_no_topic(folder: Any, verb: str) -> None:
     (folder.path / "one.json").write_bytes(sending("review.reqest"))
     refused = folder.call("topics", verb, "workflow@sealbus", "--workflow", "one.json")
     assert refused.exit_code == 2
@@ -182,7 +182,7 @@ def test_a_topic_that_a_running_agent_needs_and_that_is_missing_is_named() -> No
     )
 
 
-def test_a_dry_run_shows_what_apply_does_and_does_nothing(folder: Any) -> None:
+def test_a_dry_run_shows_the_plan_and_changes_nothing(folder: Any) -> None:
     folder.call("topics", "apply", "agents:app")
     more = {"SEALBUS_TOPICS__PARTITIONS": "6", "SEALBUS_TOPICS__RETENTION_S": "20d"}
     dry = [folder.call("topics", "apply", "agents:app", "--dry-run", env=more) for _ in range(2)]
@@ -266,7 +266,7 @@ def test_applies_at_the_same_time_all_succeed(folder: Any) -> None:
     assert folder.call("topics", "check", "agents:app").exit_code == 0
 
 
-def test_a_tier_no_setting_knows_and_that_holds_records_must_be_kept(folder: Any) -> None:
+def test_a_removed_retry_tier_with_records_must_be_kept(folder: Any) -> None:
     folder.call("topics", "apply", "agents:app")
     on_the_log(TopicSpec(name=OLD_TIER, partitions=2), records=3)
     result = folder.call("topics", "check", "agents:app")
@@ -283,7 +283,7 @@ def test_a_tier_no_setting_knows_and_that_is_empty_may_be_deleted(folder: Any) -
     assert (hint["severity"], hint["topic"], hint["advice"]) == ("hint", OLD_TIER, "it may be deleted")
 
 
-def test_retention_shorter_than_lifetime_and_retries_is_found_although_topics_are_as_wanted(folder: Any) -> None:
+def test_a_retention_shorter_than_lifetime_and_retries_is_found(folder: Any) -> None:
     short = {"SEALBUS_TOPICS__RETENTION_S": "8d"}
     folder.call("topics", "apply", "agents:app", env=short)
     result = folder.call("topics", "check", "agents:app", env=short)
@@ -323,7 +323,7 @@ def test_brokers_that_tell_nothing_are_not_accused() -> None:
     assert of_brokers({"1": {}}, chosen()) == []
 
 
-def test_a_tier_whose_offsets_may_not_be_read_is_kept_while_it_holds_records() -> None:
+def test_a_retry_tier_with_unreadable_offsets_is_kept_while_it_has_records() -> None:
     (held,) = of_tiers([LeftTier(OLD_TIER, GROUP, records=2, waiting=None)])
     (empty,) = of_tiers([LeftTier(OLD_TIER, GROUP, records=0, waiting=None)])
     (drained,) = of_tiers([LeftTier(OLD_TIER, GROUP, records=2, waiting=0)])
@@ -350,7 +350,7 @@ def test_changes_are_told_in_words(setting: str, found: str | None, wanted: str,
     assert detail(Change(topic="a.b", setting=setting, found=found, wanted=wanted)) == words
 
 
-def test_a_retention_that_is_no_round_number_is_told_too() -> None:
+def test_an_odd_retention_time_is_printed_too() -> None:
     assert duration_text(2**63 - 1) == f"{2**63 - 1}ms"
 
 
@@ -383,9 +383,7 @@ approvers = "*@acme"
 
 
 @pytest.mark.parametrize("by", ["the handler", "the policy"])
-def test_an_app_whose_messages_wait_for_somebody_has_the_topics_in_which_they_are_asked(
-    folder: Any, by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_app_with_approvals_gets_the_approval_topics(folder: Any, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said = ', approval=Approval(by="human")' if by == "the handler" else ""
     (folder.path / "agents.py").write_text(APPROVED.replace("{approval}", said))
     (folder.path / "policy.toml").write_text(RULES)

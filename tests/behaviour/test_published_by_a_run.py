@@ -157,7 +157,7 @@ async def test_answers_go_to_the_sender_only(policy: FilePolicy) -> None:
         assert caught.value.__cause__.pointer == "/routing/reply_to"
 
 
-async def test_a_request_to_nobody_is_answered_by_who_may_handle_it(policy: FilePolicy) -> None:
+async def test_a_request_without_recipient_is_answered_by_an_allowed_agent(policy: FilePolicy) -> None:
     thief = App("thief@svc", policy=policy)
     heard: list[str] = []
     shop = App("shop@svc", policy=policy, roles=["seller"])
@@ -225,7 +225,7 @@ async def test_publish_many_and_the_outbox_in_a_handler_go_on_with_its_message()
         await found[0].requests.close()
 
 
-async def test_what_another_agents_bus_is_told_in_a_handler_is_read_by_its_run() -> None:
+async def test_an_answer_read_through_another_bus_lowers_the_trust_of_the_run() -> None:
     found: list[Bus] = []
     levels: list[str] = []
     app, web = App("shop@svc"), App("web@svc")

@@ -57,7 +57,7 @@ def test_an_input_that_cannot_be_read_ends_in_a_sentence(folder: Any) -> None:
     assert "Input/output error" in done.stderr
 
 
-def test_what_an_output_has_no_letters_for_is_escaped(folder: Any) -> None:
+def test_characters_outside_the_output_encoding_are_escaped(folder: Any) -> None:
     command = [sys.executable, "-m", "consumers.cli", "config", "show", "--bus", "sqlite:///m\u00e4rz-\u6f22.db"]
     locale = folder.environment() | {"PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(command, cwd=folder.path, env=locale, capture_output=True, check=False)

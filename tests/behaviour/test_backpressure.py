@@ -38,7 +38,7 @@ async def test_thousands_of_keys_are_handled_while_the_clock_stands_still() -> N
 
 
 @pytest.mark.medium
-async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_shows_that_it_lives(
+async def test_a_worker_that_pauses_fetching_under_load_stays_alive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app = App("plenty@svc")
@@ -73,7 +73,7 @@ async def test_a_worker_that_does_not_fetch_because_it_has_plenty_to_do_still_sh
 
 
 @pytest.mark.medium
-async def test_what_waits_for_a_dependency_leaves_room_for_what_does_not() -> None:
+async def test_messages_waiting_for_a_dependency_do_not_block_others() -> None:
     app = App("plenty@svc")
     found_out, others = asyncio.Event(), []
 

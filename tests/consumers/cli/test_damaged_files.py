@@ -64,7 +64,7 @@ def test_a_damaged_inbox(used: Any, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["sealbus.db", "sealbus-inbox.db"])
-def test_one_of_which_sqlite_says_what_is_no_text(used: Any, name: str) -> None:
+def test_a_file_with_a_damaged_schema_is_reported_as_damaged(used: Any, name: str) -> None:
     garble(used.path / name, b"topics" if name == "sealbus.db" else b"sealbus_inbox")
     assert f"{name} is damaged" in ended(used)
 

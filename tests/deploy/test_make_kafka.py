@@ -30,7 +30,7 @@ def test_a_taken_port_is_one_line() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_it_says_what_to_type_and_ends_clean(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_make_kafka_prints_the_next_command_and_ends_cleanly(tmp_path: Path, number: signal.Signals, code: int) -> None:
     ports = Ports(cache_folder() / "ports")
     port = ports.take()
     ports.release()

@@ -49,7 +49,7 @@ def test_readers_read_it(copy: Any, words: tuple[str, ...], shows: str) -> None:
     assert not list(Path(copy.path).glob("copy.db-*"))
 
 
-def test_who_writes_is_told(copy: Any) -> None:
+def test_publishing_to_a_read_only_log_is_refused(copy: Any) -> None:
     written = copy.call(
         "publish", "job.run", "--app", "agents:app", "--bus", "sqlite:///copy.db", stdin='{"number": 3}'
     )

@@ -103,7 +103,7 @@ async def test_a_bus_that_is_closed_cancels_what_it_has_asked(tmp_path: Path, mo
         assert await asyncio.wait_for(work.ended, 30) == "cut"
 
 
-async def test_what_a_cut_run_has_asked_is_cut_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_of_a_cancelled_run_are_cancelled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
         asking = asyncio.create_task(bus.request(Job(number=1), Done, timeout_s=60))

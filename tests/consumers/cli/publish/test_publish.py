@@ -40,7 +40,7 @@ def test_the_last_of_very_many_names_given_twice_is_found_at_once(folder: Any) -
     assert time.monotonic() - started_s < 40
 
 
-def test_a_field_nobody_knows_is_refused_by_the_nearest(folder: Any) -> None:
+def test_an_unknown_field_is_refused_with_the_nearest_name(folder: Any) -> None:
     lines = '{"number":1,"labbel":"x\\u001b[31m"}\n{"number":2,"label":"y"}'
     result = folder.call("publish", "job.run", "--app", "agents:app", stdin=lines)
     refused, sent = folder.objects(result.stdout)
@@ -50,7 +50,7 @@ def test_a_field_nobody_knows_is_refused_by_the_nearest(folder: Any) -> None:
     assert sent["topic"] == "agents.job.run"
 
 
-def test_a_field_nobody_knows_is_left_out_on_demand(folder: Any) -> None:
+def test_an_unknown_field_is_left_out_on_demand(folder: Any) -> None:
     asked = ("publish", "job.run", "--app", "agents:app", "--ignore-unknown")
     result = folder.call(*asked, stdin='{"number":1,"labbel":"x\\u001b[31m"}')
     assert result.exit_code == 0
@@ -115,7 +115,7 @@ def test_one_idempotency_key_is_for_one_line(folder: Any) -> None:
     assert [answer.get("outcome") for answer in folder.objects(result.stdout)] == [None, "rejected"]
 
 
-def test_what_is_asked_for_is_sealed(folder: Any) -> None:
+def test_requested_options_are_part_of_the_sealed_message(folder: Any) -> None:
     options = (
         "--agent",
         "me@home",

@@ -249,7 +249,7 @@ def test_a_missing_redrive_topic_says_which_command_makes_it(folder: Any) -> Non
     assert desk.states() == {"open": 1}
 
 
-def test_a_group_without_a_redrive_topic_is_said_and_the_others_are_sent_their_letters(folder: Any) -> None:
+def test_a_group_without_a_redrive_topic_is_reported_and_others_are_redriven(folder: Any) -> None:
     other, desk = Desk(folder, "sqlite:///sealbus.db"), Desk(folder, "sqlite:///sealbus.db")
     other.common, other.namespace = desk.common, desk.namespace
     for each in (other, desk):
@@ -270,7 +270,7 @@ def test_a_group_without_a_redrive_topic_is_said_and_the_others_are_sent_their_l
 
 
 @pytest.mark.timeout(120)
-def test_letters_of_a_topic_and_of_the_one_made_anew_after_it_are_all_sent_back(folder: Any) -> None:
+def test_dead_letters_of_a_topic_and_of_its_recreation_are_all_redriven(folder: Any) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     desk.reject_one(1)
     desk.delete("job.run")
@@ -287,9 +287,7 @@ def test_letters_of_a_topic_and_of_the_one_made_anew_after_it_are_all_sent_back(
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("done", ["redrive", "purge"])
-def test_a_letter_of_a_topic_made_anew_is_open_whatever_became_of_the_one_at_its_place_before(
-    folder: Any, done: str
-) -> None:
+def test_a_dead_letter_of_a_recreated_topic_is_open_whatever_its_predecessors_state(folder: Any, done: str) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     desk.reject_one(1)
     assert desk.call("dlq", done, "--why", "of old", "--yes").exit_code == 0
@@ -321,7 +319,7 @@ def test_a_dry_run_writes_nothing(folder: Any, verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
-def test_a_place_where_no_letter_lies_is_said_and_nothing_is_done(folder: Any, verb: str) -> None:
+def test_a_location_without_a_dead_letter_is_reported_and_nothing_changes(folder: Any, verb: str) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     desk.reject_one(1)
     (letter,) = desk.letters()
@@ -365,7 +363,7 @@ def test_a_letter_that_arrives_while_the_question_is_open_is_not_meant(
 
 
 @pytest.mark.timeout(120)
-def test_letters_that_retention_deleted_before_they_were_sent_back_are_said(
+def test_dead_letters_deleted_by_retention_before_redrive_are_reported(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
@@ -401,7 +399,7 @@ def test_letters_that_retention_deleted_before_they_were_sent_back_are_said(
         ),
     ],
 )
-def test_show_says_what_was_expected_and_found(folder: Any, data: str, said: list[str]) -> None:
+def test_show_prints_expected_and_found(folder: Any, data: str, said: list[str]) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     desk.call("topics", "apply", "agents:app")
     desk.call("publish", "job.run", "--schema-version", "1.0.0", stdin=data)
@@ -413,7 +411,7 @@ def test_show_says_what_was_expected_and_found(folder: Any, data: str, said: lis
 
 
 @pytest.mark.timeout(120)
-def test_a_run_that_was_killed_behind_its_last_letter_is_written_down_by_the_next_which_has_nothing_to_send(
+def test_the_next_redrive_records_the_end_of_one_killed_after_its_last_letter(
     folder: Any,
 ) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
@@ -443,7 +441,7 @@ def test_a_run_that_was_killed_behind_its_last_letter_is_written_down_by_the_nex
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_cut_off_by_ctrl_c_and_by_kill_every_letter_is_handled_once_and_the_journal_is_complete(desk: Desk) -> None:
+def test_interrupted_redrives_handle_each_letter_once_with_a_complete_journal(desk: Desk) -> None:
     worker = desk.rejected(SIZE)
     desk.mend()
     rate = f"{max(50, SIZE // 5)}/s"

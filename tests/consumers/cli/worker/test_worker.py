@@ -288,7 +288,7 @@ def test_a_handler_that_blocks_the_loop_is_named_with_message_and_stack(folder: 
 
 
 @pytest.mark.slow  # a worker is called stuck after fifteen seconds
-def test_a_worker_whose_loop_stands_still_is_not_alive_and_its_handler_is_named(folder: Any) -> None:
+def test_a_worker_with_a_blocked_loop_is_not_alive_and_names_the_handler(folder: Any) -> None:
     (folder.path / "agents.py").write_text(BLOCKING.replace("2.5", "22"))
     worker = folder.worker("--metrics-port", "0")
     lines = [json.loads(line) for line in (folder.path / "worker.log").read_text().splitlines() if line[0] == "{"]
