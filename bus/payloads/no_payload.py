@@ -75,8 +75,8 @@ def not_marked(subject: object, mark: str) -> str:
         return f"{_named(subject)} is not a payload type: pass the class itself, such as @app.on(MyPayload)"
     if isinstance(subject, dict):
         return (
-            f"{_named(subject)} is not a payload, because it has no message type: of a TypedDict marked with @payload write "
-            f"MyPayload(...), or MyPayload(the_dict){_as_struct(subject, '; else ')}"
+            f"{_named(subject)} is not a payload, because it has no message type: of a TypedDict marked with @payload "
+            f"write MyPayload(...), or MyPayload(the_dict){_as_struct(subject, '; else ')}"
         )
     return f"{_named(subject)} is not a payload: pass an instance of a class marked with @payload{_as_struct(subject)}"
 
