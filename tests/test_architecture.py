@@ -210,11 +210,11 @@ def test_config_is_data_and_never_a_module() -> None:
     assert list((ROOT / "config").rglob("*.py")) == []
 
 
-def test_tests_are_no_packages() -> None:
+def test_test_folders_are_not_packages() -> None:
     assert list((ROOT / "tests").rglob("__init__.py")) == []
 
 
-def test_every_module_opens_with_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert labels(path for path, tree in TREES.items() if tree.body and not ast.get_docstring(tree)) == []
 
 

@@ -19,7 +19,7 @@ SHORT = {"ClosedError", "ConfigurationError", "InboxError", "UnreachableError"}
 
 
 @pytest.mark.parametrize("name", sorted(set(sealbus.__all__) - SHORT))
-def test_what_users_import_shows_how_it_is_used(name: str) -> None:
+def test_every_public_name_has_a_docstring_with_an_example(name: str) -> None:
     lines = (inspect.getdoc(getattr(sealbus, name)) or "").splitlines()
     assert lines
     assert any(line.startswith("    ") for line in lines), "no example"

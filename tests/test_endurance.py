@@ -64,7 +64,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_what_one_test_does_is_its_own_failure(said: str, kind: str) -> None:
+def test_a_failure_is_attributed_to_its_own_test(said: str, kind: str) -> None:
     assert re.search(rf"^FAILED \S*test_{kind}\.py::test_{kind}\b", said, re.MULTILINE), said
 
 

@@ -25,7 +25,7 @@ def python(folder: Path, code: str, path: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize("hidden", ["bus.py", "producers/__init__.py", "consumers.py"])
-def test_it_says_which_file_hides_a_package(tmp_path: Path, hidden: str) -> None:
+def test_an_error_names_the_file_that_hides_a_package(tmp_path: Path, hidden: str) -> None:
     (tmp_path / hidden).parent.mkdir(exist_ok=True)
     (tmp_path / hidden).write_text("", "utf-8")
     done = python(tmp_path, "import sealbus", f"{tmp_path}:{ROOT}")

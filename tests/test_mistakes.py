@@ -142,7 +142,7 @@ PYTHON: list[tuple[str, Callable[[], object], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("mistake", "words"), [line[1:] for line in PYTHON], ids=[line[0] for line in PYTHON])
-def test_a_mistake_in_a_program_names_its_cure(mistake: Callable[[], object], words: tuple[str, ...]) -> None:
+def test_a_mistake_in_a_program_names_its_fix(mistake: Callable[[], object], words: tuple[str, ...]) -> None:
     with pytest.raises(Exception) as caught:  # noqa: PT011 - what it says is tested
         mistake()
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
@@ -213,7 +213,7 @@ CALLS: list[tuple[str, Callable[[Any], Awaitable[object]], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("call", "words"), [line[1:] for line in CALLS], ids=[line[0] for line in CALLS])
-async def test_a_wrong_call_of_a_bus_names_its_cure(
+async def test_a_wrong_call_of_a_bus_names_its_fix(
     call: Callable[[Any], Awaitable[object]], words: tuple[str, ...]
 ) -> None:
     async with connect("memory://", agent="a@svc", env={}) as bus:
@@ -222,7 +222,7 @@ async def test_a_wrong_call_of_a_bus_names_its_cure(
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
 
 
-def test_a_bus_for_programs_without_a_loop_names_the_cure_too() -> None:
+def test_a_sync_bus_names_the_fix_too() -> None:
     with pytest.raises(Exception, match="agent is NoneType None"), connect_sync("memory://", agent=any_):
         pass
     with connect_sync("memory://", agent="a@svc", env={}) as bus, pytest.raises(TypeError, match="nearest is ttl_s"):
@@ -322,7 +322,7 @@ COMMANDS: list[tuple[str, str, int, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("line", "stdin", "code", "words"), COMMANDS, ids=[each[0] for each in COMMANDS])
-def test_a_mistake_on_the_command_line_names_its_cure(
+def test_a_mistake_on_the_command_line_names_its_fix(
     shell: Callable[..., tuple[int, str]], line: str, stdin: str, code: int, words: tuple[str, ...]
 ) -> None:
     found, output = shell(*line.split(), stdin=stdin)

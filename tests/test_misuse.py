@@ -63,7 +63,7 @@ async def test_a_retry_later_of_the_users_own_class_is_tried_again_by_the_policy
         assert (runs, bus.dead) == ([1, 2], [])
 
 
-def test_a_retry_that_is_no_retry_is_refused() -> None:
+def test_an_invalid_retry_is_refused() -> None:
     wrong: Any = 3
     with pytest.raises(ConfigurationError, match=r"write retry=Retry\(attempts=5\)"):
         App("worker@svc").on(Job, retry=wrong)

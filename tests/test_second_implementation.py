@@ -236,7 +236,7 @@ def test_it_imports_nothing_of_the_project() -> None:
     assert not names & {"bus", "producers", "consumers", "sealbus", "msgspec", "orjson"}
 
 
-def test_what_is_sealed_here_is_accepted_there() -> None:
+def test_the_second_implementation_accepts_messages_sealed_here() -> None:
     for message in MADE:
         risk = "low" if message.verification.parents and not message.verification.proof_chain else "medium"
         accepted = message.metadata.hops <= (16 if message.routing.max_hops is None else message.routing.max_hops)
@@ -244,7 +244,7 @@ def test_what_is_sealed_here_is_accepted_there() -> None:
         assert told == (None if accepted else "too_many_hops")
 
 
-def test_what_is_sealed_there_is_accepted_here() -> None:
+def test_messages_of_the_second_implementation_are_accepted_here() -> None:
     values: list[bytes] = []
     for message in MADE:
         tree = json.loads(message.value, parse_int=second.integer)

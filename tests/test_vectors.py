@@ -70,7 +70,7 @@ def value_of(vector: dict[str, Any]) -> bytes:
 # --- with nothing of the project --------------------------------------------------------------------------------------
 
 
-def test_the_file_is_what_its_script_writes() -> None:
+def test_the_vectors_equal_the_output_of_their_script() -> None:
     assert make_vectors.vectors() == VECTORS
 
 

@@ -231,7 +231,9 @@ def gate() -> Gate:
         (Agent(role="working"), "user@people", None),
     ],
 )
-def test_who_goes_on_was_addressed(gate: Gate, to: Agent | None, follower: str, refused: str | None) -> None:
+def test_only_an_addressed_agent_may_continue_a_chain(
+    gate: Gate, to: Agent | None, follower: str, refused: str | None
+) -> None:
     message = gate.seal(follower, cause=gate.seal("user@people", to=to))
     found = gate.refusal(message)
     assert (found is None) == (refused is None)
@@ -306,7 +308,7 @@ def test_a_query_reads(gate: Gate) -> None:
     assert gate.refusal(reading) is None
 
 
-def test_what_a_reader_refuses_of_an_authority_its_publisher_refuses(gate: Gate) -> None:
+def test_publisher_and_reader_refuse_the_same_authorities(gate: Gate) -> None:
     acting = gate.seal("user@people", authority=GIT, performative="query")
     granting = gate.seal("user@people", authority=Authority(can_execute=("rm *",)))
     less = gate.seal("user@people", authority=Authority(can_execute=("git push",)))
@@ -432,7 +434,7 @@ def _denial(sender: str = "eve@svc", rule: str = "no-match") -> Denial:
     )
 
 
-def test_ten_denials_a_minute_are_told_and_the_others_counted() -> None:
+def test_ten_denials_a_minute_are_recorded_and_the_rest_counted() -> None:
     rate, now_ms = DenialRate(), 1_000_000
     assert [rate.take(_denial(), now_ms + number) for number in range(200)] == [True] * 10 + [False] * 190
     assert rate.take(_denial(sender="other@svc"), now_ms)
@@ -590,7 +592,7 @@ async def test_an_extension_beyond_what_the_inbox_remembers_is_refused(tmp_path:
         assert w.handled == []
 
 
-async def test_control_headers_on_an_ordinary_topic_say_nothing(tmp_path: Path) -> None:
+async def test_control_headers_on_an_ordinary_topic_are_ignored(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         until_ms = w.bus.clock.now_ms() + 60_000
         message = w.seal("planner@svc", ago_ms=3_600_000, ttl_ms=60_000)

@@ -22,7 +22,7 @@ async def publish_others(bus: AppBus) -> None:
 
 
 @pytest.mark.medium
-async def test_thousands_of_keys_are_handled_while_the_clock_stands_still() -> None:
+async def test_thousands_of_keys_are_handled_with_a_stopped_clock() -> None:
     app = App("plenty@svc")
     seen: list[int] = []
 

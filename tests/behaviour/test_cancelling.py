@@ -34,7 +34,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 CANCEL = TaskCancel(reason_code="NOT_NEEDED", grace_s=5)
 
 
-async def test_what_waits_dies_when_its_requester_cancels_it() -> None:
+async def test_cancelling_a_waiting_message_dead_letters_it() -> None:
     app, runs = App("worker@svc"), []
 
     @app.on(TaskRequest, retry=Retry(attempts=9, base_s=60))

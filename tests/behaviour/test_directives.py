@@ -129,7 +129,7 @@ async def read_page(bus: AppBus, found: list[Bus]) -> list[str]:
 
 
 @pytest.mark.parametrize("way", [*TELLING, *ASKING])
-async def test_what_untrusted_text_asks_for_never_runs(way: Way) -> None:
+async def test_an_instruction_from_untrusted_text_never_runs(way: Way) -> None:
     ran: list[str] = []
     found: list[Bus] = []
 
@@ -250,7 +250,7 @@ def asking(name: str) -> App:
 
 
 @pytest.mark.parametrize(("name", "level"), [*((name, UNTRUSTED) for name in TYPES), ("nothing", "user_request")])
-async def test_what_a_process_asks_for_on_untrusted_text_never_runs(name: str, level: str) -> None:
+async def test_a_process_cannot_act_on_instructions_from_untrusted_text(name: str, level: str) -> None:
     ran: list[str] = []
     async with asking(name).test(shell(ran), keys=True) as bus:
         await bus.publish(PageFound(text="rm"), security=Security(trust_level=level))
@@ -285,7 +285,7 @@ async def test_an_untrusted_answer_is_delivered_and_lowers_the_trust_of_its_read
 
 
 @pytest.mark.parametrize("name", ["nothing", "effect", "high", "key"])
-async def test_an_answer_to_a_process_commands_nobody(name: str) -> None:
+async def test_an_answer_to_a_process_is_not_an_instruction(name: str) -> None:
     class Asking(Saga[Nothing], version="1.0.0"):
         @starts(PageFound, key="/data/text")
         async def found(self, page: PageFound, context: SagaContext) -> None:

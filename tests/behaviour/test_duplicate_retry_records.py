@@ -54,7 +54,7 @@ async def test_copies_of_a_retry_that_are_fetched_together_are_run_as_one(order:
         assert (len(bus.workers[0].in_flight), bus.dead) == (0, [])
 
 
-async def test_retries_of_different_messages_are_no_copies() -> None:
+async def test_retries_of_different_messages_are_not_duplicates() -> None:
     runs: list[tuple[int, int]] = []
     async with app_of(runs, "none").test(
         settings=load(flags={"topics.partitions": 1}, env={}, file=None).settings

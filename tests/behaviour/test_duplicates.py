@@ -222,7 +222,7 @@ async def test_a_request_that_is_made_again_under_its_key_runs_nothing_and_is_an
     assert runs == [1]
 
 
-async def test_a_request_that_lies_in_the_log_twice_is_answered_with_the_same_bytes() -> None:
+async def test_a_duplicated_request_is_answered_with_the_same_bytes() -> None:
     runs: list[int] = []
     async with ledger(runs).test() as bus:
         await bus.request(Order(1), Done, idempotency_key="one", timeout_s=30)
@@ -275,7 +275,7 @@ async def test_messages_without_a_key_all_run_unless_their_ids_count() -> None:
         assert runs == expected, options
 
 
-async def test_a_record_that_lies_in_the_log_twice_runs_once_where_ids_count() -> None:
+async def test_a_duplicated_record_runs_once_with_dedup_by_id() -> None:
     runs: list[int] = []
     async with ledger(runs, dedup="always").test() as bus:
         await bus.publish(Order(1))
@@ -287,7 +287,7 @@ async def test_a_record_that_lies_in_the_log_twice_runs_once_where_ids_count() -
 
 
 @pytest.mark.parametrize("idempotency_key", [None, "one"])
-async def test_a_message_of_high_risk_that_somebody_appends_again_runs_once(idempotency_key: str | None) -> None:
+async def test_a_replayed_message_of_high_risk_runs_once(idempotency_key: str | None) -> None:
     runs: list[int] = []
     app = handling(
         App("ledger@tests", signer=Keys(), verifier=Keys()), Transfer, lambda transfer: runs.append(transfer.number)
@@ -325,7 +325,7 @@ async def test_a_key_whose_run_failed_is_free_for_the_next_attempt() -> None:
     assert runs == [1, 1, 1]
 
 
-async def test_what_is_written_in_the_transaction_is_there_if_and_only_if_the_run_counts() -> None:
+async def test_transaction_writes_are_durable_exactly_if_the_run_counts() -> None:
     balances: list[list[tuple[object, ...]]] = []
     app = App("ledger@tests")
 
@@ -351,7 +351,7 @@ async def test_what_is_written_in_the_transaction_is_there_if_and_only_if_the_ru
     assert balances[-1] == [(1, 10), (2, 10), (4, 10)]
 
 
-async def test_what_several_tasks_of_a_handler_write_is_there_together() -> None:
+async def test_several_tasks_of_a_handler_can_write_in_its_transaction() -> None:
     totals: list[list[tuple[object, ...]]] = []
     app = App("ledger@tests")
 
@@ -462,7 +462,7 @@ async def test_in_strict_order_the_next_of_a_key_follows_a_death() -> None:
     assert done == [2]
 
 
-async def test_the_reason_of_a_rejection_is_said_once() -> None:
+async def test_a_rejection_is_reported_once() -> None:
     app = handling(App("ledger@tests"), Order, Reject("no way"))
     settings = load(flags={"deadletter.details": True}, env={}, file=None).settings
     async with app.test(settings=settings) as bus:
@@ -582,7 +582,7 @@ def test_workers_that_reach_one_log_by_several_names_share_an_inbox(tmp_path: Pa
     assert inbox_url(settings_for(f"sqlite:///{link}", "auto")) == inbox_url(settings_for(f"sqlite:///{log}", "auto"))
 
 
-def test_on_kafka_a_store_that_others_cannot_see_is_refused_unless_told_so() -> None:
+def test_kafka_with_a_local_inbox_is_refused_unless_allowed() -> None:
     with pytest.raises(ConfigurationError, match=r"inbox\.local = true"):
         inbox_url(settings_for("kafka://h:1", "sqlite:///x.db"))
     assert inbox_url(settings_for("kafka://h:1", "sqlite:///x.db", **{"inbox.local": True})) == "sqlite:///x.db"

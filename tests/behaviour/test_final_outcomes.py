@@ -91,7 +91,7 @@ async def prepared(bus: AppBus) -> None:
 
 
 @pytest.mark.parametrize("options", [{"idempotency_key": "one"}, {}])
-async def test_who_was_rejected_is_not_served_when_the_message_comes_again(options: dict[str, str]) -> None:
+async def test_a_rejected_message_stays_rejected_when_repeated(options: dict[str, str]) -> None:
     mind = Mind()
     async with shop(mind, dedup="key" if options else "always").test() as bus:
         await prepared(bus)
@@ -146,7 +146,7 @@ async def test_only_a_redrive_reopens_a_message_reported_as_dead() -> None:
         assert len(mind.runs) == 1
 
 
-async def test_a_refusal_by_policy_stands_though_the_policy_changes_its_mind() -> None:
+async def test_a_policy_refusal_stays_final_after_a_policy_change() -> None:
     mind, policy = Mind(), Fickle()
     mind.rejects = False
     async with shop(mind, policy=policy, dedup="always").test() as bus:
@@ -176,7 +176,7 @@ async def test_a_message_that_the_schema_refused_does_not_run_when_the_code_has_
         assert len(set(await told(bus))) == 1
 
 
-async def test_what_was_done_is_answered_though_the_handler_would_reject_it_now() -> None:
+async def test_a_repeat_of_a_finished_message_is_answered_although_the_handler_would_reject_it() -> None:
     mind = Mind()
     mind.rejects = False
     async with shop(mind, dedup="always").test() as bus:
@@ -189,7 +189,7 @@ async def test_what_was_done_is_answered_though_the_handler_would_reject_it_now(
         assert len(set(await told(bus))) == 1
 
 
-async def test_another_message_under_a_dead_key_is_told_so_under_its_own_id() -> None:
+async def test_another_message_with_a_dead_key_gets_a_report_under_its_own_id() -> None:
     mind = Mind()
     async with shop(mind).test() as bus:
         await prepared(bus)
@@ -244,7 +244,7 @@ class Ending(Saga[Book], version="1.0.0"):
 
 
 @pytest.mark.parametrize("opened", [False, True])
-async def test_a_verdict_of_a_process_stands_though_the_process_changes(opened: bool) -> None:
+async def test_a_verdict_of_a_process_stays_final_when_the_process_changes(opened: bool) -> None:
     app = App("ends@svc")
     app.add(Ending)
     async with app.test() as bus:

@@ -1046,7 +1046,7 @@ async def test_high_risk_is_refused_when_the_keys_have_been_unusable_for_too_lon
         assert await _send(bus, record_of(grammar.plan("high", 1).seal())) == []
 
 
-async def test_what_a_retired_key_has_sealed_in_its_time_stays_good(tmp_path: Path) -> None:
+async def test_messages_of_an_expired_key_stay_valid_if_sealed_in_time(tmp_path: Path) -> None:
     handled: list[str] = []
     async with reading(tmp_path, handled) as (bus, path):
         now_ms = bus.clock.now_ms()

@@ -221,7 +221,7 @@ async def test_checks_policies_and_reports_begin_in_the_workers_own_context() ->
     assert {sight["tenant"] for sight in SIGHTS} <= {"nobody", "policy", "check"}
 
 
-async def test_what_reads_answers_is_in_no_runs_context() -> None:
+async def test_the_reply_reader_runs_outside_every_runs_context() -> None:
     app = App("iso@tests", types=[Inner])
 
     @app.on(Plain)

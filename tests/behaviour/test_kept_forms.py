@@ -576,7 +576,7 @@ async def test_a_state_that_no_later_step_could_read_is_not_written(state: Any) 
         await bus.publish(Changed(id="1", part=PartModel(), wrong=True))
         await bus.settle()
         assert [letter.reason for letter in bus.dead] == ["rejected"]
-        with pytest.raises(AssertionError, match=r"the state of keeping is no Keeping\w+ that can be kept"):
+        with pytest.raises(AssertionError, match=r"the state of keeping is not a Keeping\w+ that can be stored"):
             bus.raise_dead()
         # The process goes on with what it had.
         await bus.publish(Changed(id="1", part=PartModel(tags=["changed"])))

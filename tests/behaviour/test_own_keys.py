@@ -105,7 +105,7 @@ async def test_a_worker_runs_nothing_while_its_key_may_not_sign(limits: Limits) 
         assert numbers(bus, Done) == [1]
 
 
-async def test_what_a_run_sends_when_its_key_has_just_ended_waits_for_another(limits: Limits) -> None:
+async def test_outputs_wait_for_a_new_key_when_the_key_has_expired(limits: Limits) -> None:
     app = App("worker@svc")
 
     @app.on(Job)
@@ -180,7 +180,7 @@ async def test_an_app_with_the_key_of_another_does_not_start(folder: Path) -> No
             pass
 
 
-async def test_a_stream_says_of_each_message_why_it_was_not_signed(folder: Path) -> None:
+async def test_a_stream_reports_for_each_message_why_it_was_not_signed(folder: Path) -> None:
     (folder / "jwks.json").write_bytes(jwks_of("planner@svc", types=["job.done"]))
     async with connect(settings=settings_of(folder, "planner.pem"), agent="planner@svc") as bus:
         for cls, expected in ((Done, ""), (Job, "unauthorized"), (Done, "")):

@@ -49,7 +49,7 @@ def settings(**flags: object) -> Settings:
     return load(flags={"trust.high_risk": "run.order"} | flags, env={}, file=None).settings
 
 
-async def test_what_a_bus_publishes_in_a_handler_is_caused_by_its_message() -> None:
+async def test_the_handled_message_is_the_cause_of_publishes_in_a_handler() -> None:
     found: list[Bus] = []
     app = App("shop@svc")
 
@@ -177,7 +177,7 @@ async def test_a_request_without_recipient_is_answered_by_an_allowed_agent(polic
             await bus.as_agent("planner@svc").request(Order(sku="tea"), Booked, to=Agent(role="seller"), timeout_s=5)
 
 
-async def test_a_requester_is_told_of_a_death_without_a_rule_for_it(policy: FilePolicy) -> None:
+async def test_a_requester_gets_a_death_report_without_a_policy_rule(policy: FilePolicy) -> None:
     app = handling(App("shop@svc", policy=policy), Order, Reject("sold out"))
     async with app.test() as bus:
         with pytest.raises(RequestFailed) as caught:

@@ -93,7 +93,7 @@ async def test_a_callers_own_time_limit_cancels_its_request(tmp_path: Path, monk
         assert await asyncio.wait_for(work.ended, 30) == "cut"
 
 
-async def test_a_bus_that_is_closed_cancels_what_it_has_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_a_bus_cancels_its_open_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (url, _):
         async with connect(url, agent="other@svc") as bus:
@@ -136,7 +136,7 @@ async def test_a_task_that_is_cancelled_before_it_runs_never_runs(
     assert not work.begun.is_set()
 
 
-async def test_nobody_else_cancels_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_requester_cancels_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (url, bus):
         task = await bus.submit(Job(), to="slow@svc", ttl_s=60)

@@ -103,7 +103,7 @@ async def test_a_step_needs_a_row_in_the_inbox() -> None:
         assert isinstance(raised.value.__cause__, ContractError)
 
 
-async def test_what_a_step_gives_back_has_the_level_it_was_read_at() -> None:
+async def test_a_stored_step_result_has_its_original_trust_level() -> None:
     app = App("agent@svc")
     runs: list[str] = []
 
@@ -193,7 +193,7 @@ async def test_rows_of_steps_have_ids_of_their_own() -> None:
         assert sorted(name for (name,) in rows) == sorted(f"one/{digest}" for digest in digests)
 
 
-async def test_other_arguments_are_another_call_and_a_key_says_which_are_the_same() -> None:
+async def test_a_step_is_identified_by_its_arguments_or_its_key() -> None:
     app = App("agent@svc")
     made: list[int] = []
     runs: list[int] = []

@@ -100,7 +100,7 @@ async def test_a_tainted_run_cannot_claim_to_be_trusted() -> None:
         bus.raise_dead()
 
 
-async def test_what_a_user_asks_for_runs() -> None:
+async def test_an_instruction_of_a_user_runs() -> None:
     ran: list[CommandRequest] = []
     async with shell(ran).test() as bus:
         await bus.publish(CommandRequest(action="shell", reason="asked"), idempotency_key="asked")
@@ -154,7 +154,7 @@ async def test_a_handler_gives_no_more_authority_than_it_was_given() -> None:
         tuple(f"src/m{at}/**" for at in range(60)),
     ],
 )
-async def test_what_follows_from_an_authority_that_was_published_is_handled(globs: tuple[str, ...], keys: bool) -> None:
+async def test_effects_of_a_published_authority_are_handled(globs: tuple[str, ...], keys: bool) -> None:
     seen: list[object] = []
     app, other = App("reader@agents"), App("teller@agents")
 
@@ -236,7 +236,7 @@ types = ["page.read"]
 """
 
 
-async def test_a_policy_decides_who_may_publish_and_denies_the_rest(tmp_path: Path) -> None:
+async def test_a_policy_allows_listed_publishers_and_denies_the_rest(tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text(POLICY)
     read_by: list[str] = []

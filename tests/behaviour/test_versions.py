@@ -132,7 +132,7 @@ class TestAChangeOfOneSide:
             await settled(url, handled, 1)
         assert await dead_letters(url) == []
 
-    async def test_a_version_without_its_upcaster_dies_and_says_which_is_missing(self, url: str) -> None:
+    async def test_a_version_without_upcaster_is_dead_lettered_with_the_missing_one(self, url: str) -> None:
         app = handling(App("booking@svc", group="booking"), OnlyV2)
         async with app.test() as bus:
             await bus.publish(OrderV1(number=1, customer="Ada"))
@@ -141,7 +141,7 @@ class TestAChangeOfOneSide:
         assert letter.reason == "unsupported_version"
         assert "no upcaster leads from 1 to 2" in repr(letter)
 
-    async def test_a_version_from_the_future_says_to_upgrade_the_reader(self) -> None:
+    async def test_the_error_for_a_newer_version_asks_to_upgrade_the_reader(self) -> None:
         kind = payload_type(OrderV1)
         message = await _sealed(OnlyV2(number=1, first_name="Ada", last_name="L"))
         with pytest.raises(ContractError, match="upgrade this reader first"):
@@ -188,7 +188,7 @@ class TestDualWrite:
         assert old == new == Counter(range(30))
         assert await dead_letters(url) == []
 
-    async def test_without_an_inbox_who_reads_both_takes_the_older(self, url: str) -> None:
+    async def test_without_an_inbox_a_reader_of_both_versions_handles_the_older(self, url: str) -> None:
         handled: Counter[int] = Counter()
         off = {"inbox_url": "off"}
         async with running(url, consumer(OrderV2, handled), **off), connect(url, agent="shop@svc") as bus:
@@ -197,7 +197,7 @@ class TestDualWrite:
             await settled(url, handled, 20)
         assert handled == Counter(range(20))
 
-    async def test_what_a_handler_sends_is_written_in_both_versions(self, url: str) -> None:
+    async def test_outputs_of_a_handler_are_written_in_both_versions(self, url: str) -> None:
         app = App("shop@svc", group="shop")
 
         @app.on(Done)
@@ -210,7 +210,7 @@ class TestDualWrite:
             await settled(url, handled, 1)
         assert await _versions(url) == Counter({"1.0.0": 1, "2.0.0": 1})
 
-    async def test_what_a_handler_queued_is_sent_in_both_versions_as_it_was(self, url: str) -> None:
+    async def test_queued_outputs_are_sent_unchanged_in_both_versions(self, url: str) -> None:
         @payload("order.placed", version="2.0.0", upcasters={1: from_v1}, also=Also(OrderV1, to_v1))
         class Changing(msgspec.Struct, kw_only=True):
             number: int
@@ -262,7 +262,7 @@ class TestDualWrite:
 
 
 @given(this=st.booleans(), other=st.booleans(), newer=st.booleans(), inbox=st.booleans())
-def test_of_two_versions_a_reader_takes_at_least_one(this: bool, other: bool, newer: bool, inbox: bool) -> None:
+def test_a_reader_handles_at_least_one_of_two_versions(this: bool, other: bool, newer: bool, inbox: bool) -> None:
     first = which_version(reads_this=this, reads_other=other, is_newer=newer, has_inbox=inbox)
     second = which_version(reads_this=other, reads_other=this, is_newer=not newer, has_inbox=inbox)
     assert ("take" in (first, second)) == (this or other)

@@ -84,7 +84,7 @@ def test_less_is_better_for_latency_and_noise_is_the_raw_clients_own() -> None:
     assert verdict(found[:2], "single awaited publish over raw, p50").stretch is None
 
 
-def test_what_was_not_measured_has_no_verdict() -> None:
+def test_a_target_without_measurement_has_no_verdict() -> None:
     assert all(each.found is None and each.must is None and each.stretch is None for each in judge([]))
 
 

@@ -17,7 +17,7 @@ def test_each_chore_is_due_at_once_and_again_when_its_time_has_passed() -> None:
     assert rarely.is_due("a", 10)
 
 
-def test_of_a_ration_there_is_so_much_in_each_stretch_of_time() -> None:
+def test_a_ration_is_limited_in_each_interval() -> None:
     clock = ManualClock()
     ration = Ration(clock, max_count=2, every_s=10)
     assert [ration.take() for _ in range(4)] == [True, True, False, False]

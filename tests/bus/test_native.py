@@ -186,7 +186,7 @@ def test_a_digest_is_that_of_the_standard_library(data: bytes) -> None:
     assert canonical.digest(data) == twins.digest(data)
 
 
-def test_it_can_be_left_aside() -> None:
+def test_compiled_code_can_be_disabled() -> None:
     assert loaded("off") == "False\n"
     if os.environ.get("SEALBUS_NATIVE") != "off":
         assert loaded("") == f"{native.core is not None}\n"

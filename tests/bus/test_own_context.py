@@ -20,13 +20,13 @@ async def leave(text: str) -> str:
     return before
 
 
-async def test_what_a_coroutine_leaves_behind_is_not_seen_by_the_next_one() -> None:
+async def test_context_changes_of_a_coroutine_do_not_reach_the_next() -> None:
     own = OwnContext()
     assert [await own.drive(leave(text)) for text in ("one", "two")] == ["own", "own"]
     assert SEEN.get() == "own"
 
 
-def test_what_a_function_leaves_behind_is_not_seen_by_the_next_one() -> None:
+def test_context_changes_of_a_function_do_not_reach_the_next() -> None:
     own = OwnContext()
     for _ in range(2):
         assert own.call(lambda: (SEEN.get(), SEEN.set("left"))[0]) == "own"

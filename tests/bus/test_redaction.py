@@ -83,6 +83,6 @@ def test_no_text_takes_long(piece: str) -> None:
     assert time.process_time() - started_s < 1
 
 
-def test_cut_text_says_that_there_was_more() -> None:
+def test_truncated_text_is_marked() -> None:
     assert cut("abcdef", 4) == "abc…"
     assert cut("abcd", 4) == "abcd"

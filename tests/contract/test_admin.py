@@ -92,7 +92,7 @@ async def test_a_plan_to_keep_less_warns_that_records_go(log):
     assert more.note == ""
 
 
-async def test_more_partitions_than_wanted_are_no_difference(log):
+async def test_more_partitions_than_wanted_are_accepted(log):
     transport = log.open()
     await log.topic(transport, partitions=3)
     assert await planned(transport, TopicSpec(name="a.b", partitions=1)) == {}

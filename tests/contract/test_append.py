@@ -114,7 +114,7 @@ async def test_without_time_every_outcome_is_a_deadline(log):
     assert await everything(transport) == []
 
 
-async def test_a_closed_transport_says_so(log):
+async def test_a_closed_transport_raises(log):
     transport = log.open()
     await transport.close()
     await transport.close()

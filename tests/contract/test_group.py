@@ -141,7 +141,7 @@ async def test_an_illegal_group_name_is_refused(log):
         await log.join(transport, group="a group")
 
 
-async def test_a_closed_subscription_says_so(log):
+async def test_a_closed_subscription_raises(log):
     transport = log.open()
     await log.topic(transport)
     member = await log.join(transport)

@@ -60,7 +60,7 @@ async def test_a_rebalance_does_not_wait_for_a_heartbeat(embedded_log):
     await embedded_log.eventually(lambda: len(two.holds()) == 4, two, within_s=15)
 
 
-async def test_closing_wakes_who_waits(log):
+async def test_closing_wakes_waiting_readers(log):
     transport = log.open(**DEAF)
     await log.topic(transport)
     member = await log.join(transport)

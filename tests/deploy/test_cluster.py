@@ -128,7 +128,7 @@ def test_three_brokers_know_each_other_and_survive_the_loss_of_one(tmp_path: Pat
     assert not any(node.running for node in cluster.nodes)
 
 
-def test_a_node_that_dies_at_its_start_says_why(tmp_path: Path) -> None:
+def test_a_node_that_dies_at_start_shows_the_reason(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, settings={"log.segment.bytes": "nonsense"})
     with pytest.raises(KafkaFailedError, match="nonsense"):
         cluster.start()

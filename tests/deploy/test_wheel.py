@@ -262,7 +262,7 @@ def test_the_source_distribution_builds_the_same_wheel(tmp_path: Path) -> None:
     assert through == contents(built(tmp_path / "straight", "--wheel", native="off"))
 
 
-def test_what_it_depends_on_is_declared(tmp_path: Path) -> None:
+def test_the_wheels_dependencies_are_declared(tmp_path: Path) -> None:
     """In a clean environment, with what pip finds out."""
     (tmp_path / "dist").mkdir()
     wheel = built(tmp_path / "dist", "--wheel")

@@ -98,7 +98,7 @@ def test_a_large_record_that_ends_its_process_while_it_is_judged_is_found_out_to
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_who_is_killed_on_purpose_dies_of_no_message(workers: Workers) -> None:
+def test_a_deliberate_kill_is_not_blamed_on_a_message(workers: Workers) -> None:
     """A handler that blocks its process, and an operator who insists: not a death, however often."""
     workers.env["DEADLY_BLOCKS"] = "1"
     asyncio.run(publish(workers.url, Job(number=7)))

@@ -273,7 +273,7 @@ def test_every_part_works_with_the_topics_that_topics_apply_makes(deployment: De
     assert deployment.objects("dlq", "list", "--state", "open") == []
 
 
-def test_a_worker_whose_topics_were_not_made_names_them_and_does_not_start(deployment: Deployment) -> None:
+def test_a_worker_with_missing_topics_names_them_and_does_not_start(deployment: Deployment) -> None:
     deployment.settings["SEALBUS_BUS__NAMESPACE"] = f"{deployment.namespace}x"
     process = deployment.start("worker", "parts_app:helper")
     assert process.wait(60) != 0

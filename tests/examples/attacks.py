@@ -1035,7 +1035,7 @@ async def writer_of_keys(w: World) -> Message:
     return w.command(key="eve@svc")
 
 
-async def test_a_tool_that_says_no_level_gives_untrusted_content() -> None:
+async def test_a_tool_result_without_a_level_is_untrusted() -> None:
     ran: list[str] = []
     planner, *others = crew(ran)
     async with planner.test(*others, keys=True) as bus:  # and no policy, which would bound the tool

@@ -105,7 +105,7 @@ async def test_a_cleared_mission_is_driven() -> None:
         assert result == MissionResult(done=True)
 
 
-async def test_what_the_safety_agent_rejects_never_moves() -> None:
+async def test_a_command_rejected_by_the_safety_agent_never_runs() -> None:
     driven.clear()
     async with coordinator.test(safety, robot) as bus:
         result = await bus.request(MissionRequest(mission="m2", speed=9), MissionResult, timeout_s=3_000)

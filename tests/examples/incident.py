@@ -119,7 +119,7 @@ def test_a_handler_for_another_type_stops_the_start() -> None:
         async def run_tests(analysed: PullRequestOpened) -> None: ...
 
 
-async def test_a_pass_without_a_test_is_no_pass() -> None:
+async def test_a_pass_without_a_test_is_refused() -> None:
     hasty = App("tester@ci", group="hasty")
 
     @hasty.on(Analysed)

@@ -39,7 +39,7 @@ def place_order(connection: sqlite3.Connection, number: int, *, stock: int = 1) 
             raise LookupError("out of stock")
 
 
-def test_an_order_that_is_rolled_back_is_not_told(tmp_path: Path) -> None:
+def test_a_rolled_back_order_is_not_published(tmp_path: Path) -> None:
     database = tmp_path / "shop.db"
     connection = sqlite3.connect(database)
     connection.execute("create table orders (number integer primary key)")

@@ -125,7 +125,7 @@ async def test_an_exhausted_budget_ends_the_work_and_lists_the_rest() -> None:
         assert result == StudyResult(words=3, left_out=2)
 
 
-async def test_it_ends_although_nobody_answers() -> None:
+async def test_the_supervisor_ends_without_answers() -> None:
     async with supervisor.test() as bus:
         result = await bus.request(StudyRequest(texts=["a b"]), StudyResult, timeout_s=3_000)
         assert result == StudyResult(words=0)

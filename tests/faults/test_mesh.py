@@ -41,7 +41,7 @@ def test_one_way_is_one_way_whoever_has_connected() -> None:
     assert out[1, 3] == back[1, 3] == Mood()
 
 
-def test_what_does_not_exist_is_not_cut() -> None:
+def test_a_missing_link_is_not_cut() -> None:
     for how in ("neighbours", "both-sideways"):
         with pytest.raises(KeyError):
             lost(1, (2, 3), CONTROLLER, how)

@@ -108,7 +108,7 @@ async def test_a_crashing_message_without_key_is_isolated_within_a_minute(case: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_one_that_is_parked_is_buried_and_not_run(case: Case) -> None:
+async def test_a_parked_message_is_dead_lettered_and_not_run(case: Case) -> None:
     case.call("topics", "apply", "deadly_app:app")
     receipts = await case.publish(Job(number=0, deadly=True), *(Job(number=number) for number in range(1, 20)))
     place = f"{receipts[0].topic}/{receipts[0].partition}/{receipts[0].offset}"

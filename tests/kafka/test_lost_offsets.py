@@ -179,7 +179,7 @@ async def test_a_topic_recreated_while_the_group_is_down_is_read_from_its_beginn
 
 
 @pytest.mark.parametrize("count", [3, 10])
-async def test_a_topic_made_anew_under_a_member_is_read_from_its_beginning(opened, topic, admin, count) -> None:
+async def test_a_topic_recreated_during_consumption_is_read_from_its_beginning(opened, topic, admin, count) -> None:
     transport, listener = opened(), Listener()
     await filled(transport, topic, values(5, b"old"))
     member = await joined(transport, topic, listener)

@@ -62,14 +62,14 @@ def changes_of(spec: TopicSpec, found: dict[str, str] | None, brokers: int) -> d
 
 
 @given(specs, founds, clusters)
-def test_what_was_changed_needs_no_second_change(spec: TopicSpec, found: dict[str, str], brokers: int) -> None:
+def test_a_changed_topic_needs_no_second_change(spec: TopicSpec, found: dict[str, str], brokers: int) -> None:
     changes = changes_of(spec, found, brokers)
     after = found | {name: change.wanted for name, change in changes.items() if not change.by_hand}
     assert {name for name, change in changes_of(spec, after, brokers).items() if not change.by_hand} == set()
 
 
 @given(specs, clusters)
-def test_what_was_created_needs_no_change(spec: TopicSpec, brokers: int) -> None:
+def test_a_created_topic_needs_no_change(spec: TopicSpec, brokers: int) -> None:
     created = {name: change.wanted for name, change in changes_of(spec, None, brokers).items()}
     assert changes_of(spec, created, brokers) == {}
     assert spec_of(spec.name, int(created[PARTITIONS]), created) == spec

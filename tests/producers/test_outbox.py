@@ -424,14 +424,14 @@ async def test_a_relay_that_is_cancelled_while_it_takes_the_lead_keeps_nobody_wa
     await second.close()
 
 
-async def test_a_database_without_an_outbox_says_how_to_make_one(postgres: Postgres, tmp_path: Path) -> None:
+async def test_a_database_without_an_outbox_raises_with_the_fix(postgres: Postgres, tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "empty.db").executescript("CREATE TABLE x (y); ").connection.close()
     for url in (await postgres.create_database(), f"sqlite:///{tmp_path}/empty.db"):
         with pytest.raises(ConfigurationError, match=r"outbox\.create"):
             await Shop(url).backlog()
 
 
-async def test_what_is_put_into_a_database_that_replaces_another_is_sent(tmp_path: Path, log: FakeLog) -> None:
+async def test_rows_of_a_replaced_database_are_sent(tmp_path: Path, log: FakeLog) -> None:
     first, second = Shop(f"sqlite:///{tmp_path}/shop.db"), Shop(f"sqlite:///{tmp_path}/restored.db")
     await first.create()
     await first.place(1)

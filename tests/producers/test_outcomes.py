@@ -56,7 +56,7 @@ async def test_a_request_that_died_is_a_request_error_with_the_reason() -> None:
     assert caught.value.reason == "rejected"
 
 
-async def test_a_refused_publish_says_field_and_reason() -> None:
+async def test_a_refused_publish_has_field_and_reason() -> None:
     wrong: Any = "two"
     async with connect("memory://", agent="guest@svc") as bus:
         with pytest.raises(PublishRejected) as field:
@@ -67,6 +67,6 @@ async def test_a_refused_publish_says_field_and_reason() -> None:
     assert option.value.pointer == "ttl_s"
 
 
-def test_what_the_log_refused_has_neither_field_nor_reason() -> None:
+def test_a_refusal_by_the_log_has_neither_field_nor_reason() -> None:
     error = PublishRejected("not in the log", BusError("it is full"))
     assert (error.pointer, error.reason) == ("", "")

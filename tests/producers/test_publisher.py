@@ -201,7 +201,7 @@ async def test_the_key_is_the_conversation_by_default() -> None:
     assert [sealing.parse(record.value).routing.key for record in case.log.records] == [None, None]
 
 
-async def test_an_invalid_traceparent_is_no_header() -> None:
+async def test_an_invalid_traceparent_is_not_sent_as_a_header() -> None:
     case = Case()
     await case.bus.publish(Note(), traceparent="00-nothing")
     assert "traceparent" not in dict(case.log.records[0].headers)

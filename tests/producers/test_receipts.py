@@ -71,7 +71,7 @@ def test_both_ways_tell_the_same_of_every_message(publisher: Opened, outcomes: l
 
 
 @pytest.mark.usefixtures("way")
-def test_a_receipt_says_where_its_own_message_is(publisher: Opened) -> None:
+def test_each_receipt_has_the_location_of_its_own_message(publisher: Opened) -> None:
     outcomes = [Appended("t", 3, 40, 7), Appended("t", 1, 41, 8)]
     assert publisher().results_of(sealed(2), outcomes) == [
         Receipt("id-0", "t", 3, 40, 7),

@@ -137,7 +137,7 @@ async def test_drafts_carry_their_own_options(bus: Bus, log: FakeLog) -> None:
     assert told[0].message_id == "m-1"
 
 
-async def test_what_a_slow_source_gave_leaves_at_once(bus: Bus, log: FakeLog) -> None:
+async def test_payloads_of_a_slow_source_are_sent_at_once(bus: Bus, log: FakeLog) -> None:
     more = asyncio.Event()
 
     async def source() -> AsyncIterator[Row]:

@@ -60,7 +60,7 @@ async def test_another_process_reopens_the_task_and_has_its_answer(url: str) -> 
         assert [event.is_last async for event in bus.task(handle).events()] == [True]
 
 
-async def test_a_task_that_died_is_told(url: str) -> None:
+async def test_the_death_of_a_task_is_reported(url: str) -> None:
     handle = await submitted(url, "nonsense")
     async with researcher().running(url), connect(url, agent="user@tests", env={}) as bus:
         with pytest.raises(RequestFailed) as failed:

@@ -185,7 +185,7 @@ def test_a_forked_process_gets_an_error_instead_of_hanging(bus: SyncBus) -> None
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-async def test_a_bus_in_another_loop_says_so_at_once(url: str) -> None:
+async def test_using_a_bus_in_another_loop_raises_at_once(url: str) -> None:
     async with connect(url, agent="shop@svc") as bus:
 
         def elsewhere() -> float:

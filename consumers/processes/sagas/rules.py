@@ -509,7 +509,7 @@ def _checked_state(cls: type[Any], state: type[Any]) -> type[Any]:
         if isinstance(error.__cause__, NameError):
             # A class further down, perhaps: App.add sees it.
             return state
-        raise ConfigurationError(f"{cls.__name__}: {state.__name__}() cannot be kept: {error}") from error
+        raise ConfigurationError(f"{cls.__name__}: {state.__name__}() cannot be stored: {error}") from error
     if not isinstance(plain, dict):
         raise ConfigurationError(
             f"{cls.__name__}: the state {state.__name__} is not an object with fields: write a Struct, a dataclass, a "

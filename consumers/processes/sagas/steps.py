@@ -615,7 +615,7 @@ def _plain(rules: SagaRules, state: Any) -> dict[str, Any]:
         rules.kept_state.read(plain)
     except ContractError as error:
         raise ContractError(
-            f"the state of {rules.name} is no {rules.state.__name__} that can be kept: {error.text}",
+            f"the state of {rules.name} is not a {rules.state.__name__} that can be stored: {error.text}",
             f"/state{error.pointer}",
         ) from error
     return plain

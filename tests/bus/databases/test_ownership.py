@@ -71,18 +71,18 @@ def path(tmp_path: Path, use: Use) -> Path:
     return tmp_path / "x.db"
 
 
-def test_what_is_made_is_for_this_user_alone(path: Path) -> None:
+def test_created_files_are_private_to_this_user(path: Path) -> None:
     assert modes == {"x.db": 0o600, "x.db-wal": 0o600, "x.db-shm": 0o600}
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_what_others_may_write_is_refused(path: Path, use: Use, mode: int) -> None:
+def test_files_writable_by_others_are_refused(path: Path, use: Use, mode: int) -> None:
     path.chmod(mode)
     with pytest.raises(ConfigurationError, match="chmod 600 it"):
         use(path)
 
 
-def test_what_others_may_only_read_is_this_users_own_choice(path: Path, use: Use) -> None:
+def test_files_only_readable_by_others_are_accepted(path: Path, use: Use) -> None:
     path.chmod(0o644)
     use(path)
 
@@ -100,7 +100,7 @@ def test_a_symbolic_link_to_its_directory_is_not(path: Path, use: Use, tmp_path:
     use(tmp_path / "folder" / "x.db")
 
 
-def test_what_lies_beside_it_is_looked_at_too(path: Path, use: Use) -> None:
+def test_files_beside_the_database_are_checked_too(path: Path, use: Use) -> None:
     beside = path.with_name("x.db-wal")
     beside.touch()
     beside.chmod(0o666)
@@ -115,7 +115,7 @@ def test_another_users_file_is_refused_also_by_root(path: Path, use: Use) -> Non
         use(path)
 
 
-def test_where_files_are_shared_a_group_may_write_and_links_are_followed(path: Path, use: Use, tmp_path: Path) -> None:
+def test_shared_files_may_be_group_writable_and_links(path: Path, use: Use, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(path)
     path.chmod(0o660)
     if os.geteuid() == 0:
@@ -124,13 +124,13 @@ def test_where_files_are_shared_a_group_may_write_and_links_are_followed(path: P
     use(tmp_path / "link.db", shared_files=True)
 
 
-def test_where_files_are_shared_they_are_still_not_everybodys(path: Path, use: Use) -> None:
+def test_shared_files_must_not_be_world_writable(path: Path, use: Use) -> None:
     path.chmod(0o666)
     with pytest.raises(ConfigurationError, match="everybody may write"):
         use(path, shared_files=True)
 
 
-def test_where_files_are_shared_they_are_made_for_the_group(tmp_path: Path, use: Use) -> None:
+def test_shared_files_are_created_for_the_group(tmp_path: Path, use: Use) -> None:
     before = os.umask(0o022)
     try:
         use(tmp_path / "new.db", shared_files=True)

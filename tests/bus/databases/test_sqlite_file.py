@@ -61,7 +61,7 @@ def test_a_greedy_writer_does_not_keep_another_one_waiting(path: Path) -> None:
     assert max(waits_s) < 2.0
 
 
-def test_a_lock_that_stays_is_told_in_time(path: Path) -> None:
+def test_a_persistent_lock_raises_in_time(path: Path) -> None:
     with closing(opened(path)) as holder, closing(opened(path)) as connection:
         begin_writing(holder, 1.0)
         started_s = time.monotonic()

@@ -17,7 +17,7 @@ def test_every_text_comes_back_as_it_was(text: str) -> None:
 
 
 @given(_any)
-def test_what_is_stored_has_no_nul_and_is_utf_8(text: str) -> None:
+def test_stored_text_is_utf_8_without_nul(text: str) -> None:
     assert b"\0" not in storable(text).encode()
 
 

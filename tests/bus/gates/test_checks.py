@@ -123,7 +123,7 @@ def test_a_registry_changes_no_verdict_of_the_parse_gate() -> None:
         (Agent(id="ME"), False),
     ],
 )
-def test_a_message_is_for_everybody_or_for_an_id_or_for_a_role(recipient: Agent | None, addressed: bool) -> None:
+def test_a_message_is_for_all_agents_an_id_or_a_role(recipient: Agent | None, addressed: bool) -> None:
     assert gates.is_addressed(message(recipient=recipient), "me", {"reviewer"}) is addressed
 
 
@@ -165,7 +165,7 @@ SIGNATURE, CHAIN = "/verification/signature", "/verification/proof_chain"
         ("high", True, "signature_missing", None),
     ],
 )
-def test_what_the_risk_asks_of_signatures(risk: Risk, keys: bool, unsigned: str | None, signed: str | None) -> None:
+def test_signatures_required_per_risk(risk: Risk, keys: bool, unsigned: str | None, signed: str | None) -> None:
     verifier = Verifier() if keys else None
     assert verdict(gates.authenticity_gate, message(), risk, verifier) == ((unsigned, SIGNATURE) if unsigned else None)
     assert verdict(gates.authenticity_gate, message(signed=True), risk, verifier) == (
@@ -177,7 +177,7 @@ def test_what_the_risk_asks_of_signatures(risk: Risk, keys: bool, unsigned: str 
 @pytest.mark.parametrize(
     "reason", ["key_unknown", "key_revoked", "key_expired", "signature_invalid", "sender_mismatch"]
 )
-def test_where_keys_are_configured_a_signature_is_judged_at_every_risk(risk: Risk, reason: str) -> None:
+def test_with_keys_a_signature_is_checked_at_every_risk(risk: Risk, reason: str) -> None:
     assert verdict(gates.authenticity_gate, message(signed=True), risk, Verifier(reason)) == (reason, SIGNATURE)
 
 
@@ -237,7 +237,7 @@ def test_a_chain_that_is_present_is_judged_at_every_risk(risk: Risk) -> None:
 
 
 @pytest.mark.parametrize("risk", ["low", "medium", "high"])
-def test_where_keys_are_configured_every_link_is_signed(risk: Risk) -> None:
+def test_with_keys_every_link_must_be_signed(risk: Risk) -> None:
     half = message(cause=message(), signed=True)
     whole = message(cause=message(signed=True), signed=True)
     assert verdict(gates.authenticity_gate, half, risk, Verifier()) == ("proof_invalid", CHAIN)

@@ -89,7 +89,7 @@ async def test_a_gate_without_a_declared_dependency_runs_for_every_record(monkey
 
 
 @pytest.mark.usefixtures("fresh_walks")
-async def test_what_an_added_gate_refuses_is_not_handled_also_after_good_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_added_gate_refuses_records_also_after_valid_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbids(case: gates.Case, checks: gates.Checks) -> bool:
         if b'"n":3' in case.message.value:
             raise ContractError("holds the forbidden number", "/data/n", "semantic_violation")
@@ -110,7 +110,7 @@ async def test_what_an_added_gate_refuses_is_not_handled_also_after_good_ones(mo
     assert handled == [0, 1, 2, 4, 5]
 
 
-def test_nobody_calls_a_gate_past_the_table() -> None:
+def test_gates_are_called_only_through_the_table() -> None:
     functions = {name for name in gates.__all__ if name.endswith("_gate")}
     found = []
     for package in ("bus", "producers", "consumers"):

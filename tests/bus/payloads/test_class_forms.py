@@ -71,7 +71,7 @@ def test_a_frozen_dataclass_with_slots_is_written_and_read_back() -> None:
     assert payload_type(Order).decode(encode_payload(order)) == order
 
 
-def test_what_post_init_refuses_is_a_violation_of_the_schema() -> None:
+def test_an_error_in_post_init_is_a_schema_violation() -> None:
     with pytest.raises(ContractError, match="more than there are") as caught:
         payload_type(Order).decode(b'{"count":10,"sku":"tea"}')
     assert caught.value.reason == "schema_violation"
@@ -96,7 +96,7 @@ def test_a_dataclass_that_is_a_list_cannot_be_marked() -> None:
         payload("form.listed")(Listed)
 
 
-def test_a_mark_below_the_dataclass_decorator_says_where_it_belongs() -> None:
+def test_a_mark_below_the_dataclass_decorator_gets_a_helpful_error() -> None:
     with pytest.raises(TypeError, match=r"write `@dataclass` between @payload\(\.\.\.\) and the class"):
 
         @dataclass
@@ -122,12 +122,12 @@ def test_a_payload_made_from_another_is_one() -> None:
         assert other["sku"] == "tea"
 
 
-def test_a_plain_dict_says_not_its_type() -> None:
+def test_a_plain_dict_has_no_message_type() -> None:
     with pytest.raises(UnknownTypeError, match=r"write MyPayload\(\.\.\.\), or MyPayload\(the_dict\)"):
         encode_payload({"sku": "tea"})
 
 
-def test_what_a_typed_dict_does_not_have_is_refused_when_it_is_published() -> None:
+def test_unknown_members_of_a_typed_dict_are_refused_by_publish() -> None:
     with pytest.raises(ContractError, match="Line has no field 'a/b'") as caught:
         encode_payload(Line(sku="tea", **{"a/b": 1}))  # type: ignore[typeddict-item]
     assert caught.value.pointer == "/data/a~1b"
@@ -144,7 +144,7 @@ def test_required_members_are_required_at_any_depth(data: bytes, pointer: str) -
     assert caught.value.pointer == pointer
 
 
-def test_what_inherits_from_a_marked_typed_dict_has_the_fields_of_both_and_no_mark() -> None:
+def test_a_subclass_of_a_marked_typed_dict_has_all_fields_and_no_mark() -> None:
     with pytest.raises(UnknownTypeError, match="that of Line is not inherited"):
         encode_payload(Longer(sku="a", note="n", count=1))
     marked = payload("form.longer")(Longer)

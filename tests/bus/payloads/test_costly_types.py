@@ -45,7 +45,7 @@ def test_types_with_predictable_hashes_cannot_be_set_members_or_keys(hashed: Any
 
 
 @pytest.mark.parametrize("hashed", [str, bytes, datetime.date, Literal["a", "b"], Colour])
-def test_what_hashes_with_a_secret_is(hashed: Any) -> None:
+def test_types_with_keyed_hashes_can_be_set_members_and_keys(hashed: Any) -> None:
     assert find_costly(holder(set[hashed])) is None
     assert find_costly(holder(dict[hashed, int])) is None
 
@@ -109,7 +109,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("annotation", HEAVY.values(), ids=HEAVY)
-def test_what_would_become_too_much_is_refused_before_it_is_built(annotation: Any) -> None:
+def test_oversized_payloads_are_refused_before_decoding(annotation: Any) -> None:
     cls = payload("costly.heavy")(holder(annotation))
     data = b'{"x":[' + b",".join([b"{}"] * (MIB // 3 - 10)) + b"]}"
     started_s = time.process_time()
@@ -120,7 +120,7 @@ def test_what_would_become_too_much_is_refused_before_it_is_built(annotation: An
     assert time.process_time() - started_s < 0.1
 
 
-def test_what_receivers_would_refuse_as_too_heavy_is_not_published() -> None:
+def test_publish_refuses_payloads_that_are_too_large_for_receivers() -> None:
     wide = defstruct("Wide", [(f"f{n}", int | None, None) for n in range(30)], omit_defaults=True)
     cls = payload("costly.wide")(defstruct("Holder", [("x", list[wide])]))  # type: ignore[valid-type]
     with pytest.raises(ContractError, match="large content travels by reference"):

@@ -166,7 +166,7 @@ async def test_a_reader_that_does_not_know_the_field_refuses_the_message() -> No
     assert ran == []
 
 
-async def test_what_is_queued_is_judged_as_it_was_then() -> None:
+async def test_a_queued_payload_is_checked_as_it_was_when_queued() -> None:
     @payload("clean.mutable", critical=("dry_run",))
     class Mutable(msgspec.Struct, kw_only=True):
         dry_run: bool = False
@@ -192,7 +192,7 @@ class TestTheVocabulary:
         found = {kind.name for kind in BUILT_IN if kind.side_effect == "external"}
         assert {"tool.call", "command.request", "pr.create.request"} <= found
 
-    def test_what_informs_asks_for_no_change(self) -> None:
+    def test_an_informing_type_has_no_side_effect(self) -> None:
         for kind in BUILT_IN:
             if kind.terms.performative in ("inform", "confirm", "error", "reject") and kind.risk != "high":
                 assert kind.side_effect == "none", kind.name

@@ -288,7 +288,7 @@ def test_a_payload_may_be_as_deep_as_the_general_way_lets_it(deep: int) -> None:
 
 
 @compiled
-def test_what_holds_itself_is_left_to_the_general_way() -> None:
+def test_recursive_types_use_the_general_encoder() -> None:
     endless: list[Any] = []
     endless.append(endless)
     cls = holder(Any)
@@ -296,7 +296,7 @@ def test_what_holds_itself_is_left_to_the_general_way() -> None:
 
 
 @compiled
-def test_ctrl_c_in_a_types_own_code_is_no_verdict_on_its_payload() -> None:
+def test_ctrl_c_in_a_types_own_code_is_not_a_validation_error() -> None:
     class Interrupted(msgspec.Struct):
         first: bool = True
 
@@ -312,7 +312,7 @@ def test_ctrl_c_in_a_types_own_code_is_no_verdict_on_its_payload() -> None:
 
 
 @compiled
-def test_nobodys_code_runs_while_a_payload_is_written() -> None:
+def test_no_user_code_runs_while_a_payload_is_encoded() -> None:
     cls = holder(list[Options | datetime.date])
     encoder = payload_type(cls).encoder.compiled
     values = ["".join(("\ud800", "held by nobody else"))]
@@ -384,7 +384,7 @@ class Even(msgspec.Struct, Generic[Item]):
             raise ValueError("odd")
 
 
-def test_a_generic_struct_is_written_as_what_it_is_made_of() -> None:
+def test_a_generic_struct_is_encoded_by_its_arguments() -> None:
     cls = holder(Pair[int])
     assert payload_type(cls).encode(cls(before=1, x=Pair(2), behind="")) == b'{"before":1,"behind":"","x":{"first":2}}'
     with pytest.raises(ContractError, match="/data/x/first"):
@@ -410,7 +410,7 @@ class Row(msgspec.Struct, array_like=True):
 @pytest.mark.parametrize(
     "annotation", [Tree, Row, set[str], msgspec.Raw, Shouting, Huge, dict[datetime.date, str], list[set[str]]]
 )
-def test_types_whose_annotations_do_not_say_it_all_have_no_plan(annotation: Any) -> None:
+def test_types_with_incomplete_annotations_have_no_plan(annotation: Any) -> None:
     assert encoding_plan(holder(annotation)) is None
 
 

@@ -513,7 +513,7 @@ def limited(kind: str, **limits: Any) -> Any:
         (list[dict[float, str]], "list of pairs"),
     ],
 )
-def test_what_can_be_made_to_collide_is_refused_when_it_is_marked(kind: Kind, annotation: Any, advice: str) -> None:
+def test_types_with_predictable_hashes_are_refused_when_marked(kind: Kind, annotation: Any, advice: str) -> None:
     with pytest.raises(ContractError, match=advice):
         payload("made.type")(made_of(kind.name, annotation))
 
@@ -561,7 +561,7 @@ async def test_the_envelope_is_completed_from_the_payload(kind: Kind) -> None:
     assert (metadata.task_id, routing.priority, metadata.performative) == ("t-7", 9, "request")
 
 
-async def test_what_the_type_needs_and_repeats_is_checked(kind: Kind) -> None:
+async def test_required_and_repeated_members_are_checked(kind: Kind) -> None:
     async with connect("memory://", agent="a@svc", env={}) as bus:
         with pytest.raises(PublishRejected) as missing:
             await bus.publish(kind.make_whole())
@@ -629,7 +629,7 @@ async def published(bus: Any, source: Any) -> Any:
         yield result
 
 
-async def test_one_payload_is_no_stream(kind: Kind) -> None:
+async def test_a_single_payload_is_not_a_stream(kind: Kind) -> None:
     async with connect("memory://", agent="a@svc", env={}) as bus:
         with pytest.raises(TypeError, match="one payload is for publish"):
             bus.publish_many(kind.make(sku="a"))
@@ -670,7 +670,7 @@ async def test_a_handler_sends_drafts_lists_and_queued_payloads_of_it(kind: Kind
         assert sorted(value_of(order, "sku") for order in bus.sent(kind.order)) == ["drafted", "now", "queued"]
 
 
-async def test_what_was_queued_is_sent_as_it_was_then(kind: Kind) -> None:
+async def test_a_queued_payload_is_sent_as_it_was_when_queued(kind: Kind) -> None:
     app = App("clerk@svc", types=[kind.order])
 
     @app.on(Booked)

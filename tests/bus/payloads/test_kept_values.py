@@ -211,7 +211,7 @@ def test_without_a_type_a_value_is_what_json_has(value: Any, plain: Any) -> None
 @pytest.mark.parametrize(
     "value", [object(), [object()], Secret(key="a"), Path("a"), {None: 1}, {(1, 2): 1}, {1: "a", "1": "b"}, {True: 1}]
 )
-def test_what_is_of_a_class_without_a_form_is_refused_by_its_class(value: Any) -> None:
+def test_values_of_unsupported_classes_are_refused(value: Any) -> None:
     with pytest.raises(ContractError, match="has no form in JSON") as raised:
         plain_of(value)
     assert isinstance(raised.value.__cause__, TypeError)
@@ -227,13 +227,13 @@ _LEAVES = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.
 
 
 @given(st.recursive(_LEAVES, lambda below: st.lists(below) | st.dictionaries(st.text(), below), max_leaves=20))
-def test_what_json_has_is_plain_and_stays_as_it_is(value: Any) -> None:
+def test_json_values_are_stored_unchanged(value: Any) -> None:
     assert is_plain(value)
     assert plain_of(value) == value
 
 
 @pytest.mark.parametrize("value", [(1,), Cat(), [Place(1, "a")], {1: 2}, {"a": Words("a")}, Colour.RED, b""])
-def test_what_json_does_not_have_is_not_plain(value: Any) -> None:
+def test_values_outside_json_are_not_plain(value: Any) -> None:
     assert not is_plain(value)
 
 

@@ -112,7 +112,7 @@ def test_validators_before_fields_do_not_make_the_fields_strict() -> None:
         (b'{"at":"2026-01-31T12:00:00Z","names":["fail"]}', "/data", "could not be built: ZeroDivisionError"),
     ],
 )
-def test_what_a_validator_refuses_is_a_violation_of_the_schema(data: bytes, pointer: str, text: str) -> None:
+def test_an_error_of_a_validator_is_a_schema_violation(data: bytes, pointer: str, text: str) -> None:
     error = refused(EVENT, data)
     assert (error.reason, error.pointer) == ("schema_violation", pointer)
     assert text in error.text
@@ -422,7 +422,7 @@ def unmarkable(annotation: Any, **options: Any) -> type[BaseModel]:
         ),
     ],
 )
-def test_what_others_would_read_otherwise_is_refused_when_it_is_marked(
+def test_ambiguously_encoded_models_are_refused_when_marked(
     annotation: Any, options: dict[str, Any], words: str
 ) -> None:
     if options:
@@ -491,7 +491,7 @@ def test_the_struct_that_describes_a_model_is_not_a_payload() -> None:
     assert EVENT.encoder.compiled is None
 
 
-def test_pydantic_is_imported_by_those_who_have_models() -> None:
+def test_pydantic_is_imported_only_with_models() -> None:
     code = "import sys, sealbus, consumers.cli; print(sorted(n for n in sys.modules if n.startswith('pydantic')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -517,7 +517,7 @@ async def test_a_request_with_a_model_is_answered_with_one() -> None:
         assert bus.sent(Quote) == [quote]
 
 
-async def test_what_the_model_of_the_receiver_refuses_ends_the_request() -> None:
+async def test_a_refusal_by_the_receivers_model_ends_the_request() -> None:
     @payload("quote.request")
     class Unchecked(msgspec.Struct):
         sku: str

@@ -247,7 +247,7 @@ class Versions(msgspec.Struct):
 
 @pytest.mark.parametrize("version", ["0.1.0", "4.0.0", "999999999.0.0"])
 @pytest.mark.parametrize("item", [b"5e-324", b"{}", b"[]"])
-def test_a_version_that_nobody_understands_is_refused_unread(version: str, item: bytes) -> None:
+def test_an_unknown_version_is_refused_without_decoding(version: str, item: bytes) -> None:
     kind, old = payload_type(Versions), message(listed(item), "reading.versions", version)
     assert reason(kind, old) == "unsupported_version"
     assert least_s(lambda: reason(kind, old)) < 0.01
@@ -279,7 +279,7 @@ def test_extreme_numbers_of_an_older_version_are_refused_or_upcast_unchanged() -
     assert kind.open(text) == msgspec.json.decode(text.data, type=Versions)
 
 
-def test_what_is_too_heavy_to_be_upcast_is_refused_unread() -> None:
+def test_data_too_large_to_upcast_are_refused_without_decoding() -> None:
     kind, old = payload_type(Versions), message(listed(b"{}"), "reading.versions", "1.0.0")
     assert reason(kind, old) == "schema_violation"
     assert least_s(lambda: reason(kind, old)) < 0.05

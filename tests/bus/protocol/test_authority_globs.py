@@ -53,7 +53,7 @@ def test_included_globs_match_nothing_outside(inner: list[str], outer: list[str]
 
 
 @given(globs, st.lists(globs, max_size=4))
-def test_what_stands_there_word_for_word_is_included(glob: str, others: list[str]) -> None:
+def test_a_literally_listed_glob_is_included(glob: str, others: list[str]) -> None:
     assert includes([*others, glob], glob)
 
 

@@ -132,7 +132,7 @@ def test_a_hundred_thousand_documents_are_written_as_the_reference_writes_them()
         ([1.0, object()], "/1"),
     ],
 )
-def test_what_has_no_canonical_form_is_refused_with_its_place(value: object, pointer: str) -> None:
+def test_values_without_canonical_form_are_refused_with_their_pointer(value: object, pointer: str) -> None:
     assert fault(lambda: canonical.encode(value)).pointer == pointer
 
 
@@ -215,7 +215,7 @@ def test_pointer_tokens_are_escaped() -> None:
     ],
     ids=lambda data: repr(data[:20]),
 )
-def test_what_is_not_strict_json_is_refused(data: bytes) -> None:
+def test_non_strict_json_is_refused(data: bytes) -> None:
     fault(lambda: canonical.parse_canonical(data))
 
 
@@ -290,7 +290,7 @@ def test_numbers_inside_strings_and_keys_beyond_the_bmp_do_not_mislead(data: str
 
 
 @given(VALUES)
-def test_what_encode_writes_is_canonical(value: object) -> None:
+def test_encoded_data_are_canonical(value: object) -> None:
     written = canonical.encode(value)
     parsed = canonical.parse_canonical(written)
     assert canonical.is_canonical(written, parsed)

@@ -520,7 +520,7 @@ def test_a_caused_message_has_a_shape() -> None:
 
 
 @pytest.mark.parametrize(("pointer", "value"), VALID, ids=map(named, VALID))
-def test_what_keeps_a_rule_is_accepted(pointer: str, value: object) -> None:
+def test_envelopes_within_the_rules_are_accepted(pointer: str, value: object) -> None:
     base = (
         with_change(FIRST, "/metadata/recipient", {"id": "b", "role": "c"})
         if pointer.startswith("/metadata/recipient/")
@@ -530,7 +530,7 @@ def test_what_keeps_a_rule_is_accepted(pointer: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(("pointer", "value"), [row for row in BROKEN if row != ("/metadata", ABSENT)])
-def test_what_breaks_a_rule_is_refused_with_its_place(pointer: str, value: object) -> None:
+def test_envelopes_that_break_a_rule_are_refused_with_their_pointer(pointer: str, value: object) -> None:
     base = (
         with_change(FIRST, "/metadata/recipient", {"id": "b", "role": "c"})
         if pointer.startswith("/metadata/recipient/")

@@ -172,7 +172,7 @@ def test_a_forked_child_has_entropy_of_its_own() -> None:
 
 
 @given(st.integers(0, (1 << 48) - 1), st.binary(min_size=10, max_size=10))
-def test_a_uuid7_says_when_it_was_made(now_ms: int, entropy: bytes) -> None:
+def test_a_uuid7_contains_its_creation_time(now_ms: int, entropy: bytes) -> None:
     text = names.uuid7(now_ms, entropy)
     assert names.uuid7_ms(text) == names.uuid7_ms(text.upper()) == now_ms
 
@@ -180,5 +180,5 @@ def test_a_uuid7_says_when_it_was_made(now_ms: int, entropy: bytes) -> None:
 @pytest.mark.parametrize(
     "text", ["", "mine", "0190-7", "9b2d1f9e-0000-4000-8000-000000000000", "9b2d1f9e-0000-7000-8000-00000000000g"]
 )
-def test_no_other_id_says_when_it_was_made(text: str) -> None:
+def test_other_ids_contain_no_creation_time(text: str) -> None:
     assert names.uuid7_ms(text) is None

@@ -325,7 +325,7 @@ def test_compiled_or_not_a_chain_has_its_form_and_holds_or_has_neither(
 
 @pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
 @pytest.mark.parametrize("length", [2, 5, 17, 20])
-def test_ordinary_chains_are_proven_by_compiled_code(length: int) -> None:
+def test_compiled_code_verifies_ordinary_chains(length: int) -> None:
     message = talk(length)[-1]
     chain = message.verification.proof_chain or ()
     assert LINKS.have_form(chain)

@@ -135,7 +135,7 @@ def test_the_statement_names_the_trust_level_where_there_is_one() -> None:
     assert sealed(security=Security(policy_tags=("a",))).statement.trust_level is None
 
 
-def test_what_was_sealed_is_read_back_the_same() -> None:
+def test_a_sealed_message_round_trips() -> None:
     for message in (FIRST, CHAINED):
         assert sealing.parse(message.value) == message
         sealing.check_integrity(message)
@@ -159,7 +159,7 @@ def test_the_key_is_the_conversation_unless_routing_names_one() -> None:
         ({"intent": "x" * 201}, "/metadata/intent"),
     ],
 )
-def test_what_a_receiver_would_refuse_is_not_sealed(change: dict[str, Any], pointer: str) -> None:
+def test_messages_that_receivers_would_refuse_are_not_sealed(change: dict[str, Any], pointer: str) -> None:
     assert outcome(lambda: sealed(**change))[1] == pointer
 
 
@@ -577,6 +577,6 @@ def test_twenty_five_thousand_mutations_are_refused_or_have_one_meaning() -> Non
 
 
 @pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
-def test_records_are_told_apart_by_their_bytes_alone() -> None:
+def test_records_are_distinguished_by_their_bytes_only() -> None:
     assert sealing.parse(FIRST.value).payload is None
     assert sealing.parse(FIRST.value, REGISTRY.prove).payload == Request(question="why?")

@@ -64,7 +64,7 @@ def test_a_time_is_read_and_written_the_same(text: str, ms: int) -> None:
         "\u0662026-01-01T00:00:00.000Z",
     ],
 )
-def test_any_other_text_is_no_time(text: str) -> None:
+def test_other_text_is_not_a_timestamp(text: str) -> None:
     assert parse_ms(text) is None
 
 

@@ -99,7 +99,7 @@ def test_a_rename_names_the_likely_new_name() -> None:
     assert "target_agent_id" in change.text
 
 
-def test_a_field_that_is_replaced_by_another_type_is_no_rename() -> None:
+def test_a_field_replaced_by_another_type_is_not_a_rename() -> None:
     new = struct(("duration_ms", int), ("status", STATUS), ("note", str, ""), ("size", int))
     assert {change.kind for change in compare(BASE, new)} == {"field deleted", "required field added"}
 
@@ -213,7 +213,7 @@ def test_a_deprecation_needs_a_date_and_advice(what: Any) -> None:
         struct(("a", str), deprecated={"a": what})
 
 
-def test_limits_that_every_integer_has_are_no_change() -> None:
+def test_the_limits_of_every_integer_are_not_a_change() -> None:
     before = {"type": "object", "properties": {"count": {"type": "integer"}, "size": {"type": "integer", "minimum": 0}}}
     after: dict[str, Any] = {
         "type": "object",

@@ -71,7 +71,7 @@ def test_a_breaking_change_without_a_major_version_is_broken(folder: SchemaFolde
     assert "field renamed at /result asks for major: 2.0.0" in found.reason
 
 
-def test_a_major_version_without_its_upcaster_is_told(folder: SchemaFolder) -> None:
+def test_a_major_version_without_upcaster_is_reported(folder: SchemaFolder) -> None:
     publish(folder, kind(("a", str)))
     found = reviewed(folder, kind(("b", int), version="2.0.0"))
     assert (found.verdict, "no upcaster reads 1.x" in found.reason) == ("ok", True)
@@ -103,7 +103,7 @@ def test_a_deprecated_field_stays_until_its_date(folder: SchemaFolder) -> None:
     assert reviewed(folder, gone, today=date(2027, 3, 1)).verdict == "ok"
 
 
-def test_a_field_that_outlives_its_date_is_told(folder: SchemaFolder) -> None:
+def test_a_deprecated_field_past_its_date_is_reported(folder: SchemaFolder) -> None:
     late = kind(("a", str), ("b", str, ""), deprecated={"b": ("2026-01-01", "use a")})
     publish(folder, late)
     assert "was to be removed by 2026-01-01" in reviewed(folder, late).reason

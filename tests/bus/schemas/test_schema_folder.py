@@ -56,14 +56,14 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     assert SchemaFolder(tmp_path).types() == ()
 
 
-def test_a_file_that_is_no_schema_is_named(tmp_path: Path) -> None:
+def test_an_invalid_schema_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "task.moved").mkdir()
     (tmp_path / "task.moved" / "1.0.0.json").write_text("[")
     with pytest.raises(ConfigurationError, match=r"1\.0\.0\.json"):
         SchemaFolder(tmp_path).read("task.moved", ONE)
 
 
-def test_of_two_processes_that_publish_one_wins(tmp_path: Path) -> None:
+def test_one_of_two_concurrent_exports_wins(tmp_path: Path) -> None:
     outcomes: list[object] = []
 
     def publish(number: int) -> None:

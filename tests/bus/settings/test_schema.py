@@ -46,7 +46,7 @@ def test_every_setting_has_a_default_and_every_default_a_setting() -> None:
     assert written == set(load(env={}, file=None).origins)
 
 
-def test_defaults_say_that_they_are_defaults() -> None:
+def test_defaults_have_the_origin_default() -> None:
     loaded = load(env={}, file=None)
     assert set(loaded.origins.values()) == {"default"}
     assert loaded.settings.worker.concurrency == 64
@@ -73,7 +73,7 @@ def test_each_source_wins_over_the_one_below(toml: Path, tmp_path: Path) -> None
     assert seen() == (5, "flag --concurrency")
 
 
-def test_a_byte_order_mark_is_no_part_of_a_value(toml: Path, tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_removed(toml: Path, tmp_path: Path) -> None:
     toml.write_text("[worker]\r\nconcurrency = 2\r\n", "utf-8-sig")
     secret = tmp_path / "secret"
     secret.write_text("hush\r\n", "utf-8-sig")
@@ -128,7 +128,7 @@ def test_flags_are_named_by_their_setting(flag: str, name: str) -> None:
     assert loaded.origins[name].startswith("flag --")
 
 
-def test_variables_of_ours_that_are_no_settings_are_ignored() -> None:
+def test_other_sealbus_variables_are_ignored() -> None:
     ignored = ("FAILPOINT", "REQUIRE_KAFKA", "JAVA", "DEMO_MODEL", "DEMO_ANYTHING")
     assert set(from_env(**dict.fromkeys(ignored, "1")).origins.values()) == {"default"}
 
@@ -310,7 +310,7 @@ def test_a_refusal_masks_a_password_of_the_wrong_kind(value: str, toml: Path) ->
     assert "31415926" not in refusal(file=toml)
 
 
-def test_what_is_described_loads_the_same() -> None:
+def test_described_settings_load_the_same() -> None:
     loaded = load(env={}, file=None)
     env = {"SEALBUS_" + name.replace(".", "__").upper(): text for name, text, _ in describe(loaded)}
     assert load(env=env, file=None).settings == loaded.settings

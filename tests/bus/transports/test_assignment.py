@@ -24,7 +24,7 @@ def groups(draw, *, alike=False):
 
 
 @given(groups())
-def test_every_partition_that_somebody_wants_has_one_interested_owner(group):
+def test_every_subscribed_partition_has_one_subscribed_owner(group):
     members, topics, owners = group
     target = assign(members, topics, owners)
     wanted = {

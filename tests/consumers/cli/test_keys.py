@@ -406,7 +406,7 @@ def test_check_finds_what_needs_to_be_done(folder: Any) -> None:
     path = Path("keys/jwks.json")
     good = json.loads(path.read_bytes())
     for members, said in (
-        ({"principals": []}, "signs for nobody"),
+        ({"principals": []}, "signs for no agent"),
         ({"not_after": "2026-01-01T00:00:00Z"}, "ended at"),
     ):
         path.write_text(json.dumps({"keys": [good["keys"][0] | members]}))

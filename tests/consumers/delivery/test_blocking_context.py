@@ -91,7 +91,7 @@ async def test_many_blocking_runs_that_ask_the_same_app_all_finish() -> None:
     assert [answer.n for answer in answers] == [number + 1 for number in range(90)]
 
 
-async def test_what_waits_ends_when_the_run_is_cut() -> None:
+async def test_waiting_calls_end_when_the_run_is_cancelled() -> None:
     app, said = App("block@tests", types=[Answer]), list[Any]()
 
     @app.on(Ask, blocking=True, timeout_s=5, retry=Retry(attempts=1))
@@ -201,7 +201,7 @@ async def test_on_a_worker_it_asks_by_plain_calls_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["step", "steps", "checkpoint", "resumed", "request"])
-async def test_what_would_wait_for_the_runs_own_transaction_is_refused_at_once(call: str) -> None:
+async def test_a_call_that_would_wait_for_the_runs_own_transaction_is_refused(call: str) -> None:
     app = lookups(App("block@tests", types=[Answer]))
 
     @app.on(Ask, retry=Retry(attempts=5))

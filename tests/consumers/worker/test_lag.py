@@ -93,7 +93,7 @@ async def test_the_lag_of_a_group_that_has_never_committed_is_all_that_is_kept(
     assert found.messages == RECORDS
 
 
-async def test_offsets_without_a_record_are_no_lag(clock: ManualClock, transport: Transport) -> None:
+async def test_offsets_without_records_do_not_count_as_lag(clock: ManualClock, transport: Transport) -> None:
     """As those of the markers that transactions leave behind, which nobody settles."""
 
     async def nothing(*_: object, **__: object) -> list[Record]:

@@ -84,6 +84,6 @@ def test_a_request_that_comes_a_byte_at_a_time_is_ended(port: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no host at all"])
-def test_an_address_that_cannot_be_had_says_which_option_to_change(host: str) -> None:
+def test_an_unavailable_address_names_the_option_to_change(host: str) -> None:
     with pytest.raises(ConfigurationError, match="--metrics-host"), MetricsServer(Metrics().registry, host, 0):
         pass

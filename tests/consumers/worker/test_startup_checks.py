@@ -85,7 +85,7 @@ def test_problems_detectable_at_start_are_reported() -> None:
     check_needs(orders(dedup="always").declaration, has_inbox=True)
 
 
-def test_high_risk_without_keys_is_said_at_start() -> None:
+def test_high_risk_without_keys_is_refused_at_start() -> None:
     with pytest.raises(ConfigurationError, match="signer"):
         check_needs(App("needs@tests", types=[Payment]).declaration, has_inbox=True)
     app = handling(App("needs@tests"), Payment)

@@ -213,7 +213,7 @@ async def test_several_payloads_may_be_returned() -> None:
         assert bus.sent(Done) == [Done(n=1), Done(n=2)]
 
 
-async def test_what_is_queued_with_send_leaves_on_success_only() -> None:
+async def test_queued_messages_are_sent_only_on_success() -> None:
     runs: list[int] = []
 
     async def handle(job: Job, context: Context) -> None:
@@ -231,7 +231,7 @@ async def test_what_is_queued_with_send_leaves_on_success_only() -> None:
 
 
 @pytest.mark.parametrize("error", [None, ValueError("x")])
-async def test_what_is_queued_after_the_run_has_ended_is_refused_and_not_forgotten(error: Exception | None) -> None:
+async def test_sending_after_the_end_of_the_run_raises(error: Exception | None) -> None:
     kept: list[Context] = []
 
     async def handle(job: Job, context: Context) -> None:
@@ -259,7 +259,7 @@ async def test_send_now_leaves_whatever_becomes_of_the_run() -> None:
         assert [letter.reason for letter in bus.dead] == ["rejected"]
 
 
-async def test_what_is_sent_is_caused_by_the_message_and_in_its_conversation() -> None:
+async def test_outputs_have_the_handled_message_as_cause() -> None:
     async def handle(job: Job, context: Context) -> Done:
         await context.send(Done(n=1))
         await context.send_now(Progress())
@@ -531,7 +531,7 @@ async def test_a_message_that_expires_in_its_lane_is_not_handled_again() -> None
         (Agent(id="other@svc", role="reviewer"), 0),
     ],
 )
-async def test_a_message_for_somebody_else_is_skipped(to: str | Agent, runs: int) -> None:
+async def test_a_message_for_another_agent_is_skipped(to: str | Agent, runs: int) -> None:
     seen: list[int] = []
     app = app_of(failing(seen, 0))
     async with app.test() as bus:
@@ -721,7 +721,7 @@ async def test_control_headers_count_for_nothing_on_a_normal_topic() -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("not_before", [lambda now_ms: now_ms + 7_200_000, lambda _: 10**16, lambda _: 10**40])
 @pytest.mark.parametrize("topic", ["_retry.{group}.5s", "_retry.{group}.5m"])
-async def test_what_waits_in_a_tier_beyond_its_life_never_runs(not_before: Callable[[int], int], topic: str) -> None:
+async def test_a_message_that_expires_in_a_retry_tier_never_runs(not_before: Callable[[int], int], topic: str) -> None:
     seen: list[int] = []
     app = app_of(failing(seen, 0))
     async with app.test() as bus:
@@ -790,7 +790,7 @@ async def test_a_hostile_traceparent_cannot_stop_a_worker() -> None:
         assert await unsettled(bus, app.group) == 0
 
 
-async def test_the_requester_is_told_of_a_death() -> None:
+async def test_the_requester_gets_a_report_of_a_death() -> None:
     async def handle(job: Job) -> None:
         raise Reject("no")
 
@@ -950,7 +950,7 @@ async def test_a_stop_counts_runs_cancelled_by_a_lost_partition(how: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["revoked", "lost"])
-async def test_what_waits_in_its_lane_is_let_go_with_its_partition(how: str) -> None:
+async def test_messages_waiting_in_a_lane_are_dropped_with_their_partition(how: str) -> None:
     settings = load(flags={"topics.partitions": 1}, env={}, file=None).settings
     app, runs = App("worker@tests"), []
 

@@ -97,7 +97,7 @@ async def test_an_idle_batcher_waits_for_nothing() -> None:
     assert await task == [Appended("t", 0, 0, 0)]
 
 
-async def test_what_comes_while_one_is_written_leaves_with_the_next() -> None:
+async def test_records_that_arrive_during_an_append_go_with_the_next() -> None:
     case = Case()
     case.log.held = True
     first = case.append(b"a")
@@ -136,7 +136,7 @@ async def test_an_append_that_fails_whole_fails_for_each_record(error: Exception
     assert isinstance((await case.append(b"d"))[0], Appended)
 
 
-async def test_what_was_not_taken_up_at_its_deadline_was_certainly_not_written() -> None:
+async def test_a_record_not_taken_up_by_its_deadline_is_certainly_not_written() -> None:
     case = Case()
     case.log.held = True
     first = case.append(b"a", timeout_s=100)
@@ -151,7 +151,7 @@ async def test_what_was_not_taken_up_at_its_deadline_was_certainly_not_written()
     assert case.values() == [[b"a"]]
 
 
-async def test_what_was_being_written_at_its_deadline_is_unknown() -> None:
+async def test_a_record_in_flight_at_its_deadline_is_unknown() -> None:
     case = Case()
     case.log.held = True
     patient, hasty = case.append(b"a", timeout_s=100), case.append(b"b", timeout_s=5)
@@ -219,7 +219,7 @@ async def test_those_who_wait_for_room_get_it_in_the_order_they_came() -> None:
     assert [[value[:1] for value in values if value] for values in case.values()] == [[b"a"], [b"b"], [b"c", b"d"]]
 
 
-async def test_whoever_gives_up_waiting_for_room_lets_the_next_ones_in() -> None:
+async def test_a_caller_that_stops_waiting_for_buffer_space_lets_others_in() -> None:
     case = Case(buffer_bytes=1_000)
     case.log.held = True
     first = case.append(b"a" * 300, timeout_s=100)

@@ -50,7 +50,7 @@ async def test_the_byte_budget_is_granted_in_order() -> None:
     assert await small
 
 
-async def test_what_is_larger_than_all_has_it_to_itself() -> None:
+async def test_a_record_larger_than_the_budget_gets_it_alone() -> None:
     room = ByteBudget(ManualClock(), 100)
     assert room.acquire_nowait(500)
     assert not room.acquire_nowait(1)

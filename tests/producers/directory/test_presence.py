@@ -113,7 +113,7 @@ def test_an_instance_reporting_itself_unhealthy_is_shown_so() -> None:
     assert health(presence, 101) == "unhealthy"
 
 
-def test_a_card_alone_is_no_sign_of_life() -> None:
+def test_a_card_without_heartbeat_is_not_a_sign_of_life() -> None:
     presence = Presence(35)
     show(presence, "1", card("a@svc"), 0)
     assert health(presence, 0) == "unhealthy"

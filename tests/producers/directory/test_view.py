@@ -126,7 +126,7 @@ def verifier(request: pytest.FixtureRequest, keys: TrustedKeys) -> Verifier | No
     return keys if request.param else None
 
 
-async def test_a_heartbeat_of_six_hours_ago_makes_nobody_healthy(sky: Sky, verifier: Verifier | None) -> None:
+async def test_an_old_heartbeat_makes_no_agent_healthy(sky: Sky, verifier: Verifier | None) -> None:
     old = await sky.say(WELL)
     await sky.later(6 * HOUR_S)
     directory = sky.reader(verifier)
@@ -152,7 +152,7 @@ async def test_the_last_heartbeat_of_the_dead_makes_nobody_healthy_when_it_comes
     assert await health(late) == "unhealthy"
 
 
-async def test_an_old_word_of_being_unwell_makes_nobody_unhealthy(sky: Sky, verifier: Verifier | None) -> None:
+async def test_an_old_unhealthy_heartbeat_has_no_effect(sky: Sky, verifier: Verifier | None) -> None:
     unwell = await sky.say(UNWELL)
     await sky.later()
     await sky.say(WELL)
@@ -172,7 +172,7 @@ async def test_an_old_goodbye_removes_no_instance(sky: Sky, verifier: Verifier |
     assert await health(sky.reader(verifier)) == "healthy"
 
 
-async def test_an_old_card_brings_nobody_back(sky: Sky, verifier: Verifier | None) -> None:
+async def test_an_old_card_restores_no_agent(sky: Sky, verifier: Verifier | None) -> None:
     card = await sky.say(AgentHandshake(agent_card=card_of("a@svc")))
     await sky.say(WELL)
     await sky.later()
@@ -218,7 +218,7 @@ async def test_only_a_rule_that_denies_presence_hides_an_agent(
     assert await health(directory) == seen
 
 
-async def test_who_is_silent_for_long_is_forgotten_and_comes_back(sky: Sky, verifier: Verifier | None) -> None:
+async def test_a_silent_agent_is_dropped_and_can_return(sky: Sky, verifier: Verifier | None) -> None:
     directory = sky.reader(verifier)
     await sky.say(WELL)
     assert await health(directory) == "healthy"

@@ -109,7 +109,7 @@ def test_ordinary_options_need_no_general_way() -> None:
     )
 
 
-def test_a_bool_is_no_integer_that_a_template_has() -> None:
+def test_a_bool_does_not_match_an_integer_of_a_template() -> None:
     one, yes = (shared_options(Draft(payload=Sample(text="", number=0.5), priority=priority)) for priority in (1, True))
     assert one is not None
     assert yes is None

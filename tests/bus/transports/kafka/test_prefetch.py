@@ -92,7 +92,7 @@ async def test_buffered_records_of_a_paused_partition_do_not_block_fetching_othe
     subscription._closed = True
 
 
-async def test_what_is_fetched_ahead_is_bounded_in_bytes_too() -> None:
+async def test_prefetched_records_are_bounded_in_bytes() -> None:
     size = _AHEAD_BYTES // 400
     subscription = reading(OTHER, value=bytes(size))
     held = subscription._holdings.get(OTHER)

@@ -48,7 +48,7 @@ def test_an_invalid_address_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FIXED))
-def test_what_is_forced_is_refused_with_its_reason(name: str, tmp_path: Path) -> None:
+def test_fixed_client_settings_are_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="because"):
         open_url(f"kafka://h:1?{name}=x", clock=SystemClock())
     with pytest.raises(ConfigurationError, match="because"):
@@ -59,7 +59,7 @@ def test_what_is_forced_is_refused_with_its_reason(name: str, tmp_path: Path) ->
         load(flags={}, env={}, file=file)
 
 
-def test_what_is_forced_reaches_every_client() -> None:
+def test_fixed_client_settings_reach_every_client() -> None:
     made = options(compression="none")
     producer, member = made.producer(), made.member("g")
     assert (producer["acks"], producer["enable_idempotence"], producer["compression_type"]) == ("all", True, None)

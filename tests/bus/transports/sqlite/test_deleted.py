@@ -12,7 +12,7 @@ from bus.transports import open_transport
 from bus.transports.base import Appended, NewRecord, TopicSpec
 
 
-async def test_an_append_to_a_deleted_file_is_refused_and_says_so(tmp_path: Path) -> None:
+async def test_an_append_to_a_deleted_file_raises(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     transport = open_transport(f"sqlite:///{path}")
     await transport.admin.create_topics([TopicSpec(name="a.b", partitions=1)])

@@ -148,7 +148,7 @@ async def test_the_documented_statements_append_a_record(tmp_path):
         assert await values(transport) == [b"first", b"by hand", b"third"]
 
 
-async def test_of_records_that_cannot_all_be_written_none_is(tmp_path):
+async def test_an_append_is_written_completely_or_not_at_all(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         await append(transport, b"first", count=5)
         by_hand(tmp_path / "x.db", "DELETE FROM records WHERE off < 4", "UPDATE partitions SET next_offset = 1")
@@ -157,7 +157,7 @@ async def test_of_records_that_cannot_all_be_written_none_is(tmp_path):
         assert by_hand(tmp_path / "x.db", "SELECT off, value FROM records") == [[(4, b"first")]]
 
 
-async def test_what_was_altered_by_hand_is_still_delivered(tmp_path):
+async def test_rows_edited_by_hand_are_still_delivered(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         await append(transport, b"x", count=2)
         by_hand(tmp_path / "x.db", "UPDATE records SET value = 'text', headers = x'c1', key = 5 WHERE off = 0")
@@ -206,7 +206,7 @@ async def test_offsets_may_have_gaps(tmp_path):
         assert len(await values(transport)) == 2
 
 
-async def test_a_log_that_is_full_says_so_and_works_again_with_space(tmp_path):
+async def test_a_full_log_raises_and_works_again_with_space(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         connection = transport._writer._log.connection
         connection.execute("PRAGMA max_page_count = 100")
@@ -261,7 +261,7 @@ async def test_the_write_ahead_log_does_not_keep_the_room_that_a_full_disk_gets_
         assert {type(await append()) for _ in range(300)} == {Appended}
 
 
-async def test_a_full_disk_says_so_and_works_again_with_space(small_disk):
+async def test_a_full_disk_raises_and_works_again_with_space(small_disk):
     (small_disk / "ballast").write_bytes(b"x" * 100_000)
     async with opened(f"sqlite:///{small_disk}/x.db") as transport:
         written = await fill_up(transport)
@@ -299,7 +299,7 @@ async def written(transport):
     return (await values(transport))[:-1]
 
 
-async def test_a_commit_with_an_unknown_outcome_is_told_and_the_next_append_works(tmp_path, monkeypatch):
+async def test_a_commit_of_unknown_outcome_raises_and_the_next_append_works(tmp_path, monkeypatch):
     async with opened(f"sqlite:///{tmp_path}/x.db") as transport:
         log = transport._writer._log
 

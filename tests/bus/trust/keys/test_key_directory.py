@@ -132,13 +132,13 @@ def test_an_alg_outside_the_set_is_refused_before_the_kid_is_looked_up(alg: str)
     assert verdict(directory(entry()), statement(), signature) == "signature_invalid"
 
 
-def test_a_public_key_is_no_secret_of_hs256() -> None:
+def test_a_public_key_is_refused_as_hs256_secret() -> None:
     confused = new_shared_secret(PLANNER.public, PLANNER.kid)
     signature, _ = signed(statement(), confused)
     assert verdict(directory(entry()), statement(), signature) == "signature_invalid"
 
 
-def test_a_secret_is_no_key_of_ed25519() -> None:
+def test_a_secret_is_refused_as_ed25519_key() -> None:
     signature, _ = signed(statement(), PLANNER, kid=DOMAIN.kid)
     assert verdict(directory(shared(), closed=True), statement(), signature) == "signature_invalid"
     good, _ = signed(statement(), DOMAIN)
@@ -190,7 +190,7 @@ def test_a_key_speaks_for_its_principals_in_its_namespaces() -> None:
             assert verdict(keys, statement(**wrong), is_link=is_link) == "sender_mismatch"
 
 
-def test_a_key_without_principals_signs_for_nobody() -> None:
+def test_a_key_without_principals_signs_for_no_agent() -> None:
     without = {name: value for name, value in entry().items() if name != "principals"}
     for key in (without, entry(principals=[])):
         assert verdict(directory(key), statement()) == "sender_mismatch"
@@ -418,31 +418,31 @@ def test_a_refusal_shows_no_secret() -> None:
         b'{"keys":[' + b"[" * 100 + b"]" * 100 + b"]}",
     ],
 )
-def test_a_file_that_is_no_jwks_is_named(text: bytes) -> None:
+def test_an_invalid_jwks_file_is_named(text: bytes) -> None:
     with pytest.raises(ConfigurationError, match=r"team/a\.json"):
         parse_keys({"team/a.json": text})
 
 
 @pytest.mark.parametrize("jwk", [1, "text", None, []])
-def test_an_entry_that_is_no_object_is_named(jwk: Any) -> None:
+def test_a_jwks_entry_that_is_not_an_object_is_named(jwk: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"a\.json: key 0"):
         directory(jwk)
 
 
-def test_a_member_that_stands_twice_in_a_key_is_refused() -> None:
+def test_a_duplicate_member_in_a_key_is_refused() -> None:
     text = jwks(entry()).replace(b'"kty"', b'"principals": ["eve@svc"], "kty"', 1)
     with pytest.raises(ConfigurationError, match=r"a\.json"):
         parse_keys({"a.json": text})
 
 
-def test_a_kid_that_stands_twice_refuses_all_keys() -> None:
+def test_a_duplicate_kid_refuses_all_keys() -> None:
     with pytest.raises(ConfigurationError, match=r"a\.json: key 1.*twice"):
         directory(entry(), entry(principals=["eve@svc"]))
     with pytest.raises(ConfigurationError, match=r"b\.json: key 0.*twice"):
         parse_keys({"a.json": jwks(entry()), "b.json": jwks(entry(principals=["eve@svc"]))})
 
 
-def test_no_key_at_all_trusts_nobody() -> None:
+def test_without_keys_no_agent_is_trusted() -> None:
     assert verdict(directory(), statement()) == "key_unknown"
 
 

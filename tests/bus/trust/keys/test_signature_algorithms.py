@@ -46,7 +46,7 @@ def a_key(number: int = 1) -> PrivateKey:
 
 
 @pytest.mark.parametrize("encoded", [*SMALL_ORDER, *NOT_CANONICAL, "", "00" * 31, "11" * 33])
-def test_a_weak_or_not_canonical_point_is_no_key(encoded: str) -> None:
+def test_a_weak_or_non_canonical_point_is_not_a_key(encoded: str) -> None:
     assert not is_strong_point(bytes.fromhex(encoded))
 
 
@@ -242,7 +242,7 @@ def compact(header: object, raw: bytes = b"s" * 64) -> str:
         "e30..",
     ],
 )
-def test_any_form_but_the_one_is_no_signature(text: str) -> None:
+def test_only_one_encoding_is_a_signature(text: str) -> None:
     assert signatures.parse_signature(compact(HEADER)) is not None
     assert signatures.parse_signature(text) is None
 

@@ -47,7 +47,7 @@ def write(path: Path, text: bytes, mode: int = 0o644) -> Path:
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o664, 0o622])
-def test_a_file_that_others_may_write_is_refused_with_its_cure(folder: Path, mode: int) -> None:
+def test_a_file_writable_by_others_is_refused_with_the_fix(folder: Path, mode: int) -> None:
     path = write(folder / "jwks.json", jwks_of("planner@svc"), mode)
     with pytest.raises(ConfigurationError, match=rf"may write {path} \(mode {mode:04o}\).*chmod go-w {path}"):
         TrustedKeys(path)
@@ -103,7 +103,7 @@ def test_a_folder_without_files_is_refused(folder: Path) -> None:
         TrustedKeys(folder)
 
 
-def test_what_is_missing_is_named(folder: Path) -> None:
+def test_a_missing_file_is_named(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"gone\.json cannot be read: No such file"):
         TrustedKeys(folder / "gone.json")
 

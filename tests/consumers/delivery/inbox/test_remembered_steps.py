@@ -325,7 +325,7 @@ async def test_a_result_over_the_limit_is_given_and_marked() -> None:
     steps = run(rows)
     with capture_logs() as logs:
         assert len(await step(steps, large)) == MAX_STEP_BYTES
-    assert "at most 262144 are kept" in logs[0]["detail"]
+    assert "at most 262144 are stored" in logs[0]["detail"]
     assert all(len(data) < 1_000 for data in rows.data.values())
     # In the same run it is there.
     await step(steps, large)

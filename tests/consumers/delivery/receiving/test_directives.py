@@ -211,7 +211,7 @@ def test_known_layouts_retries_and_redrives_get_the_same_verdict(keys: bool) -> 
 
 @pytest.mark.medium
 @pytest.mark.parametrize(("level", "keys"), [("user_request", True), (None, True), (None, False)])
-def test_what_a_user_asks_for_is_let_in(level: str | None, keys: bool) -> None:
+def test_an_instruction_of_a_user_is_accepted(level: str | None, keys: bool) -> None:
     judge = verification(reader(), keys=keys)
     for kind, reply_to in itertools.product(KINDS, (False, True)):
         message = sealed(kind.name, kind.type_says, reply_to=reply_to, key=kind.needs_key, keys=keys, level=level)

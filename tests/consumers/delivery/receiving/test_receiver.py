@@ -61,7 +61,7 @@ def test_everything_fetched_is_taken_in_order() -> None:
     assert len(worker.in_flight) == worker.received() == 150
 
 
-def test_what_was_fetched_for_one_assignment_does_not_count_for_the_next() -> None:
+def test_records_of_an_old_assignment_are_ignored() -> None:
     worker = Worker()
     before, after = Assignment(TOPIC, 0, 1), Assignment(TOPIC, 0, 2)
     worker.partitions.add([before])

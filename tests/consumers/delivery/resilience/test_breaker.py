@@ -104,7 +104,7 @@ def test_who_always_blames_is_its_own_fault_once_another_got_through() -> None:
     assert not breakers.open
 
 
-def test_each_time_another_gets_through_counts_anew() -> None:
+def test_each_success_of_another_message_counts() -> None:
     breakers = Breakers()
     for number in range(4):
         now_s = 10.0 * number

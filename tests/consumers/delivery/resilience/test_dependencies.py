@@ -78,7 +78,7 @@ async def test_probes_take_turns() -> None:
         assert 8 <= len(database.asked) <= 16
 
 
-async def test_a_message_that_always_blames_its_dependency_ends_by_itself() -> None:
+async def test_a_message_that_always_blames_its_dependency_is_dead_lettered() -> None:
     database = Database()
     database.up = True
     async with database.app(poison=0).test() as bus:

@@ -59,7 +59,7 @@ def test_pauses_grow_sixteenfold_and_no_further() -> None:
     assert pauses == [1, 2, 4, 8, 16, 16, 16]
 
 
-def test_what_began_before_the_pause_does_not_count() -> None:
+def test_runs_started_before_the_pause_do_not_count() -> None:
     brake = BrakeRule(share=0.5, window=2, pause_s=60)
     brake.note("a", 0, died=True)
     assert brake.note("a", 0, died=True) == 60

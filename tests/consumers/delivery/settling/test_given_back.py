@@ -39,7 +39,7 @@ def nothing_paid() -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_a_refused_answer_is_told_by_reason_and_pointer_and_not_by_content(name: str) -> None:
+async def test_a_refused_answer_is_reported_without_its_content(name: str) -> None:
     app = App("given@tests", types=[Answer])
 
     @app.on(Job)
@@ -70,7 +70,7 @@ async def test_a_handler_can_catch_and_correct_a_refused_answer(name: str, by: s
         assert not bus.dead
 
 
-async def test_what_asks_for_more_authority_than_the_run_has_is_refused_at_send() -> None:
+async def test_sending_more_authority_than_the_run_has_is_refused() -> None:
     app, refused = App("given@tests", types=[Answer]), list[str]()
 
     @app.on(Job)

@@ -127,7 +127,7 @@ async def test_a_contract_is_broken_by(name: str) -> None:
     assert await fate(BROKEN[name]) == BREACH
 
 
-async def test_the_requester_is_told_and_gets_no_wrong_answer() -> None:
+async def test_a_wrong_answer_is_reported_instead_of_delivered() -> None:
     async with answering(Chat(text="here")).test() as bus:
         with pytest.raises(RequestFailed) as caught:
             await bus.request(TASK, Chat, task_id="t-1")
@@ -202,7 +202,7 @@ class TestHandoffs:
 
 
 class TestAuctions:
-    async def test_a_bid_is_no_result(self) -> None:
+    async def test_a_bid_does_not_fulfil_a_return_contract(self) -> None:
         call = AuctionCall(goal="g", return_contract=CONTRACT, bid_by_s=9, answer_within_s=9)
         bid = AuctionBid(cost=Money(amount="1", currency="EUR"), confidence=1.0, duration_s=1)
         assert await fate(bid, call) is None

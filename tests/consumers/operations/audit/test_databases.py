@@ -21,7 +21,7 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return await server.create_database()
 
 
-async def test_a_file_that_is_no_database_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_is_not_a_database_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "audit.db").write_bytes(b"something else " * 1_000)
     made: list[sqlite3.Connection] = []
     connect = sqlite3.connect
@@ -64,7 +64,7 @@ async def test_every_text_goes_in_is_found_and_comes_out(url: str) -> None:
     await database.close()
 
 
-async def test_a_value_that_is_refused_is_no_fault_of_the_store(url: str) -> None:
+async def test_a_refused_value_is_not_a_fault_of_the_store(url: str) -> None:
     database = databases.open_database(url)
     await database.open()
     async with database.transaction() as rows:
@@ -76,7 +76,7 @@ async def test_a_value_that_is_refused_is_no_fault_of_the_store(url: str) -> Non
     await database.close()
 
 
-async def test_what_is_longer_than_an_index_takes_is_refused_as_a_value(postgres: Postgres) -> None:
+async def test_a_value_too_long_for_an_index_is_refused(postgres: Postgres) -> None:
     database = databases.open_database(await postgres.create_database())
     await database.open()
     async with database.transaction() as rows:

@@ -189,7 +189,7 @@ async def test_a_record_that_the_store_refuses_is_a_row_with_its_bytes(log: Tran
     assert metrics.registry.get_sample_value("sealbus_audit_unstorable_total") == 3
 
 
-async def test_a_record_that_nobody_foresaw_is_a_row_with_its_bytes(
+async def test_an_unstorable_record_becomes_a_row_with_its_bytes(
     log: Transport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def strange(record: Record) -> object:

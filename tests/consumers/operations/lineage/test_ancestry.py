@@ -120,7 +120,7 @@ def test_a_line_that_is_longer_than_a_chain_is_walked_to_its_beginning() -> None
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_what_rests_on_a_replaced_message_is_not_blamed(name: str) -> None:
+def test_effects_of_a_replaced_message_are_not_blamed(name: str) -> None:
     messages, other = conversation(4), conversation(4)[-1]
     found = judged(changed(messages, 2, HIDDEN[name], other), messages[-1].message_id)
     assert found is not None
@@ -164,7 +164,7 @@ class TestRetention:
         assert [hop.sender for hop in found.hops[:2]] == ["agent-a@svc", "agent-b@svc"]
         assert found.blamed is None
 
-    def test_without_chains_it_says_how_many_are_unknown(self) -> None:
+    def test_without_chains_the_number_of_unknown_causes_is_reported(self) -> None:
         messages = conversation(4, Note)
         records = [(record_of(message, number), "message") for number, message in enumerate(messages)][3:]
         found = judged(records, messages[-1].message_id, lost={"agents.relay.note": 1 << 60})
@@ -202,7 +202,7 @@ class TestCopies:
         assert found.blamed is not None
         assert (found.blamed.number, found.blamed.kind) == (2, "copies_differ")
 
-    def test_a_changed_copy_is_noted_and_blames_nobody(self) -> None:
+    def test_a_changed_copy_is_noted_without_blame(self) -> None:
         messages = conversation(2)
         records = [(record_of(message, number), "message") for number, message in enumerate(messages)]
         bad = msgspec_replace(record_of(messages[1], 0, b"{}"), topic="agents.relay.step.dlq")
@@ -259,7 +259,7 @@ def msgspec_replace(record: Record, **fields: Any) -> Record:
 class TestKeys:
     """A domain of one secret key, with a stranger in it who has none."""
 
-    def test_who_has_no_key_cannot_hide(self) -> None:
+    def test_a_forger_without_key_is_detected(self) -> None:
         signer = Domain(b"k" * 32)
         messages, other = conversation(3, signer=signer), conversation(4, signer=signer)[-1]
         for hop in range(4):
@@ -280,7 +280,7 @@ class TestKeys:
         assert found is not None
         assert {(hop.kid, hop.is_verified) for hop in found.hops} == {("domain", False)}
 
-    def test_a_replaced_message_that_its_key_signed_is_told_apart(self) -> None:
+    def test_a_replacement_signed_with_the_senders_key_is_distinguished(self) -> None:
         signer = Domain(b"k" * 32)
         messages = conversation(3, signer=signer)
         again = conversation(3, signer=signer)[1]
@@ -324,5 +324,5 @@ class Domain:
         return None if good else "signature_invalid"
 
 
-def test_of_an_unknown_id_there_is_nothing() -> None:
+def test_an_unknown_id_has_no_ancestry() -> None:
     assert judged([], "nobody") is None

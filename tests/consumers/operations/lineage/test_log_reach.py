@@ -59,7 +59,7 @@ async def test_rings_go_from_the_moment_outwards_and_never_over_the_same_record(
     assert set(flat) >= set(range(490, 620))
 
 
-async def test_a_look_that_is_cut_says_how_far_it_came(log: Transport) -> None:
+async def test_a_truncated_search_reports_its_range(log: Transport) -> None:
     reach = await reach_of(log, 50)
     flat = [number async for ring in reach.rings(at_s(500)) for number in await numbers(ring)]
     looked = reach.looked
@@ -82,7 +82,7 @@ async def test_forwards_reads_nothing_that_came_before(log: Transport) -> None:
     assert found == set(range(900, 1000))
 
 
-async def test_what_is_after_some_offsets_is_read_within_the_budget(log: Transport) -> None:
+async def test_records_after_given_offsets_are_read_within_the_budget(log: Transport) -> None:
     reach = await reach_of(log, 100)
     assert await numbers(reach.after({("a.b", 0): 490, ("a.b", 1): 495})) == [
         *range(980, 990, 2),

@@ -122,7 +122,7 @@ async def test_a_message_of_a_clock_that_was_an_hour_ahead_is_found_by_widening(
     assert topics(await log.find(job)) == [JOBS]
 
 
-async def test_of_an_absent_one_it_says_how_far_was_looked(log: Log) -> None:
+async def test_a_search_without_result_reports_its_range(log: Log) -> None:
     job = log.seal()
     await log.hours(20)
     found = await log.find(job)
@@ -174,7 +174,7 @@ async def test_an_unindexed_id_without_time_is_searched_in_later_records(log: Lo
     assert topics(await log.find(job, known=known)) == [JOBS]
 
 
-async def test_an_index_that_is_wrong_misleads_nobody(log: Log) -> None:
+async def test_a_wrong_index_gives_no_wrong_result(log: Log) -> None:
     job = log.seal()
     await log.append(job)
     await log.hours(20)
@@ -182,7 +182,7 @@ async def test_an_index_that_is_wrong_misleads_nobody(log: Log) -> None:
     assert topics(await log.find(job, known=known)) == [JOBS]
 
 
-async def test_what_a_message_has_caused_is_found_with_it(log: Log) -> None:
+async def test_the_effects_of_a_message_are_found_with_it(log: Log) -> None:
     job = log.seal()
     await log.append(job)
     log.clock.advance(60)

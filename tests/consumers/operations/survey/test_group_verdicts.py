@@ -62,7 +62,7 @@ def verdict(info: GroupInfo, *copies: StoredCopy, states: dict[str, LetterState]
     return found
 
 
-def test_what_lies_before_the_commit_is_done() -> None:
+def test_a_message_before_the_committed_offset_is_done() -> None:
     assert verdict(group(job=8), copy(seal())).state == "done"
 
 
@@ -88,7 +88,7 @@ def test_a_retry_waits_in_its_tier_and_is_done_once_that_is_committed() -> None:
     assert verdict(group(job=8, retry=10), copy(job), put_off).state == "done"
 
 
-def test_what_was_sent_back_after_its_death_counts_by_the_redrive() -> None:
+def test_a_redriven_message_is_judged_by_its_redrive() -> None:
     job = seal()
     letter = copy(job, dead_letter_topic(TOPIC), 3, at_ms=5, group=GROUP)
     sent_back = copy(job, redrive_topic("agents", GROUP), 2, at_ms=6)
@@ -98,7 +98,7 @@ def test_what_was_sent_back_after_its_death_counts_by_the_redrive() -> None:
     assert verdict(group(job=8, redrive=3), copy(job), letter, sent_back, again).place == f"{TOPIC}.dlq/0/4"
 
 
-def test_what_is_for_another_agent_is_skipped() -> None:
+def test_a_message_for_another_agent_is_skipped_in_the_verdict() -> None:
     own, foreign, role = seal(to="worker@svc"), seal(to="other@svc"), seal(to=Agent(role="worker"))
     assert verdict(group(job=8), copy(own)).state == "done"
     assert verdict(group(job=8), copy(foreign)).state == "skipped"

@@ -403,7 +403,7 @@ def on_a_small_disk(folder: Any) -> Iterator[tuple[Site, Path]]:
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timeout(300)
-def test_every_surface_tells_of_a_full_disk(on_a_small_disk: tuple[Site, Path]) -> None:
+def test_every_surface_shows_a_full_disk(on_a_small_disk: tuple[Site, Path]) -> None:
     site, disk = on_a_small_disk
     site.open()
     site.folder.wait_until(lambda: set(site.probes().values()) == {200}, within_s=60)

@@ -80,7 +80,7 @@ def test_every_fault_is_named_with_what_to_do(ailing: Any) -> None:
     assert "\x1b[31mtea" not in text
 
 
-def test_what_cannot_be_reached_or_read_is_a_fault_and_no_crash(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_or_unreadable_parts_are_reported_as_faults(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nothing listens" in faults(folder, "--bus", "kafka://127.0.0.1:1")["log"]
     monkeypatch.setenv("SEALBUS_POLICY__FILE", "nowhere.toml")
     assert "nowhere.toml" in faults(folder)["keys"]
@@ -107,7 +107,7 @@ def test_letters_are_grouped_by_cause_and_a_cause_is_sent_back_alone(ailing: Any
     assert objects(ailing, "dlq", "list", "--pointer", "/data/none") == []
 
 
-def test_a_message_is_explained_with_what_cures_it(ailing: Any) -> None:
+def test_a_message_is_explained_with_its_fix(ailing: Any) -> None:
     letter = objects(ailing, "dlq", "list")[0]
     told = ailing.call("explain", letter["message_id"], "--app", "agents:app").stdout
     assert "job.run 1.0.0 from cli@sealbus was appended to agents.job.run/" in told
@@ -174,7 +174,7 @@ def test_the_exporter_serves_the_same_and_goes_on_when_the_log_is_gone(ailing: A
     assert ailing.end(process, signal.SIGINT) == 130
 
 
-def test_there_is_a_cure_for_every_reason() -> None:
+def test_every_reason_has_a_fix() -> None:
     assert set(CURES) == REASONS
     assert all(passes and cure for passes, cure in CURES.values())
 

@@ -169,7 +169,7 @@ async def test_an_interpreter_may_publish_its_own_heartbeat(site: Site) -> None:
             await bus.as_agent("engine@svc").publish(AgentHeartbeat(status="healthy"))
 
 
-async def test_what_is_rejected_never_runs(site: Site) -> None:
+async def test_a_rejected_action_never_runs(site: Site) -> None:
     async with site.bus() as bus:
         await bus.publish(Deploy(service="other"))
         await bus.settle()
@@ -462,7 +462,7 @@ async def test_an_approval_that_newer_code_has_written_is_not_timed_out_by_this(
         assert reasons(bus) == ["approval_timeout"]
 
 
-async def test_an_approval_says_how_it_has_ended(site: Site) -> None:
+async def test_a_closed_approval_has_its_outcome(site: Site) -> None:
     async with site.bus() as bus:
         await bus.approve(await held_by(bus), by="lead@acme")
         await bus.settle()

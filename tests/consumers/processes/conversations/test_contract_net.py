@@ -109,7 +109,7 @@ async def test_the_next_delivers_where_the_winner_is_silent() -> None:
     assert (await end_of(carrier("a@svc", 20, "works"), carrier("b@svc", 10, "silent"))).by == "a@svc"
 
 
-async def test_nobody_bids() -> None:
+async def test_an_auction_without_bids_ends_unsold() -> None:
     assert await end_of(carrier("a@svc", 20, "works", bids=False)) == Ended(how="unsold")
     assert await end_of() == Ended(how="unsold")
 
@@ -118,7 +118,7 @@ async def test_everybody_fails() -> None:
     assert await end_of(carrier("a@svc", 20, "fails"), carrier("b@svc", 10, "silent")) == Ended(how="unsold")
 
 
-async def test_a_bid_that_is_too_expensive_is_told_so() -> None:
+async def test_a_bid_above_the_limit_is_rejected_with_the_reason() -> None:
     async with manager().test(carrier("a@svc", 500, "works")) as bus:
         await bus.publish(Wanted(goal="carry it"))
         await bus.advance(60)

@@ -81,7 +81,7 @@ async def test_a_write_names_the_version_that_it_has_seen() -> None:
         assert (await bus.request(BlackboardRead(key="open/a"), BlackboardValue)).value is msgspec.UNSET
 
 
-async def test_a_key_that_nobody_wrote_has_version_zero() -> None:
+async def test_an_unwritten_key_has_version_zero() -> None:
     async with board().test() as bus:
         assert (await bus.request(BlackboardRead(key="open/none"), BlackboardValue)).version == 0
         write = BlackboardWrite(key="open/none", expected_version=0, value=1)
@@ -140,7 +140,7 @@ async def test_who_has_subscribed_is_noticed_without_gaps_until_the_lease_is_ove
         bus.raise_dead()
 
 
-async def test_a_stranger_neither_renews_nor_cancels() -> None:
+async def test_another_agent_can_neither_renew_nor_cancel_a_subscription() -> None:
     async with source().test() as bus:
         await bus.request(SubscriptionOpen(subscription_id="s1", subject="tea"), SubscriptionOpened)
         await bus.as_agent("stranger@svc").publish(SubscriptionCancel(subscription_id="s1"))

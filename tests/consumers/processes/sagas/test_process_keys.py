@@ -88,7 +88,7 @@ async def outcomes(bus: AppBus) -> list[tuple[str, str, str]]:
 # Whose key.
 
 
-async def test_who_opens_first_does_not_own_the_key_of_another() -> None:
+async def test_the_first_opener_does_not_own_another_senders_key() -> None:
     async with shop().test() as bus:
         await bus.as_agent("evil@svc").publish(Order(order_id="17"))
         await bus.as_agent("buyer@svc").publish(Order(order_id="17"))

@@ -75,19 +75,19 @@ async def test_the_next_is_asked_when_the_first_is_silent_for_its_share_of_the_t
         assert bus.sent(Offer) == [Offer(cents=9)]
 
 
-async def test_silence_of_everybody_is_told() -> None:
+async def test_missing_answers_of_all_sellers_are_reported() -> None:
     async with shop().test() as bus:
         await bus.publish(Order(order_id="1"))
         await bus.advance(200)
         assert bus.sent(Offer) == [Offer(cents=0, note="silent")]
 
 
-async def test_a_refusal_of_everybody_is_told_with_its_reason() -> None:
+async def test_refusals_of_all_sellers_are_reported_with_the_reason() -> None:
     async with shop().test(seller("a@svc", Reject("no")), seller("b@svc", Reject("no"))) as bus:
         assert (await bus.request(Order(order_id="1"), Offer, timeout_s=100)).note == "refused rejected"
 
 
-async def test_what_comes_before_its_process_waits_for_it() -> None:
+async def test_a_message_before_its_process_waits() -> None:
     async with shop().test() as bus:
         await bus.publish(Cancelled(order_id="1"))
         await bus.settle()
@@ -97,7 +97,7 @@ async def test_what_comes_before_its_process_waits_for_it() -> None:
         assert await bus.database.fetch("SELECT status FROM sealbus_processes") == [("finished",)]
 
 
-async def test_what_comes_before_a_process_that_never_comes_is_dead_in_the_end() -> None:
+async def test_a_message_without_its_process_is_dead_lettered_in_the_end() -> None:
     async with shop().test() as bus:
         await bus.publish(Cancelled(order_id="1"), ttl_s=60)
         await bus.advance(55)
@@ -106,7 +106,7 @@ async def test_what_comes_before_a_process_that_never_comes_is_dead_in_the_end()
         assert [letter.reason for letter in bus.dead] == ["invalid_transition"]
 
 
-async def test_what_comes_after_the_end_is_refused() -> None:
+async def test_a_message_after_the_end_of_its_process_is_refused() -> None:
     async with shop().test(seller("a@svc", Quote(cents=5))) as bus:
         await bus.request(Order(order_id="1"), Offer, timeout_s=100)
         await bus.publish(Cancelled(order_id="1"))
@@ -122,7 +122,7 @@ async def test_a_second_opener_is_refused() -> None:
         assert [letter.reason for letter in bus.dead] == ["invalid_transition"]
 
 
-async def test_a_stranger_moves_no_process() -> None:
+async def test_another_agent_cannot_move_a_process() -> None:
     async with shop().test() as bus:
         await bus.publish(Order(order_id="1"))
         await bus.settle()

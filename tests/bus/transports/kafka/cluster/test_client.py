@@ -32,7 +32,7 @@ async def failing(_: object) -> None:
     raise KafkaConnectionError
 
 
-async def test_whoever_is_cancelled_while_a_client_is_being_replaced_asks_no_more() -> None:
+async def test_a_call_cancelled_during_a_client_replacement_stops() -> None:
     link, client = ClusterClient(KafkaOptions(bootstrap=("localhost:1",)), ManualClock()), Client()
     link._clients[AIOKafkaClient] = client
     link._advertised = lambda: ()

@@ -20,7 +20,7 @@ async def address() -> AsyncIterator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def test_before_anybody_has_answered_the_settings_may_be_wrong(address: str) -> None:
+async def test_before_the_first_answer_the_settings_may_be_wrong(address: str) -> None:
     error = await probe(KafkaOptions(bootstrap=(address,)))
     assert isinstance(error, ConfigurationError)
     assert "kafka.security_protocol" in str(error)

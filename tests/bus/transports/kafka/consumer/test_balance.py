@@ -38,7 +38,7 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, int], dict[str, Bid]]:
 
 
 @given(groups())
-def test_every_partition_that_somebody_reads_has_exactly_one_holder(group) -> None:
+def test_every_subscribed_partition_has_exactly_one_owner(group) -> None:
     partitions, bids = group
     shares = share(partitions, bids)
     given_away = sorted(place for one in shares.values() for place in one.owned)

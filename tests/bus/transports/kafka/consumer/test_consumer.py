@@ -20,7 +20,7 @@ def test_a_partition_that_progresses_is_never_reported_as_stalled() -> None:
     assert [unfinished.late({ONE: int(now_s)}, now_s) for now_s in (0.0, 9.0, 18.0, 27.0)] == [[]] * 4
 
 
-def test_it_is_told_again_when_it_happens_again() -> None:
+def test_a_second_stall_is_reported_again() -> None:
     unfinished = StalledPartitions()
     told = [
         unfinished.late(held_up, now_s)

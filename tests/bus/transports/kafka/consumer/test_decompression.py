@@ -86,7 +86,7 @@ def path(request: pytest.FixtureRequest) -> Iterator[None]:
     content=st.binary(max_size=300) | st.binary(min_size=1, max_size=20).map(lambda some: some * 80_000),
     way=st.sampled_from(WAYS),
 )
-def test_what_was_compressed_comes_back(content: bytes, way: tuple[Compress, int]) -> None:
+def test_compressed_data_round_trip(content: bytes, way: tuple[Compress, int]) -> None:
     compress, codec = way
     assert whole(memoryview(compress(content)), codec) == content
 

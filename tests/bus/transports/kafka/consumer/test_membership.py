@@ -109,7 +109,7 @@ async def test_a_failed_join_raises_that_the_cluster_is_unreachable() -> None:
         await stranger("127.0.0.1:1").open()
 
 
-async def test_whoever_is_cancelled_while_it_joins_is_cancelled() -> None:
+async def test_cancelling_a_join_cancels_it() -> None:
     asked: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
     server = await asyncio.start_server(lambda _, writer: asked.put_nowait(writer), "127.0.0.1", 0)
     joining = asyncio.create_task(stranger(f"127.0.0.1:{server.sockets[0].getsockname()[1]}").open())
@@ -138,7 +138,7 @@ class SlowToJoin(KafkaSubscription):
         SlowToJoin.left = True
 
 
-async def test_whoever_joins_while_the_transport_is_closed_leaves_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_member_that_joins_during_close_leaves_again(monkeypatch: pytest.MonkeyPatch) -> None:
     SlowToJoin.joining, SlowToJoin.may_join = asyncio.Event(), asyncio.Event()
     monkeypatch.setattr(transport, "KafkaSubscription", SlowToJoin)
     monkeypatch.setattr(ClusterClient, "topics", lambda *_: asyncio.sleep(0))

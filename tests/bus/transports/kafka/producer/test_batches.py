@@ -64,7 +64,7 @@ def test_a_batch_fits_its_limit_or_holds_one_record(sizes: list[list[int]], max_
 
 
 @given(SIZES, st.integers(1, 1000), st.integers(1, 1000))
-def test_what_is_put_back_goes_first_and_keeps_its_order(sizes: list[list[int]], first: int, second: int) -> None:
+def test_returned_records_are_sent_first_in_their_order(sizes: list[list[int]], first: int, second: int) -> None:
     queue, _, records = queued(sizes)
     taken = [batch for batch in (queue.take(first), queue.take(first)) if batch is not None]
     for batch in reversed(taken):
@@ -136,7 +136,7 @@ def test_a_deadline_distinguishes_unsent_records_from_sent_ones() -> None:
 @pytest.mark.parametrize(
     ("failures", "kind"), [([True], DeadlineError), ([False], AppendUnknownError), ([False, True], AppendUnknownError)]
 )
-def test_what_may_have_been_written_once_stays_unknown(failures: list[bool], kind: type[Exception]) -> None:
+def test_a_record_possibly_written_stays_unknown(failures: list[bool], kind: type[Exception]) -> None:
     made = call(1)
     span = RecordRun(made, [NewRecord("t", None, b"")], [0], [40])
     for certain in failures:

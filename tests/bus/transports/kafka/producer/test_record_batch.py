@@ -84,7 +84,7 @@ def test_sizes_are_counted_alike_and_are_enough(records: list[NewRecord]) -> Non
 
 
 @given(RECORDS, st.sampled_from(["none", "zstd"]))
-def test_what_is_written_is_read_alike_by_both(records: list[NewRecord], compression: str) -> None:
+def test_compiled_and_python_code_read_the_same_batches(records: list[NewRecord], compression: str) -> None:
     batch = batch_of(records, compression)
     assert DefaultRecordBatch(bytearray(batch)).validate_crc()
     found = read(bytes(batch))
