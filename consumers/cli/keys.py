@@ -328,7 +328,7 @@ def _state(key: TrustedKey, now_ms: int) -> str:
         return "not yet"
     if key.not_after_ms is not None and now_ms > key.not_after_ms:
         return "ended"
-    return "good" if key.principals else "signs for nobody"
+    return "good" if key.principals else "signs for no agent"
 
 
 def _described(key: TrustedKey) -> dict[str, Any]:

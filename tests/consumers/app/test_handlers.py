@@ -357,9 +357,9 @@ def _sync_with() -> None:
         (lambda: App("shop@svc", middleware=_right), r"write middleware=\[_right\]"),
         (lambda: App("shop@svc", middleware=[3]), r"functions \(next\) -> handler, and holds 3"),  # type: ignore[list-item]
         (lambda: App("shop@svc", types=Order), r"write types=\[Order\]"),
-        (lambda: App("shop@svc", types=[int]), "int is no payload"),
+        (lambda: App("shop@svc", types=[int]), "int is not a payload"),
         (lambda: App("shop@svc").on(Order, order="keys"), "the nearest is key"),  # type: ignore[call-overload]
-        (lambda: App("shop@svc").on(Order, provide=["pool"]), "name what is given, as in provide="),  # type: ignore[call-overload]
+        (lambda: App("shop@svc").on(Order, provide=["pool"]), "map names to values, as in provide="),  # type: ignore[call-overload]
         (lambda: App("shop@svc").on(Order, timeout_s="5s"), "not seconds"),  # type: ignore[call-overload]
         (lambda: App("shop@svc").on(Order, retry=5), r"write retry=Retry\(attempts=5\)"),  # type: ignore[call-overload]
         (lambda: App("shop@svc").test({"bus.url": "memory://"}), r"write app.test\(other, settings=...\)"),

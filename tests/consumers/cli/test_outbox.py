@@ -40,8 +40,8 @@ def test_list_shows_what_waits(folder: Any, shop: str) -> None:
 def test_relay_once_sends_everything_and_says_so(folder: Any, shop: str) -> None:
     result = folder.call("outbox", "relay", shop, "--once")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "3 sent, 0 refused for ever" in result.stderr
-    assert "0 pending; 0 refused for ever" in folder.call("outbox", "list", shop).stderr
+    assert "3 sent, 0 refused permanently" in result.stderr
+    assert "0 pending; 0 refused permanently" in folder.call("outbox", "list", shop).stderr
     assert len(folder.call("tail", "agents.job.asked", "--output", "json").stdout.splitlines()) == 3
 
 

@@ -323,7 +323,7 @@ def test_an_outcome_that_is_none_is_refused_where_it_is_written() -> None:
     context = Written.__new__(Written)
     context.over = False
     context._done = type("Done", (), {"ending": None})()
-    with pytest.raises(ContractError, match="is no outcome"):
+    with pytest.raises(ContractError, match="is not an outcome"):
         context.finish("finished")
 
 
