@@ -130,7 +130,7 @@ def test_from_death_to_done(desk: Desk) -> None:
     dry = desk.call("dlq", "redrive", "--dry-run")
     assert dry.exit_code == 0
     assert "sent back  rejected  job.run" in dry.stdout
-    assert "6 dead letters meant, 6 would be sent back" in dry.stderr
+    assert "6 dead letters match; 6 would be redriven" in dry.stderr
     assert desk.call("dlq", "redrive", stdin="n\n").exit_code == 1
     assert desk.states() == {"open": 6}
 

@@ -290,7 +290,9 @@ def test_every_surface_shows_each_fault_and_its_end(on_kafka: tuple[Site, Any, A
         site,
         probes=lambda: sorted(site.probes().values()) == [200, 200, 503, 503],
         alert=lambda: {"SealbusGroupStill", "SealbusAgentUnhealthy"} <= site.alerts(),
-        doctor=lambda: "1 of 2 workers of worker@svc say they are stuck" in site.doctor().get("fault agents", ""),
+        doctor=lambda: (
+            "1 of 2 workers of worker@svc report that they are stuck" in site.doctor().get("fault agents", "")
+        ),
         console=lambda: "report that they are stuck" in site.console() and "settled nothing" in site.console(),
     ).within()
     stuck = [got(f"http://127.0.0.1:{site.ports[name]}/healthz/live")[1] for name in ("one", "two")]
