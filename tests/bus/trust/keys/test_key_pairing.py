@@ -105,7 +105,7 @@ def test_whom_a_key_speaks_for() -> None:
             KeyDirectory([trusted(principals=frozenset({"b", "a"}))]),
             "signs for a, b: name the acting agent with --agent",
         ),
-        (KeyDirectory([trusted(principals=frozenset())]), "signs for no agent"),
+        (KeyDirectory([trusted(principals=frozenset())]), "signs for nobody"),
     ):
         with pytest.raises(ConfigurationError, match=said):
             agent_of_key(PRIVATE.kid, directory)
