@@ -250,7 +250,7 @@ class RedriveResult(msgspec.Struct, kw_only=True):
     found: int = 0
     """Letters that an earlier run had sent without noting it."""
     left: int = 0
-    """Letters of groups without a redrive topic."""
+    """Letters of groups whose redrive topic is missing or not permitted."""
     unreachable: dict[str, str] = {}
     """By group, why."""
     is_settled: bool = False
