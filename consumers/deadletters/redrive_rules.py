@@ -160,7 +160,7 @@ def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int, order: b
 class RateLimit(msgspec.Struct, kw_only=True):
     """The number of letters to send next, as the rate allows.
 
-    With *watchful* it starts small and grows while no failure is seen.
+    With *watchful* it starts small, grows while no new failure is seen, and starts again after one.
     """
 
     rate: float | None = None
