@@ -1,6 +1,6 @@
 """The part of a foreign value that a DialectError shows: its kind and its beginning, never all of it.
 
-Owns the text for *found*, and finding the value at a pointer.
+Owns the text for `found`, and finding the value at a pointer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MISSING: Final = Missing()
 
 
 def shown(value: object) -> str:
-    """Return the text for *found* in an error."""
+    """Return the text that an error has for *value* as `found`."""
     if value is MISSING:
         return "nothing"
     if value is None:

@@ -378,7 +378,7 @@ class PayloadType:
             return msgspec.json.encode(content)
         except (TypeError, ValueError, RecursionError) as error:
             raise ContractError(
-                f"{self.name} was upcast to data that are not JSON:  {text_of(error)}", "/data", "schema_violation"
+                f"{self.name} was upcast to data that are not JSON: {text_of(error)}", "/data", "schema_violation"
             ) from error
 
     def resource_of(self, payload: Any) -> str:

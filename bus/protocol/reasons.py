@@ -34,7 +34,7 @@ class Reason(NamedTuple):
 
 
 _REDRIVE: Final = "sealbus dlq redrive {place} --why ..."
-_SENDER: Final = "fix the sender and publish a new message; this one can never be accepted"
+_SENDER: Final = "fix the sender and publish a new message; this one stays refused"
 
 _FORM: Final = Meaning("error.semantic", 400, -32600)
 _DATA: Final = Meaning("error.semantic", 422, -32602)

@@ -305,8 +305,8 @@ class Handlers:
         *instructions_from*: the least trusted level from which a message may give instructions, by default
         "user_request". A message caused by a tool's text or a model's output is dead-lettered with
         `untrusted_instruction`. Only stricter levels can be set here; a rule of the policy can set a milder one. With
-        this option every message counts as an instruction unless its type only informs; for such a type the option is
-        refused.
+        this option every message counts as an instruction, except one whose type gives it a performative that informs.
+        A type whose messages all inform refuses the option.
 
         *approval*: the approvals that are needed before a run. Other messages do not wait: this one is stored until the
         decision, and its sender is notified.

@@ -27,7 +27,7 @@ _WAIT_S: Final = 120.0
 
 
 class _AskOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says."""
+    """The options of the command."""
 
     receiver: str | None
     text: str | None

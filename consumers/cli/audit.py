@@ -59,8 +59,8 @@ def audit() -> None:
     """Record the messages of the bus, prove that the record is unchanged, and answer questions about it.
 
     `audit run` is a separate process. It reads every partition of the namespace without a group, and writes a row for
-    each record into a database (setting audit.url). The rows form a hash chain. Checkpoints of the chain are written to
-    the log, signed if audit@sealbus has a key.
+    each record into a database (setting audit.url). The rows form a hash chain. If audit@sealbus
+    has a key, signed checkpoints of the chain are written to the log.
 
     \b
     Examples:
@@ -80,8 +80,8 @@ def audit() -> None:
 def run(session: CommandSession, *, once: bool, target: str | None, metrics_port: int | None, metrics_host: str) -> int:
     """Record all present and new records of the log, until Ctrl-C. Two processes share the partitions.
 
-    With --app the messages of its types are checked against their schemas, too. Keys come from trust.keys; with a key
-    of audit@sealbus in trust.key_file, checkpoints are signed.
+    With --app the messages of its types are checked against their schemas, too. Keys come from trust.keys. With a key
+    of audit@sealbus in trust.key_file, signed checkpoints are written to the log.
 
     \b
     Examples:

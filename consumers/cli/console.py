@@ -29,7 +29,7 @@ _LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 class _ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says."""
+    """The options of the command."""
 
     port: int
     host: str

@@ -41,7 +41,7 @@ class _Text(NamedTuple):
 
 
 class _ConvertOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says."""
+    """The options of the command."""
 
     file: BinaryIO
     source: str

@@ -115,8 +115,8 @@ def known_state_of(letter: DeadLetter, known: LetterState | None) -> LetterState
 def state_of(letter: DeadLetter, known: LetterState | None) -> LetterStatus:
     """Return the state of *letter*; *known* is the state recorded for its location.
 
-    A letter is parked if its message died again after its last redrive, or if an operator parked the message before it
-    ran.
+    A letter is parked if its message died again after MAX_REDRIVES redrives. So is one whose message an operator
+    parked before it ran.
     """
     known_state = known_state_of(letter, known)
     if known_state is not None and known_state.state != "open":

@@ -160,7 +160,7 @@ def send_back(letter: DeadLetter, namespace: str, extend_until_ms: int, order: b
 class RateLimit(msgspec.Struct, kw_only=True):
     """The number of letters to send next, as the rate allows.
 
-    With *watchful* it starts small and grows while no failure is seen.
+    With *watchful* it starts small, grows while no new failure is seen, and starts again after one.
     """
 
     rate: float | None = None
@@ -250,7 +250,7 @@ class RedriveResult(msgspec.Struct, kw_only=True):
     found: int = 0
     """Letters that an earlier run had sent without noting it."""
     left: int = 0
-    """Letters of groups without a redrive topic."""
+    """Letters of groups whose redrive topic is missing or not permitted."""
     unreachable: dict[str, str] = {}
     """By group, why."""
     is_settled: bool = False

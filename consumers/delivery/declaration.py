@@ -86,7 +86,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[SemanticCheck, ...] = ()
     """The checks of a message besides its type's rules."""
     instructions_from: str | None = None
-    """The least trusted level from which the handler takes directives; None: the default, "user_request"."""
+    """The least trusted level from which the handler takes directives; None: none declared, so "user_request"."""
     requires: tuple[str, ...] = ()
     """Optional fields of data, as pointers, that this handler cannot do without."""
     approval: Any = None

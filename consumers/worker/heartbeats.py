@@ -1,4 +1,4 @@
-"""Beacon: publishes a worker's agent card and, every ten seconds, its heartbeat.
+"""HeartbeatSender: publishes a worker's agent card and, every ten seconds, its heartbeat.
 
 The worker's own event loop sends the heartbeats, so a blocked loop sends none. If the worker has not fetched for longer
 than the readers' limit, the heartbeat reports it as unhealthy. A draining worker sends a goodbye.
@@ -40,8 +40,9 @@ _MAX_CAPABILITIES: Final = 50
 _MAX_MISSING: Final = 20
 _APPEND_S: Final = 5.0
 _GOODBYE_S: Final = 1.0
-_LOOK_S: Final = 1.0
 """The longest time that a stopping worker waits for an unreachable log."""
+_LOOK_S: Final = 1.0
+"""Seconds between two looks at the worker's state; a change is sent before the next beat is due."""
 
 _log = get_logger("directory")
 

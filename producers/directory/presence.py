@@ -45,7 +45,7 @@ _carded: Final = attrgetter("carded_ms")
 
 
 class PresenceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a directory. In total it has at most four times as many instances as agents."""
+    """The limits of a directory. In total it has at most 4 * *agents* instances."""
 
     agents: int = 10_000
     instances: int = 1_000

@@ -1,7 +1,7 @@
 """Key directory: the public keys that a receiver trusts, with the agents and times that each is valid for. Pure.
 
 Owns the form of a JWKS file (RFC 7517) with the members that sealbus adds, and the verdict about one signature, in the
-order of PROTOCOL.md section 7. `bus.trust.key_files` reads the files, `bus.trust.keys.trusted_keys` reloads them.
+order of PROTOCOL.md section 7. `bus.trust.keys.trusted_keys` reads the files, and reloads them.
 
     {"keys": [{"kty": "OKP", "crv": "Ed25519", "alg": "Ed25519", "x": "...", "kid": "<RFC 7638 thumbprint>",
                "principals": ["planner@svc"], "types": ["task.*"], "namespaces": ["agents"],

@@ -64,7 +64,7 @@ def files_of(path: Path, endings: tuple[str, ...]) -> list[Path]:
 def _check_link(path: Path, inside: Path) -> None:
     if not path.resolve().is_relative_to(inside):
         raise ConfigurationError(
-            f"{path} is a link out of its folder; the owner of its target could change the trusted keys"
+            f"{path} is a link out of its folder; the owner of its target could change keys or policy"
         )
 
 
@@ -218,5 +218,5 @@ def _mode(path: Path) -> int:
 def _check_mode(path: Path, forbidden: int, what: str, cure: str) -> None:
     if sys.platform != "win32" and (mode := stat.S_IMODE(_mode(path))) & forbidden:
         raise ConfigurationError(
-            f"group or others may {what} {path} (mode {mode:04o}), which decides the trusted keys: chmod {cure} {path}"
+            f"group or others may {what} {path} (mode {mode:04o}), which decides about trust: chmod {cure} {path}"
         )

@@ -41,7 +41,7 @@ FINDING_CODES: Final = (
 
 
 class PolicyFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding about the rule, the row of the table, or the type called *location*."""
+    """One finding about the rule, the row of the table, or the type at *place*."""
 
     code: str
     place: str

@@ -110,7 +110,7 @@ def _takes_errors(node: Emit | Parallel) -> bool:
 
 
 def _fixed(definition: Definition) -> Iterator[WorkflowFinding]:
-    """Refuse references through which untrusted text would choose a receiver or the content it gets."""
+    """Refuse references through which untrusted text would choose a receiver, a type, or a key of the content."""
     for at, node in enumerate(definition.nodes):
         emits: tuple[Emit | WorkflowBranch, ...] = (
             (node,) if isinstance(node, Emit) else node.branches if isinstance(node, Parallel) else ()

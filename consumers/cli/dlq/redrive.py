@@ -52,7 +52,7 @@ _WORDS: Final = {
 
 
 class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says."""
+    """The options of the command."""
 
     selection: Selection
     rate: float | None

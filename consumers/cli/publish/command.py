@@ -51,7 +51,7 @@ __all__ = ["publish"]
 
 
 class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says."""
+    """The options of the command."""
 
     what: tuple[str, ...]
     target: str | None
@@ -197,7 +197,9 @@ def _run(
         async with connect(settings=settings, agent=agent) as bus:
             if not bus.publisher.sealer.proves and settings.trust.keys:
                 click.echo(
-                    f"note: {agent} publishes unsigned: receivers with keys will refuse it. Give --key-file", err=True
+                    f"note: {agent} publishes unsigned: receivers with keys refuse all but types of low risk. Give "
+                    "--key-file",
+                    err=True,
                 )
             if not bus.transport.features.durable:
                 raise click.UsageError(

@@ -81,7 +81,7 @@ _glance = msgspec.json.Decoder(_TailedEnvelope).decode
 
 
 class _TailOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says."""
+    """The options of the command."""
 
     name: str
     following: bool

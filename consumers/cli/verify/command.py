@@ -45,7 +45,7 @@ class _TextOrBytes(NamedTuple):
 
 
 class _VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says."""
+    """The options of the command."""
 
     files: tuple[BinaryIO, ...]
     lines: bool

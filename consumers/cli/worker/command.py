@@ -38,7 +38,7 @@ _LAST_PORT = 65_535
 
 
 class _WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says."""
+    """The options of the command."""
 
     targets: tuple[str, ...]
     processes: int

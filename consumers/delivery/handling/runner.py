@@ -108,7 +108,10 @@ def needed_claim(claim: ActiveClaim | None) -> ActiveClaim:
 
 
 def begun_again(claim: ActiveClaim, delivery: Accepted) -> BeginTransaction:
-    """Open a new transaction of *claim*; the one before was rolled back, because the process had changed."""
+    """Return a function that opens a new transaction of *claim*.
+
+    The one before was rolled back, because the process had changed.
+    """
     return partial(_begin_again, claim, delivery)
 
 

@@ -200,9 +200,9 @@ class Inbox(Protocol):
     """The SQL dialect of the statements."""
 
     async def open(self) -> None:
-        """Connect, create or migrate the tables, and start the lease of this *owner*.
+        """Connect, create or migrate the tables, and start the lease of this worker, which owns claims.
 
-        *owner* is a live worker; the lease is renewed in the background.
+        The lease is renewed in the background.
         """
 
     async def claim(

@@ -51,7 +51,7 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     """The stored entry of a name: the result as JSON, and the run's labels at that time."""
 
     version: str
-    """The version of the app, for a checkpoint; empty for a step."""
+    """The version of the app, for a checkpoint, which only this version resumes; empty for a step."""
     result: bytes
     level: str
     classification: str

@@ -19,7 +19,7 @@ _MAX_LINKS: Final = 16
 
 
 def is_awaited(delivery: Delivery) -> bool:
-    """Return whether a run waits for the answer to *delivery*: a message caused it, and its reply address is an agent.
+    """Return whether a run waits for the answer to *delivery*: it has a cause, and an agent's reply topic as address.
 
     The reply address of a saga's request is a mailbox, and no run waits for it.
     """

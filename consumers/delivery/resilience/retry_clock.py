@@ -1,9 +1,9 @@
 """RetryClock: append times on this process's monotonic clock, for reading retry tiers.
 
 Owns the conversion. If this machine wrote the append time, the conversion follows the jumps of the wall clock.
-Otherwise it uses the last acknowledged append; before the first one it makes no correction. It warns if the brokers'
-clock differs from ours. A wall clock may be wrong and may jump; an ambiguous time means the later moment. Lifetimes use
-the wall clock (`bus.gates`).
+Otherwise it uses the last acknowledged append; before the first one a record counts as appended just now. It warns if
+the brokers' clock differs from ours. A wall clock may be wrong and may jump; an ambiguous time means the later moment.
+Lifetimes use the wall clock (`bus.gates`).
 """
 
 from __future__ import annotations

@@ -241,9 +241,9 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expi
 def _lifetime(publisher: Publisher, message: Message, stored: Message, expires_ms: int) -> tuple[int, float]:
     """Return the timestamp and the lifetime in seconds of the answer to the repeat *message*.
 
-    The timestamp is that of *message*, which passed the gates. The new answer outlives *message* by as long as the
-    *stored* answer would have at most, up to the longest lifetime. Where an operator has extended *message* beyond
-    that, the timestamp is later.
+    The timestamp is that of *message*, which passed the gates. An answer that is sealed at the last moment of
+    *message* expires one lifetime of the *stored* answer later. So does this one, within the longest lifetime. Where
+    an operator has extended *message* beyond that, the timestamp is later.
     """
     max_ms = round(publisher.sealer.origin.max_ttl_s * 1000)
     own_ms = (parse_ms(stored.routing.expires_at) or 0) - (parse_ms(stored.metadata.timestamp) or 0)

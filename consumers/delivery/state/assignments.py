@@ -1,7 +1,7 @@
 """Partitions: the assigned partitions of a worker, and the reasons why one of them is paused.
 
-Owns the `Partition` objects, by assignment and by topic and partition, and counted reasons to pause. No state survives
-a rebalance: a new assignment starts without reasons, and its records are read again.
+Owns the `Partition` objects, by assignment and by topic and partition, and counted reasons to pause. No state
+of a partition survives a rebalance: a new assignment has only the pauses of its type, and its records are read again.
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ The choice: the flows (message types) take turns, where one step of priority is 
 type does not delay others. Within a flow the lane with the higher priority runs first, but 32 turns of waiting are
 worth one step of priority, so that a high priority cannot starve others. Lanes whose first delivery other runs wait for
 (deep ones) have flows of their own, with four turns for each turn of another flow, so that begun work ends before new
-work begins. Deep lanes also run while first messages are paused.
+work begins. They get no absolute precedence, because a sender could starve others by the claims in its messages. Deep
+lanes also run while first messages are paused.
 
-    ready --take--> taken --ask--> away --answered--> back --take_back--> taken
-                    taken --settle--> settling --settled--> taken --put_back--> back
+    ready --take--> taken --ask--> away --answered--> answered --take_back--> taken
+                    taken --settle--> settling --settled--> taken --put_back--> answered
                     taken --release--> ready;  taken --finish--> (gone, or taken with the next head)
 """
 

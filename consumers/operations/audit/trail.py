@@ -289,7 +289,7 @@ class AuditTrail:
     async def _write(self, head: AuditHead, drafts: Sequence[_Draft], next_offset: int) -> AuditHead | None:
         """Append *drafts* after *head*; return None if another writer was first.
 
-        A record that the store refuses is isolated by halving its page, and stored as escaped bytes.
+        A record that the store refuses is isolated by halving its page, and its bytes are stored in base64.
         """
         entries, before = [], (head.hash, head.last_offset)
         for draft in drafts:

@@ -138,7 +138,7 @@ class _Node(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def trusted(self) -> _Examined | None:
-        """The node itself, or without a record a copy, if it is valid in itself and its witnesses know it."""
+        """The stored record, or without one a valid copy; None if it is invalid, or if more witnesses contradict it."""
         stored = self.stored or next((one for one in self.copies if one.is_sound), None)
         return stored if stored is not None and stored.is_sound and _against(self, stored.copy.seal) is None else None
 

@@ -106,7 +106,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     copies: Sequence[StoredCopy]
     looked: Looked
     letters_until_ms: int = FAR_MS
-    """Up to when dead letters, retries and redrives of the message were read; 0: not up to the newest."""
+    """Up to when dead letters, retries and redrives of the message were read; 0: the newest of them were not."""
 
 
 class KnownPlaces(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ _HEALTH: Final = ("healthy", "unhealthy")
 
 
 class SurveyCollector(Collector):
-    """Answers scrapes with the last survey; *error* is why there is no newer one."""
+    """Answers scrapes with the last survey; *is_current* is whether the last attempt to take one succeeded."""
 
     def __init__(self) -> None:
         self.survey: Survey | None = None

@@ -106,7 +106,7 @@ def _is_proven(message: Message, verifier: Verifier | None) -> bool:
 
 
 async def held_message(transport: Transport, namespace: str, found: OpenRequest) -> Message | None:
-    """Return the waiting message itself, found in the log by its seal; None if it is deleted."""
+    """Return the waiting message itself, found in the log by its seal; None if the log no longer has it."""
     name, seal = found.request.action.message_type, found.request.seal
     if name is None or seal is None:
         return None

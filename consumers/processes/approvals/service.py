@@ -1,4 +1,4 @@
-"""ApprovalDesk: the process of one approval, from the waiting record to the run.
+"""ApprovalService: the process of one approval, from the waiting record to the run.
 
 Owns the built-in saga `approval` (design part two 16.6). One transaction stores the waiting message, opens or advances
 its process and frees its inbox row; then the request is sent. A decision, or the timeout, sends the stored records back

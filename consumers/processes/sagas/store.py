@@ -255,7 +255,7 @@ class ProcessStore:
         return {str(saga): int(count) for saga, count in rows}, int(late[0][0])
 
     async def next_nudge_s(self) -> float | None:
-        """Return the seconds until the next wait is due; None if there is none."""
+        """Return the seconds until the next nudge; None without waits. A nudge is repeated while its wait stands."""
         rows = await self._read(
             f"SELECT min(nudge_ms) - {self._now()} FROM sealbus_waits WHERE namespace = $1 AND grp = $2",
             self._namespace,

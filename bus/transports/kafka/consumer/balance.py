@@ -29,7 +29,7 @@ class Bid(msgspec.Struct, frozen=True):
 
 
 class PartitionShare(msgspec.Struct, frozen=True):
-    """The new partitions of a member, and those of them it must release."""
+    """The partitions of a member from now on, and those of them that it must release."""
 
     owned: frozenset[TopicPartition]
     leaving: frozenset[TopicPartition]

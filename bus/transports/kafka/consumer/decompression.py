@@ -24,7 +24,7 @@ _GZIP_WINDOW: Final = 31
 
 
 class TooLargeError(Exception):
-    """The content exceeds MOST_BYTES; `beginning` is its first MOST_BYTES."""
+    """The content exceeds MAX_DECOMPRESSED_BYTES; `beginning` is its first MAX_DECOMPRESSED_BYTES."""
 
     def __init__(self, beginning: bytes) -> None:
         super().__init__(f"a batch holds more than {MAX_DECOMPRESSED_BYTES} bytes")
