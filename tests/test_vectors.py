@@ -258,6 +258,14 @@ def test_the_gates_and_reasons_of_the_document_are_those_of_the_code_in_the_same
         assert list(dict.fromkeys(words)) == list(GATE_NAMES[gate])
 
 
+def test_the_page_of_dead_letters_lists_the_reasons_of_the_contract() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "dead-letters.md").read_text("utf-8")
+    section = PROTOCOL.partition("## 7. Gates")[2].partition("A skip says")[0]
+    known = {reason for reasons in GATE_NAMES.values() for reason in reasons if f"`{reason}`" in section}
+    assert known
+    assert {reason for reason in known if f"`{reason}`" not in page} == set()
+
+
 @pytest.mark.parametrize("vector", VECTORS["narrowing"], ids=lambda vector: f"{vector['asked']}"[:60])
 def test_globs_of_an_authority_are_within_others(vector: dict[str, Any]) -> None:
     found = exceeding_member({"can_read": vector["asked"]}, {"can_read": vector["granted"]})

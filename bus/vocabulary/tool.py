@@ -81,7 +81,7 @@ class ToolResult(Value, frozen=True, kw_only=True):
         *output_ref* leads to all of it. *max_bytes* is 64 KiB by default, at least 64.
         """
         if max_bytes < _MIN_BYTES:
-            raise ValueError(f"most_bytes is {max_bytes}, at least {_MIN_BYTES} are needed")
+            raise ValueError(f"max_bytes is {max_bytes}, at least {_MIN_BYTES} are needed")
         # The cut comes second: half a secret would not be seen as one.
         retained, is_cut = trimmed(masked_data(msgspec.to_builtins(output)), max_bytes)
         return cls(

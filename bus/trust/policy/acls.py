@@ -1,10 +1,10 @@
 """The Kafka ACLs that each agent needs under a policy. Pure.
 
-Owns which topics follow from the right to publish and to handle. Sealbus processes enforce the policy; ACLs also stop
-other programs, but know only topics and groups, not levels, tags or approvals. So an agent gets a grant if some rule
-allows such a request in some circumstances, or after an approval, and no rule denies it in all circumstances. The
-grants never allow less than the policy. They allow more where only several rules together, or the limits above the
-rules, deny a request.
+Owns which topics follow from the rights to publish, handle, read, approve and redrive. Sealbus processes enforce the
+policy; ACLs also stop other programs, but know only topics and groups, not levels, tags or approvals. So an agent gets
+a grant if some rule allows such a request in some circumstances, or after an approval, and no rule denies it in all
+circumstances. The grants never allow less than the policy. They allow more where only several rules together, or the
+limits above the rules, deny a request.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def acl_grants(rules: PolicyRules, *, namespace: str, types: Collection[str], ti
     found = []
     for agent in agents:
         own = group_of_agent(agent)
-        found += [*_publishing(rights, agent), *_redriving(rights, agent)]
+        found += [*_publishing(rights, agent), *_reading(rights, agent), *_redriving(rights, agent)]
         for group in groups:
             if group == own or group in named:
                 found += list(_handling(rights, agent, group, tiers))
@@ -63,7 +63,7 @@ def acl_grants(rules: PolicyRules, *, namespace: str, types: Collection[str], ti
 
 
 class _Rights:
-    """Which types an agent may publish, handle or redrive, under some circumstances."""
+    """Which types an agent may publish, handle, read, approve or redrive, under some circumstances."""
 
     def __init__(self, rules: PolicyRules, namespace: str, types: Sequence[str]) -> None:
         self.namespace = namespace
@@ -102,6 +102,18 @@ def _publishing(rights: _Rights, agent: str) -> Iterator[AclGrant]:
         yield AclGrant(agent=agent, operations=("Write", "Describe"), names=_with_cancel(topics, rights.namespace))
         replies = reply_topic(rights.namespace, agent)
         yield AclGrant(agent=agent, operations=("Read", "Describe"), names=(replies,))
+
+
+def _reading(rights: _Rights, agent: str) -> Iterator[AclGrant]:
+    topics = rights.topics("read", agent)
+    if topics:
+        yield AclGrant(agent=agent, operations=("Read", "Describe"), names=topics)
+    if rights.topics("approve", agent):
+        namespace = rights.namespace
+        requests = tuple(message_topic(namespace, name) for name in APPROVAL_TYPES)
+        yield AclGrant(agent=agent, operations=("Read", "Describe"), names=requests)
+        # A decision goes to the mailbox of the group that asked.
+        yield AclGrant(agent=agent, operations=("Write", "Describe"), names=(f"{namespace}._mail.",), prefixed=True)
 
 
 def _redriving(rights: _Rights, agent: str) -> Iterator[AclGrant]:

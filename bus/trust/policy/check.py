@@ -18,7 +18,7 @@ from bus.errors import ConfigurationError
 from bus.nearest import nearest
 from bus.protocol.authority_globs import first_outside
 from bus.trust.labels import SIDE_EFFECTS, rank_of_classification, rank_of_level
-from bus.trust.policy.facts import INTERPRETERS, SENDING_ACTIONS, AgentFacts
+from bus.trust.policy.facts import INTERPRETERS, SENDING_ACTIONS, UNUSED_ACTIONS, AgentFacts
 from bus.trust.policy.globs import common_text, compile_globs
 from bus.trust.policy.rules import PolicyRule, PolicyRules
 
@@ -174,6 +174,9 @@ def _names(rules: PolicyRules, types: Collection[str]) -> Iterator[PolicyFinding
             if types and not any(map(compile_globs([glob]).match, types)):
                 text = f"types: {glob} is not a known message type{nearest(glob, types)}"
                 yield PolicyFinding(code="unknown-type", place=f"rule {rule.id}", text=text)
+        if unused := sorted(set(rule.actions) & UNUSED_ACTIONS):
+            text = f"actions: nothing asks about {', '.join(unused)} yet, so the rule decides nothing there"
+            yield PolicyFinding(code="not-asked", place=f"rule {rule.id}", text=text, level="note")
         sending = sorted(set(rule.actions) & set(SENDING_ACTIONS))
         if rule.groups is not None and sending:
             what = "never matches it" if rule.effect == "allow" else "matches all of it"

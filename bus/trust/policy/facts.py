@@ -12,7 +12,7 @@ import msgspec
 
 from bus.protocol.envelope import Authority
 
-__all__ = ["ACTIONS", "INTERPRETERS", "RISKS", "SENDING_ACTIONS", "AgentFacts", "Request"]
+__all__ = ["ACTIONS", "INTERPRETERS", "RISKS", "SENDING_ACTIONS", "UNUSED_ACTIONS", "AgentFacts", "Request"]
 
 ACTIONS: Final = (
     "publish",
@@ -27,6 +27,8 @@ ACTIONS: Final = (
     "cancel",
 )
 """The actions that a policy decides about."""
+UNUSED_ACTIONS: Final = frozenset({"declassify", "erase", "cancel"})
+"""Actions that nothing in sealbus asks a policy about yet."""
 SENDING_ACTIONS: Final = ("publish", "lift", "declassify", "detach", "cancel")
 """Actions of a sender: no group takes part in them, so the fact `group` is absent."""
 

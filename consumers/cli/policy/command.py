@@ -288,6 +288,8 @@ def acls(session: CommandSession, file: Path, servers: str, target: str | None) 
             click.echo(acl_line(grant, servers=servers))
     agents = {grant.agent for grant in grants}
     click.echo(f"{len(grants)} grants for {len(agents)} agents; policy sha256 {rules.sha256}", err=True)
+    if patterns := [row.id for row in rules.rows if "*" in row.id]:
+        click.echo(f"no grants for {', '.join(map(printable, patterns))}: a pattern is no principal of Kafka", err=True)
     return 0
 
 

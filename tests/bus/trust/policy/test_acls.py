@@ -66,3 +66,20 @@ def test_what_is_allowed_has_its_grant() -> None:
                 operation = "Write" if action == "publish" else "Read"
                 assert (actor, operation, message_topic("prod", request.message_type)) in granted
     assert allowed > 200
+
+
+def test_who_may_read_or_approve_gets_the_topics_for_it() -> None:
+    text = """
+[[agents]]
+id = "ann@acme"
+
+[[rules]]
+id = "people"
+effect = "allow"
+action = ["read", "approve"]
+agents = "ann@acme"
+types = "job.run"
+"""
+    grants = acl_grants(parse_policy(text.encode(), name="p"), namespace="agents", types=["job.run"], tiers=[])
+    readable = {name for grant in grants if "Read" in grant.operations for name in grant.names}
+    assert {"agents.job.run", "agents.approval.request"} <= readable
