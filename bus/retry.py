@@ -85,7 +85,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         Raises ValueError for classes of exceptions, which a message cannot carry.
         """
         if self.only or self.never:
-            raise ValueError("only and never belong to a handler's retry: a message carries attempts and waits alone")
+            raise ValueError("only= and never= work in a handler's retry alone; a message carries attempts and delays")
         max_s = 2**53 / 1000 - 1
         return RetryPolicy(
             backoff=self.backoff,
@@ -96,7 +96,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def asked_by(policy: RetryPolicy) -> Retry:
-    """Return the *policy* that a message carries as a Retry."""
+    """Convert *policy*, the form that a message carries, to a Retry."""
     return Retry(
         attempts=policy.max_attempts, backoff=policy.backoff, base_s=policy.base_ms / 1000, cap_s=policy.cap_ms / 1000
     )

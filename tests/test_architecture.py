@@ -131,7 +131,12 @@ def test_a_public_name_is_given_once_in_the_product() -> None:
         if path.parent.name == "native":
             # A twin has the name of what is compiled.
             continue
-        for name in public_names(tree) - FACES:
+        faces = (
+            FACES
+            if path.is_relative_to(ROOT / "bus/dialects") or path.is_relative_to(ROOT / "bus/transports")
+            else set()
+        )
+        for name in public_names(tree) - faces:
             places.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 

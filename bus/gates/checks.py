@@ -244,7 +244,7 @@ def policy_gate(message: Message, policy: Policy, group: str) -> None:
     except BaseException as error:
         raise ContractError(f"the policy failed: {type(error).__name__}", "/metadata/sender", "unauthorized") from error
     if refusal is not None:
-        text = refusal if isinstance(refusal, str) else "the policy gave no answer that there is"
+        text = refusal if isinstance(refusal, str) else "the policy returned neither None nor a text"
         raise ContractError(text, "/metadata/sender", "unauthorized")
 
 

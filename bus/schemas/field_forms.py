@@ -24,7 +24,7 @@ _UNITS: Final[tuple[tuple[type, str], ...]] = (
 
 
 def field_rows(kind: PayloadType) -> list[tuple[str, str, str, str]]:
-    """Return one row for each field of *kind*."""
+    """Return a row for each field of *kind*: its name, type, limits and meaning."""
     return _rows(kind.cls, kind.fields)
 
 

@@ -41,7 +41,7 @@ def duration_words(duration_s: float) -> str:
     """
     milliseconds = round(duration_s * 1000)
     if milliseconds / 1000 != duration_s:
-        raise ValueError("a whole number of milliseconds")
+        raise ValueError("must be a whole number of milliseconds")
     unit, size = next(
         ((unit, size) for unit, size in _UNITS.items() if milliseconds and milliseconds % size == 0), ("s", 1000)
     )

@@ -52,7 +52,7 @@ class ActAccept(_Act, frozen=True, kw_only=True):
 
 @payload("act.reject", version="1.0.0", performative="reject", ttl_s=3600, side_effect="none", rules=(_NO_TOOLS,))
 class ActReject(_Act, frozen=True, kw_only=True):
-    """An agent rejects one."""
+    """An agent rejects a proposal."""
 
 
 @payload(

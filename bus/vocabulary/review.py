@@ -136,7 +136,7 @@ class ReviewRequest(Value, frozen=True, kw_only=True):
 
 @payload("review.result", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")
 class ReviewResult1(Value, frozen=True, kw_only=True):
-    """Written by down-casting only."""
+    """Version 1 of review.result; written only for readers that do not know version 2."""
 
     verdict: Literal["approved", "changes_requested", "needs_discussion"]
     comments: tuple[Long, ...] = ()

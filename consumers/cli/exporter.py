@@ -131,7 +131,7 @@ def picture(survey: Survey, namespace: str) -> Group:
         return [Text(printable(str(value)), style=style) for value in values]
 
     letters, work = survey.letters, survey.work
-    groups = table("Groups", "GROUP", "WORKERS", "LAG", "MOST IN")
+    groups = table("Groups", "GROUP", "WORKERS", "LAG", "WORST TOPIC")
     for group in survey.groups[:_MAX_ROWS]:
         bad = group.stands or (group.lag and not group.members)
         shown = f"{group.worst} (stands in {group.stands})" if group.stands else group.worst

@@ -137,7 +137,7 @@ def _list(session: CommandSession, settings: Settings, group: str | None) -> int
                 _print(info, rows)
             _warn(info, list(_lost(info, ranges)))
         if brief:
-            print_table(("GROUP", "MEMBERS", "PARTITIONS", "LAG", "MOST IN"), brief)
+            print_table(("GROUP", "MEMBERS", "PARTITIONS", "LAG", "WORST TOPIC"), brief)
             click.echo("hint: `sealbus groups GROUP` shows its partitions", err=True)
         if not chosen:
             click.echo("no group has read anything yet; `sealbus worker MODULE:APP` starts one", err=True)

@@ -18,7 +18,7 @@ from bus.topics.names import consumer_group
 from bus.transports.base import PartitionRange, Transport
 from consumers.delivery.state.partition import Partition
 
-__all__ = ["Lag", "measure", "publish_lag", "show", "watch_lag"]
+__all__ = ["Lag", "measure", "publish_lag", "show_lag", "watch_lag"]
 
 _FIRST_S, _EVERY_S = 0.5, 5.0
 
@@ -114,7 +114,7 @@ async def watch_lag(
     pause_s, was_known = _FIRST_S, True
     while True:
         await clock.sleep(pause_s)
-        error = await show(transport, assigned(), clock, metrics, group, namespace=namespace, is_news=was_known)
+        error = await show_lag(transport, assigned(), clock, metrics, group, namespace=namespace, is_news=was_known)
         on_error(error)
         is_known = not error
         if is_known and not was_known:
@@ -122,7 +122,7 @@ async def watch_lag(
         pause_s, was_known = _EVERY_S, is_known
 
 
-async def show(
+async def show_lag(
     transport: Transport,
     partitions: Sequence[Partition],
     clock: Clock,

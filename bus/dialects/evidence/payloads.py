@@ -272,7 +272,9 @@ def _write_request(data: Members, facts: MessageFacts) -> Members:
     members = _write_plain(data, facts)
     again = read_members(shape_for(facts["kind"]), {"action": members["action"]}, facts["base"], {})
     if again["action"] != action:
-        raise DialectError("/data/action", kind_shown(action), "an action without nulls, to be said here")
+        raise DialectError(
+            "/data/action", kind_shown(action), "an action without null members, which this dialect cannot express"
+        )
     was = _was(facts, "action/action_hash")
     if was is None or isinstance(was, str):
         members["action"]["action_hash"] = was
@@ -382,7 +384,7 @@ def _write_issue(data: Members, facts: MessageFacts) -> Members:
 
 
 class SpecialType(msgspec.Struct, frozen=True):
-    """A type that is read and written by more than its shape."""
+    """A type whose conversion needs functions of its own, besides the table of members."""
 
     read: Callable[[Members, MessageFacts], Members] = _read_plain
     write: Callable[[Members, MessageFacts], Members] = _write_plain

@@ -228,7 +228,7 @@ def _read_own_names(members: dict[str, Any], facts: MessageFacts) -> None:
 def _refuse_verification(source: Source) -> None:
     if source.has("verification"):
         found = kind_shown(source.peek("verification"))
-        raise source.fault("verification", found, "no such member without the layer data, which it is of")
+        raise source.fault("verification", found, "only in the layered form, beside data")
 
 
 def _open_metadata(source: Source, facts: MessageFacts) -> Source:

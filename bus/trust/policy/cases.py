@@ -128,7 +128,7 @@ def parse_cases(
     try:
         document = tomllib.loads(text[: _MAX_BYTES + 1].decode("utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise ConfigurationError(f"{name}: no TOML: {error}") from None
+        raise ConfigurationError(f"{name}: not valid TOML: {error}") from None
     listed = document.get("cases")
     if len(text) > _MAX_BYTES or set(document) - {"cases"} or not isinstance(listed, list):
         raise ConfigurationError(f"{name}: expected tables [[cases]], at most 4 MiB, and nothing else")

@@ -111,7 +111,7 @@ def parse_policy(text: bytes | str, *, name: str) -> PolicyRules:
     except UnicodeDecodeError:
         raise ConfigurationError(f"{name}: a policy is UTF-8 text") from None
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise ConfigurationError(f"{name}: no TOML: {error}") from None
+        raise ConfigurationError(f"{name}: not valid TOML: {error}") from None
     top = _Table(document, name, ("agents", "rules"))
     rows = _each(top, "agents", _MAX_ROWS, _read_row)
     rules = _each(top, "rules", MAX_RULES, _read_rule)
@@ -290,7 +290,9 @@ def _read_row(values: Mapping[str, Any], location: str) -> AgentFacts:
 def _check_kind(table: _Table, agent_id: str, kind: str, interpreter: bool | None) -> None:
     if "*" in agent_id and (kind == "human" or interpreter):
         what = "a human" if kind == "human" else "an interpreter"
-        raise ConfigurationError(f"{table.place}: id: {what} has one row of its own: write the id without a star")
+        raise ConfigurationError(
+            f"{table.place}: id: {what} needs a row with its exact id: write the id without a star"
+        )
     if agent_id in INTERPRETERS and interpreter is False:
         raise ConfigurationError(f"{table.place}: interpreter: {agent_id} is an interpreter always: leave the key out")
 

@@ -53,7 +53,7 @@ _ACT: Final = "act."
 
 
 class RunState(msgspec.Struct, kw_only=True):
-    """One run."""
+    """The stored state of one workflow run."""
 
     definition: dict[str, Any] = {}
     sha256: str = ""

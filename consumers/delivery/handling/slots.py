@@ -123,7 +123,7 @@ class HandlerSlot:
                 raise
             # Not cancelled by this worker: passed on, it would end the slot with its lane, and the message would stay
             # unsettled without a log line.
-            raise HandlerGoneError("it was cancelled from inside") from error
+            raise HandlerGoneError("the handler cancelled its own task") from error
         except Exception:
             raise
         except BaseException as error:

@@ -326,7 +326,7 @@ async def find_conversation(
 
 
 class _Taken:
-    """The records of one message or conversation among all that are looked at."""
+    """Collects the records that belong to the searched message or conversation."""
 
     def __init__(self, identity: str, topics: Mapping[str, str], *, is_conversation: bool = False) -> None:
         self._identity = identity

@@ -113,7 +113,7 @@ def test_cases(page: Any) -> None:
     [
         ("x = 1", "tables [[cases]]"),
         ("cases = [1]", "expected a table"),
-        ("cases =", "no TOML"),
+        ("cases =", "not valid TOML"),
         ('[[cases]]\naction = "publish"', "type: found nothing"),
         ('[[cases]]\naction = "publsh"', "the nearest is publish"),
         ('[[cases]]\nlevel = "user_requst"', "the nearest is user_request"),

@@ -170,5 +170,5 @@ def test_only_and_never_are_tuples_of_exceptions(wrong: Any) -> None:
 
 
 def test_a_message_carries_no_classes() -> None:
-    with pytest.raises(ValueError, match="belong to a handler's retry"):
+    with pytest.raises(ValueError, match="work in a handler's retry"):
         Retry(never=(ValueError,)).policy()

@@ -19,7 +19,7 @@ from consumers.app.testing import AppBus
 from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.state.partition import Partition
 from consumers.worker import lag
-from consumers.worker.lag import measure, show
+from consumers.worker.lag import measure, show_lag
 from tests.kit import Job, handling
 
 GROUP = "readers"
@@ -137,7 +137,7 @@ async def test_while_the_groups_commits_cannot_be_looked_up_the_gauges_stay_as_t
     metrics = Metrics()
     metrics.lag_messages.labels(GROUP, PLACE.topic, 0).set(7)
     with mock.patch.object(transport.admin, "committed", away):
-        await show(transport, [arrived()], clock, metrics, GROUP, namespace="agents")
+        await show_lag(transport, [arrived()], clock, metrics, GROUP, namespace="agents")
     assert (
         metrics.registry.get_sample_value(
             "sealbus_lag_messages", {"group": GROUP, "topic": PLACE.topic, "partition": "0"}

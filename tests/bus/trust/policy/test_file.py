@@ -161,7 +161,7 @@ def test_the_interpreters_of_the_bus_are_ones_whatever_the_file_says(agent: str)
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("x = ", "p.toml: no TOML"),
+        ("x = ", "p.toml: not valid TOML"),
         ("rule = 1", "'rule'; the nearest is rules"),
         ("rules = 1", r"write \[\[rules\]\]"),
         (RULE + "typs = 'a'", "rule 'one': there is no key 'typs'; the nearest is types"),
