@@ -31,6 +31,7 @@ def test_every_python_block_is_python(page: Path) -> None:
         ast.parse(code, page.name)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_a_page_runs(page: Path) -> None:
     code = "\n\n".join(code for is_fragment, code in blocks(page) if not is_fragment)

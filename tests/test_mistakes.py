@@ -330,6 +330,7 @@ def test_a_mistake_on_the_command_line_names_its_fix(
     assert found == code, output
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("options", "hint"),
     [

@@ -60,6 +60,7 @@ async def test_an_unrelated_sender_cannot_cancel_a_task() -> None:
         assert (await bus.request(TaskRequest(goal="x"), TaskResult, task_id="t1")).status == "completed"
 
 
+@pytest.mark.medium
 async def test_a_running_handler_is_notified_and_cancelled_after_its_grace_period() -> None:
     app, seen = App("worker@svc"), []
 

@@ -287,6 +287,7 @@ async def test_a_rejected_approval_ends_its_message_once() -> None:
 ACTS = ["again", "accept", "reject", "allow", "deny", "advance"]
 
 
+@pytest.mark.medium
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(acts=st.lists(st.sampled_from(ACTS), max_size=14), dedup=st.sampled_from(["always", "key"]), first=st.booleans())
 def test_no_request_is_both_refused_and_done_whatever_changes_its_mind(

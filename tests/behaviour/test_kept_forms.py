@@ -244,6 +244,7 @@ def test_a_result_of_a_step_comes_back_as_it_was(typed: tuple[Any, Any]) -> None
     assert asyncio.run(both()) == [value, value]
 
 
+@pytest.mark.medium
 @given(typed_values())
 @settings(deadline=None)
 def test_a_result_without_a_type_is_the_same_in_every_run(typed: tuple[Any, Any]) -> None:

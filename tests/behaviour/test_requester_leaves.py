@@ -16,6 +16,8 @@ import pytest
 from sealbus import App, Bus, Context, RequestTimedOut, Retry, connect, connect_sync, payload
 from tests.kit import Done, Job
 
+pytestmark = pytest.mark.medium  # servers, processes or real waits
+
 
 @payload("leave.deeper", version="1.0.0", performative="request")
 class Deeper(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,7 @@ async def running(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         yield url, bus
 
 
+@pytest.mark.medium
 async def test_a_caller_that_is_cancelled_has_its_request_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +87,7 @@ async def test_a_caller_that_is_cancelled_has_its_request_cancelled(
         assert work.saw_cancelled
 
 
+@pytest.mark.medium
 async def test_a_callers_own_time_limit_cancels_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
@@ -93,6 +97,7 @@ async def test_a_callers_own_time_limit_cancels_its_request(tmp_path: Path, monk
         assert await asyncio.wait_for(work.ended, 30) == "cut"
 
 
+@pytest.mark.medium
 async def test_closing_a_bus_cancels_its_open_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (url, _):
@@ -103,6 +108,7 @@ async def test_closing_a_bus_cancels_its_open_requests(tmp_path: Path, monkeypat
         assert await asyncio.wait_for(work.ended, 30) == "cut"
 
 
+@pytest.mark.medium
 async def test_requests_of_a_cancelled_run_are_cancelled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
@@ -112,6 +118,7 @@ async def test_requests_of_a_cancelled_run_are_cancelled_too(tmp_path: Path, mon
         assert await asyncio.wait_for(work.deeper, 30) == "cut"
 
 
+@pytest.mark.medium
 async def test_a_submitted_task_is_cancelled_by_its_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
@@ -121,6 +128,7 @@ async def test_a_submitted_task_is_cancelled_by_its_handle(tmp_path: Path, monke
         assert await asyncio.wait_for(work.ended, 30) == "cut"
 
 
+@pytest.mark.medium
 async def test_a_task_that_is_cancelled_before_it_runs_never_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +144,7 @@ async def test_a_task_that_is_cancelled_before_it_runs_never_runs(
     assert not work.begun.is_set()
 
 
+@pytest.mark.medium
 async def test_only_the_requester_cancels_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (url, bus):
@@ -147,6 +156,7 @@ async def test_only_the_requester_cancels_a_request(tmp_path: Path, monkeypatch:
         await asyncio.wait_for(work.ended, 30)
 
 
+@pytest.mark.medium
 async def test_an_interrupted_thread_has_its_request_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (url, _):

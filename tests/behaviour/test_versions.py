@@ -116,6 +116,7 @@ def url(tmp_path: Path) -> str:
 
 
 class TestAChangeOfOneSide:
+    @pytest.mark.medium
     async def test_a_v1_producer_and_a_v2_consumer(self, url: str) -> None:
         handled: Counter[int] = Counter()
         async with running(url, consumer(OrderV2, handled)), connect(url, agent="shop@svc") as bus:
@@ -125,6 +126,7 @@ class TestAChangeOfOneSide:
         assert handled == Counter(range(50))
         assert await dead_letters(url) == []
 
+    @pytest.mark.medium
     async def test_a_newer_minor_version_is_read_by_older_consumers(self, url: str) -> None:
         handled: Counter[int] = Counter()
         async with running(url, consumer(OrderV1, handled)), connect(url, agent="shop@svc") as bus:
@@ -149,6 +151,7 @@ class TestAChangeOfOneSide:
 
 
 class TestDualWrite:
+    @pytest.mark.medium
     @pytest.mark.parametrize("answers", [False, True])
     async def test_old_and_new_workers_of_one_group_handle_every_message_once(self, url: str, answers: bool) -> None:
         """Producers write both versions, while old and new workers come and go."""
@@ -175,6 +178,7 @@ class TestDualWrite:
         if answers:
             assert await _numbers(url, "agents.job.done") == Counter(range(total))
 
+    @pytest.mark.medium
     async def test_readers_of_either_version_alone_take_theirs(self, url: str) -> None:
         old, new = Counter[int](), Counter[int]()
         first, second = consumer(OrderV1, old), consumer(OnlyV2, new)
@@ -188,6 +192,7 @@ class TestDualWrite:
         assert old == new == Counter(range(30))
         assert await dead_letters(url) == []
 
+    @pytest.mark.medium
     async def test_without_an_inbox_a_reader_of_both_versions_handles_the_older(self, url: str) -> None:
         handled: Counter[int] = Counter()
         off = {"inbox_url": "off"}
@@ -197,6 +202,7 @@ class TestDualWrite:
             await settled(url, handled, 20)
         assert handled == Counter(range(20))
 
+    @pytest.mark.medium
     async def test_outputs_of_a_handler_are_written_in_both_versions(self, url: str) -> None:
         app = App("shop@svc", group="shop")
 
@@ -210,6 +216,7 @@ class TestDualWrite:
             await settled(url, handled, 1)
         assert await _versions(url) == Counter({"1.0.0": 1, "2.0.0": 1})
 
+    @pytest.mark.medium
     async def test_queued_outputs_are_sent_unchanged_in_both_versions(self, url: str) -> None:
         @payload("order.placed", version="2.0.0", upcasters={1: from_v1}, also=Also(OrderV1, to_v1))
         class Changing(msgspec.Struct, kw_only=True):
@@ -245,6 +252,7 @@ class TestDualWrite:
         assert versions["1.0.0"] == 400
         assert 60 < versions["2.0.0"] < 140
 
+    @pytest.mark.medium
     async def test_a_conversation_goes_on_in_the_version_it_began_with(self, url: str) -> None:
         app = App("relay@svc", group="relay")
 

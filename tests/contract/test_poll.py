@@ -118,6 +118,7 @@ async def test_a_cancelled_poll_loses_nothing(log):
     assert [r.offset for r in got] == list(range(50))
 
 
+@pytest.mark.medium
 async def test_a_poll_begun_before_a_cancelled_one_has_ended_ends_in_its_time(log):
     _, member = await joined(log)
     cancelled_one = asyncio.create_task(member.poll(timeout_s=20, max_records=0))

@@ -11,6 +11,7 @@ MIB = 1 << 20
 DEAF = {"heartbeat_s": 30.0, "session_timeout_s": 120.0}
 
 
+@pytest.mark.medium
 async def test_a_waiting_member_is_woken_by_an_append(log):
     transport, other = log.open(**DEAF), log.open(**DEAF)
     await log.topic(transport)

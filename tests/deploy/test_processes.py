@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 PARENT = """
 import sys, threading, time
@@ -45,6 +47,7 @@ def gone_within(pids: list[int], seconds: float) -> bool:
     return True
 
 
+@pytest.mark.medium
 def test_children_outlive_the_starting_thread_and_die_with_the_process(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, tmp_path / "out"], cwd=ROOT, stdout=subprocess.PIPE, text=True

@@ -1084,6 +1084,7 @@ def _case(tried: Attack) -> Any:
     return pytest.param(tried, id=tried.name, marks=marks)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("tried", [_case(tried) for tried in ATTACKS])
 async def test_it_ends_as_the_gallery_says(tried: Attack) -> None:
     row = await attempt(tried)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from sealbus import App, Outbox, payload
 
@@ -39,6 +40,7 @@ def place_order(connection: sqlite3.Connection, number: int, *, stock: int = 1) 
             raise LookupError("out of stock")
 
 
+@pytest.mark.medium
 def test_a_rolled_back_order_is_not_published(tmp_path: Path) -> None:
     database = tmp_path / "shop.db"
     connection = sqlite3.connect(database)

@@ -55,6 +55,7 @@ async def tell(booked: OrderBooked) -> None:
     mails.put_nowait(booked.number)
 
 
+@pytest.mark.medium
 async def test_an_order_of_one_team_causes_a_mail_of_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path}/log.db"
     monkeypatch.setenv("SEALBUS_BUS__URL", url)

@@ -103,6 +103,7 @@ async def greet_now(name: str, request: Request) -> dict[str, str]:
     return {"text": answer.text}
 
 
+@pytest.mark.medium
 @pytest.mark.filterwarnings("ignore:Using `httpx`")
 def test_it_publishes_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fastapi.testclient import TestClient
@@ -114,6 +115,7 @@ def test_it_publishes_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert client.get("/greetings/Ada").json() == {"text": "Hello Ada"}
 
 
+@pytest.mark.medium
 def test_a_client_that_leaves_has_its_request_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 

@@ -61,6 +61,7 @@ async def greet_now(name: FromPath[str], state: State) -> Greeting:
 web = Litestar([greet_later, greet_now], lifespan=[lifespan])
 
 
+@pytest.mark.medium
 def test_it_publishes_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from litestar.testing import TestClient
 

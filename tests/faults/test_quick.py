@@ -47,6 +47,7 @@ def test_every_bug_has_a_row_and_there_are_twenty() -> None:
     assert {row for bug in bugs.values() for row in bug.rows} <= set(ROWS)
 
 
+@pytest.mark.medium
 async def test_a_link_forwards_until_it_is_told_otherwise() -> None:
     import asyncio
 

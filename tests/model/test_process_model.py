@@ -8,6 +8,7 @@ from process_model import MISTAKES, run
 SCHEDULES = 400
 
 
+@pytest.mark.medium
 def test_the_invariants_hold_over_random_schedules() -> None:
     runs = effects = 0
     for seed in range(SCHEDULES):
@@ -24,6 +25,7 @@ def test_the_invariants_hold_over_many_schedules() -> None:
         run(seed)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mistake", sorted(MISTAKES))
 def test_schedules_find_a_planted_mistake(mistake: str) -> None:
     for seed in range(3_000):

@@ -108,6 +108,7 @@ def publishing_by(step: Callable[[Publishing, Draft], Awaitable[Receipt]]) -> Ca
     return wrap
 
 
+@pytest.mark.medium
 async def test_a_request_goes_through_the_middleware_and_is_answered(tmp_path: Path) -> None:
     seen: list[object] = []
     around = [in_task("outer", seen), in_task("inner", seen)]
@@ -120,6 +121,7 @@ async def test_a_request_goes_through_the_middleware_and_is_answered(tmp_path: P
     assert seen[-4:] == ["outer", "inner", "rejected", "rejected"]
 
 
+@pytest.mark.medium
 async def test_middleware_that_sends_a_request_again_gets_the_answer_to_the_last_one(tmp_path: Path) -> None:
     async def twice(following: Publishing, draft: Draft) -> Receipt:
         await following(msgspec.structs.replace(draft, payload=Job(number=0)))

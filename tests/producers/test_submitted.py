@@ -50,6 +50,7 @@ async def submitted(url: str, goal: str) -> str:
         return task.id
 
 
+@pytest.mark.medium
 async def test_another_process_reopens_the_task_and_has_its_answer(url: str) -> None:
     handle = await submitted(url, "compare databases")
     async with researcher().running(url), connect(url, agent="user@tests", env={}) as bus:
@@ -60,6 +61,7 @@ async def test_another_process_reopens_the_task_and_has_its_answer(url: str) -> 
         assert [event.is_last async for event in bus.task(handle).events()] == [True]
 
 
+@pytest.mark.medium
 async def test_the_death_of_a_task_is_reported(url: str) -> None:
     handle = await submitted(url, "nonsense")
     async with researcher().running(url), connect(url, agent="user@tests", env={}) as bus:
@@ -68,6 +70,7 @@ async def test_the_death_of_a_task_is_reported(url: str) -> None:
     assert (failed.value.reason, failed.value.reporter) == ("rejected", "researcher@svc")
 
 
+@pytest.mark.medium
 async def test_another_agent_does_not_see_the_answer(url: str) -> None:
     handle = await submitted(url, "secret")
     async with researcher().running(url), connect(url, agent="user@tests", env={}) as bus:
@@ -93,6 +96,7 @@ class Counted:
         return records
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("has_time", [True, False], ids=["handle", "handle of an older program"])
 async def test_a_result_is_read_from_the_time_of_its_request_in_one_topic(url: str, has_time: bool) -> None:
     transport = open_transport(url)

@@ -643,6 +643,7 @@ def test_a_foreign_message_is_refused_or_comes_back_as_it_was(name: str, data: s
         assert_kept_whole(name, message, fragment_defaults)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)

@@ -68,6 +68,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.medium
 @given(tree=st.dictionaries(st.text(), values, max_size=5), indent=st.sampled_from([None, 1]), plain=st.booleans())
 def test_any_json_object_is_read_as_it_is(tree: dict[str, Any], indent: int | None, plain: bool) -> None:
     assert read_object(json.dumps(tree, indent=indent, ensure_ascii=plain).encode()) == tree

@@ -166,6 +166,7 @@ EXAMPLES: dict[str, str] = {
 }
 
 
+@pytest.mark.medium
 def test_every_example_of_the_page_has_a_test() -> None:
     lines = [row[0] for row in tables("8")[0]]
     assert lines == list(EXAMPLES)

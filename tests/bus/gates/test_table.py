@@ -110,6 +110,7 @@ async def test_an_added_gate_refuses_records_also_after_valid_ones(monkeypatch: 
     assert handled == [0, 1, 2, 4, 5]
 
 
+@pytest.mark.medium
 def test_gates_are_called_only_through_the_table() -> None:
     functions = {name for name in gates.__all__ if name.endswith("_gate")}
     found = []

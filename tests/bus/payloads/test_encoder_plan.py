@@ -311,6 +311,7 @@ def test_ctrl_c_in_a_types_own_code_is_not_a_validation_error() -> None:
         payload_type(cls).encoder.compiled.encode(cls(before=1, x=value, behind=""))
 
 
+@pytest.mark.medium
 @compiled
 def test_no_user_code_runs_while_a_payload_is_encoded() -> None:
     cls = holder(list[Options | datetime.date])
@@ -344,6 +345,7 @@ def test_no_user_code_runs_while_a_payload_is_encoded() -> None:
     assert values
 
 
+@pytest.mark.medium
 def test_an_unreferenced_payload_class_is_garbage_collected() -> None:
     def holds_all() -> weakref.ref[type]:
         annotation: Any = tuple[Any, Mode, Sparse, datetime.datetime, dict[str, Circle | Square], int | str]

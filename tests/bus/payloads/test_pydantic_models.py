@@ -446,6 +446,7 @@ class Described(BaseModel):
     made: uuid.UUID = Field(default_factory=uuid.uuid4)
 
 
+@pytest.mark.medium
 def test_a_model_has_a_schema_an_example_and_words() -> None:
     kind = marked(Described)
     schema = schema_of(kind)

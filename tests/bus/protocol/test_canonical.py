@@ -361,6 +361,7 @@ def test_a_hostile_megabyte_costs_less_than_fifty_milliseconds(name: str, best_o
     assert best_of_thirty(lambda: judge(HOSTILE[name]), 0.05) < 0.05
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", SLOWER)
 def test_the_worst_megabyte_costs_less_than_two_hundred_milliseconds(
     name: str, best_of_thirty: Callable[..., float]

@@ -407,6 +407,7 @@ def test_a_hostile_record_costs_less_than_fifty_milliseconds(name: str, best_of_
     assert best_of_thirty(lambda: outcome(sealing.parse, HOSTILE[name], REGISTRY.prove), 0.05) < 0.05
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_unknown_field_costs_less_than_two_hundred_milliseconds(
     name: str, best_of_thirty: Callable[..., float]

@@ -68,6 +68,7 @@ def vocabulary() -> Compiled:
     return Compiled(list(BUILT_IN))
 
 
+@pytest.mark.medium
 def test_the_vocabulary_is_judged_alike_over_two_thousand_cases(vocabulary: Compiled) -> None:
     chance = random.Random(2026)
     cases = [(kind.name, data, accepted) for kind in vocabulary.kinds for data, accepted in cases_of(kind, 25, chance)]
@@ -78,6 +79,7 @@ def test_the_vocabulary_is_judged_alike_over_two_thousand_cases(vocabulary: Comp
     assert 0.2 < sum(verdicts) / len(verdicts) < 0.8
 
 
+@pytest.mark.medium
 def test_a_type_of_a_user_is_judged_alike() -> None:
     kind = payload_type(Tree)
     compiled = Compiled([kind])

@@ -16,6 +16,7 @@ SEGMENT = st.from_regex(r"[a-z][a-z0-9]{0,5}(-[a-z0-9]{1,4}){0,3}", fullmatch=Tr
 MESSAGE_TYPE = st.lists(SEGMENT, min_size=1, max_size=4).map(".".join).filter(lambda text: not text.endswith("dlq"))
 
 
+@pytest.mark.medium
 @given(SEGMENT, MESSAGE_TYPE, SEGMENT, st.sampled_from(["5s", "30s", "5m"]))
 def test_a_built_name_is_read_back(namespace: str, message_type: str, group: str, delay: str) -> None:
     live = topics.message_topic(namespace, message_type)

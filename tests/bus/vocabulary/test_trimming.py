@@ -24,6 +24,7 @@ def size(value: Any) -> int:
     return len(msgspec.json.encode(value))
 
 
+@pytest.mark.medium
 @given(values, st.integers(64, 2_000))
 def test_what_is_trimmed_fits_and_is_whole_where_it_fitted(value: Any, most: int) -> None:
     kept, is_cut = trimmed(value, most)
@@ -64,6 +65,7 @@ def test_what_looks_like_a_secret_is_masked(output: Any) -> None:
         assert secret not in text
 
 
+@pytest.mark.medium
 @given(values)
 def test_masking_keeps_the_shape(value: Any) -> None:
     assert type(masked_data(value)) is type(value)

@@ -22,6 +22,8 @@ from producers.sealing.sealed_record import record_of
 from tests.consumers.operations.lineage.changes import AGENTS, HIDDEN, OPEN, Note, Step, changes_of, conversation
 from tests.keyrings import key_of, write_keys
 
+pytestmark = pytest.mark.medium  # servers, processes or real waits
+
 TOPICS = ("agents.relay.step", "agents.relay.step.dlq", "agents.relay.note", "agents._retry.workers.5s")
 
 
@@ -69,6 +71,7 @@ class TestBlame:
         table = folder.call("blame", messages[2].message_id).stdout
         assert "holds: 3 hops of 3 kept" in table
 
+    @pytest.mark.medium
     @pytest.mark.parametrize("hop", range(5))
     def test_every_change_of_every_hop_is_found_in_the_log(
         self, folder: Any, messages: list[Message], hop: int

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.medium  # servers, processes or real waits
+
 
 def run(folder: Any, arguments: str, streams: str) -> subprocess.CompletedProcess[str]:
     command = f'echo \'{{"number":1}}\' | "{sys.executable}" -m consumers.cli {arguments} {streams}'

@@ -65,6 +65,7 @@ def published(folder: Any, **job: Any) -> str:
     return name
 
 
+@pytest.mark.medium
 def test_what_a_handler_logs_names_its_message_and_each_message_has_a_line_at_debug(talking: Any) -> None:
     worker = talking.worker("--log-level", "debug")
     message_id = published(talking, number=7)
@@ -83,6 +84,7 @@ def test_what_a_handler_logs_names_its_message_and_each_message_has_a_line_at_de
     assert handled["group"] == GROUP
 
 
+@pytest.mark.medium
 def test_without_debug_a_handled_message_has_no_line(talking: Any) -> None:
     worker = talking.worker()
     published(talking, number=7)
@@ -129,6 +131,7 @@ async def run(job: Job) -> None:
 """
 
 
+@pytest.mark.medium
 def test_openmetrics_output_has_trace_exemplars(folder: Any) -> None:
     (folder.path / "agents.py").write_text(SLOW)
     folder.worker("--metrics-port", str(port := folder.free_port()))

@@ -457,6 +457,7 @@ class Meanwhile:
         return await self._transport.append(records, timeout_s=timeout_s)
 
 
+@pytest.mark.medium
 async def test_letters_that_are_purged_while_a_redrive_runs_are_not_sent() -> None:
     async with world() as it:
         it.mended = True

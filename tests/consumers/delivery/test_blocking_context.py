@@ -79,6 +79,7 @@ async def test_it_asks_steps_sends_and_transacts_by_plain_calls() -> None:
     assert CALLS == [2]
 
 
+@pytest.mark.medium
 async def test_many_blocking_runs_that_ask_the_same_app_all_finish() -> None:
     app = lookups(App("block@tests", types=[Answer]))
 
@@ -188,6 +189,7 @@ async def test_its_context_is_typed_as_such() -> None:
         async def also_wrong(lookup: Lookup, context: BlockingContext) -> None: ...
 
 
+@pytest.mark.medium
 async def test_on_a_worker_it_asks_by_plain_calls_too(tmp_path: Path) -> None:
     app = lookups(App("block@tests", types=[Answer]))
 

@@ -52,6 +52,7 @@ async def test_a_delayed_message_runs_when_it_is_due_and_not_before(delay_s: flo
         assert not bus.dead
 
 
+@pytest.mark.medium
 @settings(max_examples=15, deadline=None)
 @given(delay_s=st.floats(0.001, 20_000), step_s=st.floats(0.3, 400))
 async def test_it_is_never_early_however_time_passes(delay_s: float, step_s: float) -> None:

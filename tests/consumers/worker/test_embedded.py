@@ -35,6 +35,7 @@ def mail(seen: asyncio.Queue[object]) -> App:
     return handling(App("mail@svc"), Booked, seen.put_nowait)
 
 
+@pytest.mark.medium
 async def test_several_apps_work_beside_the_program_on_one_log() -> None:
     seen: asyncio.Queue[object] = asyncio.Queue()
     metrics = Metrics(CollectorRegistry())
@@ -46,6 +47,7 @@ async def test_several_apps_work_beside_the_program_on_one_log() -> None:
     assert "sealbus_settled_total" in names
 
 
+@pytest.mark.medium
 async def test_leaving_lets_a_running_handler_finish(tmp_path: Path) -> None:
     app, begun, ended = App("shop@svc"), asyncio.Event(), []
 
@@ -66,6 +68,7 @@ async def test_leaving_lets_a_running_handler_finish(tmp_path: Path) -> None:
     assert ended == ["handled", "closed"]
 
 
+@pytest.mark.medium
 async def test_run_works_until_it_is_cancelled(tmp_path: Path) -> None:
     seen: asyncio.Queue[object] = asyncio.Queue()
     url = f"sqlite:///{tmp_path}/x.db"

@@ -15,6 +15,8 @@ from bus.telemetry.metrics import Metrics
 from consumers.worker import metrics_server as metricsserver
 from consumers.worker.metrics_server import MetricsServer
 
+pytestmark = pytest.mark.medium  # servers, processes or real waits
+
 HOST = "127.0.0.1"
 
 
@@ -70,6 +72,7 @@ def test_more_than_a_few_connections_are_closed_at_once_and_idle_ones_soon(
             each.close()
 
 
+@pytest.mark.medium
 def test_a_request_that_comes_a_byte_at_a_time_is_ended(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metricsserver, "_ANSWER_S", 0.5)
     with socket.create_connection((HOST, port), timeout=5) as slow:

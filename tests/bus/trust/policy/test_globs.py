@@ -34,12 +34,14 @@ def naive(glob: str, text: str) -> bool:
     return text[:1] == glob[0] and naive(glob[1:], text[1:])
 
 
+@pytest.mark.medium
 @given(st.lists(GLOBS, max_size=6), st.text(LETTERS + "x:@*", max_size=12))
 @settings(max_examples=500)
 def test_a_matcher_finds_what_the_naive_one_finds(globs: list[str], text: str) -> None:
     assert compile_globs(globs).match(text) == {at for at, glob in enumerate(globs) if naive(glob, text)}
 
 
+@pytest.mark.medium
 @given(st.lists(st.lists(GLOBS, max_size=3), min_size=1, max_size=3))
 @settings(max_examples=300)
 def test_a_common_text_is_one(lists: list[list[str]]) -> None:

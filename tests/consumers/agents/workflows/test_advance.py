@@ -209,6 +209,7 @@ EVENTS = st.one_of(
 )
 
 
+@pytest.mark.medium
 @settings(max_examples=300)
 @given(definitions(), st.lists(EVENTS, max_size=40))
 def test_no_order_of_events_breaks_a_run(definition: Definition, events: list[WorkflowEvent]) -> None:

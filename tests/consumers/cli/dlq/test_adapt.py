@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ async def take(order: Order) -> None:
 """
 
 
+@pytest.mark.medium
 def test_a_generated_upcaster_heals_letters_of_a_sender_with_other_names(folder: Any) -> None:
     sys.modules.pop("writers", None)
     (folder.path / "writers.py").write_text(WRITERS)

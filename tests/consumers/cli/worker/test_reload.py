@@ -28,6 +28,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(30)
 async def test_ctrl_c_while_the_next_worker_is_being_started_ends_that_one_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -55,6 +56,7 @@ async def test_ctrl_c_while_the_next_worker_is_being_started_ends_that_one_too(
     await changing
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(30)
 async def test_a_signal_that_reaches_the_whole_service_lets_the_worker_end_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

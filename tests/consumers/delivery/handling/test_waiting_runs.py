@@ -65,6 +65,7 @@ async def test_nested_requests_finish_whatever_the_limits(concurrency: int, max_
         assert not bus.dead
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("max_in_flight", [4, 16])
 async def test_deeper_calls_are_read_though_first_messages_fill_the_window(max_in_flight: int) -> None:
     limits = settings(concurrency=2, max_waiting=2, max_in_flight=max_in_flight)

@@ -92,6 +92,7 @@ def test_jitter_takes_away_its_part_of_a_fifth(randomness: float, delay_s: float
     assert decided(randomness=randomness).delay_s == delay_s
 
 
+@pytest.mark.medium
 @given(POLICIES, st.integers(1, 99), st.floats(0, 1, exclude_max=True))
 def test_jitter_takes_away_at_most_a_fifth(policy: Retry, attempt: int, randomness: float) -> None:
     assume(attempt < policy.attempts)

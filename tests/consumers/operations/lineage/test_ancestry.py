@@ -109,6 +109,7 @@ def test_a_hop_is_named_whichever_byte_of_it_was_changed(messages: list[Message]
     assert names(found.blamed, messages, hop)
 
 
+@pytest.mark.medium
 def test_a_line_that_is_longer_than_a_chain_is_walked_to_its_beginning() -> None:
     messages, other = conversation(40), conversation(4)[-1]
     for hop in (0, 1, 7, 23, 24, 25, 39, 40):

@@ -170,6 +170,7 @@ async def hold(numbers: range) -> tuple[int, int]:
         )
 
 
+@pytest.mark.medium
 async def test_every_auction_ends_with_the_best_who_delivers() -> None:
     delivered, went_on = await hold(range(40))
     assert 0 < delivered < 40

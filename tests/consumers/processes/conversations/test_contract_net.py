@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +110,7 @@ async def test_the_next_delivers_where_the_winner_is_silent() -> None:
     assert (await end_of(carrier("a@svc", 20, "works"), carrier("b@svc", 10, "silent"))).by == "a@svc"
 
 
+@pytest.mark.medium
 async def test_an_auction_without_bids_ends_unsold() -> None:
     assert await end_of(carrier("a@svc", 20, "works", bids=False)) == Ended(how="unsold")
     assert await end_of() == Ended(how="unsold")

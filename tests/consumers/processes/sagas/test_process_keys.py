@@ -201,6 +201,7 @@ async def test_what_a_sender_opens_beyond_its_share_waits_until_one_has_ended() 
 # Cancelling.
 
 
+@pytest.mark.medium
 async def test_the_owners_cancel_finds_its_process_among_any_number_of_decoys() -> None:
     async with shop().test() as bus:
         await bus.as_agent("owner@svc").publish(Order(order_id="mine"), task_id="t-1")
