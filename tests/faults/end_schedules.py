@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=20_000)
     options = parser.parse_args()
     logs.configure("error", "json")
-    judge = test_final_outcomes.test_no_request_is_both_refused_and_done_whatever_changes_its_mind.hypothesis.inner_test  # type: ignore[attr-defined]
+    judge = test_final_outcomes.test_no_request_is_both_refused_and_done_whatever_changes_its_mind.hypothesis.inner_test
     count, began_s = 0, time.monotonic()
 
     @settings(
