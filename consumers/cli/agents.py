@@ -17,13 +17,13 @@ from bus.clock import SystemClock
 from bus.nearest import nearest
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
-from bus.trust.opening import keyless, open_trust
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
+from consumers.operations.survey.survey import opened_directory
 from producers.directory import AgentEntry, Directory
 
 __all__ = ["agents"]
@@ -190,22 +190,11 @@ def serve(session: CommandSession) -> int:
 
 @asynccontextmanager
 async def _opened(session: CommandSession, settings: Settings) -> AsyncGenerator[Directory]:
-    clock = SystemClock()
-    trust = open_trust(keyless(settings), "", clock=clock)
-    async with session.open(settings) as transport:
-        directory = Directory(
-            transport,
-            namespace=settings.bus.namespace,
-            verifier=trust.verifier,
-            policy=trust.policy,
-            clock=clock,
-            healthy_s=settings.directory.healthy_s,
-            max_agents=settings.directory.max_agents,
-        )
-        try:
-            yield directory
-        finally:
-            await directory.close()
+    async with (
+        session.open(settings) as transport,
+        opened_directory(transport, settings, SystemClock()) as directory,
+    ):
+        yield directory
 
 
 def _described(entry: AgentEntry) -> dict[str, Any]:

@@ -32,6 +32,7 @@ __all__ = [
     "Surveyor",
     "WorkState",
     "group_ranges",
+    "opened_directory",
     "opened_surveyor",
     "state_of_group",
     "topics_of",
@@ -221,8 +222,9 @@ def state_of_group(
 
 
 @asynccontextmanager
-async def opened_surveyor(transport: Transport, settings: Settings, clock: Clock) -> AsyncGenerator[Surveyor]:
-    """Yield what surveys the namespace of *settings*. Raises ConfigurationError for keys or policy that are wrong."""
+async def opened_directory(transport: Transport, settings: Settings, clock: Clock) -> AsyncGenerator[Directory]:
+    """Yield the directory of the namespace of *settings*. Raises ConfigurationError for keys or policy that are
+    wrong."""
     trust = open_trust(keyless(settings), "", clock=clock)
     directory = Directory(
         transport,
@@ -234,6 +236,13 @@ async def opened_surveyor(transport: Transport, settings: Settings, clock: Clock
         max_agents=settings.directory.max_agents,
     )
     try:
-        yield Surveyor(transport, settings, directory, clock)
+        yield directory
     finally:
         await directory.close()
+
+
+@asynccontextmanager
+async def opened_surveyor(transport: Transport, settings: Settings, clock: Clock) -> AsyncGenerator[Surveyor]:
+    """Yield what surveys the namespace of *settings*. Raises ConfigurationError for keys or policy that are wrong."""
+    async with opened_directory(transport, settings, clock) as directory:
+        yield Surveyor(transport, settings, directory, clock)
