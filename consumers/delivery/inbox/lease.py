@@ -8,6 +8,8 @@ return must not consider the others dead: it waits for the length of a lease.
 
 from __future__ import annotations
 
+from bus.errors import ConfigurationError
+
 __all__ = ["Lease"]
 
 _RENEWALS = 4
@@ -15,9 +17,11 @@ _RENEWALS = 4
 
 
 class Lease:
-    """The lease of this owner, which starts at *now_s*."""
+    """The lease of this owner, which starts at *now_s*. Raises ConfigurationError for a *length_s* not above 0."""
 
     def __init__(self, length_s: float, now_s: float) -> None:
+        if not length_s > 0:
+            raise ConfigurationError(f"a lease of {length_s} s is not more than 0")
         self.length_s = length_s
         self._renewed_s = now_s
         self._judges_from_s = now_s

@@ -26,7 +26,7 @@ from bus.databases.postgres import (
     translating,
 )
 from bus.databases.stored_text import restored, storable
-from bus.errors import BusError, ConfigurationError, InboxError
+from bus.errors import BusError, InboxError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.delivery.inbox import claim_rules
@@ -71,8 +71,6 @@ class PostgresInbox:
     def __init__(
         self, url: str, *, owner: str, clock: Clock, lease_s: float = 20.0, timeout_s: float = POSTGRES_TIMEOUT_S
     ) -> None:
-        if not lease_s > 0:
-            raise ConfigurationError(f"a lease of {lease_s} s is not more than 0")
         self._url = url
         self._where = database_of(url)
         self._name = owner

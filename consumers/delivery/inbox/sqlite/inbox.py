@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from bus.clock import Clock
-from bus.errors import ConfigurationError, InboxError
+from bus.errors import InboxError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
 from consumers.delivery.inbox import claim_rules
@@ -60,8 +60,6 @@ class SqliteInbox:
     def __init__(
         self, path: str, *, owner: str, clock: Clock, lease_s: float = 20.0, shared_files: bool = False
     ) -> None:
-        if not lease_s > 0:
-            raise ConfigurationError(f"a lease of {lease_s} s is not more than 0")
         self._name = owner
         self._clock = clock
         self._owner = claim_rules.NOBODY
@@ -288,9 +286,7 @@ class SqliteInbox:
 
     def _release(self, key: str, token: int, batch: JobBatch) -> None:
         self._forget(key, token)
-        row = claim_rules.released(batch.rows.get(key), owner=self._owner, token=token)
-        if row is not None:
-            batch.put(key, row)
+        self._released(key, token, batch)
 
     def _forgotten(self, key: str, token: int, batch: JobBatch) -> None:
         self._forget(key, token)
