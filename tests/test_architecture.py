@@ -194,6 +194,18 @@ def test_the_map_has_a_row_for_exactly_the_folders_with_code() -> None:
     assert named == folders | {"tests"}
 
 
+def test_a_private_name_of_a_product_module_is_read_in_it() -> None:
+    assert {name_of(path): unread for path, tree in TREES.items() if (unread := unread_private_names(tree))} == {}
+
+
+def unread_private_names(tree: ast.Module) -> set[str]:
+    """What the top level of a module assigns to a private name, and nothing in the module reads."""
+    assigned = [each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign)]
+    stored = {name.id for each in assigned for name in ast.walk(each) if isinstance(name, ast.Name)}
+    read = {name.id for name in ast.walk(tree) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}
+    return {name for name in stored - read if name.startswith("_") and not name.endswith("_")}
+
+
 def test_imports_are_absolute() -> None:
     assert labels(path for path in MODULES if "" in tops(path)) == []
 

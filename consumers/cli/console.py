@@ -25,7 +25,6 @@ __all__ = ["console"]
 
 _LAST_PORT: Final = 65_535
 _TOKEN_BYTES: Final = 18
-_LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 class _ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,7 +80,6 @@ class Directory:
         max_agents: int = PresenceLimits().agents,
     ) -> None:
         self._transport = transport
-        self._namespace = namespace
         self._clock = clock
         self._healthy_s = healthy_s
         self._rules_of = rules_source(policy or NO_POLICY)

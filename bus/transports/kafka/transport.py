@@ -53,7 +53,6 @@ class KafkaTransport:
             appends_in_flight=_APPENDS,
         )
         self._options = options
-        self._clock = clock
         self._link = ClusterClient(options, clock)
         self._sending = Appender(options, self._link, clock)
         self._reading = Reading(options, self._link, clock)

@@ -95,7 +95,6 @@ class Feed(LineFeed):
         super().__init__(publisher, stream)
         self._kind = kind
         self._options = options
-        self._typed = typed
         self._template = draft_of(kind.cls(), options) if not typed else None
         self._once = "idempotency_key" in options
         self._run = secrets.token_hex(6)

@@ -23,7 +23,6 @@ from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["check_answers", "contract_of", "is_in_range"]
 
-_FIELD: Final = "return_contract"
 _POINTER: Final = "/data/return_contract"
 _MARK: Final = b'"return_contract":{'
 _SETTLES_NOTHING: Final = frozenset({"reject", "query", "accept", "error"})

@@ -26,7 +26,6 @@ as the person whose key the console has."""
 
 _SESSION_S: Final = 12 * 3_600.0
 _MAX_SESSIONS: Final = 1_000
-_MIN_TOKEN: Final = 16
 
 
 class Token(msgspec.Struct, frozen=True):

@@ -37,7 +37,6 @@ ProcessOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "timed_o
 """How a process has ended."""
 
 _DIGITS: Final = 40
-_MAX_REASON: Final = 400
 
 
 class NewerCode(Exception):  # noqa: N818 - a verdict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, get_args
 
@@ -270,9 +270,6 @@ async def test_the_answer_to_a_request_keeps_its_options_and_goes_to_the_request
         with pytest.raises(Exception, match="what its handler sends is refused: malformed at to"):
             await bus.request(Cancelled(), Booked)
         assert [letter.reason for letter in bus.dead] == ["rejected"]
-
-
-_Made = Callable[..., Awaitable[None]]
 
 
 async def _right(order: Order, context: Context) -> None: ...

@@ -31,7 +31,7 @@ __all__ = ["install"]
 
 _MAGIC = 2
 _HEADER: Final = Struct(">qiibIhiqqqhii")
-_ATTRIBUTES, _CODEC, _APPEND_TIME = 22, 0x07, 0x08
+_CODEC, _APPEND_TIME = 0x07, 0x08
 _MAX_RECORDS = 100_000
 """Batches with more records are parsed lazily, so that the first is handled before the last is parsed."""
 _MAX_HEADERS = 10_000
