@@ -180,5 +180,5 @@ _STDERR = _Stderr()
 
 def _to_stderr(*_: object) -> WrappedLogger:
     # Looked up at each call, so that a redirected standard error gets the lines. Without a standard error, lines are
-    # dropped: standard output belongs to the program.
-    return structlog.PrintLogger(cast("TextIO", _STDERR)) if sys.stderr is not None else structlog.ReturnLogger()
+    # dropped: standard output belongs to the program. A line and its end are one write: processes share the stream.
+    return structlog.WriteLogger(cast("TextIO", _STDERR)) if sys.stderr is not None else structlog.ReturnLogger()

@@ -49,6 +49,22 @@ def test_nothing_fails_over_a_line_that_cannot_be_written(monkeypatch: pytest.Mo
             full.close()
 
 
+def test_a_line_and_its_end_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else lines of two processes of one supervisor mix where standard error is not buffered (PYTHONUNBUFFERED)."""
+    writes: list[str] = []
+
+    class Unbuffered(io.StringIO):
+        def write(self, text: str) -> int:
+            writes.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", Unbuffered())
+    configure(form="json")
+    get_logger("area").error("something.happened")
+    get_logger("area").error("something.else")
+    assert [text[-2:] for text in writes] == ["}\n", "}\n"]
+
+
 def test_foreign_text_is_cut_and_holds_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
     configure(form="json")
     try:
