@@ -1,7 +1,7 @@
 """Failpoints: named places where a test kills the process, as a power cut would.
 
 Owns reading `SEALBUS_FAILPOINT=name:n` once, and killing the process when that failpoint is reached the n-th time.
-Without the variable each failpoint costs one comparison. For tests only: the process dies without an exception or
+Without the variable each failpoint costs a comparison. For tests only: the process dies without an exception or
 clean-up.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["FAILPOINTS", "reach"]
+__all__ = ["FAILPOINTS", "is_armed", "reach"]
 
 FAILPOINTS = (
     "taken",
@@ -39,6 +39,8 @@ acknowledged that a wait is due, and its row does not say so yet.
 
 _name, _, _count = os.environ.get("SEALBUS_FAILPOINT", "").partition(":")
 _left = int(_count or 1)
+is_armed = bool(_name)
+"""Whether this process dies at a failpoint. The path of every message asks it before it calls `reach`."""
 
 
 def reach(name: str) -> None:

@@ -4,14 +4,15 @@ Each gate is one function that gets everything as arguments; it refuses by raisi
 pointer. Each entry of the table has a stage, and names the input its verdict depends on. `judge` walks the table and
 returns `Passed`, `Failed` or `NotAddressed`. Workers, reply readers, `verify` and dead-letter diagnosis all use it and
 differ only in their `Checks`; gates are never called directly. Records that compiled code has cast walk the table, too
-(`passes_cast`); only verdicts that are the same for their whole layout are reused. `consumers` decides the consequences
-of a verdict; there the gates `inbox` and `handler` are stages of the worker.
+(`left_of`, `passes_cast`); only verdicts that are the same for their whole layout are reused. `consumers` decides the
+consequences of a verdict; there the gates `inbox` and `handler` are stages of the worker.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -33,7 +34,6 @@ from bus.gates.checks import (
     authenticity_gate,
     integrity_gate,
     is_addressed,
-    is_in_time,
     known_type,
     lifetime_gate,
     parse_gate,
@@ -43,7 +43,7 @@ from bus.gates.checks import (
 )
 from bus.payloads.payload_types import PayloadType, RiskClass
 from bus.protocol import sealing
-from bus.protocol.fast_parse import FastParsed
+from bus.protocol.fast_parse import CastLimits, FastParsed
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.transports.base import Record
@@ -62,6 +62,7 @@ __all__ = [
     "MAX_HEADERS",
     "MAX_HEADER_BYTES",
     "HOPS_LIMIT",
+    "Layout",
     "NOWHERE",
     "NotAddressed",
     "PROOF",
@@ -72,11 +73,12 @@ __all__ = [
     "admission_gate",
     "audience_gate",
     "authenticity_gate",
+    "cast_limits",
     "integrity_gate",
     "is_addressed",
-    "is_in_time",
     "judge",
     "known_type",
+    "left_of",
     "lifetime_gate",
     "parse_gate",
     "passes_cast",
@@ -111,8 +113,15 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
 
 
-class Case(msgspec.Struct, kw_only=True):
-    """One record on its way through the gates, and the results they produce."""
+_NOT_PARSED: Final = cast("Message", None)
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """One record on its way through the gates, and the results they produce.
+
+    No Struct: the gates set more of its fields than a Struct saves by being made.
+    """
 
     record: Record
     is_own: bool = False
@@ -127,12 +136,10 @@ class Case(msgspec.Struct, kw_only=True):
     extend_until_ms: int = 0
     how: str = "topic"
     """On which way it came: topic, reply, mailbox, retry, redrive, hold or replay."""
-    message: Message = cast("Message", None)
+    message: Message = _NOT_PARSED
     """None until the gate `parse` has passed."""
     cast: FastParsed[Any] | None = None
     """The parts that compiled code has read, in place of the gates `parse` and `integrity`; None if it read none."""
-    is_free: bool = False
-    """Rights and levels let in whatever has the layout of *cast*."""
     header_size: int = 0
     """Bytes of its headers, once the gate `size` has passed."""
     kind: PayloadType | None = None
@@ -196,12 +203,37 @@ def prove(message: Message, risk: RiskClass, verifier: Verifier | None, *, appen
         raise verdict.error
 
 
-def passes_cast(case: Case, checks: Checks) -> bool:
-    """Tell whether a record that was cast in a known layout passes every gate that its layout does not answer for.
+class Layout(msgspec.Struct, frozen=True):
+    """The facts that all records of one layout share, besides those in their cast."""
+
+    kind: PayloadType
+    is_signed: bool
+    is_free: bool
+    """Rights and levels let in whatever has this layout."""
+    is_read: bool
+    """Whether the cast has read the payload."""
+
+
+def left_of(layout: Layout, checks: Checks) -> tuple[GateCheck, ...]:
+    """Return the checks that each record of *layout* must still pass (`passes_cast`): a record of it has passed all."""
+    return tuple(
+        getattr(entry, "cast", entry[1])
+        for entry in GATES
+        if getattr(entry, "varies", "record") == "record" and getattr(entry, "asks", _always)(layout, checks)
+    )
+
+
+def cast_limits(checks: Checks) -> CastLimits:
+    """Return what the cast of compiled code allows a record, in place of the gates `size` and `lifetime`."""
+    return CastLimits(MAX_HEADERS, MAX_HEADER_BYTES, EXPIRY_TOLERANCE_MS, SKEW_TOLERANCE_MS, checks.max_ttl_ms)
+
+
+def passes_cast(case: Case, checks: Checks, left: tuple[GateCheck, ...]) -> bool:
+    """Tell whether a record that was cast in a known layout passes the checks that are *left* of it (`left_of`).
 
     It may raise any error of a policy or of a type's own code. The full walk then says which gate it was.
     """
-    for passes in _between(None, None, None, True):  # noqa: SIM110 - a generator costs as much as two gates
+    for passes in left:  # noqa: SIM110 - a generator costs as much as two gates
         if not passes(case, checks):
             return False
     return True
@@ -228,10 +260,7 @@ def _recipient(case: Case, checks: Checks) -> bool:
 
 
 def _audience(case: Case, checks: Checks) -> bool:
-    message, cast = case.message, case.cast
-    if cast is not None and case.kind is not None:
-        # Its namespace is its layout's.
-        return case.key == cast.key and case.expected_type == case.kind.name
+    message = case.message
     audience_gate(
         message,
         message.metadata.namespace if checks.namespace is None else checks.namespace,
@@ -242,36 +271,36 @@ def _audience(case: Case, checks: Checks) -> bool:
 
 
 def _authenticity(case: Case, checks: Checks) -> bool:
-    if case.cast is not None and case.message.verification.signature is None:
-        # It was let in without one before, and the cast has judged the form of its chain.
-        return True
     if checks.risk_of is not None:
         append_ms = case.record.timestamp_ms or None
         authenticity_gate(case.message, checks.risk_of(case.message), checks.verifier, append_ms=append_ms)
     return True
 
 
+def _asks_signed(layout: Layout, checks: Checks) -> bool:  # noqa: ARG001 - the table's form
+    # An unsigned record was let in without a signature before, and the cast has judged the form of its chain.
+    return layout.is_signed
+
+
 def _schema(case: Case, checks: Checks) -> bool:
-    kind = case.kind
-    if case.cast is not None and kind is not None:
-        payload = case.message.payload
-        case.payload = kind.open(case.message) if payload is None or kind.is_judged_each else payload
-    elif checks.kind_of is not None:
+    if checks.kind_of is not None:
         case.kind = kind = checks.kind_of(case.message)
         if kind is not None:
             case.payload = kind.open(case.message)
     return True
 
 
+def _schema_of_cast(case: Case, checks: Checks) -> bool:  # noqa: ARG001 - the table's form
+    if case.kind is not None:
+        case.payload = case.kind.open(case.message)
+    return True
+
+
+def _asks_unread(layout: Layout, checks: Checks) -> bool:  # noqa: ARG001 - the table's form
+    return not layout.is_read or layout.kind.is_judged_each
+
+
 def _lifetime(case: Case, checks: Checks) -> bool:
-    if case.cast is not None and case.now_ms is not None:
-        return is_in_time(
-            case.cast.sealed_ms,
-            case.cast.expires_ms,
-            now_ms=case.now_ms,
-            append_ms=case.append_ms,
-            max_ttl_ms=checks.max_ttl_ms,
-        )
     if case.now_ms is not None:
         lifetime_gate(
             case.message,
@@ -285,10 +314,22 @@ def _lifetime(case: Case, checks: Checks) -> bool:
 
 
 def _policy(case: Case, checks: Checks) -> bool:
-    if checks.admit is not None and not case.is_free:
+    if checks.admit is not None:
         case.needs = admission_gate(case.message, case.kind, case.payload, checks.admit, case.how)
     if checks.policy is not None:
         policy_gate(case.message, checks.policy, checks.group)
+    return True
+
+
+def _policy_of_cast(case: Case, checks: Checks) -> bool:
+    return _policy(case, checks) and case.needs is None
+
+
+def _asks_policy(layout: Layout, checks: Checks) -> bool:
+    return not layout.is_free or checks.policy is not None
+
+
+def _always(layout: Layout, checks: Checks) -> bool:  # noqa: ARG001 - the table's form
     return True
 
 
@@ -296,50 +337,59 @@ GateCheck: TypeAlias = Callable[[Case, Checks], bool]
 Stage: TypeAlias = Literal["before_inbox", "after_inbox"]
 """The stage of a gate. Gates after the inbox do not run for messages that the inbox knows as done."""
 Varies: TypeAlias = Literal["layout", "cast", "record"]
-"""The input that a verdict depends on: the layout that records share; the bytes, as judged by the cast of the compiled
-code; or anything of the single record. A gate that declares none depends on the record."""
+"""The input that a verdict depends on: the layout that records share; the record, as judged by the cast of the compiled
+code (`cast_limits`); or anything of the single record. A gate that declares none depends on the record."""
 
 
 class Gate(tuple[str, GateCheck]):
-    """An entry of the table: the name of a gate and its check, with its stage and what its verdict depends on."""
+    """An entry of the table: the name of a gate and its check, with its stage and what its verdict depends on.
+
+    Of a record that was cast in a known layout, *cast* is the check, and *asks* tells whether it has anything to ask of
+    a layout; without these, *check* is run for each record.
+    """
 
     stage: Stage
     varies: Varies
+    cast: GateCheck
+    asks: Callable[[Layout, Checks], bool]
 
-    def __new__(cls, name: str, check: GateCheck, stage: Stage, varies: Varies = "record") -> Gate:
+    def __new__(
+        cls,
+        name: str,
+        check: GateCheck,
+        stage: Stage,
+        varies: Varies = "record",
+        *,
+        cast: GateCheck | None = None,
+        asks: Callable[[Layout, Checks], bool] = _always,
+    ) -> Gate:
         gate = super().__new__(cls, (name, check))
         gate.stage, gate.varies = stage, varies
+        gate.cast, gate.asks = cast or check, asks
         return gate
 
 
 GATES: Final[tuple[tuple[str, GateCheck], ...]] = (
-    Gate("size", _size, "before_inbox"),
+    Gate("size", _size, "before_inbox", "cast"),
     Gate("parse", _parse, "before_inbox", "cast"),
     Gate("integrity", _integrity, "before_inbox", "cast"),
     Gate("recipient", _recipient, "before_inbox", "layout"),
-    Gate("audience", _audience, "before_inbox"),
-    Gate("authenticity", _authenticity, "before_inbox"),
-    Gate("schema", _schema, "before_inbox"),
-    Gate("lifetime", _lifetime, "after_inbox"),
-    Gate("policy", _policy, "after_inbox"),
+    Gate("audience", _audience, "before_inbox", "cast"),
+    Gate("authenticity", _authenticity, "before_inbox", asks=_asks_signed),
+    Gate("schema", _schema, "before_inbox", cast=_schema_of_cast, asks=_asks_unread),
+    Gate("lifetime", _lifetime, "after_inbox", "cast"),
+    Gate("policy", _policy, "after_inbox", cast=_policy_of_cast, asks=_asks_policy),
 )
 """The gates in the order in which a record passes them. A gate returns False if the record is for another agent."""
 NOWHERE: Final = Record(topic="", partition=0, offset=0, timestamp_ms=0, key=None, value=None)
 
 
 @functools.cache
-def _between(
-    stage: Stage | None, first: str | None, until: str | None, only_record: bool = False
-) -> tuple[GateCheck, ...]:
+def _between(stage: Stage | None, first: str | None, until: str | None) -> tuple[GateCheck, ...]:
     names = [name for name, _ in GATES]
     begin = 0 if first is None else names.index(first)
     end = len(GATES) if until is None else names.index(until)
-    return tuple(
-        entry[1]
-        for entry in GATES[begin:end]
-        if (stage is None or _stage_of(entry) == stage)
-        and not (only_record and getattr(entry, "varies", "record") != "record")
-    )
+    return tuple(entry[1] for entry in GATES[begin:end] if stage is None or _stage_of(entry) == stage)
 
 
 def _stage_of(entry: tuple[str, GateCheck]) -> Stage:

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from bus import native
 from bus.errors import ContractError
 from bus.payloads.payload_types import PayloadType, Registry, RiskClass
 from bus.protocol import sealing
@@ -19,7 +20,7 @@ from bus.protocol.proof_chain import encode_statement, find_fault
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier, check_signature, parse_signature
 from bus.protocol.timestamps import parse_ms
-from bus.transports.base import Record, header_bytes
+from bus.transports.base import Record
 from bus.trust.policy.policy import Policy
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
     "authenticity_gate",
     "integrity_gate",
     "is_addressed",
-    "is_in_time",
     "known_type",
     "lifetime_gate",
     "parse_gate",
@@ -75,7 +75,7 @@ def size_gate(record: Record, max_message_bytes: int, uncounted: Collection[str]
     headers = tuple(header for header in record.headers if header[0] not in uncounted) if uncounted else record.headers
     if len(headers) > MAX_HEADERS:
         raise ContractError(f"{len(headers)} headers, at most {MAX_HEADERS} are allowed", reason="oversized")
-    if (size := header_bytes(headers)) > MAX_HEADER_BYTES:
+    if (size := native.header_bytes(headers)) > MAX_HEADER_BYTES:
         raise ContractError(
             f"its headers take {size} bytes, at most {MAX_HEADER_BYTES} are allowed", reason="oversized"
         )
@@ -227,12 +227,6 @@ def lifetime_gate(
         )
     if sealed_ms > append_ms + SKEW_TOLERANCE_MS:
         raise ContractError("sealed later than it was appended: a clock is wrong", "/metadata/timestamp", "clock_skew")
-
-
-def is_in_time(sealed_ms: int, expires_ms: int, *, now_ms: int, append_ms: int, max_ttl_ms: int) -> bool:
-    """Tell whether the times alone pass the lifetime gate."""
-    in_time = now_ms <= expires_ms + EXPIRY_TOLERANCE_MS and sealed_ms <= append_ms + SKEW_TOLERANCE_MS
-    return in_time and expires_ms - sealed_ms <= max_ttl_ms
 
 
 def policy_gate(message: Message, policy: Policy, group: str) -> None:

@@ -19,8 +19,11 @@ __all__ = [
     "Receipts",
     "Sealer",
     "acknowledge",
+    "count_marks",
     "digest",
     "distribute",
+    "has_long_integer",
+    "header_bytes",
     "is_canonical_object",
     "murmur2_many",
     "read_records",
@@ -36,6 +39,12 @@ _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 _RECORD_OVERHEAD: Final = 40
 _HEADER_OVERHEAD: Final = 10
+# Fractions are full of digits, and looking at every value costs as much as reading them: only a number that begins with
+# sixteen digits may be too large.
+_OUTLINE: Final = bytes(
+    ord("0") if chr(code) in "0123456789" else ord(":") if chr(code) in ":,[-" else code for code in range(256)
+)
+_LONG_INTEGER: Final = b":" + b"0" * 16
 
 
 def digest(data: bytes) -> str:
@@ -77,6 +86,24 @@ def record_sizes(records: Sequence[Any]) -> list[int]:
     ]
 
 
+def has_long_integer(data: bytes) -> bool:
+    """Return whether a number of sixteen digits or more may stand in JSON *data*."""
+    return _LONG_INTEGER in data.translate(_OUTLINE)
+
+
+def count_marks(data: bytes, start: int, end: int) -> tuple[int, int, int]:
+    """Return how many `{`, `[` and `,` stand in *data* from *start* to before *end*."""
+    return data.count(b"{", start, end), data.count(b"[", start, end), data.count(b",", start, end)
+
+
+def header_bytes(headers: Sequence[tuple[str, bytes]]) -> int:
+    """Return the lengths of the names and values of *headers*."""
+    total = 0
+    for name, content in headers:
+        total += len(name) + len(content)
+    return total
+
+
 def acknowledge(  # noqa: PLR0917 - as the compiled one
     outcomes: list[Any],
     indices: Sequence[int],
@@ -105,7 +132,7 @@ class _Undecided:
     def __init__(self, *_: object) -> None:
         pass
 
-    cast = have_form = hold = of = _undecided
+    cast = judge = have_form = hold = of = _undecided
 
 
 is_canonical_object = distribute = read_records = seal_caused = seal_plain = write_batch = write_records = _undecided

@@ -7,11 +7,13 @@ the others against its in-flight limit. Pure.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
+from bus import native
 from bus.payloads.described_types import NAMED, walk
 
 __all__ = ["MAX_COMPARISONS", "MAX_DECODED_BYTES", "Weight", "weight_of"]
@@ -42,10 +44,11 @@ class Weight(msgspec.Struct, frozen=True):
     fields: int = 0
     """The number of fields of the class that has most."""
 
-    def of(self, data: bytes) -> int:
-        """The estimate for JSON *data*."""
-        objects, lists = data.count(b"{") * self.object_bytes, data.count(b"[") * self.list_bytes
-        return 2 * len(data) + objects + lists + data.count(b",") * _MEMBER
+    def of(self, text: bytes, start: int = 0, end: int = sys.maxsize) -> int:
+        """Return the estimate for the JSON in *text* from *start* to before *end*."""
+        objects, lists, members = native.count_marks(text, start, end)
+        length = min(end, len(text)) - start
+        return 2 * length + objects * self.object_bytes + lists * self.list_bytes + members * _MEMBER
 
     def comparisons(self, data: bytes) -> int:
         """How many names may be compared with how many fields, at the most."""

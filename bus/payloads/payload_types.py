@@ -20,6 +20,7 @@ from bus import native
 from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.nearest import nearest
 from bus.payloads.class_forms import ClassForm, form_of, struct_form
+from bus.payloads.code_of_users import runs_code_of_users
 from bus.payloads.costly_types import find_costly
 from bus.payloads.decoded_size import MAX_COMPARISONS, MAX_DECODED_BYTES, Weight, weight_of
 from bus.payloads.deprecations import Deprecation, deprecations_of
@@ -42,6 +43,7 @@ from bus.payloads.rules import Rule, check_rules, value_at, value_of
 from bus.payloads.safe_integers import has_open_integers, integers_checked
 from bus.payloads.upcasters import AnyUpcaster, Upcaster, converting
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing
+from bus.protocol.fast_parse import ShortReader
 from bus.protocol.identifiers import is_message_type, is_schema_version
 from bus.protocol.sealing import Message
 from bus.protocol.validation_errors import translate
@@ -95,6 +97,8 @@ class PayloadType:
         "resource",
         "risk",
         "rules",
+        "runs_code",
+        "short",
         "side_effect",
         "sign",
         "small_bytes",
@@ -133,6 +137,10 @@ class PayloadType:
         self.side_effect, self.resource = effect
         """The side effect that a message asks for (None: unknown), and the pointer into data to the affected resource
         (empty: none)."""
+        self.runs_code = True
+        """Whether reading a payload may run code of the type's author."""
+        self.short: ShortReader | None = None
+        """Reads what is neither long nor runs code of the author."""
         self._quiet: dict[str, Any] = {}
         """Critical field -> the default value that counts as absent."""
         self.deprecated: Mapping[str, Deprecation] = {}
@@ -229,10 +237,14 @@ class PayloadType:
         self.weight = weight_of(described, as_models=described is not self.cls)
         self._unweighed_bytes = min(_LONG, self.weight.light_bytes)
         self.small_bytes = self.weight.small_bytes
+        self.runs_code = described is not self.cls or runs_code_of_users(described)
         reader = self.form.reader(described)
         self._decode = reader.read
         self._read_long = reader.read_long
-        if has_open_integers(described):
+        is_open = has_open_integers(described)
+        if not self.runs_code:
+            self.short = reader.read, self._unweighed_bytes, is_open
+        if is_open:
             self._decode = integers_checked(reader.read, described)
             self._read_long = integers_checked(reader.read_long, described)
         self.encoder = Encoder(self.form, self.decode, reader.read)
@@ -293,7 +305,7 @@ class PayloadType:
     def read(self, data: bytes) -> Any:
         """Read the payload in canonical *data*; None is no verdict: `decode` then finds the fault."""
         try:
-            return self._typed(data)
+            return self._decode(data) if len(data) <= self._unweighed_bytes else self._typed_long(data)
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001 - a type's own __post_init__ may raise anything

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import inspect
 
+from bus import native
 from bus.errors import ContractError
 from bus.payloads.described_types import NAMED, fields_of, walk
 from bus.protocol.canonical import escape_pointer_token
@@ -20,12 +21,6 @@ from bus.protocol.canonical_numbers import SAFE_INTEGER
 
 __all__ = ["has_open_integers", "integers_checked"]
 
-# Fractions are full of digits, and looking at every value costs as much as reading them: only a number that begins with
-# sixteen digits may be too large.
-_OUTLINE: Final = bytes(
-    ord("0") if chr(code) in "0123456789" else ord(":") if chr(code) in ":,[-" else code for code in range(256)
-)
-_LONG_INTEGER: Final = b":" + b"0" * len(str(SAFE_INTEGER))
 _LISTS: Final = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
 _PLAIN: Final = (int, float, str, bytes, list, tuple, set, frozenset, dict, type(None))
 
@@ -41,7 +36,8 @@ def integers_checked(read: Callable[[bytes], Any], described: Any) -> Callable[[
 
     def read_safely(data: bytes) -> Any:
         found = read(data)
-        if _LONG_INTEGER in data.translate(_OUTLINE) and (pointer := _unsafe(found, kind)) is not None:
+        # Looking at every value costs as much as reading them.
+        if native.has_long_integer(data) and (pointer := _unsafe(found, kind)) is not None:
             raise ContractError("is beyond 2^53-1", f"/data{pointer}", "schema_violation")
         return found
 

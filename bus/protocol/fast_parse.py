@@ -10,7 +10,8 @@ that need no escaping are replaced.
 
 from __future__ import annotations
 
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -20,15 +21,32 @@ from bus.protocol.envelope import DATA_ROOM, Metadata, Routing, Verification
 from bus.protocol.sealing import Message, is_canonical_data
 from bus.protocol.signatures import MAX_SIGNATURE_CHARS
 
-__all__ = ["UNREAD", "EnvelopeLayout", "FastParsed", "KnownLayouts", "PayloadCodec", "without_signature"]
+__all__ = [
+    "UNREAD",
+    "Carrier",
+    "CastLimits",
+    "EnvelopeLayout",
+    "FastParsed",
+    "KnownLayouts",
+    "PayloadCodec",
+    "ShortReader",
+    "without_signature",
+]
 
 _T = TypeVar("_T")
 Shared: TypeAlias = str
 """The constant text of metadata and of routing, joined by a NUL, which JSON text cannot contain."""
 
 
+ShortReader: TypeAlias = tuple[Callable[[bytes], object], int, bool]
+"""A reader, the bytes of data up to which it reads, and whether it reads no data with a number of sixteen digits."""
+
+
 class PayloadCodec(Protocol):
     """Reads the payloads of one type."""
+
+    short: ShortReader | None
+    """Reads short payloads in place of `read`, whose errors it need not raise; None: there is no such way."""
 
     def read(self, data: bytes) -> object | None:
         """Return the payload in canonical *data*, or None if it is not of this type."""
@@ -36,6 +54,8 @@ class PayloadCodec(Protocol):
 
 class _Unread:
     """Reads no payload: no typed object is built before the signature is verified."""
+
+    short: ShortReader | None = None
 
     def read(self, data: bytes) -> object | None:  # noqa: ARG002 - the Protocol's form
         return None
@@ -79,6 +99,37 @@ class FastParsed(msgspec.Struct, Generic[_T], frozen=True, gc=False):
     """The record key that the message requires."""
     sealed_ms: int
     expires_ms: int
+    header_bytes: int = 0
+    """The lengths of the record's headers; 0 where only its value was cast."""
+
+
+class Carrier(Protocol):
+    """The record that a message came in (`bus.transports.base.Record`)."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Its headers."""
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Its append time."""
+
+
+class CastLimits(NamedTuple):
+    """What the gates `size` and `lifetime` allow a record that is judged by its cast."""
+
+    max_headers: int
+    max_header_bytes: int
+    expiry_tolerance_ms: int
+    skew_tolerance_ms: int
+    max_ttl_ms: int
+
+
+NO_LIMITS: Final = CastLimits(0, 0, 0, 0, 0)
 
 
 class EnvelopeLayout(msgspec.Struct, Generic[_T], frozen=True):
@@ -99,16 +150,21 @@ class EnvelopeLayout(msgspec.Struct, Generic[_T], frozen=True):
 class KnownLayouts(Generic[_T]):
     """The layouts that one reader of the log has learnt. Bounded: messages that share nothing are not remembered."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: CastLimits = NO_LIMITS) -> None:
         self._layouts: dict[Shared, EnvelopeLayout[_T]] = {}
         self._seen_once: set[Shared] = set()
         self._wanted: Shared | None = None
-        self._caster = native.Caster(FastParsed, Message, Verification, replace, is_canonical_data)
+        self._caster = native.Caster(FastParsed, Message, Verification, replace, is_canonical_data, limits)
 
     @property
     def are_of_use(self) -> bool:
         """Return whether messages can be cast at all: casting needs the compiled code."""
         return native.core is not None
+
+    @property
+    def is_missing_one(self) -> bool:
+        """Return whether the last cast missed a layout for the second time: `learn` would remember it."""
+        return self._wanted is not None
 
     def learn(self, message: Message, kind: PayloadCodec, known: _T) -> None:
         """Remember the layout of *message*, if the last cast missed it for the second time.
@@ -127,7 +183,27 @@ class KnownLayouts(Generic[_T]):
     def cast(self, value: bytes) -> FastParsed[_T] | None:
         """Return the message in *value* if it is plain, its layout is known and everything is right."""
         self._wanted = None
-        found: str | FastParsed[_T] | None = self._caster.cast(value, self._layouts, DATA_ROOM)
+        return self._known(self._caster.cast(value, self._layouts, DATA_ROOM))
+
+    def judge(self, value: bytes, record: Carrier, expected_type: object, now_ms: int) -> FastParsed[_T] | None:
+        """Return the same of *value*, which *record* carries, if the record passes the gates that its cast judges.
+
+        These are `size`, `audience` and `lifetime`, for a topic of *expected_type* at *now_ms*.
+        """
+        self._wanted = None
+        found: str | FastParsed[_T] | None = self._caster.judge(
+            value,
+            self._layouts,
+            DATA_ROOM,
+            record.key,
+            record.headers,
+            expected_type,
+            now_ms,
+            record.timestamp_ms,
+        )
+        return found if found is None else self._known(found)
+
+    def _known(self, found: str | FastParsed[_T] | None) -> FastParsed[_T] | None:
         if isinstance(found, str):
             self._note_miss(found)
             return None

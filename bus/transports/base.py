@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from bus import native
 from bus.errors import AppendUnknownError, ConfigurationError, NameRefusedError, RecordTooLargeError, TransportError
 
 __all__ = [
@@ -41,7 +42,6 @@ __all__ = [
     "check_group_name",
     "check_topic_name",
     "colliding_topic",
-    "header_bytes",
     "size_of",
 ]
 
@@ -78,17 +78,9 @@ def size_of(record: NewRecord | Record) -> int:
     return (
         len(record.key or b"")
         + len(record.value or b"")
-        + header_bytes(record.headers)
+        + native.header_bytes(record.headers)
         + HEADER_BYTES * len(record.headers)
     )
-
-
-def header_bytes(headers: Headers) -> int:
-    """Sum the lengths of the names and values of *headers*, as bytes on the wire."""
-    total = 0
-    for name, content in headers:
-        total += len(name) + len(content)
-    return total
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):

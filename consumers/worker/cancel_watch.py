@@ -8,7 +8,7 @@ are not undone. Processes are cancelled by a step (`consumers.processes.sagas.st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -74,18 +74,16 @@ class CancelWatch:
         self._policy = policy
         self._clock = clock
         self._offsets: dict[int, int] = {}
-        self._known: dict[str, Cancellation] = {}
-
-    @property
-    def known(self) -> Mapping[str, Cancellation]:
+        self.known: dict[str, Cancellation] = {}
         """The cancellations by task id."""
-        return self._known
+        self.changed: Callable[[], object] = int
+        """Called when the first cancellation has come, or the last has gone."""
 
     def cancels(self, message: Message) -> Cancellation | None:
         """Return the cancellation of the task of *message*, where its sender may cancel it."""
         task_id = message.metadata.task_id
         # A requester that has left cancels its one message, which may have a task of many.
-        found = self._known.get(message.message_id) or (None if task_id is None else self._known.get(task_id))
+        found = self.known.get(message.message_id) or (None if task_id is None else self.known.get(task_id))
         if found is None or message.message_type == "task.cancel":
             return None
         chain = message.verification.proof_chain or ()
@@ -127,9 +125,10 @@ class CancelWatch:
                 found |= self._take(record)
         except TopicMissingError:
             return False
-        if len(self._known) > _MAX_KNOWN:
+        if len(self.known) > _MAX_KNOWN:
             now_ms = self._clock.now_ms()
-            self._known = {task: each for task, each in self._known.items() if each.expires_ms > now_ms}
+            self.known = {task: each for task, each in self.known.items() if each.expires_ms > now_ms}
+            self.changed()
         return found
 
     def stop_running(self, slots: HandlerSlots) -> None:
@@ -157,12 +156,15 @@ class CancelWatch:
             return False
         assert isinstance(cancel, TaskCancel)  # noqa: S101 - of that very type
         by = metadata.sender.id or ""
-        self._known[metadata.task_id] = Cancellation(by, cancel.reason_code, cancel.grace_s, expires_ms)
+        self.known[metadata.task_id] = Cancellation(by, cancel.reason_code, cancel.grace_s, expires_ms)
+        self.changed()
         return True
 
 
 class CancelPolicy(RunPolicy):
     """A message whose task is cancelled dies instead of running."""
+
+    reports_changes = True
 
     def __init__(self, watch: CancelWatch) -> None:
         self._watch = watch

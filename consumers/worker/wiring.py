@@ -117,7 +117,9 @@ def assemble(
     # Of the worker itself, before anything of users has run in it.
     own = OwnContext()
     retry_clock = RetryClock(clock, own=transport.features.own_clock)
-    verification = RecordVerifier(plan.view, clock, retry_clock, plan.tiers, DeprecationWatch(metrics))
+    verification = RecordVerifier(
+        plan.view, clock, retry_clock, plan.tiers, deprecations=DeprecationWatch(metrics), own=own
+    )
     receiver = Receiver(
         partitions,
         verification,
@@ -127,8 +129,7 @@ def assemble(
         group=group,
         clock=clock,
         retry_clock=retry_clock,
-        judge=guard.judging(verification.judge),
-        own=own,
+        judge_large=guard.judging(verification.judge),
     )
     dependencies = CircuitBreakers(group, clock, metrics, partitions.throttle_waiting)
     appender = DurableAppender(
@@ -174,6 +175,7 @@ def assemble(
             BreakerPolicy(dependencies, dispositions),
         )
     )
+    guard.changed = cancels.changed = dependencies.changed = policies.refresh
     results = RunResults(
         dispositions, policies, batches=batches, exclusive=exclusive, clock=clock, meters=metrics.meters(group)
     )
@@ -191,7 +193,7 @@ def assemble(
     if processes is not None:
         runners = [
             StepRun(processes.steps, results, clock),
-            ApprovedRun(processes.approvals, handlers, results),
+            ApprovedRun(processes.approvals, handlers, results, clock),
             handlers,
         ]
     before_runs = None

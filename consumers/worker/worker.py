@@ -12,9 +12,9 @@ import asyncio
 import math
 from collections.abc import Iterable, Sequence
 
+from bus import failpoints
 from bus.clock import Interval
 from bus.errors import ClosedError, TransportError
-from bus.failpoints import reach
 from bus.protocol.reasons import REASONS
 from bus.telemetry.logs import get_logger
 from bus.topics.names import consumer_group
@@ -302,9 +302,9 @@ class Worker:
             if (self._claims is not None and not await self._claims.made_durable()) or not moved:
                 return
             started_s = self._clock.monotonic_s()
-            reach("committing")
+            failpoints.reach("committing")
             refused = await self._joined().commit(moved)
-            reach("committed")
+            failpoints.reach("committed")
             self._metrics.commit_seconds.labels(self._plan.group).observe(self._clock.monotonic_s() - started_s)
             self._committed_s = self._clock.monotonic_s()
             for partition in self._partitions.held_among(moved.keys() - set(refused)):

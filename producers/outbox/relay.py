@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from bus import failpoints
 from bus.backoff import Backoff
 from bus.errors import (
     BusError,
@@ -25,7 +26,6 @@ from bus.errors import (
     RecordTooLargeError,
     TopicMissingError,
 )
-from bus.failpoints import reach
 from bus.telemetry.logs import get_logger
 from producers.outbox.open import open_rows
 from producers.outbox.rows import PendingRow, Rows, sealed_of
@@ -147,7 +147,7 @@ class Relay:
         failed: dict[int, str] = {}
         troubles = await asyncio.gather(*(self._send(lane, sent, failed) for lane in lanes.values()))
         if sent:
-            reach("sent")
+            failpoints.reach("sent")
         if sent or failed:
             is_settled = await self._rows.settle(sent, failed)
             self._acknowledged.clear()

@@ -53,20 +53,19 @@ class RunPlace(Protocol):
         """Note that the run no longer waits for an answer, and goes on at once."""
 
 
-class RunLabels:
+class RunLabels(msgspec.Struct, eq=False):
     """The labels of one run, which handles *message*."""
 
-    __slots__ = ("_admission", "_labels", "_read", "attempt", "message", "over", "place")
-
-    def __init__(self, message: Message, admission: Admission, attempt: int = 1) -> None:
-        self.message = message
-        self.attempt = attempt
-        self.over = False
-        """Whether the run has ended: messages published afterwards do not have its message as cause."""
-        self.place: RunPlace | None = None
-        self._admission = admission
-        self._read: list[Message] = []
-        self._labels: EffectiveLabels | None = None
+    message: Message
+    admission: Admission
+    attempt: int = 1
+    place: RunPlace | None = None
+    over: bool = False
+    """Whether the run has ended: messages published afterwards do not have its message as cause."""
+    read: tuple[Message, ...] = ()
+    """The answers that the run has received, oldest first."""
+    labels: EffectiveLabels | None = None
+    """The labels of all that it has taken in so far; None: those of its message, not looked at yet."""
 
     @asynccontextmanager
     async def waiting(self) -> AsyncGenerator[None]:
@@ -96,43 +95,38 @@ class RunLabels:
     @property
     def agent_id(self) -> str:
         """The agent whose handler runs."""
-        return self._admission.agent_id
+        return self.admission.agent_id
 
     @property
     def current(self) -> EffectiveLabels:
         """The labels of all that the run has taken in so far."""
-        if self._labels is None:
-            self._labels = self._admission.labels(self.message)
-        return self._labels
-
-    @property
-    def read(self) -> tuple[Message, ...]:
-        """The answers that the run has received, oldest first."""
-        return tuple(self._read)
+        if self.labels is None:
+            self.labels = self.admission.labels(self.message)
+        return self.labels
 
     @property
     def adds_nothing(self) -> bool:
         """Whether nothing was taken in but the message itself."""
-        return not self._read and self._labels is None
+        return not self.read and self.labels is None
 
     def take_in(self, answer: Message) -> None:
         """Add *answer*, which passed the gates, to the messages that the run has read."""
-        if any(answer.seal == known.seal for known in self._read):
+        if any(answer.seal == known.seal for known in self.read):
             # The log of a task can be read again; a message names each of its parents once.
             return
-        self._labels = joined([self.current, self._admission.labels(answer)])
-        self._read.append(answer)
+        self.labels = joined([self.current, self.admission.labels(answer)])
+        self.read = (*self.read, answer)
 
     def read_at(self, labels: EffectiveLabels) -> None:
         """Count something read from a store, which was written there with *labels*."""
-        self._labels = joined([self.current, labels])
+        self.labels = joined([self.current, labels])
 
     def taint(self, level: str, source: str) -> None:
         """Count something read by other means at *level*. Raises ContractError for a level that there is not."""
         if level not in LEVELS:
             raise ContractError(f"{level!r} is none of {', '.join(LEVELS)}", "level")
         stated = f"the handler has read {source[:200]} at {level}"
-        self._labels = joined([self.current, EffectiveLabels(level=level, classification="public", path=(stated,))])
+        self.labels = joined([self.current, EffectiveLabels(level=level, classification="public", path=(stated,))])
 
 
 def log_ids(message: Message, attempt: int) -> dict[str, object]:

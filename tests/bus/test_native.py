@@ -168,6 +168,25 @@ def test_keys_hash_as_in_python(keys: list[bytes]) -> None:
     assert native.murmur2_many(keys) == twins.murmur2_many(keys)
 
 
+@given(st.lists(st.sampled_from([b"123", b"0123456789012345", b":", b",", b"[", b"-", b'"', b"1."]), max_size=12))
+@example([b":", b"123" * 6])
+@example([b"0123456789012345"])
+@example([b":" + b"1" * 15 + b"," + b"1" * 15])
+def test_a_long_integer_is_seen_as_in_python(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+    assert native.has_long_integer(data) == twins.has_long_integer(data)
+
+
+@given(st.text(alphabet="{[,}a", max_size=600), st.integers(0, 700), st.integers(0, 700))
+def test_marks_are_counted_as_in_python(text: str, start: int, end: int) -> None:
+    assert native.count_marks(text.encode(), start, end) == twins.count_marks(text.encode(), start, end)
+
+
+@given(st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=9)), max_size=5))
+def test_headers_are_measured_as_in_python(headers: list[tuple[str, bytes]]) -> None:
+    assert native.header_bytes(tuple(headers)) == twins.header_bytes(headers)
+
+
 def loaded(wish: str) -> str:
     code = "from bus import native; print(native.core is not None)"
     done = subprocess.run(

@@ -17,6 +17,7 @@ import structlog
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from bus import failpoints
 from bus.clock import ManualClock
 from bus.failpoints import FAILPOINTS
 from bus.protocol import sealing
@@ -27,7 +28,7 @@ from bus.transports import open_transport
 from bus.transports.base import NewRecord, Transport
 from bus.transports.read_all import scan_topic
 from consumers.delivery.group_plan import make_plan
-from consumers.delivery.handling import claim_batches, claims, handler_run, results
+from consumers.delivery.handling import claims
 from consumers.delivery.inbox import claim_rules as rules
 from consumers.delivery.inbox.base import (
     AlreadyDead,
@@ -40,13 +41,11 @@ from consumers.delivery.inbox.base import (
     Transaction,
 )
 from consumers.delivery.inbox.row_encoding import encode_outputs
-from consumers.delivery.receiving import receiver
 from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.settling import dispositions
 from consumers.delivery.settling.durable_append import DurableAppender
 from consumers.delivery.state.commit_frontier import Frontier
 from consumers.delivery.state.delivery import Delivery
-from consumers.worker import worker
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
 from sealbus import App, Draft, Metrics, Reject, Retry, payload
@@ -324,9 +323,7 @@ async def live_and_die_on(
 
 @contextlib.contextmanager
 def reaching(life: Life) -> Iterator[None]:
-    with contextlib.ExitStack() as patches:
-        for module in (receiver, claims, handler_run, results, dispositions, claim_batches, worker):
-            patches.enter_context(patch.object(module, "reach", life.reach))
+    with patch.object(failpoints, "is_armed", new=True), patch.object(failpoints, "reach", life.reach):
         yield
 
 

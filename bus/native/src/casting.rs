@@ -1,11 +1,13 @@
 //! Proving a plain message by its layout, what `bus.protocol.fast_parse` does, in one pass: from a record's value to the message.
 
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 
 use crate::canonical;
+use crate::counts;
 use crate::sealing::{
     END, FRONT, HASH_LENGTH, HEAD, MAX_TEXT, TO_CONTENT, TO_EXPIRY, TO_ID, TO_IDEMPOTENCY, TO_KEY, TO_SEAL, TO_TIME, ascii, hash,
     is_plain_text, parse_ms,
@@ -124,12 +126,33 @@ struct LastLayout {
     routing: Py<PyAny>,
     known: Py<PyAny>,
     read: Py<PyAny>,
+    short: Option<ShortReader>,
+    message_type: Py<PyAny>,
+}
+
+/// Reads payloads of at most `max_bytes` in place of `read`; with `checks_integers`, only those without long integers.
+struct ShortReader {
+    decode: Py<PyAny>,
+    max_bytes: usize,
+    checks_integers: bool,
+}
+
+impl ShortReader {
+    fn of(codec: &Bound<'_, PyAny>) -> PyResult<Option<ShortReader>> {
+        let found = match codec.getattr_opt(intern!(codec.py(), "short"))? {
+            Some(found) if !found.is_none() => found.cast_into::<PyTuple>()?,
+            _ => return Ok(None),
+        };
+        let (decode, max_bytes, checks_integers) = (found.get_item(0)?.unbind(), found.get_item(1)?.extract()?, found.get_item(2)?.extract()?);
+        Ok(Some(ShortReader { decode, max_bytes, checks_integers }))
+    }
 }
 
 impl LastLayout {
     fn of(layout: &Bound<'_, PyAny>, parts: &Parts<'_>) -> PyResult<LastLayout> {
         let py = layout.py();
         let stated = layout.getattr(intern!(py, "stated_bytes"))?.cast_into::<PyTuple>()?;
+        let codec = layout.getattr(intern!(py, "kind"))?;
         Ok(LastLayout {
             middle: parts.middle.to_vec(),
             rest: parts.rest.to_vec(),
@@ -138,8 +161,24 @@ impl LastLayout {
             metadata: layout.getattr(intern!(py, "metadata"))?.unbind(),
             routing: layout.getattr(intern!(py, "routing"))?.unbind(),
             known: layout.getattr(intern!(py, "known"))?.unbind(),
-            read: layout.getattr(intern!(py, "kind"))?.getattr(intern!(py, "read"))?.unbind(),
+            read: codec.getattr(intern!(py, "read"))?.unbind(),
+            short: ShortReader::of(&codec)?,
+            message_type: layout.getattr(intern!(py, "metadata"))?.getattr(intern!(py, "message_type"))?.unbind(),
         })
+    }
+
+    /// The payload in canonical `data`; None is no verdict.
+    fn payload<'py>(&self, py: Python<'py>, data: Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = data.as_bytes();
+        match &self.short {
+            Some(short) if bytes.len() <= short.max_bytes && !(short.checks_integers && counts::has_long_integer(bytes)) => {
+                match short.decode.bind(py).call1((data,)) {
+                    Err(error) if !error.is_instance_of::<PyKeyboardInterrupt>(py) => Ok(py.None().into_bound(py)),
+                    decided => decided,
+                }
+            }
+            _ => self.read.bind(py).call1((data,)),
+        }
     }
 }
 
@@ -175,11 +214,13 @@ pub struct Caster {
     is_canonical: Py<PyAny>,
     last: Option<LastLayout>,
     tail_length: usize,
+    limits: Limits,
 }
 
 #[pymethods]
 impl Caster {
-    /// Makes `cast`s of `message`s with a `verification`; `is_canonical` decides for data that are not proven canonical here.
+    /// Makes `cast`s of `message`s with a `verification`; `is_canonical` decides for data that are not proven canonical here, `limits` are
+    /// those of the gates that `judge` asks.
     #[new]
     fn new(
         py: Python<'_>,
@@ -188,6 +229,7 @@ impl Caster {
         verification: Bound<'_, PyType>,
         replace: Bound<'_, PyAny>,
         is_canonical: Bound<'_, PyAny>,
+        limits: Limits,
     ) -> PyResult<Caster> {
         let names = |names: &[&str]| PyTuple::new(py, names.iter().map(|name| PyString::intern(py, name))).map(Bound::unbind);
         let making = Making {
@@ -199,7 +241,7 @@ impl Caster {
             routing_names: names(&["expires_at", "idempotency_key", "key"])?,
             verification_names: names(&["content_hash", "seal"])?,
         };
-        Ok(Caster { making, is_canonical: is_canonical.unbind(), last: None, tail_length: 0 })
+        Ok(Caster { making, is_canonical: is_canonical.unbind(), last: None, tail_length: 0, limits })
     }
 
     /// What becomes of a message and the layouts that are known (a dict from what its messages share to the layout).
@@ -213,6 +255,44 @@ impl Caster {
         layouts: &Bound<'py, PyDict>,
         room: usize,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.cast_that_came(py, value, layouts, room, None)
+    }
+
+    /// The same of a record with `key` and `headers` from the topic of `expected_type`; None also where the gates `size`, `audience` or
+    /// `lifetime` would not let it pass at `now_ms`.
+    #[pyo3(signature = (value, layouts, room, key, headers, expected_type, now_ms, append_ms, /))]
+    #[allow(clippy::too_many_arguments)]
+    fn judge<'py>(
+        &mut self,
+        py: Python<'py>,
+        value: &Bound<'py, PyBytes>,
+        layouts: &Bound<'py, PyDict>,
+        room: usize,
+        key: Option<&[u8]>,
+        headers: &Bound<'py, PyTuple>,
+        expected_type: &Bound<'py, PyAny>,
+        now_ms: i64,
+        append_ms: i64,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (limits, header_bytes) = (self.limits, counts::header_bytes(headers)?);
+        let Some(key) = key else { return Ok(None) };
+        if headers.len() > limits.max_headers || header_bytes > limits.max_header_bytes {
+            return Ok(None);
+        }
+        let way = Way { key, expected_type, header_bytes, now_ms, append_ms, limits };
+        self.cast_that_came(py, value, layouts, room, Some(way))
+    }
+}
+
+impl Caster {
+    fn cast_that_came<'py>(
+        &mut self,
+        py: Python<'py>,
+        value: &Bound<'py, PyBytes>,
+        layouts: &Bound<'py, PyDict>,
+        room: usize,
+        way: Option<Way<'_, 'py>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(parts) = take_apart(value.as_bytes(), self.tail_length) else { return Ok(None) };
         self.tail_length = parts.tail.len();
         if !self.last.as_ref().is_some_and(|last| last.middle == parts.middle && last.rest == parts.rest) {
@@ -221,17 +301,59 @@ impl Caster {
             self.last = Some(LastLayout::of(&layout, &parts)?);
         }
         let Some(known) = &self.last else { return Ok(None) };
+        if let Some(way) = way {
+            if parts.key.unwrap_or(parts.conversation_id) != way.key || !known.message_type.bind(py).eq(way.expected_type)? {
+                return Ok(None);
+            }
+        }
         let Some(proven) = prove(&parts, known) else { return Ok(None) };
-        let data = PyBytes::new(py, parts.data).into_any();
+        if way.is_some_and(|way| !way.is_in_time(&proven)) {
+            return Ok(None);
+        }
+        let data = PyBytes::new(py, parts.data);
         let payload = if canonical::is_object(parts.data, room) {
-            known.read.call1(py, (data,))?
+            known.payload(py, data)?
         } else if self.is_canonical.bind(py).call1((data,))?.is_truthy()? {
-            py.None()
+            py.None().into_bound(py)
         } else {
             return Ok(None);
         };
-        self.making.cast(value, &parts, known, &proven, payload.bind(py)).map(Some)
+        self.making.cast(value, &parts, known, &proven, &payload, way.map_or(0, |way| way.header_bytes)).map(Some)
     }
+}
+
+/// How a record came, and what its gates allow.
+#[derive(Clone, Copy)]
+struct Way<'a, 'py> {
+    key: &'a [u8],
+    expected_type: &'a Bound<'py, PyAny>,
+    header_bytes: usize,
+    now_ms: i64,
+    append_ms: i64,
+    limits: Limits,
+}
+
+impl Way<'_, '_> {
+    fn is_in_time(&self, proven: &Proven) -> bool {
+        self.now_ms <= proven.expires_ms + self.limits.expiry_tolerance_ms
+            && proven.sealed_ms <= self.append_ms + self.limits.skew_tolerance_ms
+            && proven.expires_ms - proven.sealed_ms <= self.limits.max_ttl_ms
+    }
+}
+
+/// What the gates `size` and `lifetime` allow, in the order of `bus.gates.CAST_LIMITS`.
+#[derive(Clone, Copy, FromPyObject)]
+struct Limits {
+    #[pyo3(item(0))]
+    max_headers: usize,
+    #[pyo3(item(1))]
+    max_header_bytes: usize,
+    #[pyo3(item(2))]
+    expiry_tolerance_ms: i64,
+    #[pyo3(item(3))]
+    skew_tolerance_ms: i64,
+    #[pyo3(item(4))]
+    max_ttl_ms: i64,
 }
 
 /// What is found while a message is proven.
@@ -282,6 +404,7 @@ impl Making {
         known: &LastLayout,
         proven: &Proven,
         payload: &Bound<'py, PyAny>,
+        header_bytes: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = value.py();
         let text = |text: &[u8]| ascii(py, text).map(Bound::into_any);
@@ -300,6 +423,6 @@ impl Making {
         let message = (value, metadata, routing, verification, text(&proven.envelope_hash)?, data_end, payload);
         let message = self.message.bind(py).call1(message)?;
         let key = PyBytes::new(py, parts.key.unwrap_or(parts.conversation_id));
-        self.cast.bind(py).call1((message, &known.known, key, proven.sealed_ms, proven.expires_ms))
+        self.cast.bind(py).call1((message, &known.known, key, proven.sealed_ms, proven.expires_ms, header_bytes))
     }
 }

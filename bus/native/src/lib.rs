@@ -2,6 +2,7 @@
 
 mod canonical;
 mod casting;
+mod counts;
 mod encoding;
 mod links;
 mod outcomes;
@@ -33,6 +34,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(outcomes::acknowledge, module)?)?;
     module.add_function(wrap_pyfunction!(records::record_sizes, module)?)?;
     module.add_function(wrap_pyfunction!(records::murmur2_many, module)?)?;
+    module.add_function(wrap_pyfunction!(counts::has_long_integer, module)?)?;
+    module.add_function(wrap_pyfunction!(counts::count_marks, module)?)?;
+    module.add_function(wrap_pyfunction!(counts::header_bytes, module)?)?;
     module.add_class::<casting::Caster>()?;
     module.add_class::<encoding::Encoder>()?;
     module.add_class::<links::Links>()?;

@@ -20,19 +20,19 @@ from bus.transports.base import Record
 from consumers.deadletters.park_orders import PARKED, Parked, ParkOrder, RecordKey
 from consumers.deadletters.records import Control, Failure, read_control
 from consumers.delivery.crashes.crash_rules import CrashCount, Death, Mark, RecordLocation, after, is_given_up
-from consumers.delivery.crashes.running_messages import HANDLER, INBOX, RunningMessages
+from consumers.delivery.crashes.running_messages import RunningMessages
 from consumers.delivery.state.delivery import Delivery, Refused
 from consumers.delivery.state.partition import Partition
 
 if TYPE_CHECKING:
     from consumers.delivery.crashes.process_files import ProcessFiles
 
-__all__ = ["Judge", "CrashGuard", "describe_death"]
+__all__ = ["LARGE_BYTES", "Judge", "CrashGuard", "describe_death"]
 
 Judge: TypeAlias = Callable[[Record, Partition, int], Delivery | None]
 
 LARGE_BYTES: Final = 16_384
-"""Smaller values are not noted: judging one takes less time than noting it, and ends no process."""
+"""Records with smaller values are not noted: judging one takes less time than noting it, and ends no process."""
 
 _SLOW_S: Final = 2.0
 """Checking one record for so many seconds has kept heartbeats from being sent."""
@@ -63,11 +63,14 @@ class CrashGuard:
     def __init__(self, roll: ProcessFiles | None, clock: Clock) -> None:
         self._process_files = roll
         self._clock = clock
-        self._slots: RunningMessages | None = None
+        self.running: RunningMessages | None = None
+        """The notes of what runs in this process; None where nothing is noted."""
         self.crash_counts: Mapping[RecordLocation, CrashCount] = {}
         """Crash counts of messages; empty as long as no process dies."""
         self.orders: Mapping[RecordKey, ParkOrder] = {}
         """The park orders of operators."""
+        self.changed: Callable[[], object] = int
+        """Called when crash counts or orders have changed."""
         self._forgiven: dict[RecordLocation, CrashCount] = {}
         self._slow: deque[_Slow] = deque(maxlen=_MAX_SLOW)
         self._rarely = Interval(clock)
@@ -76,7 +79,7 @@ class CrashGuard:
         """Note from now on what runs in this process, a *member* of its group, *count* at most at once."""
         if self._process_files is not None:
             try:
-                self._slots = self._process_files.join(count, member)
+                self.running = self._process_files.join(count, member)
             except OSError as error:
                 self._failed(error)
 
@@ -85,49 +88,35 @@ class CrashGuard:
 
         May be called by a signal handler.
         """
-        if self._slots is not None:
-            self._slots.end_in_order()
+        if self.running is not None:
+            self.running.end_in_order()
 
     def close(self) -> None:
         """Note that the process ends in order."""
         self._forgive()
         if self._process_files is not None:
             self._process_files.leave()
-        self._slots = None
+        self.running = None
 
-    def begin(self, delivery: Delivery, has_row: bool) -> int:
-        """Note that the handler of *delivery* begins; return the argument for `end`.
-
-        *has_row*: the message has a row in an inbox, which counts its deaths.
-        """
-        slots, message = self._slots, delivery.message
-        if slots is None or message is None:
-            return 0
-        return slots.begin(delivery.control, message.message_id, INBOX if has_row else HANDLER)
-
-    def end(self, at: int, delivery: Delivery) -> None:
+    def ended(self, delivery: Delivery) -> None:
         """Note that the handler of *delivery* has ended, in order or by an error: its crash count is forgiven."""
-        if at and self._slots is not None:
-            self._slots.end(at)
-            if self.crash_counts:
-                self._ended(_key_of(delivery.control))
+        if self.running is not None and self.crash_counts:
+            self._forgive_later(_key_of(delivery.control))
 
     def judging(self, judge: Judge) -> Judge:
-        """Wrap *judge* so that the large record being judged is noted."""
+        """Wrap *judge* so that the record being judged is noted: for values of LARGE_BYTES or more."""
         if self._process_files is None:
             return judge
 
         def judged(record: Record, partition: Partition, now_ms: int) -> Delivery | None:
-            value = record.value
-            if value is None or len(value) < LARGE_BYTES:
-                return judge(record, partition, now_ms)
-            return self._judge(judge, record, value, partition, now_ms)
+            return self._judge(judge, record, record.value or b"", partition, now_ms)
 
         return judged
 
     def ordered(self, orders: Mapping[RecordKey, ParkOrder]) -> None:
         """Replace the operators' *orders*."""
         self.orders = orders
+        self.changed()
         _log.info("park.orders", orders=len(orders))
 
     def end_of(self, delivery: Delivery) -> Failure | None:
@@ -157,7 +146,7 @@ class CrashGuard:
             return
         try:
             deaths = self._process_files.count(self._clock.now_ms())
-            self.crash_counts = self._process_files.crash_counts()
+            self._count(self._process_files.crash_counts())
         except OSError as error:
             self._failed(error)
             return
@@ -190,13 +179,13 @@ class CrashGuard:
             return crash_counts
 
         try:
-            self.crash_counts = self._process_files.change(strike, now_ms)
+            self._count(self._process_files.change(strike, now_ms))
         except OSError as error:
             self._failed(error)
         _log.warning("deaths.session_lost_in_judging", records=[mark.key.place for mark in slow])
 
     def _judge(self, judge: Judge, record: Record, value: bytes, partition: Partition, now_ms: int) -> Delivery | None:
-        slots = self._slots
+        slots = self.running
         if slots is None:
             return judge(record, partition, now_ms)
         # The message id is not known yet. In a recreated topic another record has this place.
@@ -224,7 +213,7 @@ class CrashGuard:
             if self._clock.monotonic_s() - started_s > _SLOW_S:
                 self._slow.append(_Slow(mark, partition))
             elif crash_count is not None:
-                self._ended(mark.key)
+                self._forgive_later(mark.key)
 
     def _order_for(self, control: Control) -> ParkOrder | None:
         order = (
@@ -243,13 +232,13 @@ class CrashGuard:
             else None
         )
 
-    def _ended(self, key: RecordLocation) -> None:
+    def _forgive_later(self, key: RecordLocation) -> None:
         crash_count = self.crash_counts.get(key)
         if crash_count is not None:
             if not self._forgiven:
                 self._clock.call_later(_FORGIVING_S, self._forgive)
             self._forgiven[key] = crash_count
-            self.crash_counts = {other: crash_count for other, crash_count in self.crash_counts.items() if other != key}
+            self._count({other: crash_count for other, crash_count in self.crash_counts.items() if other != key})
 
     def _forgive(self) -> None:
         """Write cleared counts to the file, many at once."""
@@ -258,7 +247,7 @@ class CrashGuard:
             return
         try:
             # A count that has changed since is new, and stays.
-            self.crash_counts = self._process_files.change(
+            left = self._process_files.change(
                 lambda crash_counts: {
                     key: crash_count for key, crash_count in crash_counts.items() if forgiven.get(key) != crash_count
                 },
@@ -266,6 +255,12 @@ class CrashGuard:
             )
         except OSError as error:
             self._failed(error)
+        else:
+            self._count(left)
+
+    def _count(self, crash_counts: Mapping[RecordLocation, CrashCount]) -> None:
+        self.crash_counts = crash_counts
+        self.changed()
 
     def _failed(self, error: OSError) -> None:
         if self._rarely.is_due("failed", 60.0):

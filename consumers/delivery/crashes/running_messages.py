@@ -63,7 +63,10 @@ class RunningMessages:
         self._free = [_HEADER + number * _SIZE for number in range(count, 0, -1)]
 
     def begin(self, control: Control, name: str, kind: int) -> int:
-        """Record that the message *name* with *control* runs; return the slot to clear, or 0 if none is free."""
+        """Record that the message *name* with *control* runs; return the slot to clear, or 0 if none is free.
+
+        *kind* is INBOX where the message has a row in an inbox, which counts its deaths, else HANDLER.
+        """
         free = self._free
         if not free:
             return 0

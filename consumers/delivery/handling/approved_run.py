@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bus.failpoints import reach
+from bus import failpoints
+from bus.clock import Clock
 from consumers.delivery.handling.claims import ActiveClaim
 from consumers.delivery.handling.handler_run import HandlerRun
 from consumers.delivery.handling.results import STALE, RunResults
@@ -20,7 +21,8 @@ __all__ = ["ApprovedRun"]
 class ApprovedRun:
     """Runs what needs an approval, once *approvals* has it."""
 
-    def __init__(self, approvals: Approvals[Any], handlers: HandlerRun, results: RunResults) -> None:
+    def __init__(self, approvals: Approvals[Any], handlers: HandlerRun, results: RunResults, clock: Clock) -> None:
+        self._clock = clock
         self._approvals = approvals
         self._handlers = handlers
         self._results = results
@@ -42,10 +44,11 @@ class ApprovedRun:
                 await self._results.check(verdict.outputs)
                 if not await claim.client.release_with(claim):
                     return STALE
-                reach("stepped")
+                failpoints.reach("stepped")
         except Exception as error:  # noqa: BLE001 - any error is a decision about the message
             return await self._results.failed(claim, delivery, slot, error)
         if isinstance(verdict, RunPermit):
+            slot.seen_s = self._clock.monotonic_s()
             return await self._handlers.run(lane, delivery, slot, claim, verdict)
         if isinstance(verdict, Withheld):
             return verdict

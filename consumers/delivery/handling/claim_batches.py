@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from bus import failpoints
 from bus.clock import Clock
-from bus.failpoints import reach
 from bus.own_context import OwnContext
 from consumers.delivery.handling.claims import ActiveClaim, ClaimRequest, InboxClient, ResultRequest
 from consumers.delivery.handling.exclusive import ExclusiveGate
@@ -108,7 +108,7 @@ class ClaimBatcher:
         self._wake_soon()
 
     def _done(self, lane: Lane[Delivery], delivery: Delivery) -> None:
-        reach("inboxed")
+        failpoints.reach("inboxed")
         self._dispositions.succeeded(delivery)
         following = self._lanes.finish(lane)
         if following is not None:

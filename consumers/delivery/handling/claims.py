@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from bus import failpoints
 from bus.backoff import Backoff
 from bus.clock import Clock, Interval
 from bus.errors import InboxError
-from bus.failpoints import reach
 from bus.payloads.payload_types import PayloadType, raised_risk
 from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
@@ -170,7 +170,7 @@ class InboxClient:
         if (tally := self._tallies.get(type(claim))) is not None:
             tally.count += 1
         if isinstance(claim, Claimed):
-            reach("claimed")
+            failpoints.reach("claimed")
         return claim
 
     def finish_soon(

@@ -18,7 +18,8 @@ class ExclusiveGate:
 
     A handler that enters alone waits until the others have left, and keeps new ones out.
 
-    While `closed` is False, entering is only counting: a caller may add one to `inside` instead of awaiting `enter`.
+    While `closed` is False, entering is only counting: a caller may add one to `inside` instead of awaiting `enter`. It
+    takes it off again instead of calling `leave`, and calls `announce` where the gate is closed by then.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,11 @@ class ExclusiveGate:
         if alone:
             self._open()
         elif self.closed:
-            self._changed.set()
+            self.announce()
+
+    def announce(self) -> None:
+        """Wake the handler that waits to run alone: another has left."""
+        self._changed.set()
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:

@@ -12,7 +12,7 @@ from bus.clock import Clock
 from bus.errors import ContractError
 from bus.own_context import OwnContext
 from consumers.delivery.handler_errors import GaveUpError
-from consumers.delivery.handling.run_policies import RunPolicies
+from consumers.delivery.handling.run_policies import FRESH_S, RunPolicies
 from consumers.delivery.handling.slots import HandlerSlot
 from consumers.delivery.handling.turns import Turns
 from consumers.delivery.receiving.verification import RecordVerifier
@@ -73,7 +73,8 @@ class Executor:
         """Bring *delivery*, the head of *lane*, to its end; return False where the lane waits with it."""
         wait_s = None
         try:
-            verdict = self._before_run(delivery)
+            slot.seen_s = self._clock.monotonic_s()
+            verdict = self._before_run(delivery, slot.seen_s)
             if isinstance(verdict, Accepted):
                 outcome = await self._turns.take(lane, verdict, slot)
             elif isinstance(verdict, Dead):
@@ -82,10 +83,12 @@ class Executor:
                 outcome = verdict
             if outcome is AWAIT_INBOX:
                 return False
-            self._policies.notify(delivery, outcome)
             if outcome is DONE:
+                if not self._policies.are_idle:
+                    self._policies.notify(delivery, outcome)
                 self._dispositions.succeeded(delivery)
             else:
+                self._policies.notify(delivery, outcome)
                 wait_s = await self._dispositions.settle(delivery, outcome)
         except GaveUpError:
             self._policies.notify(delivery, DROPPED)
@@ -95,7 +98,7 @@ class Executor:
         outcome = verdict = DROPPED
         return wait_s is None or not self._wait(lane, delivery, wait_s)
 
-    def _before_run(self, delivery: Delivery) -> Accepted | Outcome:
+    def _before_run(self, delivery: Delivery, now_s: float) -> Accepted | Outcome:
         """Return *delivery* where its handler may run now, else what becomes of it."""
         partition = delivery.partition
         if not isinstance(delivery, Accepted):
@@ -111,7 +114,9 @@ class Executor:
             return MoveToTier(delivery.requeue, delivery.control) if left_s > 0 else _late()
         if delivery.unreadable is not None:
             return refused(delivery.unreadable)
-        outcome = self._policies.outcome_before(delivery, self._clock.monotonic_s())
+        if self._policies.are_idle and now_s - delivery.taken_s <= FRESH_S:
+            return delivery
+        outcome = self._policies.outcome_before(delivery, now_s)
         return delivery if outcome is None else outcome
 
     def _outcome_of_refusal(self, delivery: Refused) -> Outcome:

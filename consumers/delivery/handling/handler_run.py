@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
+
+from bus import failpoints
 from bus.clock import Clock
 from bus.errors import RetryLater
-from bus.failpoints import reach
 from bus.protocol.sealing import Message
 from bus.transports.base import NewRecord
 from consumers.delivery.approval_given import ApprovalGiven
@@ -66,13 +68,13 @@ class HandlerRun:
         permit: RunPermit | None = None,
     ) -> Outcome:
         """Run the handler of *delivery*, by *permit* where it needed an approval, and return its outcome."""
-        subscription, started_s = delivery.subscription, self._clock.monotonic_s()
-        timeout_s, left_s = self._plan.timeout_of(subscription), delivery.ends_s - started_s
+        subscription, started_s = delivery.subscription, slot.seen_s
+        plan, left_s = self._plan, delivery.ends_s - started_s
+        timeout_s = plan.timeout_s if subscription.timeout_s is msgspec.UNSET else plan.timeout_of(subscription)
         # It is cut at the end of its life. The tolerance of clocks is no time to work in, but for one that comes late.
         ends_s = started_s + min(timeout_s, left_s)
         deadline_s = ends_s if left_s > 0 else started_s + min(timeout_s, left_s + EXPIRED_S)
-        run = RunLabels(delivery.message, self._publisher.sealer.admission, delivery.control.attempt + 1)
-        run.place = slot
+        run = RunLabels(delivery.message, self._publisher.sealer.admission, delivery.control.attempt + 1, slot)
         context = None
         if subscription.takes_context:
             approval = None if permit is None else permit.agreed
@@ -91,7 +93,8 @@ class HandlerRun:
                 self._results.run_ended(delivery, slot, claim, started_s)
                 if context is not None:
                     context.over = True
-            reach("handled")
+            if failpoints.is_armed:
+                failpoints.reach("handled")
             if returned is None and subscription.must_answer:
                 raise AnswerMissingError
             drafts = context.outputs if context is not None else ()
@@ -99,15 +102,30 @@ class HandlerRun:
                 outputs = await self._seal(delivery.message, drafts, returned, claim, run)
             if permit is not None and claim is not None:
                 outputs = await _consume(permit, outputs, delivery, claim)
-            keeps_steps = context is not None and context.remembered is not None and context.remembered.used
-            if not outputs and not keeps_steps and self._results.store_later(claim, lane, delivery):
-                return AWAIT_INBOX
-            if claim is not None and not await self._results.store(claim, outputs, delivery, slot):
-                return STALE
-            if keeps_steps:
-                await self._results.forget_steps(claim)
+            if claim is not None:
+                keeps_steps = context is not None and context.remembered is not None and context.remembered.used
+                return await self._stored(lane, delivery, slot, claim=claim, outputs=outputs, keeps_steps=keeps_steps)
         except Exception as error:  # noqa: BLE001 - any error of a handler is a decision about its message
             return await self._results.failed(claim, delivery, slot, error)
+        return Done(outputs) if outputs else DONE
+
+    async def _stored(
+        self,
+        lane: Lane[Delivery],
+        delivery: Accepted,
+        slot: HandlerSlot,
+        *,
+        claim: ActiveClaim,
+        outputs: Sequence[NewRecord],
+        keeps_steps: bool,
+    ) -> Outcome:
+        """Store the result of a run under *claim*, and return its outcome."""
+        if not outputs and not keeps_steps and self._results.store_later(claim, lane, delivery):
+            return AWAIT_INBOX
+        if not await self._results.store(claim, outputs, delivery, slot):
+            return STALE
+        if keeps_steps:
+            await self._results.forget_steps(claim)
         return Done(outputs) if outputs else DONE
 
     def _context(

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from bus import failpoints
 from bus.clock import Clock
 from bus.errors import InboxError
-from bus.failpoints import reach
 from bus.telemetry.counters import trace_of_parent
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import TypeMetrics
@@ -90,12 +90,12 @@ class RunResults:
         slot.release()
         if not await claim.client.finish(claim, outputs, delivery, after=after):
             return False
-        reach("inboxed")
+        failpoints.reach("inboxed")
         return True
 
-    def store_later(self, claim: ActiveClaim | None, lane: Lane[Delivery], delivery: Accepted) -> bool:
+    def store_later(self, claim: ActiveClaim, lane: Lane[Delivery], delivery: Accepted) -> bool:
         """Store a result without outputs while no slot waits; return False where that is not possible."""
-        if claim is None or claim.transaction is not None or self._batches is None or self._exclusive.closed:
+        if claim.transaction is not None or self._batches is None or self._exclusive.closed:
             return False
         self._policies.notify(delivery, DONE)
         self._batches.finish(claim, lane, delivery)
@@ -152,8 +152,7 @@ class RunResults:
         if claim is not None:
             await claim.client.release(claim)
 
-    async def forget_steps(self, claim: ActiveClaim | None) -> None:
+    async def forget_steps(self, claim: ActiveClaim) -> None:
         """Delete the stored steps of the run, because its result is durable. Leftovers are purged with the row."""
-        if claim is not None:
-            with contextlib.suppress(InboxError):
-                await claim.client.forget_steps(claim)
+        with contextlib.suppress(InboxError):
+            await claim.client.forget_steps(claim)

@@ -1,12 +1,13 @@
 """Run policies: each may make a message wait or die instead of running, and learns the outcome of a run.
 
 One small class per policy, three hooks, one visible list (`consumers.worker.wiring`). The first policy that answers
-decides. `idle` keeps the usual message cheap: an idle policy is not asked.
+decides. The usual message is cheap: while all policies are idle, none is asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
 
 from bus.clock import Clock
 from bus.errors import ContractError, DependencyDown
@@ -23,6 +24,7 @@ from consumers.delivery.state.delivery import Accepted, Delivery
 
 __all__ = [
     "EXPIRED_S",
+    "FRESH_S",
     "BrakePolicy",
     "BreakerPolicy",
     "CrashPolicy",
@@ -34,7 +36,9 @@ __all__ = [
 
 EXPIRED_S = EXPIRY_TOLERANCE_MS / 1000
 """Seconds after the end of its lifetime after which a message has certainly expired."""
-_FRESH_S, _MOMENT_S = 0.5, 0.01
+FRESH_S: Final = 0.5
+"""Seconds after which the lifetime of a message that has waited is judged again."""
+_MOMENT_S = 0.01
 _KEY_WAIT_S = 5.0
 
 _log = get_logger("handling")
@@ -42,6 +46,11 @@ _log = get_logger("handling")
 
 class RunPolicy:
     """One reason not to run a message now. A hook that a policy does not define is never called."""
+
+    reports_changes: ClassVar[bool] = False
+    """Whether what makes it idle or not calls `RunPolicies.refresh`; else it is asked about every message."""
+    asks_fresh: ClassVar[bool] = True
+    """Whether it has anything to ask of a message that was taken at most FRESH_S ago."""
 
     @property
     def idle(self) -> bool:
@@ -62,9 +71,17 @@ class RunPolicies:
     """The policies of one worker, in the order in which they are asked. Per hook, only those that define it."""
 
     def __init__(self, policies: Sequence[RunPolicy]) -> None:
+        self._all = policies
+        self.are_idle = False
+        """No policy has anything to ask of a message that was taken at most FRESH_S ago, nor to learn from its end."""
+        self.refresh()
         self._before = [policy for policy in policies if type(policy).before_run is not RunPolicy.before_run]
         self._failure = [policy for policy in policies if type(policy).after_failure is not RunPolicy.after_failure]
         self._after = [policy for policy in policies if type(policy).after_run is not RunPolicy.after_run]
+
+    def refresh(self) -> None:
+        """Look anew whether all are idle."""
+        self.are_idle = all(not policy.asks_fresh or (policy.reports_changes and policy.idle) for policy in self._all)
 
     def outcome_before(self, delivery: Accepted, now_s: float) -> Outcome | None:
         """Return the outcome of *delivery* instead of a run; None lets it run."""
@@ -88,6 +105,8 @@ class RunPolicies:
 
 class CrashPolicy(RunPolicy):
     """A message that crashed its process too often, or that an operator has set aside, dies instead of running."""
+
+    reports_changes = True
 
     def __init__(self, guard: CrashGuard) -> None:
         self._guard = guard
@@ -131,13 +150,15 @@ class KeyPolicy(RunPolicy):
 class LifetimePolicy(RunPolicy):
     """A message may have expired while it waited after the lifetime gate."""
 
+    asks_fresh = False
+
     def __init__(self, verification: RecordVerifier, clock: Clock) -> None:
         self._verification = verification
         self._clock = clock
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:
         """Run the lifetime gate again where the message has waited."""
-        if now_s - delivery.taken_s <= _FRESH_S:
+        if now_s - delivery.taken_s <= FRESH_S:
             return None
         try:
             self._verification.check_lifetime(delivery, self._clock.now_ms())
@@ -171,6 +192,8 @@ class BreakerPolicy(RunPolicy):
 
     The last policy of the list: the message that it lets through may be the probe, and must not wait then.
     """
+
+    reports_changes = True
 
     def __init__(self, dependencies: CircuitBreakers, dispositions: Dispositions) -> None:
         self._dependencies = dependencies

@@ -19,6 +19,7 @@ from bus.clock import Clock, Timer
 from bus.own_context import OwnContext
 from bus.telemetry.logs import get_logger
 from consumers.delivery.crashes.crash_guard import CrashGuard
+from consumers.delivery.crashes.running_messages import HANDLER, INBOX
 from consumers.delivery.handler_errors import HandlerGoneError, HandlerTimeoutError, decision_in, is_decision
 from consumers.delivery.handling.exclusive import ExclusiveGate
 from consumers.delivery.state.delivery import Accepted, Delivery
@@ -45,9 +46,10 @@ class HandlerSlot:
     """A coroutine that takes lanes, and the handler that it runs now."""
 
     __slots__ = (
+        "_deadlines",
+        "_gate",
         "_guard",
         "_pool",
-        "_watch",
         "alone",
         "cut",
         "deadline_s",
@@ -62,8 +64,10 @@ class HandlerSlot:
         "working",
     )
 
-    def __init__(self, watch: Callable[[float], None], pool: HandlerSlots, guard: CrashGuard) -> None:
-        self._watch = watch
+    def __init__(self, deadlines: Deadlines, pool: HandlerSlots, guard: CrashGuard, gate: ExclusiveGate) -> None:
+        self._deadlines = deadlines
+        self._gate = gate
+        """Counts the handler that runs."""
         self._guard = guard
         self._pool = pool
         self.alone = False
@@ -81,7 +85,7 @@ class HandlerSlot:
         self.overdue_s: float | None = None
         """The deadline that the present handler has passed, where it has."""
         self.seen_s = -math.inf
-        """When the last handler ended, on the monotonic clock."""
+        """When the clock was last read for it, on the monotonic clock: a handler begins now, or has just ended."""
         self.ending = False
         """The worker closes: a cancellation is meant for the slot itself."""
         self.released = False
@@ -97,7 +101,7 @@ class HandlerSlot:
         handler: Callable[..., Awaitable[Any]],
         arguments: tuple[Any, ...],
         deadline_s: float,
-        delivery: Delivery,
+        delivery: Accepted,
         *,
         has_row: bool,
     ) -> Any:
@@ -107,8 +111,12 @@ class HandlerSlot:
         when it ended by something that is no Exception.
         """
         self.deadline_s = deadline_s
-        self._watch(deadline_s)
-        noted = self._guard.begin(delivery, has_row)
+        if deadline_s < self._deadlines.due_s:
+            self._deadlines.watch(deadline_s)
+        gate, notes, noted = self._gate, self._guard.running, 0
+        gate.inside += 1
+        if notes is not None:
+            noted = notes.begin(delivery.control, delivery.message.metadata.message_id, INBOX if has_row else HANDLER)
         try:
             try:
                 return await handler(*arguments)
@@ -117,13 +125,11 @@ class HandlerSlot:
                 if self.task is not None and self.task.cancelling():
                     await self._absorb_late_cancel()
         except asyncio.CancelledError as error:
-            if self.cut is not None:
-                raise self.cut from None
-            if self.ending:
-                raise
-            # Not cancelled by this worker: passed on, it would end the slot with its lane, and the message would stay
-            # unsettled without a log line.
-            raise HandlerGoneError("the handler cancelled its own task") from error
+            if self.cut is None and not self.ending:
+                # Not cancelled by this worker: passed on, it would end the slot with its lane, and the message would
+                # stay unsettled without a log line.
+                raise HandlerGoneError("the handler cancelled its own task") from error
+            raise (self.cut or error) from None
         except Exception:
             raise
         except BaseException as error:
@@ -133,14 +139,20 @@ class HandlerSlot:
         finally:
             # No await lies between the handler's end and here, or it absorbs every cancellation: a late cut cannot hit
             # the settling.
-            self._ended(noted, delivery)
+            self.deadline_s = math.inf
+            gate.inside -= 1
+            if noted and notes is not None:
+                notes.end(noted)
+            if self.cut is not None or self.waits or not self.working or gate.closed or self._guard.crash_counts:
+                self._ended(delivery)
 
-    def _ended(self, noted: Any, delivery: Delivery) -> None:
-        self.deadline_s = math.inf
+    def _ended(self, delivery: Delivery) -> None:
+        if self._gate.closed:
+            self._gate.announce()
         if not self.working:
             self._pool.resume_now(self)
         self.waits = 0
-        self._guard.end(noted, delivery)
+        self._guard.ended(delivery)
         if self.cut is not None:
             self.cut = self.overdue_s = None
             if self.task is not None:
@@ -298,7 +310,7 @@ class HandlerSlots:
         if len(self._slots) - len(self._paused) >= self._concurrency * _MAX_PER_SLOT:
             return False
         self._waking += 1
-        slot = HandlerSlot(self._deadlines.watch, self, self._guard)
+        slot = HandlerSlot(self._deadlines, self, self._guard, self._exclusive)
         self._slots.add(slot)
         slot.task = self._own.begin(self._run(slot))
         slot.task.add_done_callback(lambda task: self._ended(slot, task))
@@ -360,7 +372,8 @@ class HandlerSlots:
                 started_s = self._clock.monotonic_s()
                 continue
             self._busy += 1
-            self.wake_slots()
+            if not self._waking:
+                self.wake_slots()
             try:
                 await self._drive(lane, slot)
             finally:
@@ -371,7 +384,7 @@ class HandlerSlots:
                     self._released -= 1
                 if self._resuming:
                     self._grant()
-                if not self._busy and self._is_quiet():
+                if not (self._busy or (self._lanes.ready and not self._stopping)) and self._is_quiet():
                     self._quiet.set()
             if slot.seen_s - started_s > _SLICE_S:
                 # Handlers that never wait must not starve heartbeats and the poll loop.
@@ -476,14 +489,15 @@ class Deadlines:
         self._slots = slots
         self._clock = clock
         self._timer: Timer | None = None
-        self._due_s = math.inf
+        self.due_s = math.inf
+        """The earliest deadline that is watched."""
 
     def watch(self, deadline_s: float) -> None:
         """Note that a handler has begun that must end by *deadline_s* of the monotonic clock."""
         # No timer per message: only an earlier deadline sets the timer again.
-        if deadline_s < self._due_s:
+        if deadline_s < self.due_s:
             self.close()
-            self._due_s = deadline_s
+            self.due_s = deadline_s
             self._timer = self._clock.call_later(max(0.0, deadline_s - self._clock.monotonic_s()), self._look)
 
     def close(self) -> None:
@@ -492,7 +506,7 @@ class Deadlines:
             self._timer.cancel()
 
     def _look(self) -> None:
-        self._timer, self._due_s = None, math.inf
+        self._timer, self.due_s = None, math.inf
         now_s = self._clock.monotonic_s()
         for slot in self._slots:
             if slot.deadline_s <= now_s:

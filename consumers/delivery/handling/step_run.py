@@ -7,8 +7,8 @@ from typing import Any
 
 from structlog.contextvars import bound_contextvars
 
+from bus import failpoints
 from bus.clock import Clock
-from bus.failpoints import reach
 from bus.vocabulary.bus import WaitDue
 from consumers.delivery.handling.claims import ActiveClaim
 from consumers.delivery.handling.results import STALE, RunResults
@@ -58,7 +58,7 @@ class StepRun:
             await self._results.check(taken.outputs)
             if not await self._results.store(claim, taken.outputs, delivery, slot):
                 return STALE
-            reach("stepped")
+            failpoints.reach("stepped")
         except Exception as error:  # noqa: BLE001 - any error of a step is a decision about its event
             return await self._results.failed(claim, delivery, slot, error)
         finally:

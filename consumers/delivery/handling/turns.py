@@ -50,8 +50,17 @@ class Turns:
         self._guard = guard
         self._clock = clock
 
-    async def take(self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot) -> Outcome:
-        """Run *delivery*; AWAIT_INBOX where the inbox is asked first, and the lane comes back with its answer."""
+    def take(self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot) -> Awaitable[Outcome]:
+        """Return the run of *delivery*, to be awaited at once.
+
+        AWAIT_INBOX where the inbox is asked first, and the lane comes back with its answer.
+        """
+        if self._inbox is None and not self._exclusive.closed and not self._guard.crash_counts:
+            # Nothing to wait for: most messages go this way, without a coroutine in between.
+            return self._run(lane, delivery, slot, None)
+        return self._wait_and_run(lane, delivery, slot)
+
+    async def _wait_and_run(self, lane: Lane[Delivery], delivery: Accepted, slot: HandlerSlot) -> Outcome:
         inbox, claim = self._inbox, None
         if inbox is not None and delivery.inbox_request is not None:
             answer = await inbox.answer(delivery, delivery.inbox_request, slot)
@@ -64,11 +73,8 @@ class Turns:
             return AWAIT_INBOX
         elif self._guard.crash_counts and self._guard.is_suspect(delivery):
             return await self._take_alone(lane, delivery, slot, None)
-        if self._exclusive.closed:
-            await self._exclusive.enter(alone=False)
-        else:
-            # Without a coroutine in between: most messages go this way.
-            self._exclusive.inside += 1
+        await self._exclusive.enter(alone=False)
+        slot.seen_s = self._clock.monotonic_s()
         try:
             return await self._run(lane, delivery, slot, claim)
         finally:
@@ -92,6 +98,7 @@ class Turns:
             claim = None if claim_alone is None else await claim_alone()
             if claim is not None and not isinstance(claim, ActiveClaim):
                 return claim
+            slot.seen_s = self._clock.monotonic_s()
             return await self._run(lane, delivery, slot, claim)
         finally:
             # It is not alone any more where it has waited for others.
@@ -106,7 +113,7 @@ class Turns:
         # The partition may be another worker's, which handles the next of the key. Or the message has expired while it
         # waited for the store or its turn.
         if (delivery.subscription.order == "key_strict" and partition.in_doubt()) or (
-            delivery.ends_s - self._clock.monotonic_s() + EXPIRED_S <= 0
+            delivery.ends_s - slot.seen_s + EXPIRED_S <= 0
         ):
             return self._results.released(claim, RetryInLane(_AGAIN_S))
         if partition.draining or partition.closed:

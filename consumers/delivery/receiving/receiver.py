@@ -11,13 +11,12 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
+from bus import failpoints
 from bus.clock import Clock
-from bus.failpoints import reach
-from bus.own_context import OwnContext
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import Record
-from consumers.delivery.crashes.crash_guard import Judge
+from consumers.delivery.crashes.crash_guard import LARGE_BYTES, Judge
 from consumers.delivery.receiving.awaited import descends_from, is_awaited
 from consumers.delivery.receiving.verification import RecordVerifier, location_of
 from consumers.delivery.resilience.retry import Tier
@@ -76,15 +75,15 @@ class Receiver:
         group: str,
         clock: Clock,
         retry_clock: RetryClock,
-        judge: Judge | None = None,
-        own: OwnContext | None = None,
+        judge_large: Judge | None = None,
     ) -> None:
-        self._own = own or OwnContext()
         self.met_deep: Callable[[], object] = _nothing
         """Called for each delivery that a run waits for."""
         self._partitions = partitions
         self._verification = verification
-        self._judge = judge or verification.judge
+        self._judge = verification.judge
+        self._judge_large = judge_large or verification.judge
+        """For values of LARGE_BYTES or more."""
         self._in_flight = in_flight
         self._lanes = lanes
         self._meters = metrics.meters(group)
@@ -130,7 +129,7 @@ class Receiver:
             if partition.tier is not None and (wait_s := self._wait_s(record, partition, partition.tier, now_s)) > 0:
                 self._partitions.defer(partition, record.offset, wait_s)
                 fetch.passed_over.add(partition)
-            elif partition.frontier.span >= partition.max_open and not self._may_pass_waiting(partition):
+            elif len(partition.frontier.open) >= partition.max_open and not self._may_pass_waiting(partition):
                 self._partitions.pause_full(partition, record.offset)
                 fetch.passed_over.add(partition)
             elif fetch.left_bytes <= 0:
@@ -180,8 +179,9 @@ class Receiver:
         return wait_s
 
     def _take(self, record: Record, partition: Partition, now_ms: int, now_s: float, fetch: _Fetch) -> None:
-        # A type's own code, a check and a policy run here: nothing of one record's is seen by the next one's.
-        delivery = self._own.call(self._judge, record, partition, now_ms)
+        value = record.value
+        judge = self._judge if value is None or len(value) < LARGE_BYTES else self._judge_large
+        delivery = judge(record, partition, now_ms)
         if delivery is None or (partition.tier is not None and _is_copy(delivery, fetch.retries)):
             partition.frontier.settle(record.offset)
             meter = self._meters[self._verification.label(partition) if delivery is None else delivery.label]
@@ -208,7 +208,8 @@ class Receiver:
             delivery.label,
             deep=delivery.awaited or delivery.requeue is not None,
         )
-        reach("taken")
+        if failpoints.is_armed:
+            failpoints.reach("taken")
 
 
 def _nothing() -> None:

@@ -15,11 +15,12 @@ import msgspec
 from bus import gates
 from bus.clock import Clock
 from bus.errors import ContractError
+from bus.own_context import OwnContext
 from bus.payloads.dual_write import which_version
 from bus.payloads.payload_types import PayloadType, Registry, RiskClass, raised_risk
-from bus.protocol.fast_parse import UNREAD, FastParsed, KnownLayouts, without_signature
+from bus.protocol.fast_parse import UNREAD, FastParsed, KnownLayouts, ShortReader, without_signature
 from bus.protocol.reasons import gate_of
-from bus.protocol.sealing import Message
+from bus.protocol.sealing import DATA_AT, Message
 from bus.protocol.timestamps import parse_ms
 from bus.topics.names import read_topic
 from bus.transports.base import HEADER_BYTES, Record, size_of
@@ -44,7 +45,7 @@ MAILBOX: Final = "_mail"
 
 
 class _Passed(msgspec.Struct, frozen=True):
-    """The facts that all messages of one layout share: their type, subscription and label.
+    """What is decided once for all messages of one layout.
 
     Sender, recipient, type and route are the same in all of them.
     """
@@ -52,8 +53,27 @@ class _Passed(msgspec.Struct, frozen=True):
     kind: PayloadType
     subscription: Subscription
     label: str
-    is_free: bool
-    """Whether the gate `policy` has nothing to ask of any of them."""
+    left: tuple[gates.GateCheck, ...]
+    """The checks that each of them must pass."""
+    left_unread: tuple[gates.GateCheck, ...]
+    """The same where the cast has not read the payload."""
+    is_apart: bool
+    """Whether these checks may run code of users, and so need a context of their own."""
+    has_deprecated: bool
+
+
+class _ReadApart:
+    """Reads the payloads of *kind*, which may run code of users, in a context of their own."""
+
+    short: ShortReader | None = None
+
+    def __init__(self, kind: PayloadType, own: OwnContext) -> None:
+        self._kind = kind
+        self._own = own
+
+    def read(self, data: bytes) -> object | None:
+        found: object | None = self._own.call(self._kind.read, data)
+        return found
 
 
 class RecordVerifier:
@@ -65,8 +85,11 @@ class RecordVerifier:
         clock: Clock,
         retry_clock: RetryClock,
         tiers: Sequence[Tier],
+        *,
         deprecations: DeprecationWatch | None = None,
+        own: OwnContext | None = None,
     ) -> None:
+        self._own = own or OwnContext()
         self._tiers = tiers
         self._deprecations = deprecations
         self._view = view
@@ -75,9 +98,6 @@ class RecordVerifier:
         handled = (*view.subscriptions.values(), *view.mail.values())
         self._asks_little = view.admission.is_open and not any(is_stricter(one.instructions_from) for one in handled)
         """Whether a message without labels may instruct every handler."""
-        self._layouts: KnownLayouts[_Passed] = KnownLayouts()
-        # Apart: an unsigned message must not pass by what a signed one was let in for.
-        self._signed_layouts: KnownLayouts[_Passed] | None = None if view.verifier is None else KnownLayouts()
         self._glanced = gates.Case(record=gates.NOWHERE, how=FAST_PATH)
         self._checks = gates.Checks(
             max_message_bytes=view.max_message_bytes,
@@ -95,10 +115,21 @@ class RecordVerifier:
             group=view.group,
         )
 
+        limits = gates.cast_limits(self._checks)
+        self._layouts: KnownLayouts[_Passed] = KnownLayouts(limits)
+        self._casts = self._layouts.are_of_use
+        # Apart: an unsigned message must not pass by what a signed one was let in for.
+        self._signed_layouts: KnownLayouts[_Passed] | None = None if view.verifier is None else KnownLayouts(limits)
+
     def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
-        """Return the delivery of *record*, accepted or refused; None when it is addressed to another agent."""
-        delivery = self._judge_known_layout(record, partition, now_ms) if self._layouts.are_of_use else None
-        delivery = delivery or self._judge_fully(record, partition, now_ms)
+        """Return the delivery of *record*, accepted or refused; None when it is addressed to another agent.
+
+        Code of users runs in a context of its own: nothing of one record's is seen by the next one's.
+        """
+        delivery = self._judge_known_layout(record, partition, now_ms) if self._casts else None
+        if delivery is not None:
+            return delivery
+        delivery = self._own.call(self._judge_fully, record, partition, now_ms)
         if self._deprecations is not None and isinstance(delivery, Accepted) and delivery.subscription.kind.deprecated:
             self._deprecations.look(delivery.subscription.kind, delivery.message)
         return delivery
@@ -121,51 +152,40 @@ class RecordVerifier:
             message, kind, payload, how=how, instructions_from=threshold, may_hold=may_hold
         )
 
-    def _cast(self, value: bytes) -> tuple[FastParsed[_Passed] | None, str | None]:
-        """Cast *value* in a known layout, without its signature, which is returned beside it and not verified yet."""
-        signed = None if self._signed_layouts is None else without_signature(value)
-        if signed is None or self._signed_layouts is None:
-            return self._layouts.cast(value), None
-        return self._signed_layouts.cast(signed[0]), signed[1]
-
     def _judge_known_layout(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """Return the delivery of a record with a known layout; None if every gate has to run."""
-        value, key = record.value, record.key
+        value, layouts, signature = record.value, self._layouts, None
         if value is None or partition.own or len(value) > self._view.max_message_bytes:
             return None
-        cast, signature = self._cast(value)
+        bare = value
+        if self._signed_layouts is not None and (signed := without_signature(value)) is not None:
+            # Parsed without its signature, and not proven yet.
+            (bare, signature), layouts = signed, self._signed_layouts
+        cast = layouts.judge(bare, record, partition.expected_type, now_ms)
         if cast is None:
             return None
         message, passed = cast.message, cast.known
-        kind = passed.kind
+        kind, payload = passed.kind, message.payload
         if signature is not None:
-            # It was parsed without, and is not proven yet.
             verification = msgspec.structs.replace(message.verification, signature=signature)
             message = msgspec.structs.replace(message, value=value, verification=verification)
-        # One for all: a new one for each record would cost as much as its gates.
-        case = self._glanced
-        case.record, case.message, case.cast, case.kind, case.is_free = record, message, cast, kind, passed.is_free
-        case.key, case.expected_type, case.needs = key, partition.expected_type, None
-        case.now_ms, case.append_ms = now_ms, record.timestamp_ms
-        try:
-            if not gates.passes_cast(case, self._checks) or case.needs is not None:
-                return None
-        except KeyboardInterrupt:
-            raise
-        # A policy and a type's own code, in `open`, may raise any error: the full walk names the gate.
-        except BaseException:  # noqa: BLE001
+        left = passed.left_unread if payload is None else passed.left
+        if left and not self._passes(left, record, message, cast):
             return None
-        payload, header_size = case.payload, case.header_size
-        subscription, priority = passed.subscription, message.routing.priority
+        if left:
+            payload = self._glanced.payload
+        if passed.has_deprecated and self._deprecations is not None:
+            self._deprecations.look(kind, message)
+        subscription, priority, key = passed.subscription, message.routing.priority, record.key or b""
+        size = len(value) + len(key) + cast.header_bytes + HEADER_BYTES * len(record.headers)
+        # Only data become a payload: a chain of proofs alone is longer than most payloads.
+        if (length := message.data_end - DATA_AT) > kind.small_bytes:
+            size += kind.weight.of(value, DATA_AT, DATA_AT + length)
         return Accepted(
             record=record,
             partition=partition,
             key=(kind.name, key) if subscription.order != "none" else (record.partition, record.offset, record.topic),
-            size=len(value)
-            + len(key or b"")
-            + header_size
-            + HEADER_BYTES * len(record.headers)
-            + _decoded_bytes(kind, value),
+            size=size,
             priority=5 if priority is None else priority,
             control=Control(record.topic, record.partition, record.offset),
             message=message,
@@ -175,6 +195,24 @@ class RecordVerifier:
             sealed_ms=cast.sealed_ms,
             expires_ms=cast.expires_ms,
         )
+
+    def _passes(
+        self, left: tuple[gates.GateCheck, ...], record: Record, message: Message, cast: FastParsed[_Passed]
+    ) -> bool:
+        """Tell whether a record passes the checks *left* of its layout; its payload is then in the shared case."""
+        # One for all: a new one for each record would cost as much as its gates.
+        case, passed = self._glanced, cast.known
+        case.record, case.message, case.cast, case.kind = record, message, cast, passed.kind
+        case.payload, case.needs, case.append_ms = message.payload, None, record.timestamp_ms
+        try:
+            if passed.is_apart:
+                return self._own.call(gates.passes_cast, case, self._checks, left)
+            return gates.passes_cast(case, self._checks, left)
+        except KeyboardInterrupt:
+            raise
+        # A policy and a type's own code, in `open`, may raise any error: the full walk names the gate.
+        except BaseException:  # noqa: BLE001
+            return False
 
     def _judge_fully(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """Walk every gate for *record*."""
@@ -221,7 +259,7 @@ class RecordVerifier:
             key=location_of(record)
             if subscription.order == "none"
             else (MAILBOX if mail else message.message_type, record.key),
-            size=size_of(record) + _decoded_bytes(kind, message.value),
+            size=size_of(record) + _decoded_bytes(kind, message),
             priority=5 if priority is None else priority,
             message=message,
             subscription=subscription,
@@ -327,6 +365,11 @@ class RecordVerifier:
     def _remember(self, delivery: Accepted, kind: PayloadType | None) -> None:
         """Have the next message with the layout of *delivery* verified the short way."""
         message = delivery.message
+        is_signed, layouts = message.verification.signature is not None, self._layouts
+        if is_signed and self._signed_layouts is not None:
+            layouts = self._signed_layouts
+        if not layouts.is_missing_one:
+            return
         subscription = delivery.subscription
         if message.routing.not_before is not None or message.metadata.other_version is not None:
             return
@@ -335,12 +378,18 @@ class RecordVerifier:
         if delivery.partition.own or kind is None or message.metadata.schema_version != kind.version:
             return
         is_free = self._asks_little and says_nothing(message)
-        known = _Passed(kind, delivery.subscription, delivery.label, is_free)
-        if message.verification.signature is None:
-            self._layouts.learn(message, kind, known)
+        left, left_unread = (
+            gates.left_of(gates.Layout(kind, is_signed, is_free, is_read), self._checks) for is_read in (True, False)
+        )
+        is_apart = kind.runs_code or self._checks.policy is not None
+        known = _Passed(
+            kind, subscription, delivery.label, left, left_unread, is_apart, has_deprecated=bool(kind.deprecated)
+        )
+        if not is_signed:
+            layouts.learn(message, _ReadApart(kind, self._own) if kind.runs_code else kind, known)
         elif self._signed_layouts is not None:
             verification = msgspec.structs.replace(message.verification, signature=None)
-            self._signed_layouts.learn(msgspec.structs.replace(message, verification=verification), UNREAD, known)
+            layouts.learn(msgspec.structs.replace(message, verification=verification), UNREAD, known)
 
 
 def _way(partition: Partition) -> str:
@@ -389,9 +438,10 @@ def location_of(record: Record) -> tuple[int, int, str]:
     return record.partition, record.offset, record.topic
 
 
-def _decoded_bytes(kind: PayloadType, value: bytes) -> int:
-    """Return the bytes that the decoded payload takes besides *value*, where that is worth counting."""
-    return kind.weight.of(value) if len(value) > kind.small_bytes else 0
+def _decoded_bytes(kind: PayloadType, message: Message) -> int:
+    """Return the bytes that the decoded payload takes besides the record, where that is worth counting."""
+    end = message.data_end
+    return kind.weight.of(message.value, DATA_AT, end) if end - DATA_AT > kind.small_bytes else 0
 
 
 def _origin_type(control: Control) -> str | None:

@@ -44,6 +44,8 @@ class CircuitBreakers:
         self._looking: Timer | None = None
         self.any_down = False
         """Whether a dependency is down or doubted: only then are runs checked and reported."""
+        self.changed: Callable[[], object] = int
+        """Called when that may have changed."""
 
     def delay_s(self, message_type: str, message_id: str) -> float:
         """Return 0 when the message may run now; else the seconds after which to ask again."""
@@ -80,7 +82,7 @@ class CircuitBreakers:
             return
         before = set(self._breakers.open)
         if not self._breakers.succeed(message.message_id, message.message_type, self._clock.monotonic_s()):
-            self.any_down = bool(self._breakers.open) or self._breakers.doubted
+            self._look_for_any()
         else:
             for name in before - set(self._breakers.open):
                 _log.info("breaker.closed", dependency=name)
@@ -95,8 +97,12 @@ class CircuitBreakers:
         if self.any_down and message is not None:
             self._breakers.release(message.message_id, self._clock.monotonic_s())
 
-    def _apply(self) -> None:
+    def _look_for_any(self) -> None:
         self.any_down = bool(self._breakers.open) or self._breakers.doubted
+        self.changed()
+
+    def _apply(self) -> None:
+        self._look_for_any()
         self._let_wait(self._breakers.waiting_types)
         if self._breakers.open and self._looking is None:
             self._looking = self._clock.call_later(FORGOTTEN_S, self._forget)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bus import failpoints
 from bus.clock import Clock, Ration
 from bus.errors import (
     BusError,
@@ -27,7 +28,6 @@ from bus.errors import (
     SigningError,
     text_of,
 )
-from bus.failpoints import reach
 from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger, says_all
 from bus.topics.names import message_topic, retry_topic
@@ -124,9 +124,9 @@ class Dispositions:
                 await self._finish(delivery, outputs)
             case Withheld(outputs=outputs):
                 await self._send(outputs, delivery)
-                reach("sent")
+                failpoints.reach("sent")
                 self._in_flight.withheld(delivery)
-                reach("settled")
+                failpoints.reach("settled")
             case RetryInLane(delay_s=delay_s, control=control):
                 if control is not None:
                     delivery.control = control
@@ -155,7 +155,8 @@ class Dispositions:
         if self._tells_all:
             _tell_handled(delivery, self._plan.group, self._clock)
         self._in_flight.done(delivery)
-        reach("settled")
+        if failpoints.is_armed:
+            failpoints.reach("settled")
 
     def drop(self, delivery: Delivery) -> None:
         """Let go of *delivery*, whose partition goes away: its next owner settles it."""
@@ -289,7 +290,7 @@ class Dispositions:
         try:
             if outputs:
                 undecided = await self._send(outputs, delivery)
-                reach("sent")
+                failpoints.reach("sent")
                 if undecided:
                     self._late.add(delivery, undecided, lambda: self.succeeded(delivery))
                     return
@@ -322,20 +323,20 @@ class Dispositions:
             failure = Failure(reason="retries_exhausted", error=type(error).__name__, text=f"tier {tier.name}: {error}")
             await self._write_dead_letter(delivery, failure)
             return
-        reach("retried")
+        failpoints.reach("retried")
         self._in_flight.retried(delivery, tier.name)
-        reach("settled")
+        failpoints.reach("settled")
 
     async def _write_dead_letter(self, delivery: Delivery, failure: Failure, stored: Sequence[NewRecord] = ()) -> None:
         letter = stored[0] if stored else self._appender.letter_of(delivery, failure)
         await self._appender.write_dead_letter(delivery, failure, letter)
-        reach("buried")
+        failpoints.reach("buried")
         report = await self._report_of(delivery, failure) if not stored else stored[1] if stored[1:] else None
         undecided: Sequence[NewRecord] = ()
         if report is not None:
             try:
                 undecided = await self._appender.send([report], delivery.partition)
-                reach("reported")
+                failpoints.reach("reported")
             except RecordTooLargeError as error:
                 _tell_refused(delivery, error)
         if undecided:
@@ -347,7 +348,7 @@ class Dispositions:
         if self._plan.view.mail:
             self._note_told(delivery)
         self._in_flight.dead(delivery, failure.reason)
-        reach("settled")
+        failpoints.reach("settled")
 
     async def _report_of(self, delivery: Delivery, failure: Failure) -> NewRecord | None:
         """Return the error report for the requester, or for the watchers of its task.

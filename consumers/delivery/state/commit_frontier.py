@@ -18,10 +18,11 @@ MAX_SPAN = 1_000
 class Frontier:
     """Delivered offsets of one assignment; a commit never passes an unsettled one."""
 
-    __slots__ = ("_open", "_position", "_settled")
+    __slots__ = ("_position", "_settled", "open")
 
     def __init__(self) -> None:
-        self._open: deque[int] = deque()
+        self.open: deque[int] = deque()
+        """The delivered offsets from the first unsettled one on."""
         self._settled: set[int] = set()
         self._position: int | None = None
 
@@ -32,25 +33,25 @@ class Frontier:
         """
         if self._position is not None and offset < self._position:
             return False
-        self._open.append(offset)
+        self.open.append(offset)
         self._position = offset + 1
         return True
 
     def settle(self, offset: int) -> None:
         """Note that *offset* is settled; in any order, each offset once."""
-        if self._open and self._open[0] == offset:
-            self._open.popleft()
-            while self._settled and self._open and self._open[0] in self._settled:
-                self._settled.remove(self._open.popleft())
+        if self.open and self.open[0] == offset:
+            self.open.popleft()
+            while self._settled and self.open and self.open[0] in self._settled:
+                self._settled.remove(self.open.popleft())
         else:
             self._settled.add(offset)
 
     @property
     def committable(self) -> int | None:
         """The first unsettled offset, else the one after the last delivered; None before the first delivery."""
-        return self._open[0] if self._open else self._position
+        return self.open[0] if self.open else self._position
 
     @property
     def span(self) -> int:
         """Deliveries from the frontier on, settled or not: the most that a crash repeats."""
-        return len(self._open)
+        return len(self.open)

@@ -138,11 +138,12 @@ class Lanes(Generic[_T]):
         if not active:
             return None
         flow = active[0] if len(active) == 1 else min(active, key=_turn)
-        level = flow.level()
+        levels = flow.levels
+        level = levels[0] if len(levels) == 1 else flow.level()
         queue = flow.waiting[level]
         lane: Lane[_T] = queue.popleft()
         if not queue:
-            flow.levels.remove(level)
+            levels.remove(level)
         self.ready -= 1
         self.ready_deep -= flow.deep
         flow.ready -= 1

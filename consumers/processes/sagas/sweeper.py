@@ -11,9 +11,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+from bus import failpoints
 from bus.clock import Clock
 from bus.errors import BusError, ClosedError, ContractError
-from bus.failpoints import reach
 from bus.protocol import sealing
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
@@ -92,7 +92,7 @@ class WaitSweeper:
         records = [made.record for _, made in sealed]
         await self._publisher.prepare_topics({self._group.mailbox})
         outcomes = await self._publisher.batcher.append(records, timeout_s=self._publisher.settings.publish.timeout_s)
-        reach("nudged")
+        failpoints.reach("nudged")
         sent = [wait for (wait, _), outcome in zip(sealed, outcomes, strict=True) if isinstance(outcome, Appended)]
         if len(sent) < len(sealed):
             _log.warning("sagas.nudges_not_sent", group=self._group.name, count=len(sealed) - len(sent))

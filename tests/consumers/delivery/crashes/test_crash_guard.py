@@ -86,7 +86,7 @@ async def test_an_orderly_end_clears_the_crash_count_of_a_message(case: Case) ->
     delivery = Delivery(
         record=record, partition=partition, control=Control("agents.a", 0, 1), key=1, size=0, message=message
     )
-    case.guard.end(case.guard.begin(delivery, False), delivery)
+    case.guard.ended(delivery)
     assert [key.offset for key in case.guard.crash_counts] == [2]
     case.clock.advance(1.0)
     assert [key.offset for key in case.roll.crash_counts()] == [2]

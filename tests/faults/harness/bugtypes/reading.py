@@ -108,7 +108,8 @@ def lanes_ignored() -> None:
 def expired_handled() -> None:
     RecordVerifier.check_lifetime = lambda *_, **__: None
     RecordVerifier.remaining_s = lambda *_: 3600.0
-    gates.is_in_time = lambda *_, **__: True
+    limits = gates.cast_limits
+    gates.cast_limits = lambda checks: limits(checks)._replace(expiry_tolerance_ms=1 << 40, max_ttl_ms=1 << 40)
     gates.lifetime_gate = lambda *_, **__: None
 
 

@@ -111,7 +111,7 @@ def mark_before_handle() -> None:
     settle = Frontier.settle
 
     def once(self: Frontier, offset: int) -> None:
-        if offset in self._open:
+        if offset in self.open:
             settle(self, offset)
 
     Frontier.settle = once
@@ -130,7 +130,7 @@ def settle_on_cancel() -> None:
     settle = Frontier.settle
 
     def once(self: Frontier, offset: int) -> None:
-        if offset in self._open:
+        if offset in self.open:
             settle(self, offset)
 
     Frontier.settle = once
