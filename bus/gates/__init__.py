@@ -40,9 +40,11 @@ from bus.gates.checks import (
     policy_gate,
     schema_gate,
     size_gate,
+    times_of,
 )
 from bus.payloads.payload_types import PayloadType, RiskClass
 from bus.protocol import sealing
+from bus.protocol.envelope import Statement
 from bus.protocol.fast_parse import CastLimits, FastParsed
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -86,6 +88,7 @@ __all__ = [
     "prove",
     "schema_gate",
     "size_gate",
+    "times_of",
 ]
 
 
@@ -142,6 +145,10 @@ class Case:
     """The parts that compiled code has read, in place of the gates `parse` and `integrity`; None if it read none."""
     header_size: int = 0
     """Bytes of its headers, once the gate `size` has passed."""
+    statement: Statement | None = None
+    """The sealed statement, once the gate `integrity` has passed."""
+    times: tuple[int, int] | None = None
+    """When the message was sealed and when its life ends, in Unix milliseconds, where the caller knows it."""
     kind: PayloadType | None = None
     payload: object | None = None
     needs: object = None
@@ -251,7 +258,7 @@ def _parse(case: Case, checks: Checks) -> bool:
 
 
 def _integrity(case: Case, checks: Checks) -> bool:  # noqa: ARG001 - the table's form
-    integrity_gate(case.message)
+    case.statement = integrity_gate(case.message)
     return True
 
 
@@ -273,7 +280,8 @@ def _audience(case: Case, checks: Checks) -> bool:
 def _authenticity(case: Case, checks: Checks) -> bool:
     if checks.risk_of is not None:
         append_ms = case.record.timestamp_ms or None
-        authenticity_gate(case.message, checks.risk_of(case.message), checks.verifier, append_ms=append_ms)
+        risk = checks.risk_of(case.message)
+        authenticity_gate(case.message, risk, checks.verifier, append_ms=append_ms, statement=case.statement)
     return True
 
 
@@ -309,6 +317,7 @@ def _lifetime(case: Case, checks: Checks) -> bool:
             max_hops=checks.max_hops,
             max_ttl_ms=checks.max_ttl_ms,
             extend_until_ms=case.extend_until_ms,
+            times=case.times,
         )
     return True
 

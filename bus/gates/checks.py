@@ -16,6 +16,7 @@ from bus import native
 from bus.errors import ContractError
 from bus.payloads.payload_types import PayloadType, Registry, RiskClass
 from bus.protocol import sealing
+from bus.protocol.envelope import Statement
 from bus.protocol.proof_chain import encode_statement, find_fault
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier, check_signature, parse_signature
@@ -45,6 +46,7 @@ __all__ = [
     "policy_gate",
     "schema_gate",
     "size_gate",
+    "times_of",
 ]
 
 Admit: TypeAlias = Callable[[Message, PayloadType | None, object, str], object]
@@ -92,9 +94,9 @@ def parse_gate(record: Record, registry: Registry | None = None) -> Message:
     return sealing.parse(record.value, registry.prove if registry is not None else None)
 
 
-def integrity_gate(message: Message) -> None:
-    """Raise ContractError (`hash_mismatch`, `seal_mismatch`)."""
-    sealing.check_integrity(message)
+def integrity_gate(message: Message) -> Statement:
+    """Return the sealed statement, or raise ContractError (`hash_mismatch`, `seal_mismatch`)."""
+    return sealing.check_integrity(message)
 
 
 def is_addressed(message: Message, agent_id: str, roles: Collection[str]) -> bool:
@@ -146,11 +148,17 @@ PROOF: Final[Mapping[RiskClass, ProofAsked]] = MappingProxyType(
 
 
 def authenticity_gate(
-    message: Message, risk: RiskClass, verifier: Verifier | None, *, append_ms: int | None = None
+    message: Message,
+    risk: RiskClass,
+    verifier: Verifier | None,
+    *,
+    append_ms: int | None = None,
+    statement: Statement | None = None,
 ) -> None:
     """Check signature and proof chain as the type's *risk* requires.
 
     No *verifier* means that no keys are configured. *append_ms* is the record's append time, None where it is unknown.
+    *statement* is that of *message*, where it is known.
     """
     verification, required = message.verification, PROOF[risk]
     if verification.signature is None:
@@ -165,7 +173,7 @@ def authenticity_gate(
             text = "the keys have been unreadable for too long: high risk is refused"
             raise ContractError(text, "/verification/signature", "key_unknown")
     if verification.proof_chain is not None:
-        fault = find_fault(message.statement, verification, message.metadata, verifier)
+        fault = find_fault(statement or message.statement, verification, message.metadata, verifier)
         if fault is not None:
             raise ContractError(fault, "/verification/proof_chain", "proof_invalid")
     elif verification.parents is not None and required.chain:
@@ -199,6 +207,11 @@ def schema_gate(message: Message, registry: Registry) -> tuple[PayloadType, obje
     return kind, kind.open(message)
 
 
+def times_of(message: Message) -> tuple[int, int]:
+    """Return when *message* was sealed and when its life ends, in Unix milliseconds."""
+    return parse_ms(message.metadata.timestamp) or 0, parse_ms(message.routing.expires_at) or 0
+
+
 def lifetime_gate(
     message: Message,
     *,
@@ -207,13 +220,14 @@ def lifetime_gate(
     max_hops: int = HOPS_LIMIT,
     max_ttl_ms: int = MAX_TTL_MS,
     extend_until_ms: int = 0,
+    times: tuple[int, int] | None = None,
 ) -> None:
     """Raise ContractError (`ttl_too_long`, `expired`, `too_many_hops`, `clock_skew`).
 
     *max_ttl_ms* is the namespace's longest lifetime, *max_hops* the group's limit. *extend_until_ms* comes from an
-    operator's redrive.
+    operator's redrive, *times* are those of *message* (`times_of`), where they are known.
     """
-    sealed_ms, sealed_end_ms = parse_ms(message.metadata.timestamp) or 0, parse_ms(message.routing.expires_at) or 0
+    sealed_ms, sealed_end_ms = times or times_of(message)
     if sealed_end_ms - sealed_ms > max_ttl_ms:
         text = f"lives {(sealed_end_ms - sealed_ms) / 1000:.0f} s, at most {max_ttl_ms / 1000:.0f} s are allowed"
         raise ContractError(text, "/routing/expires_at", "ttl_too_long")

@@ -180,12 +180,14 @@ def parse(value: bytes | None, prove: Prove | None = None) -> Message:
     return _parse_known(value, prove) or _parse_any(value)
 
 
-def check_integrity(message: Message) -> None:
-    """Raise ContractError (`hash_mismatch`, `seal_mismatch`) unless the hashes match the bytes."""
+def check_integrity(message: Message) -> Statement:
+    """Return the sealed statement; raise ContractError (`hash_mismatch`, `seal_mismatch`) unless the hashes match."""
     if canonical.digest(message.data) != message.verification.content_hash:
         raise ContractError("the hash of data is another", "/verification/content_hash", "hash_mismatch")
-    if canonical.digest(encode_statement(message.statement)) != message.verification.seal:
+    statement = message.statement
+    if canonical.digest(encode_statement(statement)) != message.verification.seal:
         raise ContractError("the hash of the statement is another", "/verification/seal", "seal_mismatch")
+    return statement
 
 
 def _parse_known(value: bytes, prove: Prove | None) -> Message | None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from bus import gates
+from bus import gates, native
 from bus.clock import Clock
 from bus.errors import ContractError
 from bus.own_context import OwnContext
@@ -98,16 +98,21 @@ class RecordVerifier:
         handled = (*view.subscriptions.values(), *view.mail.values())
         self._asks_little = view.admission.is_open and not any(is_stricter(one.instructions_from) for one in handled)
         """Whether a message without labels may instruct every handler."""
+        self._kinds = {kind.name: kind for kind in view.registry}
+        self._risks = {name: raised_risk(kind, view.high_risk) for name, kind in self._kinds.items()}
+        has_checks = any(subscription.checks for subscription in handled)
+        self._runs_code = has_checks or view.policy is not NO_POLICY or any(map(_runs_code, view.registry))
+        """Whether judging a record may run code of users."""
         self._glanced = gates.Case(record=gates.NOWHERE, how=FAST_PATH)
         self._checks = gates.Checks(
             max_message_bytes=view.max_message_bytes,
             own_headers=CONTROL_HEADERS,
             prove=view.registry.prove,
-            is_addressed=lambda message: gates.is_addressed(message, view.agent_id, view.roles),
+            is_addressed=self._is_addressed,
             namespace=view.namespace,
             risk_of=self._risk_of,
             verifier=view.verifier,
-            kind_of=lambda message: gates.known_type(message, view.registry),
+            kind_of=self._kind_of,
             max_hops=view.max_hops,
             max_ttl_ms=view.max_ttl_ms,
             admit=self._admit,
@@ -129,14 +134,24 @@ class RecordVerifier:
         delivery = self._judge_known_layout(record, partition, now_ms) if self._casts else None
         if delivery is not None:
             return delivery
-        delivery = self._own.call(self._judge_fully, record, partition, now_ms)
+        if self._runs_code:
+            delivery = self._own.call(self._judge_fully, record, partition, now_ms)
+        else:
+            delivery = self._judge_fully(record, partition, now_ms)
         if self._deprecations is not None and isinstance(delivery, Accepted) and delivery.subscription.kind.deprecated:
             self._deprecations.look(delivery.subscription.kind, delivery.message)
         return delivery
 
+    def _is_addressed(self, message: Message) -> bool:
+        view = self._view
+        return message.metadata.recipient is None or gates.is_addressed(message, view.agent_id, view.roles)
+
     def _risk_of(self, message: Message) -> RiskClass:
-        kind = self._view.registry.get(message.message_type)
-        return raised_risk(kind, self._view.high_risk)
+        risk = self._risks.get(message.metadata.message_type)
+        return raised_risk(None, ()) if risk is None else risk
+
+    def _kind_of(self, message: Message) -> PayloadType:
+        return self._kinds.get(message.metadata.message_type) or gates.known_type(message, self._view.registry)
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> object:
         if self._asks_little and says_nothing(message):
@@ -176,16 +191,12 @@ class RecordVerifier:
             payload = self._glanced.payload
         if passed.has_deprecated and self._deprecations is not None:
             self._deprecations.look(kind, message)
-        subscription, priority, key = passed.subscription, message.routing.priority, record.key or b""
-        size = len(value) + len(key) + cast.header_bytes + HEADER_BYTES * len(record.headers)
-        # Only data become a payload: a chain of proofs alone is longer than most payloads.
-        if (length := message.data_end - DATA_AT) > kind.small_bytes:
-            size += kind.weight.of(value, DATA_AT, DATA_AT + length)
+        subscription, priority, key = passed.subscription, message.routing.priority, record.key
         return Accepted(
             record=record,
             partition=partition,
             key=(kind.name, key) if subscription.order != "none" else (record.partition, record.offset, record.topic),
-            size=size,
+            size=_size_of(record, cast.header_bytes, kind, message),
             priority=5 if priority is None else priority,
             control=Control(record.topic, record.partition, record.offset),
             message=message,
@@ -230,7 +241,8 @@ class RecordVerifier:
             how=way,
         )
         verdict = gates.judge(case, self._checks, stage="before_inbox")
-        if self._is_left_to_other_version(case.message, verdict):
+        parsed = case.message
+        if parsed and parsed.metadata.other_version and self._is_left_to_other_version(parsed, verdict):
             return None
         if isinstance(verdict, gates.Failed):
             return _refused(case, partition, control, verdict.error, registry=view.registry)
@@ -243,49 +255,58 @@ class RecordVerifier:
             reason = "invalid_transition" if mail else "unknown_type"
             error = ContractError(text, "/metadata/message_type", reason)
             return _refused(case, partition, control, error, registry=view.registry)
-        try:
-            check_message(subscription, payload, message)
-        except ContractError as error:
-            return _refused(case, partition, control, error.with_traceback(None), registry=view.registry)
+        if subscription.requires or subscription.checks:
+            try:
+                check_message(subscription, payload, message)
+            except ContractError as error:
+                return _refused(case, partition, control, error.with_traceback(None), registry=view.registry)
         if control.extend_until_ms:
             until_ms = granted_until_ms(record, control, message, kind, view)
             control = msgspec.structs.replace(control, extend_until_ms=until_ms)
+        case.now_ms = now_ms
+        return self._accepted(case, partition, control, subscription, kind)
+
+    def _accepted(
+        self, case: gates.Case, partition: Partition, control: Control, subscription: Subscription, kind: PayloadType
+    ) -> Accepted | Refused:
+        """Return the delivery of a record that has passed the gates before the inbox, or that a later one refuses."""
+        record, message, is_own = case.record, case.message, partition.own
         priority = message.routing.priority
+        case.times = sealed_ms, expires_ms = gates.times_of(message)
+        header_bytes = native.header_bytes(record.headers) if is_own else case.header_size
+        # All that comes by mail in one conversation lies in one lane.
+        lane = MAILBOX if case.how == "mailbox" else kind.name
         accepted = Accepted(
             record=record,
             partition=partition,
             control=control,
-            # All that comes by mail in one conversation lies in one lane.
-            key=location_of(record)
-            if subscription.order == "none"
-            else (MAILBOX if mail else message.message_type, record.key),
-            size=size_of(record) + _decoded_bytes(kind, message),
+            key=location_of(record) if subscription.order == "none" else (lane, record.key),
+            size=_size_of(record, header_bytes, kind, message),
             priority=5 if priority is None else priority,
             message=message,
             subscription=subscription,
-            payload=payload,
-            label=view.registry.label(message.message_type),
-            sealed_ms=parse_ms(message.metadata.timestamp) or 0,
-            expires_ms=max(parse_ms(message.routing.expires_at) or 0, control.extend_until_ms),
+            payload=case.payload,
+            label=kind.name,
+            sealed_ms=sealed_ms,
+            expires_ms=max(expires_ms, control.extend_until_ms),
         )
         # These gates come last: a message that the inbox knows as done is settled as done, although they refuse it.
-        case.now_ms, case.extend_until_ms = now_ms, control.extend_until_ms
-        case.append_ms = self._append_ms(accepted)
+        case.extend_until_ms = control.extend_until_ms
+        case.append_ms = sealed_ms if is_own else record.timestamp_ms
         verdict = gates.judge(case, self._checks, stage="after_inbox")
         if isinstance(verdict, gates.Failed):
-            return _refused(case, partition, control, verdict.error, registry=view.registry, otherwise=accepted)
+            registry = self._view.registry
+            return _refused(case, partition, control, verdict.error, registry=registry, otherwise=accepted)
         accepted.needs = case.needs
-        self._schedule(accepted, now_ms)
-        self._remember(accepted, kind)
+        if partition.tier is not None or message.routing.not_before is not None:
+            self._schedule(accepted, case.now_ms or 0)
+        if message.verification.parents is None:
+            self._remember(accepted, kind)
         return accepted
 
-    def _is_left_to_other_version(self, message: Message | None, verdict: gates.GateVerdict) -> bool:
+    def _is_left_to_other_version(self, message: Message, verdict: gates.GateVerdict) -> bool:
         """Return whether *message* is one of two versions, and this group handles the other one."""
-        if (
-            message is None
-            or (other := message.metadata.other_version) is None
-            or isinstance(verdict, gates.NotAddressed)
-        ):
+        if (other := message.metadata.other_version) is None or isinstance(verdict, gates.NotAddressed):
             return False
         if isinstance(verdict, gates.Failed) and verdict.error.reason != "unsupported_version":
             return False
@@ -438,10 +459,16 @@ def location_of(record: Record) -> tuple[int, int, str]:
     return record.partition, record.offset, record.topic
 
 
-def _decoded_bytes(kind: PayloadType, message: Message) -> int:
-    """Return the bytes that the decoded payload takes besides the record, where that is worth counting."""
+def _size_of(record: Record, header_bytes: int, kind: PayloadType, message: Message) -> int:
+    """Estimate the memory that *record* takes, and its decoded payload where that is worth counting, in bytes."""
+    size = len(message.value) + len(record.key or b"") + header_bytes + HEADER_BYTES * len(record.headers)
+    # Only data become a payload: a chain of proofs alone is longer than most payloads.
     end = message.data_end
-    return kind.weight.of(message.value, DATA_AT, end) if end - DATA_AT > kind.small_bytes else 0
+    return size + kind.weight.of(message.value, DATA_AT, end) if end - DATA_AT > kind.small_bytes else size
+
+
+def _runs_code(kind: PayloadType) -> bool:
+    return kind.runs_code or bool(kind.upcasters) or kind.also is not None
 
 
 def _origin_type(control: Control) -> str | None:
