@@ -46,10 +46,12 @@ fn find(text: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
     None
 }
 
-/// `likely` is how long the tail of the message before was. Where the data end is only a guess in either case: it is right when what is before
+/// `likely` is how long the tail of the message before was, `likely_middle` what its layout has in the middle. Where the data end is only a guess in either case: it is right when what is before
 /// it proves to be one object, and what is behind it to be the whole of a layout.
-fn take_apart(value: &[u8], likely: usize) -> Option<Parts<'_>> {
-    if !value.starts_with(FRONT) {
+fn take_apart<'a>(value: &'a [u8], likely: usize, likely_middle: Option<&[u8]>) -> Option<Parts<'a>> {
+    // A message with a cause, or signed, has another end: it is not searched.
+    let closing = value.len().checked_sub(CLOSING_LENGTH)?;
+    if !value.starts_with(FRONT) || !value[closing..].starts_with(TO_CONTENT) {
         return None;
     }
     let from = value.len().saturating_sub(LONGEST_TAIL).max(FRONT.len());
@@ -67,8 +69,13 @@ fn take_apart(value: &[u8], likely: usize) -> Option<Parts<'_>> {
     let mut start = at + TO_ID.len();
     at = quote(start)?;
     let message_id = &tail[start..at];
-    let stamp = find(tail, TO_TIME, at)?;
-    let middle = tail.get(at + 1..stamp)?;
+    let begin = at + 1;
+    let stamp = match likely_middle {
+        // It holds no second one: it ended at the first when it was found.
+        Some(middle) if tail[begin..].starts_with(middle) && tail[begin + middle.len()..].starts_with(TO_TIME) => begin + middle.len(),
+        _ => find(tail, TO_TIME, at)?,
+    };
+    let middle = tail.get(begin..stamp)?;
     start = stamp + TO_TIME.len();
     at = start + TIME_LENGTH;
     let timestamp = tail.get(start..at)?;
@@ -293,7 +300,7 @@ impl Caster {
         room: usize,
         way: Option<Way<'_, 'py>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(parts) = take_apart(value.as_bytes(), self.tail_length) else { return Ok(None) };
+        let Some(parts) = take_apart(value.as_bytes(), self.tail_length, self.last.as_ref().map(|last| &last.middle[..])) else { return Ok(None) };
         self.tail_length = parts.tail.len();
         if !self.last.as_ref().is_some_and(|last| last.middle == parts.middle && last.rest == parts.rest) {
             let Some(shared) = shared_by(py, &parts) else { return Ok(None) };
