@@ -7,6 +7,7 @@ and the caller takes its exact path.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
@@ -19,6 +20,7 @@ __all__ = [
     "Receipts",
     "Sealer",
     "acknowledge",
+    "count_extremes",
     "count_marks",
     "digest",
     "distribute",
@@ -45,6 +47,7 @@ _OUTLINE: Final = bytes(
     ord("0") if chr(code) in "0123456789" else ord(":") if chr(code) in ":,[-" else code for code in range(256)
 )
 _LONG_INTEGER: Final = b":" + b"0" * 16
+_EXTREME_EXPONENT: Final = re.compile(rb"[0-9]e(?:-3|-29|\+?28|\+?29|\+?30)")
 
 
 def digest(data: bytes) -> str:
@@ -89,6 +92,11 @@ def record_sizes(records: Sequence[Any]) -> list[int]:
 def has_long_integer(data: bytes) -> bool:
     """Return whether a number of sixteen digits or more may stand in JSON *data*."""
     return _LONG_INTEGER in data.translate(_OUTLINE)
+
+
+def count_extremes(data: bytes) -> int:
+    """Return how many numbers in JSON *data* may end in an exponent beyond 28 or below -28, strings included."""
+    return len(_EXTREME_EXPONENT.findall(data))
 
 
 def count_marks(data: bytes, start: int, end: int) -> tuple[int, int, int]:

@@ -177,6 +177,18 @@ def test_a_long_integer_is_seen_as_in_python(pieces: list[bytes]) -> None:
     assert native.has_long_integer(data) == twins.has_long_integer(data)
 
 
+@given(
+    st.lists(
+        st.sampled_from([b"1e", b"e", b"-", b"+", b"28", b"29", b"3", b"300", b"292", b"x", b",", b'"']), max_size=12
+    )
+)
+@example([b"1e", b"-", b"3"])
+@example([b"1e"])
+def test_extreme_exponents_are_counted_as_in_python(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+    assert native.count_extremes(data) == twins.count_extremes(data)
+
+
 @given(st.text(alphabet="{[,}a", max_size=600), st.integers(0, 700), st.integers(0, 700))
 def test_marks_are_counted_as_in_python(text: str, start: int, end: int) -> None:
     assert native.count_marks(text.encode(), start, end) == twins.count_marks(text.encode(), start, end)

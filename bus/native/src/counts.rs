@@ -46,6 +46,14 @@ pub fn count_marks(data: &[u8], start: usize, end: usize) -> (usize, usize, usiz
     (objects, lists, commas)
 }
 
+/// How many numbers in JSON `data` may end in an exponent beyond 28 or below -28, strings included.
+#[pyfunction]
+pub fn count_extremes(data: &[u8]) -> usize {
+    const ENDS: [&[u8]; 8] = [b"-3", b"-29", b"+28", b"+29", b"+30", b"28", b"29", b"30"];
+    let is_exponent = |at: usize| data[at] == b'e' && data[at - 1].is_ascii_digit();
+    (1..data.len()).filter(|&at| is_exponent(at) && ENDS.iter().any(|end| data[at + 1..].starts_with(end))).count()
+}
+
 /// The lengths of the names and values of `headers`.
 #[pyfunction]
 pub fn header_bytes(headers: &Bound<'_, PyTuple>) -> PyResult<usize> {

@@ -35,6 +35,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(records::record_sizes, module)?)?;
     module.add_function(wrap_pyfunction!(records::murmur2_many, module)?)?;
     module.add_function(wrap_pyfunction!(counts::has_long_integer, module)?)?;
+    module.add_function(wrap_pyfunction!(counts::count_extremes, module)?)?;
     module.add_function(wrap_pyfunction!(counts::count_marks, module)?)?;
     module.add_function(wrap_pyfunction!(counts::header_bytes, module)?)?;
     module.add_class::<casting::Caster>()?;

@@ -30,6 +30,7 @@ from bus.errors import (
 )
 from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger, says_all
+from bus.telemetry.metrics import PublishMetrics
 from bus.topics.names import message_topic, retry_topic
 from bus.transports.base import NewRecord
 from consumers.deadletters.records import Control, Failure, reappend
@@ -75,6 +76,7 @@ _TRACES, _TRACES_EVERY_S = 20, 10.0
 _ASKED_AGAIN_S = 30.0
 _SOON_S: Final = 1.0
 _MAX_TOLD: Final = 10_000
+_MAX_SENT: Final = 256
 _LAST_S: Final = 1.2
 _log = get_logger("handler")
 
@@ -97,7 +99,6 @@ class Dispositions:
         self._plan = plan
         self._settled_mail: OrderedDict[str, None] = OrderedDict()
         """Ids of records of the mailbox, the last ones, of which all that came has left."""
-        """Partition counts of tier topics; they only grow."""
         self._watched_until_s = self._unwatched_until_s = 0.0
         self._publisher = publisher
         self._appender = appender
@@ -105,6 +106,8 @@ class Dispositions:
         self._in_flight = in_flight
         self._clock = publisher.clock
         self._metrics = publisher.metrics
+        self._sent: dict[bytes, PublishMetrics] = {}
+        """By message type, the meters of what a run has sent."""
         self._late = late
         self._tells_all = says_all()
         self._has_room = has_room
@@ -307,11 +310,15 @@ class Dispositions:
         undecided = await self._appender.send(outputs, delivery.partition)
         elapsed_s = self._clock.monotonic_s() - started_s
         for record in outputs:
-            label = self._plan.view.registry.label(
-                next((value.decode() for name, value in record.headers if name == "sb-type"), "")
-            )
-            self._metrics.accepted(label).count += 1
-            self._metrics.publish_seconds.of(label).observe(elapsed_s)
+            name = _type_in(record)
+            meters = self._sent.get(name)
+            if meters is None:
+                label = self._plan.view.registry.label(name.decode())
+                meters = self._metrics.accepted(label)
+                if len(self._sent) < _MAX_SENT:
+                    self._sent[name] = meters
+            meters.count += 1
+            meters.seconds.observe(elapsed_s)
         return undecided
 
     async def _move(self, delivery: Delivery, tier: Tier, control: Control) -> None:
@@ -477,6 +484,14 @@ def _tell_handled(delivery: Delivery, group: str, clock: Clock) -> None:
 def _tell_refused(delivery: Delivery, error: Exception) -> None:
     message_id = None if delivery.message is None else delivery.message.message_id
     _log.warning("message.report_refused", message_id=message_id, error=str(error))
+
+
+def _type_in(record: NewRecord) -> bytes:
+    """Return the message type that the headers of *record* name; empty without one."""
+    for name, value in record.headers:
+        if name == "sb-type":
+            return value
+    return b""
 
 
 def _failure_of(letter: NewRecord) -> Failure:

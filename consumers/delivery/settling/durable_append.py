@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -87,10 +88,20 @@ class DurableAppender:
         dropped and counted. A broker may not know a topic that was created a moment ago: such answers are returned, to
         be sent again, the last time with *at_last*. Raises GaveUpError, RecordTooLargeError.
         """
-        waiting, undecided = [record for record in records if not self._has_no_topic(record)], []
+        waiting = [record for record in records if not self._has_no_topic(record)] if self._gone else list(records)
+        tried = await self._try(waiting) if waiting else ([], None, ())
+        if not (tried[0] or tried[2]):
+            return ()
+        return await self._send_patiently(tried, partition, otherwise=otherwise, at_last=at_last)
+
+    async def _send_patiently(
+        self, tried: _Tried, partition: Partition, *, otherwise: str | None, at_last: bool
+    ) -> Sequence[NewRecord]:
+        """Go on after the first try, which has not made all records durable, until they are."""
+        undecided: list[NewRecord] = []
         with _Patience(partition, self._clock, self._hold, self._show_missing) as patience:
             while True:
-                waiting, error, placeless = await self._try(waiting) if waiting else ([], None, ())
+                waiting, error, placeless = tried
                 undecided += self._without_topic(placeless, at_last=at_last)
                 if not waiting:
                     return undecided
@@ -100,17 +111,17 @@ class DurableAppender:
                     raise RecordTooLargeError(str(error))
                 if isinstance(error, TopicMissingError) and otherwise is not None:
                     waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
-                    continue
-                patience.waits_for(waiting[0].topic if isinstance(error, TopicMissingError) else "")
-                pause_s = patience.pause_s
-                _log.error(
-                    "settlement.append_failed",
-                    topic=waiting[0].topic,
-                    error=str(error),
-                    records=len(waiting),
-                    again_in_s=pause_s,
-                )
-                await patience.wait()
+                else:
+                    patience.waits_for(waiting[0].topic if isinstance(error, TopicMissingError) else "")
+                    _log.error(
+                        "settlement.append_failed",
+                        topic=waiting[0].topic,
+                        error=str(error),
+                        records=len(waiting),
+                        again_in_s=patience.pause_s,
+                    )
+                    await patience.wait()
+                tried = await self._try(waiting)
 
     async def seal(self, make: Callable[[], SealedRecord], partition: Partition, *, within_s: float) -> SealedRecord:
         """Call *make* until it seals; a failing signer is retried for *within_s* seconds.
@@ -210,9 +221,7 @@ class DurableAppender:
         kind = next((value.decode("ascii", "replace") for name, value in record.headers if name == "sb-type"), "")
         self._metrics.dropped_answers.labels(self._group, "report" if kind == "error.reported" else "answer").inc()
 
-    async def _try(
-        self, records: list[NewRecord]
-    ) -> tuple[list[NewRecord], BusError | None, Sequence[tuple[NewRecord, BusError]]]:
+    async def _try(self, records: list[NewRecord]) -> _Tried:
         """Append *records* once; return those that are not durable, the first error, and answers without a topic.
 
         A record of unknown fate is sent again with the same bytes and id.
@@ -235,6 +244,10 @@ class DurableAppender:
                 failed.append(record)
                 first = first or outcome
         return failed, first, placeless
+
+
+_Tried: TypeAlias = tuple[list[NewRecord], BusError | None, Sequence[tuple[NewRecord, BusError]]]
+"""The records that are not durable, the first error, and answers without a topic."""
 
 
 class _Patience:

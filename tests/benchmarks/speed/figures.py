@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 import msgspec
-from speed.payloads import TYPE, Report
+from speed.payloads import BYTES, TYPE, Report
 
 from bus.clock import SystemClock
 from bus.errors import TopicMissingError
@@ -37,7 +37,7 @@ from producers.sealing.options import Draft
 from producers.sealing.seal_request import SealRequest
 from sealbus import App, Receipt, payload
 
-__all__ = ["FIGURES", "Figure", "Round"]
+__all__ = ["FIGURES", "SIZES", "Figure", "Round"]
 
 _AGENT, _GROUP, _MEMBER = "budget@svc", "readers", "reader-1"
 _POLL_S = 0.05
@@ -52,6 +52,8 @@ class Figure(msgspec.Struct, frozen=True):
     name: str
     title: str
     opened: Callable[[Sequence[Report], Path], AbstractAsyncContextManager[Round]]
+    share: float = 1.0
+    """Of the payloads so many are taken: large messages are few."""
 
 
 class _Mode(enum.Enum):
@@ -225,6 +227,17 @@ async def _judge(
     await reader.worker.stop(1.0)
 
 
+def _grown(report: Report, size: int) -> Report:
+    """*report* with as many more sources as make it about *size* bytes."""
+    missing = size - BYTES
+    each = len(msgspec.json.encode(report.sources[0]))
+    return msgspec.structs.replace(report, sources=report.sources * (1 + missing // (each * len(report.sources))))
+
+
+def _judge_large(reports: Sequence[Report], folder: Path, *, size: int) -> AbstractAsyncContextManager[Round]:
+    return _judge([_grown(report, size) for report in reports], folder)
+
+
 @asynccontextmanager
 async def _embedded_publish(reports: Sequence[Report], folder: Path) -> AsyncIterator[Round]:
     bus = _bus(open_configured(_settings(folder)), folder)
@@ -263,4 +276,12 @@ FIGURES = (
     Figure("answer", "the same and answering it", partial(_judge, answers=True)),
     Figure("embedded-publish", "publish_many on the embedded log", _embedded_publish),
     Figure("embedded-consume", "worker on the embedded log", _embedded_consume),
+    *(
+        Figure(
+            name, f"worker: judging and dispatching a record of {size:,} bytes", partial(_judge_large, size=size), share
+        )
+        for name, size, share in (("judge-3k", 3_000, 0.3), ("judge-16k", 16_000, 0.06), ("judge-100k", 100_000, 0.02))
+    ),
 )
+SIZES: Mapping[str, int] = {"judge-3k": 3_000, "judge-16k": 16_000, "judge-100k": 100_000}
+"""The bytes of data of the figures with large payloads."""

@@ -54,15 +54,16 @@ async def _gauged(
         for figure in figures:
             place = folder / figure.name
             place.mkdir()
-            opened.append((figure.name, await stack.enter_async_context(figure.opened(payloads, place))))
+            taken = payloads[: max(1, round(figure.share * len(payloads)))]
+            opened.append((figure.name, len(taken), await stack.enter_async_context(figure.opened(taken, place))))
         for number in range(rounds + 1):
-            for name, repeat in opened:
+            for name, count, repeat in opened:
                 async with repeat() as work:
                     gc.collect()
                     before_us = calibration_us()
                     started_s = time.process_time()
                     await work()
-                    us = (time.process_time() - started_s) / len(payloads) * 1e6
+                    us = (time.process_time() - started_s) / count * 1e6
                     after_us = calibration_us()
                 if number:
                     # The first is the warm-up.

@@ -1,0 +1,59 @@
+"""How many functions of this project one message calls, on its way through one figure. Exact, on every machine.
+
+Owns the count. Time needs a quiet machine and a base beside it; a call that is added shows itself at once, anywhere.
+Calls into other libraries are not counted, nor comprehensions: they differ between versions of Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from speed.figures import FIGURES, Figure
+from speed.payloads import Report, reports, write_payloads
+
+__all__ = ["calls_of"]
+
+_ROOT = Path(__file__).resolve().parents[3]
+_OURS = tuple(f"{_ROOT / package}/" for package in ("bus", "producers", "consumers"))
+_MESSAGES, _WARM_UPS, _REPEATS = 1_000, 3, 3
+
+
+def calls_of(name: str) -> float:
+    """Calls per message of the figure *name*, on average."""
+    (figure,) = (figure for figure in FIGURES if figure.name == name)
+    with tempfile.TemporaryDirectory(prefix="calls-") as folder:
+        path = Path(folder)
+        write_payloads(path / "payloads", _MESSAGES)
+        return asyncio.run(_counted(figure, reports(str(path / "payloads"), _MESSAGES), path))
+
+
+async def _counted(figure: Figure, payloads: Sequence[Report], folder: Path) -> float:
+    count = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        if event == "call" and frame.f_code.co_filename.startswith(_OURS) and frame.f_code.co_name[0] != "<":
+            count += 1
+
+    async with figure.opened(payloads, folder) as repeat:
+        for _ in range(_WARM_UPS):
+            async with repeat() as work:
+                await work()
+        counts = []
+        for _ in range(_REPEATS):
+            count = 0
+            async with repeat() as work:
+                before = sys.getprofile()
+                sys.setprofile(note)
+                try:
+                    await work()
+                finally:
+                    sys.setprofile(before)
+            counts.append(count)
+    # A busy machine adds turns of the loop, and nothing takes any away.
+    return min(counts) / len(payloads)
