@@ -2,7 +2,8 @@
 
 Owns the set-up of a process, escaping foreign text for terminals, and surviving a line that cannot be written. Event
 names are dotted (`worker.started`). Values are cut to 256 characters and carry no payloads or secrets; tracebacks show
-no locals. While a handler runs, every line also has the ids of its message, whichever logger writes it.
+no locals. While a handler runs, every line also has the ids of its message, whichever logger writes it. structlog (with
+rich) takes as long to import as a third of sealbus, so it is imported with the first line.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import logging
 import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, Final, Protocol, TextIO, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, cast
 
 import msgspec
-import structlog
-from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from bus.errors import trace_of
 from bus.redaction import cut, masked_member, redacted
 from bus.telemetry.terminal import printable
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 __all__ = [
     "RUN",
@@ -51,6 +54,8 @@ RUN: Final[ContextVar[HasLogIds | None]] = ContextVar("sealbus_run", default=Non
 
 def configure(level: str = "info", form: str = "auto") -> None:
     """Log from *level* on; *form* is `console`, `json` or `auto` (console on a terminal)."""
+    import structlog
+
     on_terminal = sys.stderr is not None and sys.stderr.isatty()
     console = form == "console" or (form == "auto" and on_terminal)
     renderer = (
@@ -77,6 +82,8 @@ def configure(level: str = "info", form: str = "auto") -> None:
 
 def configure_unless_done(level: str) -> None:
     """Configure logging unless the surrounding program has done so."""
+    import structlog
+
     if not structlog.is_configured():
         configure(level)
 
@@ -97,6 +104,8 @@ def adopt_logging(level: str) -> None:
 
 def says_all() -> bool:
     """Whether debug lines are written: one per message may be built."""
+    import structlog
+
     return bool(structlog.get_logger().is_enabled_for(logging.DEBUG)) if structlog.is_configured() else False
 
 
@@ -111,8 +120,24 @@ def with_run_ids(_: object, __: str, event: EventDict) -> EventDict:
 
 def get_logger(area: str) -> FilteringBoundLogger:
     """Return the logger of one area of the bus."""
-    logger: FilteringBoundLogger = structlog.get_logger(area=area)
-    return logger
+    return cast("FilteringBoundLogger", _Logger(area))
+
+
+class _Logger:
+    """structlog's own logger of one area, made when the first line is written."""
+
+    def __init__(self, area: str) -> None:
+        self._area = area
+
+    @cached_property
+    def _proxy(self) -> FilteringBoundLogger:
+        import structlog
+
+        logger: FilteringBoundLogger = structlog.get_logger(area=self._area)
+        return logger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._proxy, name)
 
 
 def _escaped(_: object, __: str, event: EventDict) -> EventDict:
@@ -151,6 +176,8 @@ class _Adopted(logging.Handler):
     """Hands records of `logging` to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        import structlog
+
         try:
             text = record.getMessage()
         except Exception:  # noqa: BLE001 - a wrong format is the caller's fault, and no reason to lose the line
@@ -179,6 +206,8 @@ _STDERR = _Stderr()
 
 
 def _to_stderr(*_: object) -> WrappedLogger:
+    import structlog
+
     # Looked up at each call, so that a redirected standard error gets the lines. Without a standard error, lines are
     # dropped: standard output belongs to the program. A line and its end are one write: processes share the stream.
     return structlog.WriteLogger(cast("TextIO", _STDERR)) if sys.stderr is not None else structlog.ReturnLogger()

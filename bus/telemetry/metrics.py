@@ -2,18 +2,20 @@
 
 Owns names, labels and buckets. A process creates one `Metrics` and passes it to every part that counts. Type labels
 come only from registered types (`Registry.label`). Numbers raised once per message use `bus.telemetry.counters`; the
-worker serves the series.
+worker serves the series. `prometheus_client` is imported with the first `Metrics`.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterable, Mapping
-from importlib import metadata
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from bus.telemetry.counters import LocalCounter, LocalHistogram
 
-from bus.telemetry.counters import CounterCollector, LocalCounter, LocalHistogram, LocalHistograms
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+    from bus.telemetry.collectors import LocalHistograms
 
 __all__ = ["PublishMetrics", "TypeMetrics", "Metrics"]
 
@@ -30,6 +32,10 @@ class Metrics:
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        import platform
+
+        from prometheus_client import CollectorRegistry
+
         self.registry = registry or CollectorRegistry()
         self._accepted: dict[str, PublishMetrics] = {}
         self.build_info = self._gauge("build_info", "1, with the versions of sealbus and Python.", "version", "python")
@@ -162,26 +168,40 @@ class Metrics:
             tally.gather()
 
     def _gathered(self, name: str, text: str, *labels: str) -> Counter:
+        from prometheus_client import Counter
+
+        from bus.telemetry.collectors import CounterCollector
+
         counter = Counter(f"sealbus_{name}", text, labels, registry=None)
         self.registry.register(CounterCollector(counter, self._gather))
         return counter
 
     def _timings(self, name: str, text: str, *labels: str) -> LocalHistograms:
+        from bus.telemetry.collectors import LocalHistograms
+
         timings = LocalHistograms(f"sealbus_{name}", text, labels, _SECONDS)
         self.registry.register(timings)
         return timings
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        from prometheus_client import Counter
+
         return Counter(f"sealbus_{name}", text, labels, registry=self.registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        from prometheus_client import Gauge
+
         return Gauge(f"sealbus_{name}", text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        from prometheus_client import Histogram
+
         return Histogram(f"sealbus_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
 
 
 def _version() -> str:
+    from importlib import metadata
+
     try:
         return metadata.version("sealbus")
     except metadata.PackageNotFoundError:
