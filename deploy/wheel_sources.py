@@ -22,27 +22,12 @@ PACKAGE = "sealbus"
 _OURS = ("bus", "producers", "consumers")
 _FACADE = "sealbus.py"
 
-_NAMED_IN_TEXTS = frozenset({"bus/transports/__init__.py", "consumers/cli/__init__.py"})
+_NAMED_IN_TEXTS = frozenset({_FACADE, "bus/transports/__init__.py", "consumers/cli/__init__.py"})
 """Where a text names a module to be imported. Elsewhere such a text ends the build."""
 
 _CHECKOUT_ONLY = re.compile(r"^# In a checkout only\b.*?^# In a wheel, too\b[^\n]*\n\n?", re.DOTALL | re.MULTILINE)
 _STATEMENT = re.compile(rf"\b(?:from|import)\s+(?:{'|'.join(_OURS)})\b")
 _NOQA = re.compile(r"  # noqa: E402[^\n]*")
-_LATER = '''
-    def __getattr__(name):
-        """Import a name of the facade when it is asked for: the command line starts without most of them."""
-        if name not in _PLACES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        # A name is a module's own, or a module that nobody has imported yet.
-        found = getattr(import_module(_PLACES[name]), name, None) or import_module(f"{_PLACES[name]}.{name}")
-        globals()[name] = found
-        return found
-
-    def __dir__():
-        return sorted({*globals(), *_PLACES})
-'''
 _MAIN = f'''"""`python -m {PACKAGE}`: the same as the `{PACKAGE}` command."""
 
 from {PACKAGE}.consumers.cli import main
@@ -102,38 +87,11 @@ def rewrite(source: str, place: str, modules: frozenset[str]) -> str:
 
 
 def _facade(source: str, modules: frozenset[str]) -> str:
-    """Return `sealbus.py` as the package's `__init__`, which runs before any of its modules, the command line's too.
-
-    So what it imports is imported when it is asked for; checkers see the imports themselves.
-    """
+    """Return `sealbus.py` as the package's `__init__`, which runs before any of its modules, the command line's too."""
     source, cuts = _CHECKOUT_ONLY.subn("", source)
     if cuts != 1:
         raise SourceError(f"{_FACADE} has {cuts} parts marked as for a checkout only, expected one")
-    source = rewrite(_NOQA.sub("", source), _FACADE, modules)
-    imports = [
-        node
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{PACKAGE}.")
-    ]
-    lines = source.splitlines()
-    first, last = imports[0].lineno - 1, imports[-1].end_lineno
-    places = {alias.asname or alias.name: node.module for node in imports for alias in node.names}
-    return "\n".join(
-        [
-            *lines[:first],
-            "from typing import TYPE_CHECKING",
-            "",
-            "if TYPE_CHECKING:",
-            *(f"    {line}" for line in lines[first:last]),
-            "else:",
-            "    _PLACES = {",
-            *(f'        "{name}": "{module}",' for name, module in sorted(places.items())),
-            "    }",
-            *_LATER.splitlines(),
-            *lines[last:],
-            "",
-        ]
-    )
+    return rewrite(_NOQA.sub("", source), _FACADE, modules)
 
 
 class _Rewriting:

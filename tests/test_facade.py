@@ -1,15 +1,36 @@
-"""The facade in a checkout: it imports quietly, and names what hides one of its packages."""
+"""The facade in a checkout: it imports quietly and little, and names what hides one of its packages."""
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import sealbus
+
 ROOT = Path(__file__).parent.parent
+IMPORTED_WHERE_IT_IS_USED = [
+    "aiokafka",
+    "asyncpg",
+    "attr",
+    "click",
+    "cryptography",
+    "email",
+    "http",
+    "importlib.metadata",
+    "jinja2",
+    "opentelemetry",
+    "prometheus_client",
+    "pydantic",
+    "rich",
+    "sqlite3",
+    "structlog",
+]
 
 
 def python(folder: Path, code: str, path: str) -> subprocess.CompletedProcess[str]:
@@ -48,7 +69,41 @@ def test_the_facade_is_the_command_line_as_a_module() -> None:
 
 
 def test_what_the_dialects_raise_is_a_name_of_the_facade() -> None:
-    import sealbus
-
     with pytest.raises(sealbus.DialectError):
         sealbus.dialects.dialect("plain-ids").decode(b"{}")
+
+
+def test_each_name_is_what_checkers_take_it_for() -> None:
+    tree = ast.parse((ROOT / "sealbus.py").read_text("utf-8"))
+    static = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    names = {}
+    for node in static.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            module = import_module(str(node.module))
+            names[alias.name] = getattr(module, alias.name, None) or import_module(f"{node.module}.{alias.name}")
+    assert {name: getattr(sealbus, name) for name in names} == names
+    assert names.keys() - set(sealbus.__all__) == {"RetryPolicy"}  # of earlier programs, and not listed
+    assert names.keys() <= set(dir(sealbus))
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = sealbus.Nothing  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("program", "limit"),
+    [
+        ("import sealbus", 5),
+        ("from sealbus import App, Context, Retry, connect, payload", 165),
+        ("from sealbus import *", 215),
+    ],
+)
+@pytest.mark.medium
+def test_a_program_imports_what_it_uses(tmp_path: Path, program: str, limit: int) -> None:
+    """How long an import takes is told by names and by a count of our modules, whatever machine runs this."""
+    done = python(tmp_path, f"{program}\nimport sys; print(*sys.modules)", str(ROOT))
+    assert (done.returncode, done.stderr) == (0, "")
+    modules = done.stdout.split()
+    unused = set(IMPORTED_WHERE_IT_IS_USED) - ({"sqlite3"} if "*" in program else set())  # Outbox takes a connection
+    assert unused.isdisjoint(modules)
+    ours = [name for name in modules if name.partition(".")[0] in {"bus", "producers", "consumers", "sealbus"}]
+    assert len(ours) <= limit
