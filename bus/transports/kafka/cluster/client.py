@@ -97,6 +97,10 @@ class ClusterClient:
         found = await self.ask("reading topics", lambda client: _describe(client, wanted))
         if limits:
             found = {name: await self._add_limits(name, facts) for name, facts in found.items()}
+        self._remember(found)
+        return {name: self._facts[name][1] for name in wanted}
+
+    def _remember(self, found: Mapping[str, TopicFacts]) -> None:
         now_s = self.clock.monotonic_s()
         for name, facts in found.items():
             if facts.max_batch_bytes is None and (known := self.known(name)) is not None:
@@ -104,7 +108,6 @@ class ClusterClient:
                     facts, max_batch_bytes=known.max_batch_bytes, min_in_sync=known.min_in_sync
                 )
             self._facts[name] = now_s, facts
-        return {name: self._facts[name][1] for name in wanted}
 
     async def all_topics(self) -> dict[str, TopicFacts]:
         """Return every topic except Kafka's internal ones."""
@@ -112,18 +115,21 @@ class ClusterClient:
 
     async def ranges(self, topic: str) -> dict[int, PartitionRange]:
         """Return the offsets of every partition of *topic*. Raises TopicMissingError, UnreachableError."""
-        facts = (await self.topics([topic]))[topic]
-        partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
-        return {location.partition: span for location, span in (await self.spans(partitions)).items()}
+
+        async def question(client: AIOKafkaClient) -> dict[TopicPartition, PartitionRange]:
+            facts = await _describe(client, [topic])
+            self._remember(facts)
+            partitions = [TopicPartition(topic, number) for number in range(facts[topic].partitions)]
+            return await _spans(client, await _led(client, partitions, facts))
+
+        found = await self.ask("reading offsets", question)
+        return {location.partition: span for location, span in found.items()}
 
     async def spans(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionRange]:
         """Return the start and end offset of each partition, as its leader knows them."""
 
         async def question(client: AIOKafkaClient) -> dict[TopicPartition, PartitionRange]:
-            leaders = await _leaders(client, partitions)
-            starts = await _offsets(client, leaders, _EARLIEST)
-            ends = await _offsets(client, leaders, _LATEST)
-            return {location: PartitionRange(starts[location], ends[location]) for location in partitions}
+            return await _spans(client, await _leaders(client, partitions))
 
         return await self.ask("reading offsets", question)
 
@@ -311,7 +317,13 @@ async def _describe(client: AIOKafkaClient, names: list[str] | None) -> dict[str
 
 
 async def _leaders(client: AIOKafkaClient, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    facts = await _describe(client, sorted({location.topic for location in partitions}))
+    return await _led(client, partitions, await _describe(client, sorted({location.topic for location in partitions})))
+
+
+async def _led(
+    client: AIOKafkaClient, partitions: Sequence[TopicPartition], facts: Mapping[str, TopicFacts]
+) -> dict[TopicPartition, int]:
+    """Return the leader of each partition by *facts*, which were read just now."""
     leaders = {
         location: facts[location.topic].leaders[location.partition]
         for location in partitions
@@ -327,6 +339,12 @@ async def _leaders(client: AIOKafkaClient, partitions: Sequence[TopicPartition])
         if client.cluster.broker_metadata(leaders[location]) is None:
             await client.force_metadata_update()
     return leaders
+
+
+async def _spans(client: AIOKafkaClient, leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, PartitionRange]:
+    starts = await _offsets(client, leaders, _EARLIEST)
+    ends = await _offsets(client, leaders, _LATEST)
+    return {location: PartitionRange(starts[location], ends[location]) for location in leaders}
 
 
 async def _offsets(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.metadata import MetadataRequest
 
 from bus.clock import ManualClock
 from bus.errors import ClosedError
+from bus.transports.base import PartitionRange
 from bus.transports.kafka.cluster import client as linking
 from bus.transports.kafka.cluster.client import ClusterClient
 from bus.transports.kafka.options import KafkaOptions
@@ -76,3 +79,36 @@ async def test_a_client_that_connects_while_the_link_is_closed_is_closed(monkeyp
     with pytest.raises(ClosedError):
         await asking
     assert client.closing.is_set()
+
+
+class Node:
+    """A broker that leads every partition; it notes what it is asked."""
+
+    def __init__(self, partitions: int) -> None:
+        self.asked: list[str] = []
+        self.cluster = self
+        self._partitions = range(partitions)
+
+    def get_random_node(self) -> int:
+        return 1
+
+    def broker_metadata(self, node: int) -> object:
+        return node
+
+    async def send(self, node: int, request: object) -> object:
+        self.asked.append(type(request).__name__)
+        if isinstance(request, MetadataRequest):
+            partitions = [{"partition": number, "leader": 1, "isr": [1]} for number in self._partitions]
+            topic = {"topic": "a.b", "error_code": 0, "is_internal": False, "partitions": partitions}
+            return SimpleNamespace(to_object=lambda: {"topics": [topic]})
+        return SimpleNamespace(topics=[("a.b", [(number, 0, 7) for number in self._partitions])])
+
+
+async def test_the_offsets_of_a_topic_take_one_look_at_its_leaders() -> None:
+    """An idle worker asks for them every second."""
+    link, node = ClusterClient(KafkaOptions(bootstrap=("localhost:1",)), ManualClock()), Node(2)
+    link._clients[AIOKafkaClient] = node
+    assert await link.ranges("a.b") == {number: PartitionRange(7, 7) for number in range(2)}
+    assert node.asked == ["MetadataRequest", "OffsetRequest", "OffsetRequest"]
+    assert link.known("a.b") is not None
+    assert not link.is_stale("a.b")
