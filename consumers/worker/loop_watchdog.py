@@ -82,11 +82,16 @@ class LoopWatch:
         if self._loop is not None:
             self._timer = self._loop.call_later(_TICK_S, self._tick)
 
+    def _pause_s(self, now_s: float) -> float:
+        """Return the time until the loop, if it stopped now, could be worth a warning: a thread that wakes often keeps
+        an idle process from being idle."""
+        return max(_TICK_S, self._due_s + _WARN_S - now_s)
+
     def _watch(self) -> None:
         warned_s: float | None = None
         woken_s = time.monotonic()
-        while not self._over.wait(_TICK_S):
-            late_s = time.monotonic() - woken_s - _TICK_S
+        while not self._over.wait(pause_s := _TICK_S if warned_s is not None else self._pause_s(woken_s)):
+            late_s = time.monotonic() - woken_s - pause_s
             woken_s = time.monotonic()
             due_s = self._due_s
             if warned_s is not None and due_s != warned_s:
