@@ -10,7 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TextIO, cast
 
@@ -146,6 +146,8 @@ def version_option() -> click.Option:
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
+    from importlib import metadata
+
     try:
         version = metadata.version("sealbus")
     except metadata.PackageNotFoundError:

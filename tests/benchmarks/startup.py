@@ -105,6 +105,8 @@ def _environment(folder: Path) -> dict[str, str]:
 async def worker(folder: Path, url: str, idle_s: float, asked: int) -> list[str]:
     """Lines about a worker on *url*: its start, *idle_s* seconds of its idleness, *asked* messages to it."""
     name = url.partition(":")[0]
+    with _running(folder, url):
+        pass  # writes byte code, and makes topics
     with _running(folder, url) as started_ms:
         async with connect(url, agent="asker@bench", namespace=NAMESPACE) as bus:
             await _ask(bus)
