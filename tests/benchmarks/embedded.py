@@ -63,7 +63,7 @@ def resident_mb(pid: int) -> float:
 
 
 def settled(log: sqlite3.Connection) -> int:
-    return log.execute("SELECT coalesce(sum(committed), 0) FROM leases WHERE grp = 'bench'").fetchone()[0]
+    return log.execute("SELECT coalesce(sum(committed), 0) FROM leases WHERE grp = 'agents.bench'").fetchone()[0]
 
 
 def watch_settled(folder: Path, total: int) -> Series:

@@ -4,10 +4,12 @@ sealbus has no switch for that, so this takes the place of the part that judges 
 (`consumers.delivery.receiving.verification.RecordVerifier`, as `consumers.worker.wiring` builds it) with a bare typed
 decode of the record, nothing compared and nothing hashed: no canonical form, no seal, no recipient, no lifetime, no
 policy. All that comes before and after it (fetching, order per key, handlers, settling, commits) is the worker's own.
-Only for this benchmark.
+It takes part by what a verifier is made with and by `judge`, and by nothing else of it. Only for this benchmark.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 from speed.payloads import TYPE, Report
@@ -16,6 +18,7 @@ from bus.protocol.envelope import Metadata, Routing
 from bus.protocol.sealing import Message
 from bus.transports.base import Record
 from consumers.deadletters.records import Control
+from consumers.delivery.group_plan import GroupView
 from consumers.delivery.receiving.verification import RecordVerifier
 from consumers.delivery.state.delivery import Accepted, Delivery
 from consumers.delivery.state.partition import Partition
@@ -36,7 +39,13 @@ class _Whole(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Whole).decode
 
 
-class _Credulous(RecordVerifier):
+class Credulous(RecordVerifier):
+    """Believes every record of `speed.payloads`."""
+
+    def __init__(self, view: GroupView, *others: Any, **options: Any) -> None:
+        super().__init__(view, *others, **options)
+        self._subscription = view.subscriptions[TYPE]
+
     def judge(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         value, key = record.value, record.key
         if partition.own or value is None or key is None:
@@ -49,7 +58,7 @@ class _Credulous(RecordVerifier):
             size=len(value) + len(key),
             control=Control(record.topic, record.partition, record.offset),
             message=Message(value, whole.metadata, whole.routing, _NOTHING, _NOTHING, 0, whole.data),
-            subscription=self._view.subscriptions[TYPE],
+            subscription=self._subscription,
             payload=whole.data,
             label=TYPE,
             sealed_ms=record.timestamp_ms,
@@ -63,4 +72,4 @@ def install() -> None:
         raise RuntimeError(
             "consumers.worker.wiring builds no RecordVerifier any more: this benchmark has to be adapted"
         )
-    assembly.RecordVerifier = _Credulous  # type: ignore[attr-defined]
+    assembly.RecordVerifier = Credulous  # type: ignore[attr-defined]
