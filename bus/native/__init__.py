@@ -3,7 +3,8 @@
 Owns the choice, once for the process. The Rust source is beside this file, its twins in `bus.native.twins`: callers
 import from here and need not know which one they get. `core` is the compiled module or None; a few callers skip a whole
 fast path without it. `make native` builds it in place; a wheel built with a Rust toolchain contains it.
-SEALBUS_NATIVE=off ignores it, SEALBUS_NATIVE=require raises ImportError without it.
+SEALBUS_NATIVE=off ignores it, SEALBUS_NATIVE=require raises ImportError without it. `hot_path` says which one a process
+has, for its first log line.
 """
 
 from __future__ import annotations
@@ -30,3 +31,15 @@ if TYPE_CHECKING or core is not None:
     from bus.native._core import *  # noqa: F403 - all of it
 else:
     from bus.native.twins import *  # noqa: F403 - the same names
+
+
+def hot_path(core: object = core) -> dict[str, str]:
+    """Return the way that messages go here, `compiled` or `python`, and what to do about the slow one."""
+    if core is not None:
+        return {"hot_path": "compiled"}
+    cure = (
+        "SEALBUS_NATIVE=off"
+        if os.environ.get("SEALBUS_NATIVE") == "off"
+        else "install a prebuilt wheel, or a Rust toolchain and then sealbus again; in a checkout, make native"
+    )
+    return {"hot_path": "python", "hint": f"a message takes about three times the processor time: {cure}"}

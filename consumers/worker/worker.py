@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Sequence
 
-from bus import failpoints
+from bus import failpoints, native
 from bus.clock import Interval
 from bus.errors import ClosedError, TransportError
 from bus.protocol.reasons import REASONS
@@ -145,6 +145,7 @@ class Worker:
             group=self._plan.group,
             member=self._member,
             types=sorted(self.app.subscriptions),
+            **native.hot_path(),
         )
 
     async def _join(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -12,6 +13,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from bus import native
 from bus.clock import ManualClock
 from bus.errors import (
     BusError,
@@ -1041,6 +1043,20 @@ async def test_no_offset_is_committed_before_the_inbox_has_on_its_disk_what_was_
         disk_fails = False
         await bus.workers[0].commit()
         assert await unsettled(bus, app.group) == 0
+
+
+@pytest.mark.parametrize(("core", "way"), [(object(), "compiled"), (None, "python")])
+async def test_the_first_line_says_which_way_messages_go(
+    monkeypatch: pytest.MonkeyPatch, core: object, way: str
+) -> None:
+    monkeypatch.delenv("SEALBUS_NATIVE", raising=False)
+    monkeypatch.setattr(native, "hot_path", partial(native.hot_path, core))
+    with capture_logs() as logs:
+        async with app_of(handled).test():
+            pass
+    (line,) = [line for line in logs if line["event"] == "worker.started"]
+    assert line["hot_path"] == way
+    assert ("prebuilt wheel" in line.get("hint", "")) == (core is None)
 
 
 async def test_a_log_that_cannot_be_left_keeps_nothing_from_being_closed(monkeypatch: pytest.MonkeyPatch) -> None:
