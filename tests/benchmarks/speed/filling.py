@@ -102,12 +102,8 @@ def _of_files(source: Path, folder: Path) -> dict[str, str]:
     if profiles.exists():
         parts["profiles"] = profiles.read_text("utf-8")
     budget = budgets.read((folder / "budget.toml").read_text("utf-8"))
-    rows = [["", "path", "budget, calibrations", "us on the reference machine"]]
-    rows += [
-        [name, path, f"{each.calibrations:.2f}", f"{each.us:.1f}"]
-        for path in budgets.PATHS
-        for name, each in budget.of(path).items()
-    ]
+    rows = [["", "path", "most processor time, by the base's"]]
+    rows += [[name, path, f"{budget.limit_of(name, path):.2f}"] for path in budgets.PATHS for name in budgets.LIMITS]
     parts["budget"] = "\n".join(tables.table(rows))
     return parts
 
