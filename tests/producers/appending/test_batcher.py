@@ -97,6 +97,31 @@ async def test_an_idle_batcher_waits_for_nothing() -> None:
     assert await task == [Appended("t", 0, 0, 0)]
 
 
+async def in_consecutive_turns(case: Case, count: int, between_s: float = 0.0) -> None:
+    """Append *count* records; each call begins the next one, as handlers of one fetch begin."""
+
+    async def append(number: int) -> None:
+        case.clock.advance(between_s)
+        following = asyncio.create_task(append(number + 1)) if number + 1 < count else None
+        await case.batcher.append([NewRecord("t", b"k", b"%d" % number)], timeout_s=10)
+        if following is not None:
+            await following
+
+    await append(0)
+
+
+async def test_records_of_consecutive_turns_leave_in_one_append() -> None:
+    case = Case()
+    await in_consecutive_turns(case, 20)
+    assert case.values() == [[b"%d" % number for number in range(20)]]
+
+
+async def test_a_trickle_of_records_delays_an_append_by_milliseconds_at_most() -> None:
+    case = Case(appends_in_flight=64)
+    await in_consecutive_turns(case, 20, between_s=0.004)
+    assert all(2 <= len(values) <= 4 for values in case.values()), case.values()
+
+
 async def test_records_that_arrive_during_an_append_go_with_the_next() -> None:
     case = Case()
     case.log.held = True
