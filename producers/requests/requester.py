@@ -19,6 +19,7 @@ from bus.errors import BusError, ClosedError, ContractError, DeadlineError, NotP
 from bus.own_context import OwnContext
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import PayloadType, payload_type
+from bus.protocol.fast_parse import UNREAD, KnownLayouts
 from bus.protocol.identifiers import uuid7
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
@@ -106,6 +107,8 @@ class Requester:
             clock=self._clock,
             metrics=publisher.metrics,
         )
+        self._layouts: KnownLayouts[None] = KnownLayouts()
+        """What its requests have in common, so that each is read without being parsed."""
         self._own = OwnContext()
         self._cancelling: set[asyncio.Task[None]] = set()
         self._opening: asyncio.Task[None] | None = None
@@ -352,12 +355,23 @@ class Requester:
         sealed = self._publisher.sealer.seal(
             draft, SealRequest(cause=cause, origin=self._origin, both_versions=False, run=run)
         )
+        if sealed.made is None:
+            # A template's message is read from its bytes, at each access.
+            sealed = msgspec.structs.replace(sealed, made=self._read(sealed))
         self._check_answerable(sealed.message)
         self._replies.accept_type(waiter.pending_request.kind)
         if not self.waiting.enlist(waiter, sealed.message):
             error = ContractError("a request of this id is waiting already", "message_id")
             raise PublishRejected(f"refused before sending: {error}", error)
         return sealed
+
+    def _read(self, sealed: SealedRecord) -> Message:
+        value = sealed.record.value
+        if value is not None and (cast := self._layouts.cast(value)) is not None:
+            return cast.message
+        message = sealed.message
+        self._layouts.learn(message, UNREAD, None)
+        return message
 
     def _check_answerable(self, request: Message) -> None:
         hops, own_limit = request.metadata.hops + 1, self._origin.max_hops

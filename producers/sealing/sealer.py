@@ -70,7 +70,10 @@ class Sealer:
         # Templates ask no policy.
         compiled = native.core is not None and not self.admission.has_rules
         sign_as = None if signer is None else (lambda name: partial(self._sign_checked, name, signer))
-        self._templates = TemplateCache(origin, self._max_message_bytes, sign_as) if compiled else None
+        self._make_cache = partial(TemplateCache, max_message_bytes=self._max_message_bytes, sign_as=sign_as)
+        self._templates = self._make_cache(origin) if compiled else None
+        self._session: tuple[PublisherIdentity, TemplateCache] | None = None
+        """The origin of the last request, which names the session that its answer is for, with its templates."""
 
     @property
     def proves(self) -> bool:
@@ -116,8 +119,8 @@ class Sealer:
             elif request.run is not None:
                 draft = labelled_first(draft, self.admission, request.run)
             # A template has no place for the other version.
-            if self._templates is not None and request.origin is None and not isinstance(draft, PairedDraft):
-                sealed = self._seal_by_template(self._templates, draft, request)
+            if not isinstance(draft, PairedDraft) and (templates := self._templates_for(request)) is not None:
+                sealed = self._seal_by_template(templates, draft, request)
                 if sealed is not None:
                     return sealed
             kind = payload_type(draft.payload)
@@ -275,6 +278,16 @@ class Sealer:
             items, start, room, self._clock.now_ms(), self._entropy(_ENTROPY_BYTES * count)
         )
         return run
+
+    def _templates_for(self, request: SealRequest) -> TemplateCache | None:
+        origin = request.origin
+        if origin is None or self._templates is None:
+            return self._templates
+        if request.topic is not None:
+            return None
+        if self._session is None or self._session[0] is not origin:
+            self._session = origin, self._make_cache(origin)
+        return self._session[1]
 
     def _seal_by_template(self, templates: TemplateCache, draft: Draft, request: SealRequest) -> SealedRecord | None:
         """Seal *draft* by a template; return None if the exact way must decide."""

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from bus import native
 from bus.clock import SystemClock
 from bus.protocol import sealing
 from bus.protocol.envelope import PROTOCOL, Metadata, Routing
@@ -29,6 +30,7 @@ from bus.vocabulary.error import ErrorReported
 from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
+from producers.sealing.sealer import Sealer
 from sealbus import (
     Agent,
     App,
@@ -176,6 +178,29 @@ async def test_the_request_carries_session_reply_address_and_the_time_that_is_le
         assert answer.metadata.correlation_id == request.message_id
         (left_s,) = [left for message, left in seen if message.routing.reply_to]
         assert left_s < 20 + 5
+
+
+@pytest.mark.skipif(native.core is None, reason="the compiled hot path is not built: make native")
+@pytest.mark.parametrize("settings", ["memory"], indirect=True)
+async def test_requests_alike_are_sealed_and_read_the_compiled_way(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact: list[str] = []
+
+    def seal_exactly(sealer: Sealer, draft: Any, kind: Any, *rest: Any) -> Any:
+        exact.append(kind.name)
+        return whole(sealer, draft, kind, *rest)
+
+    whole = Sealer.seal_data
+    monkeypatch.setattr(Sealer, "seal_data", seal_exactly)
+    async with staged(oracle(shout), settings) as stage:
+        for number in range(10):
+            found = await stage.bus.request(Asked(f"why {number}?"), Answered, timeout_s=20)
+            assert found == Answered(f"WHY {number}?")
+        sessions = {message.metadata.recipient for message in await stage.replies()}
+    # A template is made when its options come for the second time.
+    assert exact.count("question.asked") == 1
+    assert len(sessions) == 1
 
 
 async def test_an_answer_of_another_type_is_an_error_that_names_both(settings: Settings) -> None:
