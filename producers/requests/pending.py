@@ -18,6 +18,7 @@ from bus.clock import Clock, Timer
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.sealing import Message
 from bus.telemetry.metrics import Metrics
+from producers.outcomes import PublishRejected, PublishUnknown
 
 __all__ = ["Answer", "PendingRequest", "Waiter", "PendingRequests"]
 
@@ -50,7 +51,18 @@ class Answer(msgspec.Struct, frozen=True):
 class Waiter:
     """One waiting request. *done* is set by the answer, the deadline or closing; *answer* distinguishes them."""
 
-    __slots__ = ("answer", "cause_id", "deadline_s", "done", "grace_s", "message", "pending_request", "refused", "sent")
+    __slots__ = (
+        "answer",
+        "cause_id",
+        "deadline_s",
+        "done",
+        "fault",
+        "grace_s",
+        "message",
+        "pending_request",
+        "refused",
+        "sent",
+    )
 
     def __init__(self, pending_request: PendingRequest, deadline_s: float, cause_id: str | None) -> None:
         self.pending_request = pending_request
@@ -63,6 +75,8 @@ class Waiter:
         self.message: Message | None = None
         self.sent = False
         """Whether only the answer is still awaited."""
+        self.fault: PublishRejected | PublishUnknown | None = None
+        """Why the request is not in the log, or may not be."""
         self.refused = ""
         """The fault of the last answer that was refused."""
 
@@ -136,7 +150,7 @@ class PendingRequests:
         waiter.end()
         self._unsent.discard(waiter)
         self._delist(waiter)
-        waiter.message = waiter.answer = None
+        waiter.message = waiter.answer = waiter.fault = None
 
     def _delist(self, waiter: Waiter) -> None:
         if waiter.message is None:

@@ -11,6 +11,7 @@ import math
 import os
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar, Unpack
 
 import msgspec
@@ -384,25 +385,39 @@ class Requester:
     async def _answer(self, sealed: SealedRecord, waiter: Waiter, timeout_s: float) -> Answer:
         started_s = self._clock.monotonic_s()
         outcomes = await self._publisher.submit(sealed, timeout_s=max(0.001, self._left_s(waiter)))
-        await asyncio.wait((outcomes, waiter.done), return_when=asyncio.FIRST_COMPLETED)
+        # The acknowledgement wakes nobody: nearly always the answer is still to come.
+        outcomes.add_done_callback(partial(self._acknowledged, waiter, sealed, started_s))
+        # Cancelled with its caller, who has no other use for it.
+        await waiter.done
         if (answer := waiter.result()) is not None:
-            # The answer came before the log's acknowledgement, which is then only counted.
-            outcomes.add_done_callback(
-                lambda done: done.cancelled() or self._publisher.results_of((sealed,), done.result())
-            )
             return answer
-        (result,) = self._publisher.results_of((sealed,), await _untouched(outcomes))
-        self._publisher.metrics.publish_seconds.of(sealed.message_type).observe(self._clock.monotonic_s() - started_s)
+        if not outcomes.done():
+            # A cancelled caller does not cancel the publish.
+            await asyncio.wait((outcomes,))
+        unknown = waiter.fault
         try:
-            if isinstance(result, PublishRejected):
-                raise result
-            return await self._answer_of_sent(
-                waiter, sealed.message, timeout_s, result if isinstance(result, PublishUnknown) else None
-            )
+            if isinstance(unknown, PublishRejected):
+                raise unknown
+            return await self._answer_of_sent(waiter, sealed.message, timeout_s, unknown)
         finally:
             # A frame that refers to the error it raised, and so to the request, keeps both until the garbage collector
             # runs.
-            del result
+            del unknown
+
+    def _acknowledged(
+        self, waiter: Waiter, sealed: SealedRecord, started_s: float, outcomes: asyncio.Future[Sequence[AppendOutcome]]
+    ) -> None:
+        """Note what the log said of the request of *waiter*, whose answer may have come first."""
+        if outcomes.cancelled():
+            return
+        (result,) = self._publisher.results_of((sealed,), outcomes.result())
+        self._publisher.metrics.publish_seconds.of(sealed.message_type).observe(self._clock.monotonic_s() - started_s)
+        waiter.sent = not isinstance(result, PublishRejected)
+        if isinstance(result, Receipt) or waiter.message is None:
+            return
+        waiter.fault = result
+        if not waiter.sent:
+            waiter.end()
 
     async def _answer_of_sent(
         self, waiter: Waiter, request: Message, timeout_s: float, unknown: PublishUnknown | None
@@ -482,13 +497,6 @@ class Requester:
 
     def _left_s(self, waiter: Waiter) -> float:
         return waiter.deadline_s - self._clock.monotonic_s()
-
-
-async def _untouched(outcomes: asyncio.Future[Sequence[AppendOutcome]]) -> Sequence[AppendOutcome]:
-    """Return the outcomes; cancelling the caller does not cancel the publish."""
-    if not outcomes.done():
-        await asyncio.wait((outcomes,))
-    return outcomes.result()
 
 
 def _check_immediate(draft: Draft) -> None:
