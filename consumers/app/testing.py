@@ -200,8 +200,11 @@ class AppBus:
         self._fakes: list[Fake] = []
         """Agents to be played that have not started yet."""
         self._driving = asyncio.Lock()
-        self._sent: list[Message] = []
-        self._dead: list[DeadLetter] = []
+        self._agents = {app.agent_id for app in apps}
+        self._sent: list[tuple[Record, Message]] = []
+        self._dead: list[tuple[Record, DeadLetter]] = []
+        self._offsets: dict[str, dict[int, int]] = {}
+        """By topic and partition, the offset behind what was collected."""
 
     def as_agent(self, agent_id: str) -> PlayedAgent:
         """Return *agent_id* as an agent that the test plays, with a key of its own where the apps want signatures.
@@ -275,9 +278,9 @@ class AppBus:
     def raise_dead(self) -> None:
         """Raise an AssertionError that names every dead letter, caused by the error of the first handler."""
         if self._dead:
-            lines = "\n".join(f"  {letter!r}" for letter in self._dead[:_MAX_TOLD])
+            lines = "\n".join(f"  {letter!r}" for letter in self.dead[:_MAX_TOLD])
             count = "a dead letter" if len(self._dead) == 1 else f"{len(self._dead)} dead letters"
-            ids = (letter.message.message_id for letter in self._dead if letter.message is not None)
+            ids = (letter.message.message_id for letter in self.dead if letter.message is not None)
             cause = next((self._failures[name] for name in ids if name in self._failures), None)
             raise AssertionError(f"{count}:\n{lines}") from cause
 
@@ -364,7 +367,7 @@ class AppBus:
     @property
     def dead(self) -> list[DeadLetter]:
         """Every dead letter, oldest first; as of the last `settle`."""
-        return list(self._dead)
+        return [letter for _, letter in self._dead]
 
     async def _work(self, patience_s: float, until: asyncio.Future[Any] | None = None) -> bool:
         """Fetch and run until nothing is left, or *until* is done.
@@ -440,36 +443,48 @@ class AppBus:
         )
 
     async def _collect(self) -> None:
-        # Every type, also one that only `send` or `send_now` named.
+        """Read what has come since the last time: a long test settles often."""
         names = {topic: read_topic(topic) for topic in await self.transport.admin.topics()}
-        records = await self._read(topic for topic, name in names.items() if name and name.kind in _SENT_TO)
-        self._sent = [message for record in records if (message := self._own(record)) is not None]
-        self._dead = [
-            read_dead_letter(record)
-            for record in await self._read(topic for topic in names if topic.endswith(dead_letter_topic("")))
-        ]
+        # Every type, also one that only `send` or `send_now` named.
+        sent = await self._news(topic for topic, name in names.items() if name and name.kind in _SENT_TO)
+        dead = await self._news(topic for topic in names if topic.endswith(dead_letter_topic("")))
+        self._sent += [(record, message) for record in sent if (message := self._own(record)) is not None]
+        self._dead += [(record, read_dead_letter(record)) for record in dead]
+        for collected in (self._sent, self._dead):
+            collected.sort(key=_in_time)
 
     def _own(self, record: Record) -> Message | None:
         try:
             message = sealing.parse(record.value)
         except ContractError:
             return None
-        return message if message.metadata.sender.id in {app.agent_id for app in self._apps} else None
+        return message if message.metadata.sender.id in self._agents else None
 
     def _opened(self, cls: type[Any]) -> Iterator[tuple[Message, object]]:
         kinds = {kind.name: kind for app in self._apps for kind in app.registry}
         with suppress(UnknownTypeError):
             kinds[payload_type(cls).name] = payload_type(cls)
-        for message in self._sent:
+        for _, message in self._sent:
             kind = kinds.get(message.message_type)
             with suppress(ContractError):
                 if kind is not None:
                     yield message, kind.open(message)
 
-    async def _read(self, topics: Iterable[str]) -> list[Record]:
-        """Return the records of *topics* in the order in which they were appended."""
-        records = [record for topic in topics async for record in scan_topic(self.transport, topic)]
-        return sorted(records, key=lambda record: (record.timestamp_ms, record.topic, record.partition, record.offset))
+    async def _news(self, topics: Iterable[str]) -> list[Record]:
+        """Return the records of *topics* that were not read before."""
+        records = []
+        for topic in topics:
+            offsets = self._offsets.setdefault(topic, {})
+            async for record in scan_topic(self.transport, topic, offsets):
+                offsets[record.partition] = record.offset + 1
+                records.append(record)
+        return records
+
+
+def _in_time(collected: tuple[Record, object]) -> tuple[int, str, int, int]:
+    """Order what was collected as it was appended."""
+    record = collected[0]
+    return record.timestamp_ms, record.topic, record.partition, record.offset
 
 
 @asynccontextmanager

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
+from bus.transports.base import Record
 from sealbus import App, Bus, Context, Draft, PublishRejected, Receipt, Retry, RetryLater, payload
 from tests.kit import Answered, Asked
 
@@ -62,6 +65,26 @@ async def test_what_is_sent_leaves_as_it_was_when_it_was_sent() -> None:
         await bus.settle()
         assert not bus.dead
         assert bus.sent(Tally) == [Tally(1, [1]), Tally(2, [1, 2]), Tally(3, [1, 2, 3])]
+
+
+async def test_what_was_collected_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long test settles often: its time would grow with the square of its length."""
+    async with echo().test() as bus:
+        read, counts = bus.transport.read, list[int]()
+
+        async def counted(topic: str, partition: int, offset: int, **limits: Any) -> Sequence[Record]:
+            records = await read(topic, partition, offset, **limits)
+            counts[-1] += len(records)
+            return records
+
+        monkeypatch.setattr(bus.transport, "read", counted)
+        for number in range(10):
+            counts.append(0)
+            await bus.publish(Asked(f"{number}"))
+            await bus.settle()
+            bus.clock.advance(1)
+        assert bus.sent(Answered) == [Answered(f"{number}") for number in range(10)]
+        assert set(counts) == {counts[0]}
 
 
 async def test_settle_says_which_handlers_wait_for_something_outside(monkeypatch: pytest.MonkeyPatch) -> None:
