@@ -143,16 +143,14 @@ class ProcessStore:
         self, *, saga: str | None = None, status: str | None = None, key: str | None = None, max_rows: int = 1000
     ) -> list[Process]:
         """Return processes of this group, those changed last first."""
+        # A condition that may hold for every row would keep the databases from using an index on it.
+        wanted = {"namespace": self._namespace, "grp": self._group, "saga": saga, "status": status, "key": key}
+        given = {column: value for column, value in wanted.items() if value is not None}
+        conditions = " AND ".join(f"p.{column} = ${number}" for number, column in enumerate(given, 1))
         rows = await self._read(
-            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 "
-            "AND (CAST($2 AS text) IS NULL OR p.grp = $2) AND (CAST($3 AS text) IS NULL OR p.saga = $3) "
-            "AND (CAST($4 AS text) IS NULL OR p.status = $4) "
-            "AND (CAST($5 AS text) IS NULL OR p.key = $5) ORDER BY p.changed_ms DESC LIMIT $6",
-            self._namespace,
-            self._group,
-            saga,
-            status,
-            key,
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE {conditions} ORDER BY p.changed_ms DESC "
+            f"LIMIT ${len(given) + 1}",
+            *given.values(),
             max_rows,
         )
         return [_process(row) for row in rows]

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bus import gates
 from bus.clock import ManualClock
 from bus.protocol import sealing
 from bus.vocabulary.agent import AgentHeartbeat
@@ -17,7 +18,9 @@ from bus.vocabulary.approval import ApprovalRequest
 from bus.vocabulary.bus import ApprovalClosed
 from bus.vocabulary.task import StatusUpdate, TaskCancel
 from consumers.app.testing import AppBus, HeldMessage
+from consumers.delivery.inbox.sqlite import SqliteInbox
 from consumers.processes.approvals.deciding import decision_about, seal_decision
+from consumers.processes.approvals.open_requests import open_requests
 from consumers.processes.sagas.process import ending_of
 from producers.sealing.seal_request import SealRequest
 from sealbus import (
@@ -501,3 +504,50 @@ async def test_a_no_whose_reason_speaks_of_cancelling_is_still_a_no(site: Site) 
         found = {process.task_id: ending_of(process) for process in await steps.store.processes()}
         outcomes = {task: each.outcome for task, each in found.items() if each is not None}
         assert outcomes == {"t-1": "failed", "t-2": "cancelled"}
+
+
+async def test_a_list_of_what_waits_verifies_one_message_for_each_closed_request(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site.bus() as bus:
+        for name in ("shop", "cart", "till"):
+            await bus.publish(Deploy(service=name))
+            await bus.settle()
+            for held in await bus.held():
+                if name != "till":
+                    await bus.approve(held, by="lead@acme")
+            await bus.settle()
+        app = bus.workers[0].app
+        proven: list[str] = []
+        prove = gates.prove
+
+        def counted(message: sealing.Message, *rest: Any) -> None:
+            proven.append(message.message_type)
+            prove(message, *rest)
+
+        monkeypatch.setattr(gates, "prove", counted)
+        found = await open_requests(bus.transport, "agents", verifier=app.verifier, clock=bus.clock)
+        assert [each.request.action.data for each in found] == [{"ref": {}, "service": "till"}]
+        assert sorted(proven) == ["approval.closed", "approval.closed", "approval.request"]
+        assert (
+            len(await open_requests(bus.transport, "agents", verifier=app.verifier, clock=bus.clock, closed=True)) == 3
+        )
+
+
+async def test_finished_approvals_are_not_looked_at_for_those_that_wait(site: Site) -> None:
+    async with site.bus() as bus:
+        inbox, steps = bus.workers[0].inbox, bus.workers[0].steps
+        assert isinstance(inbox, SqliteInbox)
+        assert steps is not None
+        asked: list[tuple[str, tuple[Any, ...]]] = []
+        read = inbox.read
+
+        async def noted(statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+            asked.append((statement, arguments))
+            return await read(statement, *arguments)
+
+        inbox.read = noted
+        await steps.store.processes(saga="approval", status="open")
+        ((statement, arguments),) = asked
+        plan = " ".join(str(row[-1]) for row in await read(f"EXPLAIN QUERY PLAN {statement}", *arguments))
+        assert "sealbus_processes_by_group (namespace=? AND grp=? AND status=? AND saga=?)" in plan
