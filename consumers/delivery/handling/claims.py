@@ -36,6 +36,8 @@ from consumers.delivery.inbox.base import (
     InboxKey,
     KeepsCrashing,
     Transaction,
+    Write,
+    Written,
     principal_of,
 )
 from consumers.delivery.settling.durable_append import GaveUpError
@@ -199,6 +201,21 @@ class InboxClient:
                     raise
                 return False
         return await self._answer(partition, lambda: self.inbox.finish(claim.key, claim.token, outputs), after)
+
+    async def finish_with(self, claim: ActiveClaim, outputs: Sequence[NewRecord], writes: Sequence[Write]) -> Written:
+        """Store the result of *claim* together with *writes*.
+
+        "stale": another result counts, or the store has not answered whether this one is there: claim again. Raises
+        an error of the store that does not pass, and the database's own about a write.
+        """
+        try:
+            return await self.inbox.finish_with(claim.key, claim.token, outputs, writes)
+        except InboxError as error:
+            if not error.retriable:
+                raise
+            # If it is there all the same, the next claim says so; else the message runs again.
+            await self._release(claim)
+            return "stale"
 
     def repeat_key(self, key: InboxKey, message: Message) -> InboxKey:
         """Return the key of the row with the end of *message*, which repeats another message of the same *key*."""

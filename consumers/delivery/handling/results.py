@@ -25,6 +25,7 @@ from consumers.delivery.handling.claims import ActiveClaim
 from consumers.delivery.handling.exclusive import ExclusiveGate
 from consumers.delivery.handling.run_policies import RunPolicies
 from consumers.delivery.handling.slots import HandlerSlot
+from consumers.delivery.inbox.base import Write, Written
 from consumers.delivery.settling.dispositions import Dispositions, blamed
 from consumers.delivery.settling.outcome import DONE, DROPPED, Dead, Outcome, RetryInLane
 from consumers.delivery.state.delivery import Accepted, Delivery
@@ -92,6 +93,16 @@ class RunResults:
             return False
         failpoints.reach("inboxed")
         return True
+
+    async def store_step(
+        self, claim: ActiveClaim, outputs: Sequence[NewRecord], writes: Sequence[Write], slot: HandlerSlot
+    ) -> Written:
+        """Make the result of a step durable together with *writes*. Raises InboxError."""
+        slot.release()
+        written = await claim.client.finish_with(claim, outputs, writes)
+        if written == "written":
+            failpoints.reach("inboxed")
+        return written
 
     def store_later(self, claim: ActiveClaim, lane: Lane[Delivery], delivery: Accepted) -> bool:
         """Store a result without outputs while no slot waits; return False where that is not possible."""

@@ -18,7 +18,7 @@ from bus.transports.base import NewRecord
 from consumers.delivery.approval_given import ApprovalGiven
 from consumers.delivery.handling.claims import ActiveClaim
 from consumers.delivery.handling.slots import HandlerSlot
-from consumers.delivery.inbox.base import Transaction
+from consumers.delivery.inbox.base import Transaction, Write, Written
 from consumers.delivery.settling.outcome import Outcome
 from consumers.delivery.state.delivery import Accepted, Delivery
 from consumers.delivery.state.lanes import Lane
@@ -88,16 +88,22 @@ class CallMethod(Protocol):
 
 
 class StepTaken(msgspec.Struct, frozen=True):
-    """A step whose rows are written in the open transaction: commit it, then send *outputs*."""
+    """A step that counts once its *writes* are stored with the result; then *outputs* are sent."""
 
     outputs: Sequence[NewRecord]
+    writes: Sequence[Write]
+    ended: Callable[[Written], object]
+    """Is told what became of the writes."""
 
 
 class Steps(Protocol):
     """Takes the steps of processes."""
 
-    async def take(self, delivery: Accepted, run: CallMethod, begin: BeginTransaction) -> StepTaken | Outcome:
-        """Take the step of *delivery*, or return its outcome without one."""
+    async def take(self, delivery: Accepted, run: CallMethod) -> StepTaken | Outcome:
+        """Take the step of *delivery*, or return its outcome without one.
+
+        A step whose process has moved since it was read is taken again.
+        """
 
 
 def needed_claim(claim: ActiveClaim | None) -> ActiveClaim:

@@ -13,7 +13,7 @@ from bus.vocabulary.bus import WaitDue
 from consumers.delivery.handling.claims import ActiveClaim
 from consumers.delivery.handling.results import STALE, RunResults
 from consumers.delivery.handling.run_policies import EXPIRED_S
-from consumers.delivery.handling.runner import CALL_S, Steps, StepTaken, begun_again, needed_claim
+from consumers.delivery.handling.runner import CALL_S, Steps, StepTaken, needed_claim
 from consumers.delivery.handling.slots import HandlerSlot
 from consumers.delivery.settling.outcome import DONE, Dead, Done, Outcome
 from consumers.delivery.state.delivery import Accepted, Delivery
@@ -51,12 +51,17 @@ class StepRun:
             return await slot.call(method, arguments, deadline_s, delivery, has_row=True)
 
         try:
-            with bound_contextvars(**log_ids(delivery.message, delivery.control.attempt + 1)):
-                taken = await self._steps.take(delivery, call, begun_again(claim, delivery))
-            if not isinstance(taken, StepTaken):
-                return await self._without_step(claim, delivery, slot, taken)
-            await self._results.check(taken.outputs)
-            if not await self._results.store(claim, taken.outputs, delivery, slot):
+            while True:
+                with bound_contextvars(**log_ids(delivery.message, delivery.control.attempt + 1)):
+                    taken = await self._steps.take(delivery, call)
+                if not isinstance(taken, StepTaken):
+                    return await self._without_step(claim, delivery, slot, taken)
+                await self._results.check(taken.outputs)
+                written = await self._results.store_step(claim, taken.outputs, taken.writes, slot)
+                taken.ended(written)
+                if written != "moved":
+                    break
+            if written == "stale":
                 return STALE
             failpoints.reach("stepped")
         except Exception as error:  # noqa: BLE001 - any error of a step is a decision about its event

@@ -38,6 +38,8 @@ __all__ = [
     "SomeEnd",
     "Suspect",
     "Transaction",
+    "Write",
+    "Written",
     "principal_of",
 ]
 
@@ -184,6 +186,19 @@ class Transaction(Protocol):
         """Undo everything; harmless after the transaction has ended."""
 
 
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """A statement of a transaction that is written at once; see `Inbox.finish_with`."""
+
+    statement: str
+    arguments: tuple[Any, ...]
+    must_return: bool = False
+    """Where it returns no row, nothing is written at all."""
+
+
+Written: TypeAlias = Literal["written", "stale", "moved"]
+"""What `Inbox.finish_with` has done; "stale": another worker has claimed it since; "moved": a write returned no row."""
+
+
 class OwnTransaction(Transaction, Protocol):
     """A transaction that its owner may end; handlers may not."""
 
@@ -234,6 +249,15 @@ class Inbox(Protocol):
         """Make the result durable, together with *transaction* where one was begun.
 
         False: another worker has claimed it since, nothing was written, and *transaction* is rolled back.
+        """
+
+    async def finish_with(
+        self, key: InboxKey, token: int, outputs: Sequence[NewRecord], writes: Sequence[Write]
+    ) -> Written:
+        """Make the result durable together with *writes*, or nothing at all.
+
+        Unlike a transaction it keeps no other caller waiting. The claim stands where a row has moved. Raises
+        InboxError, or the database's own error about a write.
         """
 
     def claim_soon(self, asks: Sequence[SomeAsk], on_answers: Callable[[Sequence[SomeAsk]], object]) -> None:

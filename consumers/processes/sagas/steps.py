@@ -8,6 +8,7 @@ and the one transaction that changes process, waits and the event's own row toge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -25,8 +26,8 @@ from bus.vocabulary.bus import WaitDue
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.task import TaskCancel
 from consumers.deadletters.records import Failure
-from consumers.delivery.handling.runner import BeginTransaction, CallMethod, StepTaken
-from consumers.delivery.inbox.base import principal_of
+from consumers.delivery.handling.runner import CallMethod, StepTaken
+from consumers.delivery.inbox.base import Written, principal_of
 from consumers.delivery.settling.dispositions import refusal, refused, wait_in_tiers
 from consumers.delivery.settling.outcome import Dead, Done, Outcome
 from consumers.delivery.settling.outputs import report_of, seal_outputs, wants_report
@@ -136,44 +137,45 @@ class StepRunner:
         self._clock = clock
         self._counted = metrics.saga_steps
 
-    async def take(self, delivery: Accepted, run: CallMethod, begin: BeginTransaction) -> StepTaken | Outcome:
+    async def take(self, delivery: Accepted, run: CallMethod) -> StepTaken | Outcome:
         """Take the step of *delivery*, or return its outcome without one.
 
-        *begin* opens the transaction that ends the event's row; the caller commits it. A process that has moved since
-        it was read is read again: a step may run any number of times.
+        The caller stores what it writes with the end of the event's row. A process that has moved since it was read is
+        read again: a step may run any number of times.
         """
-        while True:
-            try:
-                events = await self._events_of(delivery)
-            except _Early:
-                return self._early.outcome_of(delivery)
-            except NewerCode:
-                return self._waits(delivery, "early")
-            except ContractError as error:
-                return refused(error.with_traceback(None))
-            if not isinstance(events, Sequence):
-                return events
-            if self._opens_too_many(events, delivery):
-                return self._waits(delivery, "crowded")
-            changes: list[ProcessChange] = []
-            outputs: list[NewRecord] = []
-            try:
-                for event in events:
-                    change, sent = (
-                        (event.change, event.outputs)
-                        if isinstance(event, _Built)
-                        else await self._step(event, delivery, run)
-                    )
-                    changes.append(change)
-                    outputs += sent
-            except NewerCode:
-                # Its state is of a later version.
-                return self._waits(delivery, "early")
-            transaction = await begin()
-            if await self.store.write(transaction, changes):
-                self._count(changes, "stepped")
-                return StepTaken(outputs)
-            await transaction.rollback()
+        try:
+            events = await self._events_of(delivery)
+        except _Early:
+            return self._early.outcome_of(delivery)
+        except NewerCode:
+            return self._waits(delivery, "early")
+        except ContractError as error:
+            return refused(error.with_traceback(None))
+        if not isinstance(events, Sequence):
+            return events
+        if self._opens_too_many(events, delivery):
+            return self._waits(delivery, "crowded")
+        changes: list[ProcessChange] = []
+        outputs: list[NewRecord] = []
+        try:
+            for event in events:
+                change, sent = (
+                    (event.change, event.outputs)
+                    if isinstance(event, _Built)
+                    else await self._step(event, delivery, run)
+                )
+                changes.append(change)
+                outputs += sent
+        except NewerCode:
+            # Its state is of a later version.
+            return self._waits(delivery, "early")
+        return StepTaken(outputs, self.store.writes_of(changes), partial(self._ended_as, changes))
+
+    def _ended_as(self, changes: Sequence[ProcessChange], written: Written) -> None:
+        if written == "written":
+            self.store.written(changes)
+            self._count(changes, "stepped")
+        elif written == "moved":
             self._count(changes, "conflict")
 
     def _waits(self, delivery: Accepted, why: str) -> Outcome:

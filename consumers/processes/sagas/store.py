@@ -8,7 +8,7 @@ the event (design part two 16.4), so a step is written completely or not at all.
 from __future__ import annotations
 
 import string
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import msgspec
 
 from bus.clock import Clock
 from bus.databases.stored_text import restored_row, storable_row
-from consumers.delivery.inbox.base import Inbox, Transaction
+from consumers.delivery.inbox.base import Inbox, Transaction, Write
 from consumers.processes.sagas.process import Hold, Ids, Process, Wait
 from consumers.processes.sagas.rules import CANCEL_WAIT
 from consumers.processes.sagas.schema import migrate_processes
@@ -265,19 +265,35 @@ class ProcessStore:
 
     async def write(self, transaction: Transaction, changes: Sequence[ProcessChange]) -> bool:
         """Write *changes*; False: a row has changed since it was read, so roll back and read again."""
-        own = _Statements(transaction)
-        for change in changes:
-            if not await self._advance(own, change):
-                return False
+        for each in self.writes_of(changes):
+            if each.must_return:
+                if await transaction.fetchrow(each.statement, *each.arguments) is None:
+                    return False
+            else:
+                await transaction.execute(each.statement, *each.arguments)
+        self.written(changes)
         return True
 
-    async def _advance(self, transaction: Transaction, change: ProcessChange) -> bool:
-        after, now = change.after, self._now()
-        if change.before is None:
-            moved = await transaction.fetchrow(
+    def written(self, changes: Sequence[ProcessChange]) -> None:
+        """Tell of each process that *changes* have ended."""
+        for change in changes:
+            if change.after.status == "finished":
+                self._ended(change.after)
+
+    def writes_of(self, changes: Sequence[ProcessChange]) -> list[Write]:
+        """Return what writes *changes* in one transaction.
+
+        One that must return a row and returns none: that row has changed since it was read.
+        """
+        return [write for change in changes for write in self._advancing(change)]
+
+    def _advancing(self, change: ProcessChange) -> Iterator[Write]:
+        before, after = change.before, change.after
+        if before is None:
+            yield self._timed(
                 "INSERT INTO sealbus_processes (id, namespace, grp, saga, key, version, status, shape, state, opener, "
                 "trust, owner, sender, task_id, opened_ms, changed_ms, keep_until_ms) VALUES ($1, $2, $3, $4, $5, $6, "
-                f"$7, $8, $9, $10, $11, $12, $13, $14, {now}, {now}, {now} + $15) ON CONFLICT (id) DO NOTHING "
+                "$7, $8, $9, $10, $11, $12, $13, $14, {now}, {now}, {now} + $15) ON CONFLICT (id) DO NOTHING "
                 "RETURNING version",
                 after.id,
                 after.namespace,
@@ -294,61 +310,68 @@ class ProcessStore:
                 after.sender,
                 after.task_id,
                 change.keep_ms,
+                must_return=True,
             )
         else:
-            moved = await transaction.fetchrow(
-                f"UPDATE sealbus_processes SET version = $3, status = $4, shape = $5, state = $6, trust = $7, "
-                f"changed_ms = {now}, keep_until_ms = {now} + $8 WHERE id = $1 AND version = $2 RETURNING version",
+            yield self._timed(
+                "UPDATE sealbus_processes SET version = $3, status = $4, shape = $5, state = $6, trust = $7, "
+                "changed_ms = {now}, keep_until_ms = {now} + $8 WHERE id = $1 AND version = $2 RETURNING version",
                 after.id,
-                change.before.version,
+                before.version,
                 after.version,
                 after.status,
                 after.shape,
                 after.state,
                 after.trust,
                 change.keep_ms,
+                must_return=True,
             )
-        if moved is None:
-            return False
         if change.acted is not None:
-            found = await transaction.fetchrow("SELECT id FROM sealbus_waits WHERE id = $1", change.acted)
-            if found is None:
-                return False
-        for name in change.ended:
-            await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1 AND name = $2", after.id, name)
+            yield self._timed("SELECT id FROM sealbus_waits WHERE id = $1", change.acted, must_return=True)
         if after.status == "finished":
-            await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1", after.id)
-            self._ended(after)
+            yield self._timed("DELETE FROM sealbus_waits WHERE process = $1", after.id)
+        else:
+            # A name that is armed again replaces its row; a process that is opened has none.
+            gone = dict.fromkeys([*change.ended, *(wait.name for wait in change.armed if before is not None)])
+            for name in gone:
+                yield self._timed("DELETE FROM sealbus_waits WHERE process = $1 AND name = $2", after.id, name)
         for wait in change.armed:
-            await self._arm(transaction, after, wait)
+            yield self._timed(
+                "INSERT INTO sealbus_waits (id, process, name, namespace, grp, addressee, seal, many, due_ms, "
+                "nudge_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {now} + $9, {now} + $9)",
+                wait.id,
+                after.id,
+                wait.name,
+                after.namespace,
+                after.group,
+                wait.addressee,
+                wait.seal,
+                wait.many,
+                wait.after_ms,
+            )
         if change.frees_holds:
-            await transaction.execute("DELETE FROM sealbus_holds WHERE process = $1", after.id)
+            yield self._timed("DELETE FROM sealbus_holds WHERE process = $1", after.id)
         for hold in change.holds:
-            await transaction.execute(
+            yield self._timed(
                 "INSERT INTO sealbus_holds (process, seal, record) VALUES ($1, $2, $3) "
                 "ON CONFLICT (process, seal) DO UPDATE SET record = excluded.record",
                 hold.process,
                 hold.seal,
                 hold.record,
             )
-        return True
 
-    async def _arm(self, transaction: Transaction, process: Process, wait: NewWait) -> None:
-        """Arm *wait*; a name that is armed again replaces its row."""
-        await transaction.execute("DELETE FROM sealbus_waits WHERE process = $1 AND name = $2", process.id, wait.name)
-        await transaction.execute(
-            "INSERT INTO sealbus_waits (id, process, name, namespace, grp, addressee, seal, many, due_ms, nudge_ms) "
-            f"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {self._now()} + $9, {self._now()} + $9)",
-            wait.id,
-            process.id,
-            wait.name,
-            process.namespace,
-            process.group,
-            wait.addressee,
-            wait.seal,
-            wait.many,
-            wait.after_ms,
-        )
+    def _timed(self, statement: str, *arguments: Any, must_return: bool = False) -> Write:
+        """Return a write; the store's present stands for `{now}`.
+
+        As an argument where it can be one: a database keeps the plan of a statement that comes again.
+        """
+        is_timed = "{now}" in statement
+        if is_timed and self._inbox.dialect == "sqlite":
+            statement = statement.replace("{now}", f"${len(arguments) + 1}")
+            arguments = (*arguments, int(self._clock.now_ms()))
+        elif is_timed:
+            statement = statement.replace("{now}", self._now())
+        return Write(statement, tuple(storable_row(arguments)), must_return)
 
     async def ask_to_cancel(self, process: Process, note: str) -> bool:
         """Ask the group's workers to end *process* as soon as one runs; False if that was asked already."""

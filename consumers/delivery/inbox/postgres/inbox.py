@@ -21,6 +21,7 @@ from bus.databases.postgres import (
     closing,
     database_of,
     failures,
+    is_postgres_error,
     pool,
     refuse_shared_session,
     translating,
@@ -41,6 +42,8 @@ from consumers.delivery.inbox.base import (
     SomeEnd,
     SqlDialect,
     Transaction,
+    Write,
+    Written,
 )
 from consumers.delivery.inbox.claim_rules import Claimant
 from consumers.delivery.inbox.lease import Lease
@@ -180,6 +183,16 @@ class PostgresInbox:
         is_done = await asyncio.shield(self._begun(running))
         self._forget(identity, token)
         return is_done
+
+    async def finish_with(
+        self, key: InboxKey, token: int, outputs: Sequence[NewRecord], writes: Sequence[Write]
+    ) -> Written:
+        identity = key_digest(key_text(key))
+        running = self._finish_with(identity, token, encode_outputs(outputs), writes)
+        written = await asyncio.shield(self._begun(running))
+        if written != "moved":
+            self._forget(identity, token)
+        return written
 
     async def release(self, key: InboxKey, token: int) -> None:
         identity = key_digest(key_text(key))
@@ -324,6 +337,28 @@ class PostgresInbox:
                 return True
             return await connection.fetchval(statements.IS_FINISHED, *values) is not None
 
+    async def _finish_with(self, identity: bytes, token: int, data: bytes, writes: Sequence[Write]) -> Written:
+        values = (identity, self._owner, token, data)
+        fault: Exception | None = None
+        # No code of users runs in it: it needs none of the care that a handler's transaction does.
+        async with self._connection() as connection:
+            try:
+                async with connection.transaction():
+                    if await connection.fetchval(statements.FINISH, *values) is None:
+                        is_finished = await connection.fetchval(statements.IS_FINISHED, *values) is not None
+                        return "written" if is_finished else "stale"
+                    await _write_all(connection, writes)
+            except _MovedError:
+                return "moved"
+            except Exception as error:
+                if is_postgres_error(error):
+                    raise
+                # A fault of a write is its caller's, as it is on SQLite.
+                fault = error
+            else:
+                return "written"
+        raise fault
+
     async def _finish_together(
         self, identity: bytes, token: int, data: bytes, transaction: PostgresTransaction
     ) -> bool:
@@ -416,3 +451,13 @@ class PostgresInbox:
             async with self._connection() as connection:
                 return bool(await connection.fetchval(statements.IS_ACTIVE, process))
         return False
+
+
+class _MovedError(Exception):
+    """A write has not returned its row: what came before it is rolled back."""
+
+
+async def _write_all(connection: Any, writes: Sequence[Write]) -> None:
+    for each in writes:
+        if await connection.fetchrow(each.statement, *each.arguments) is None and each.must_return:
+            raise _MovedError

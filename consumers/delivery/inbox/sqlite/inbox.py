@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from bus.clock import Clock
+from bus.databases.sqlite_errors import is_sqlite_error
 from bus.errors import InboxError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
@@ -29,6 +31,8 @@ from consumers.delivery.inbox.base import (
     SomeEnd,
     SqlDialect,
     Transaction,
+    Write,
+    Written,
 )
 from consumers.delivery.inbox.claim_rules import Claimant
 from consumers.delivery.inbox.lease import Lease
@@ -36,7 +40,7 @@ from consumers.delivery.inbox.row_encoding import encode_outputs, key_text
 from consumers.delivery.inbox.sqlite import bulk, steps
 from consumers.delivery.inbox.sqlite.group_commit import InboxJob, InboxWriter, JobBatch, WriterSession
 from consumers.delivery.inbox.sqlite.table import Table
-from consumers.delivery.inbox.sqlite.transaction import SqliteTransaction, fetched, or_undone
+from consumers.delivery.inbox.sqlite.transaction import SqliteTransaction, fetched, or_undone, written_whole
 
 __all__ = ["SqliteInbox"]
 
@@ -130,6 +134,20 @@ class SqliteInbox:
             raise TypeError(f"a {type(transaction).__name__} is not a transaction of this inbox")
         self._forget(text, token)
         return is_done
+
+    async def finish_with(
+        self, key: InboxKey, token: int, outputs: Sequence[NewRecord], writes: Sequence[Write]
+    ) -> Written:
+        text = key_text(key)
+        action = partial(self._finish_with, text, token, encode_outputs(outputs), writes)
+        future: asyncio.Future[Written | sqlite3.Error] = self._future()
+        self._writer.submit(InboxJob(future, action, text, durable=True))
+        written = await future
+        if isinstance(written, Exception):
+            raise written
+        if written != "moved":
+            self._forget(text, token)
+        return written
 
     def claim_soon(self, asks: Sequence[SomeAsk], on_answers: Callable[[Sequence[SomeAsk]], object]) -> None:
         for ask in asks:
@@ -277,6 +295,24 @@ class SqliteInbox:
         if done is not None and done is not row:
             batch.put(key, done)
         return done is not None
+
+    def _finish_with(
+        self, key: str, token: int, outputs: bytes, writes: Sequence[Write], batch: JobBatch
+    ) -> Written | sqlite3.Error:
+        row = batch.rows.get(key)
+        done = claim_rules.finished(row, owner=self._owner, token=token, outputs=outputs)
+        if done is None or done is row:
+            return "stale" if done is None else "written"
+        try:
+            if not written_whole(writes, batch):
+                return "moved"
+        except sqlite3.Error as error:
+            if is_sqlite_error(error):
+                raise
+            # Its own fault: the other jobs of the batch know nothing of it.
+            return error
+        batch.put(key, done)
+        return "written"
 
     def _released(self, key: str, token: int, batch: JobBatch) -> bool:
         row = claim_rules.released(batch.rows.get(key), owner=self._owner, token=token)

@@ -10,14 +10,15 @@ import asyncio
 import contextlib
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from bus.errors import InboxError
+from consumers.delivery.inbox.base import Write
 from consumers.delivery.inbox.sqlite.group_commit import JobBatch
 
-__all__ = ["SqliteTransaction", "fetched", "or_undone"]
+__all__ = ["SqliteTransaction", "fetched", "or_undone", "written_whole"]
 
 _T = TypeVar("_T")
 
@@ -81,6 +82,34 @@ def _executed(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> No
 def fetched(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> list[tuple[Any, ...]]:
     """Return the rows of *statement*, run by the writer of *batch*."""
     return _run(statement, arguments, batch).fetchall()
+
+
+def written_whole(writes: Sequence[Write], batch: JobBatch) -> bool:
+    """Run *writes* among other jobs of one transaction; where one does not return its row, run none, and return False.
+
+    Raises the database's error about one of them, and none is run either.
+    """
+    connection = batch.table.connection
+    connection.execute("SAVEPOINT writes")
+    try:
+        is_whole = all(
+            # The statement is reset at once: an open one would keep the transaction from its end.
+            len(_run(write.statement, write.arguments, batch).fetchall()) >= write.must_return
+            for write in writes
+        )
+    except BaseException:
+        _leave(connection, undo=True)
+        raise
+    _leave(connection, undo=not is_whole)
+    return is_whole
+
+
+def _leave(connection: sqlite3.Connection, *, undo: bool) -> None:
+    # A fault of the disk may have ended the whole transaction.
+    if connection.in_transaction:
+        if undo:
+            connection.execute("ROLLBACK TO writes")
+        connection.execute("RELEASE writes")
 
 
 def _run(statement: str, arguments: tuple[Any, ...], batch: JobBatch) -> sqlite3.Cursor:

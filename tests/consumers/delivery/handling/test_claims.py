@@ -19,7 +19,7 @@ from consumers.delivery.handling.claims import ActiveClaim, InboxClient
 from consumers.delivery.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere
 from consumers.delivery.inbox.sqlite import SqliteInbox
 from consumers.delivery.settling.durable_append import GaveUpError
-from tests.consumers.delivery.inbox.stores import LATER_MS, claim, key
+from tests.consumers.delivery.inbox.stores import LATER_MS, OUTPUTS, claim, key
 
 OPEN: Any = SimpleNamespace(closed=False)
 
@@ -109,6 +109,17 @@ async def test_a_claim_of_unknown_fate_for_a_lost_partition_is_released(case: Ca
     assert isinstance(await claim(case.other, "one"), ClaimedElsewhere)
     await case.claims.release_leftovers()
     assert isinstance(await claim(case.other, "one"), Claimed)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_whether_a_step_without_an_answer_is_stored_says_the_next_claim(case: Case, is_stored: bool) -> None:
+    token = (await case.store.claim(key("one"), "hash-1", keep_until_ms=LATER_MS)).token
+    case.store.failing, case.store.carries_out = True, is_stored
+    assert await case.claims.finish_with(ActiveClaim(case.claims, key("one"), token), OUTPUTS, ()) == "stale"
+    case.store.failing = False
+    await case.claims.release_leftovers()
+    found = await claim(case.store.inbox, "one")
+    assert found == AlreadyDone(OUTPUTS) if is_stored else isinstance(found, Claimed)
 
 
 async def test_what_others_have_or_have_done_is_left_to_them(case: Case) -> None:

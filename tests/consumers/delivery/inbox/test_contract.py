@@ -20,6 +20,7 @@ from consumers.delivery.inbox.base import (
     Inbox,
     InboxKey,
     KeepsCrashing,
+    Write,
 )
 from consumers.delivery.inbox.open import open_inbox
 from tests.consumers.delivery.inbox.stores import LATER_MS, OUTPUTS, Store, claim, claimed, key
@@ -251,6 +252,66 @@ async def test_statements_of_several_tasks_take_turns(store: Store) -> None:
     await asyncio.gather(*(transaction.execute("INSERT INTO orders VALUES ($1, 'x')", number) for number in range(20)))
     assert await inbox.finish(key(), token, (), transaction)
     assert len(await labels(inbox)) == 20
+
+
+def inserted(number: int, label: str | None = "x", *, must_return: bool = False) -> Write:
+    fresh = "INSERT INTO orders VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING number"
+    return Write(fresh if must_return else "INSERT INTO orders VALUES ($1, $2)", (number, label), must_return)
+
+
+async def test_writes_and_the_row_become_durable_together(store: Store) -> None:
+    inbox = await with_table(store)
+    token = (await claimed(inbox)).token
+    assert await inbox.finish_with(key(), token, OUTPUTS, [inserted(1, must_return=True), inserted(2)]) == "written"
+    assert await labels(inbox) == [(1, "x"), (2, "x")]
+    assert await claim(inbox) == AlreadyDone(OUTPUTS)
+    # As after an answer that was lost: it is there.
+    assert await inbox.finish_with(key(), token, OUTPUTS, [inserted(1, must_return=True)]) in {"written", "moved"}
+    assert await labels(inbox) == [(1, "x"), (2, "x")]
+
+
+async def test_a_stale_token_writes_nothing(store: Store) -> None:
+    inbox = await with_table(store)
+    old = (await claimed(inbox)).token
+    await inbox.release(key(), old)
+    await claimed(inbox)
+    assert await inbox.finish_with(key(), old, OUTPUTS, [inserted(1)]) == "stale"
+    assert await labels(inbox) == []
+
+
+async def test_where_a_row_has_moved_nothing_is_written_and_the_claim_stands(store: Store) -> None:
+    inbox = await with_table(store)
+    token = (await claimed(inbox)).token
+    assert await inbox.finish_with(key("other"), (await claimed(inbox, "other")).token, (), [inserted(2)]) == "written"
+    writes = [inserted(1), inserted(2, must_return=True), inserted(3)]
+    assert await inbox.finish_with(key(), token, OUTPUTS, writes) == "moved"
+    assert await labels(inbox) == [(2, "x")]
+    assert await inbox.finish_with(key(), token, OUTPUTS, [inserted(1)]) == "written"
+    assert await labels(inbox) == [(1, "x"), (2, "x")]
+
+
+async def test_a_write_that_fails_fails_alone(store: Store) -> None:
+    inbox = await with_table(store)
+    tokens = [(await claimed(inbox, f"task-{number}")).token for number in range(9)]
+    ended = await asyncio.gather(
+        *(
+            inbox.finish_with(
+                key(f"task-{number}"),
+                token,
+                (),
+                [inserted(number), inserted(100 + number, None if number == 4 else "x")],
+            )
+            for number, token in enumerate(tokens)
+        ),
+        return_exceptions=True,
+    )
+    failed = ended.pop(4)
+    assert isinstance(failed, Exception)
+    assert not isinstance(failed, InboxError)
+    assert ended == ["written"] * 8
+    assert len(await labels(inbox)) == 16
+    # Its claim stands: the caller releases it.
+    assert await inbox.finish(key("task-4"), tokens[4], ())
 
 
 async def test_claims_are_answered_after_an_open_transaction_at_the_latest(store: Store) -> None:

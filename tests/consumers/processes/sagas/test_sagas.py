@@ -5,6 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from consumers.delivery.inbox.sqlite import SqliteInbox
+from consumers.delivery.inbox.sqlite.table import Table
+from consumers.delivery.inbox.sqlite.transaction import SqliteTransaction
 from producers.sealing.seal_request import SealRequest
 from sealbus import App, ConfigurationError, Draft, Reject, Saga, SagaContext, answers, due, failed, on, starts, upcast
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
@@ -59,6 +62,32 @@ async def test_an_answer_reaches_the_process_that_asked() -> None:
     async with shop().test(seller("a@svc", Quote(cents=5))) as bus:
         assert (await bus.request(Order(order_id="1"), Offer, timeout_s=100)).cents == 5
         bus.raise_dead()
+
+
+async def test_steps_share_the_transactions_of_their_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction of its own keeps every other step, claim and result waiting until the file is synchronised."""
+    commit, begin = Table.commit, SqliteInbox.begin
+    counts = {"commits": 0, "own": 0}
+
+    def counted_commit(table: Table) -> None:
+        counts["commits"] += 1
+        commit(table)
+
+    async def counted_begin(inbox: SqliteInbox) -> SqliteTransaction:
+        counts["own"] += 1
+        return await begin(inbox)
+
+    async with shop().test(seller("a@svc", Quote(cents=5))) as bus:
+        monkeypatch.setattr(Table, "commit", counted_commit)
+        monkeypatch.setattr(SqliteInbox, "begin", counted_begin)
+        for number in range(40):
+            await bus.publish(Order(order_id=f"{number}"))
+        await bus.settle()
+        assert len(bus.sent(Offer)) == 40
+        ((steps,),) = await bus.database.fetch("SELECT sum(version) FROM sealbus_processes")
+    assert steps == 80
+    assert counts["own"] == 0
+    assert counts["commits"] < steps, counts
 
 
 async def test_the_next_seller_is_asked_when_the_first_rejects() -> None:
