@@ -10,15 +10,19 @@ import pytest
 
 _HERE = Path(__file__).parent
 _PROGRAMS = [
+    "approvals --approvals 100",
+    "approvals --approvals 100 --kit",
     "audit --records 50",
     "dialects --seconds 0.005",
     "inbox --seconds 0.2",
     "payload_forms",
     "policy --rules 20",
+    "sagas --processes 20 --rounds 1",
 ]
 _LONGER = [
     "embedded --messages 100 --long 100 --plot memory.svg",
     "lateness --seconds 1",
+    "requests --rounds 1 --seconds 0.2",
     "signing",
     "startup --seconds 0.1 --rounds 1 --asked 1",
     "timers --waits 20 --opening 1",
