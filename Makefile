@@ -46,7 +46,7 @@ check: $(TEST)/ready  ## Lint, formatting, types, architecture.
 	$(TEST)/bin/mypy
 	$(TEST)/bin/python -m pytest -q tests/test_architecture.py
 
-budget: $(TEST)/ready  ## Processor time per message against its budget (tests/benchmarks/budget.toml): seconds.
+budget: $(TEST)/ready  ## Processor time per message beside a commit that does not move (tests/benchmarks/budget.toml): two minutes.
 	@$(TEST)/bin/python -m deploy.native
 	$(TEST)/bin/python tests/benchmarks/budget.py $(ARGS)
 

@@ -6,7 +6,6 @@ is above. The base is a commit that does not move (`speed.base`).
 
 from __future__ import annotations
 
-import statistics
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -19,6 +18,7 @@ __all__ = [
     "LIMITS",
     "PATHS",
     "PER_BYTE",
+    "RESOLUTION",
     "Budget",
     "Path",
     "Raised",
@@ -45,6 +45,8 @@ LIMITS: Mapping[str, float] = {
 """Processor time of a message, this tree's by the base's: more needs an entry in `budget.toml`."""
 PER_BYTE: Mapping[str, str] = {"judge-16k": "judge-3k", "judge-100k": "judge-3k"}
 """A byte of these takes no more processor time than one of those."""
+RESOLUTION = 1.02
+"""Two runs of one tree differ by so much."""
 _WORDS: Mapping[Path, str] = {"native": "with the compiled hot path", "pure": "in Python alone"}
 _TITLES = {figure.name: figure.title for figure in FIGURES}
 
@@ -120,8 +122,16 @@ def faults(budget: Budget) -> list[str]:
 
 
 def ratio(turns: Sequence[Turn], figure: str) -> float:
-    """This tree's processor time by the base's: the median of the turns. A turn has one machine in one mood."""
-    return statistics.median(turn.head[figure].calibrations / turn.base[figure].calibrations for turn in turns)
+    """This tree's processor time by the base's: the least of the turns of each. Neighbours only ever add time."""
+    base_us, head_us = least_us(turns, figure)
+    return head_us / base_us
+
+
+def least_us(turns: Sequence[Turn], figure: str) -> tuple[float, float]:
+    """The least processor time of *figure* at the base and here, in microseconds, of the turns that measured it."""
+    bases = [turn.base[figure].us for turn in turns if figure in turn.base]
+    heads = [turn.head[figure].us for turn in turns if figure in turn.head]
+    return min(bases), min(heads)
 
 
 def over(budget: Budget, path: Path, turns: Sequence[Turn]) -> dict[str, str]:
@@ -129,9 +139,9 @@ def over(budget: Budget, path: Path, turns: Sequence[Turn]) -> dict[str, str]:
     sentences = {}
     for name in turns[0].head:
         limit = budget.limit_of(name, path)
-        if limit is None or name not in turns[0].base or (found := ratio(turns, name)) <= limit:
+        if limit is None or name not in turns[0].base or (found := ratio(turns, name)) <= limit * RESOLUTION:
             continue
-        base_us, head_us = (min(each[name].us for each in trees) for trees in _trees(turns))
+        base_us, head_us = least_us(turns, name)
         sentences[name] = (
             f"{name} ({_TITLES[name]}), {_WORDS[path]}: {found:.2f}x the base, where {limit:.2f}x is allowed; "
             f"{head_us:.1f} us a message here, {base_us:.1f} us at the base. Make it cheaper; or raise the limit on "
@@ -160,19 +170,14 @@ def table(budget: Budget, found: Mapping[Path, Sequence[Turn]]) -> list[str]:
         for path, turns in found.items():
             if not turns or name not in turns[0].head:
                 continue
-            bases, heads = _trees(turns)
-            here_us = min(each[name].us for each in heads)
             if name not in turns[0].base:
+                here_us = min(turn.head[name].us for turn in turns if name in turn.head)
                 lines.append(f"| {title} | {path} | - | {here_us:.1f} | - | - |")
                 continue
             limit = budget.limit_of(name, path)
-            base_us = min(each[name].us for each in bases)
+            base_us, here_us = least_us(turns, name)
             lines.append(
                 f"| {title} | {path} | {base_us:.1f} | {here_us:.1f} | {ratio(turns, name):.2f} | "
                 f"{'-' if limit is None else f'{limit:.2f}'} |"
             )
     return lines
-
-
-def _trees(turns: Sequence[Turn]) -> tuple[list[Mapping[str, Gauged]], list[Mapping[str, Gauged]]]:
-    return [turn.base for turn in turns], [turn.head for turn in turns]

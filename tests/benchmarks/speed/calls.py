@@ -20,6 +20,7 @@ __all__ = ["calls_of"]
 
 _ROOT = Path(__file__).resolve().parents[3]
 _OURS = tuple(f"{_ROOT / package}/" for package in ("bus", "producers", "consumers"))
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 _MESSAGES, _WARM_UPS, _REPEATS = 1_000, 3, 3
 
 
@@ -37,7 +38,11 @@ async def _counted(figure: Figure, payloads: Sequence[Report], folder: Path) -> 
 
     def note(frame: FrameType, event: str, _: object) -> None:
         nonlocal count
-        if event == "call" and frame.f_code.co_filename.startswith(_OURS) and frame.f_code.co_name[0] != "<":
+        if (
+            event == "call"
+            and frame.f_code.co_filename.startswith(_OURS)
+            and frame.f_code.co_name not in _COMPREHENSIONS
+        ):
             count += 1
 
     async with figure.opened(payloads, folder) as repeat:
