@@ -55,6 +55,7 @@ class HandlerSlot:
         "deadline_s",
         "delivery",
         "ending",
+        "inside",
         "overdue_s",
         "released",
         "resuming",
@@ -72,6 +73,8 @@ class HandlerSlot:
         self._pool = pool
         self.alone = False
         """Its run has the process for itself (`consumers.delivery.handling.exclusive`)."""
+        self.inside = False
+        """Whoever drives it has entered the gate for its run; else its handler is counted while it runs."""
         self.waits = 0
         """The answers that its run waits for at present."""
         self.working = True
@@ -114,7 +117,9 @@ class HandlerSlot:
         if deadline_s < self._deadlines.due_s:
             self._deadlines.watch(deadline_s)
         gate, notes, noted = self._gate, self._guard.running, 0
-        gate.inside += 1
+        # A run that has waited for its turn is counted already.
+        counted = not self.inside
+        gate.inside += counted
         if notes is not None:
             noted = notes.begin(delivery.control, delivery.message.metadata.message_id, INBOX if has_row else HANDLER)
         try:
@@ -140,7 +145,7 @@ class HandlerSlot:
             # No await lies between the handler's end and here, or it absorbs every cancellation: a late cut cannot hit
             # the settling.
             self.deadline_s = math.inf
-            gate.inside -= 1
+            gate.inside -= counted
             if noted and notes is not None:
                 notes.end(noted)
             if self.cut is not None or self.waits or not self.working or gate.closed or self._guard.crash_counts:

@@ -74,10 +74,11 @@ class Turns:
         elif self._guard.crash_counts and self._guard.is_suspect(delivery):
             return await self._take_alone(lane, delivery, slot, None)
         await self._exclusive.enter(alone=False)
-        slot.seen_s = self._clock.monotonic_s()
+        slot.inside, slot.seen_s = True, self._clock.monotonic_s()
         try:
             return await self._run(lane, delivery, slot, claim)
         finally:
+            slot.inside = False
             self._exclusive.leave(alone=False)
 
     async def concluded(self, delivery: Delivery, dead: Dead, slot: HandlerSlot) -> Outcome:
@@ -93,7 +94,7 @@ class Turns:
     ) -> Outcome:
         """Run *delivery* while no other handler runs in this process, after its claim where the inbox keeps it."""
         await self._exclusive.enter(alone=True)
-        slot.alone = True
+        slot.alone = slot.inside = True
         try:
             claim = None if claim_alone is None else await claim_alone()
             if claim is not None and not isinstance(claim, ActiveClaim):
@@ -102,7 +103,7 @@ class Turns:
             return await self._run(lane, delivery, slot, claim)
         finally:
             # It is not alone any more where it has waited for others.
-            alone, slot.alone = slot.alone, False
+            alone, slot.alone, slot.inside = slot.alone, False, False
             self._exclusive.leave(alone=alone)
 
     def _run(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 import sys
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ import structlog
 from bus.clock import ManualClock
 from bus.settings.loading import load
 from bus.transports.base import NewRecord
+from consumers.delivery.handling.exclusive import ExclusiveGate
 from consumers.delivery.handling.slots import HandlerSlot, HandlerSlots
 from consumers.delivery.state.lanes import Lane, Lanes
 from sealbus import App, Context, Retry, payload
@@ -306,4 +307,37 @@ async def test_where_handlers_do_not_wait_one_runner_is_enough() -> None:
     await slots.quiet()
     assert not len(lanes)
     assert len(drivers) <= 2
+    await slots.close()
+
+
+@pytest.mark.parametrize("has_waited", [True, False])
+async def test_a_run_that_waits_for_an_answer_keeps_nobody_from_running_alone(has_waited: bool) -> None:
+    lanes: Lanes[Any] = Lanes()
+    gate = ExclusiveGate()
+    seen: list[int] = []
+
+    async def drive(lane: Lane[Any], slot: HandlerSlot) -> None:
+        async def handler() -> None:
+            seen.append(gate.inside)
+            slot.begin_wait()
+            seen.append(gate.inside)
+            await gate.enter(alone=True)
+            gate.leave(alone=True)
+            await slot.end_wait()
+            seen.append(gate.inside)
+
+        if has_waited:
+            await gate.enter(alone=False)
+            slot.inside = True
+        await slot.call(handler, (), 60.0, cast("Any", None), has_row=False)
+        if has_waited:
+            slot.inside = False
+            gate.leave(alone=False)
+        lanes.finish(lane)
+
+    slots = HandlerSlots(lanes, drive, concurrency=1, clock=ManualClock(), exclusive=gate)
+    lanes.add("key", None, 5)
+    slots.wake_slots()
+    await asyncio.wait_for(slots.quiet(), 10)
+    assert (seen, gate.inside) == ([1, 0, 1], 0)
     await slots.close()
