@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Final
 
+import msgspec
 from msgspec import NODEFAULT, inspect
 
 from bus.payloads.described_types import fields_of, walk
@@ -40,7 +41,18 @@ _PLAIN: Final = (
     inspect.RawType,
 )
 _FACTORIES: Final = (NODEFAULT, list, dict, set, tuple, bytes, str)
-_HOOKS: Final = frozenset({"__new__", "__init__", "__post_init__", "__hash__", "__eq__", "__setattr__"})
+_NEVER_RUN: Final = frozenset(
+    {
+        "__repr__",
+        "__str__",
+        "__rich_repr__",
+        "__init_subclass__",
+        "__class_getitem__",
+        "__annotate__",
+        "__annotate_func__",
+    }
+)
+"""Special methods that neither reading a payload nor looking at its fields runs."""
 _MSGSPEC: Final = frozenset({"msgspec", "msgspec._core", "builtins"})
 
 
@@ -52,8 +64,18 @@ def runs_code_of_users(described: type[Any]) -> bool:
 def _runs_code(kind: Any) -> bool:
     if isinstance(kind, inspect.StructType):
         bases = getattr(kind.cls, "__origin__", kind.cls).__mro__
-        hooked = any(_HOOKS & vars(cls).keys() for cls in bases if cls.__module__ not in _MSGSPEC)
-        return hooked or any(field.default_factory not in _FACTORIES for field in fields_of(kind))
+        own = [cls for cls in bases if cls.__module__ not in _MSGSPEC]
+        return (
+            any(map(_has_hook, own))
+            or type(own[0]) is not type(msgspec.Struct)
+            or any(field.default_factory not in _FACTORIES for field in fields_of(kind))
+        )
     if isinstance(kind, inspect.EnumType):
         return getattr(kind.cls._missing_, "__func__", None) is not getattr(Enum._missing_, "__func__", None)
     return not isinstance(kind, _PLAIN)
+
+
+def _has_hook(cls: type[Any]) -> bool:
+    return any(
+        name.startswith("__") and name not in _NEVER_RUN and callable(value) for name, value in vars(cls).items()
+    )

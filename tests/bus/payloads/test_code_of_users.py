@@ -59,15 +59,29 @@ class Hashed(msgspec.Struct, frozen=True):
         return 1
 
 
+class Watched(msgspec.Struct, frozen=True):
+    count: int
+
+    def __getattribute__(self, name: str) -> Any:
+        return super().__getattribute__(name)
+
+
+class Shown(msgspec.Struct, frozen=True):
+    count: int
+
+    def __repr__(self) -> str:
+        return "shown"
+
+
 class HoldsHashed(msgspec.Struct):
     names: set[Hashed]
 
 
-@pytest.mark.parametrize("cls", [Plain, HoldsColour])
+@pytest.mark.parametrize("cls", [Plain, Shown, HoldsColour])
 def test_plain_structs_run_none(cls: type[Any]) -> None:
     assert not runs_code_of_users(cls)
 
 
-@pytest.mark.parametrize("cls", [Checked, HoldsChecked, HoldsLenient, Made, HoldsHashed])
+@pytest.mark.parametrize("cls", [Checked, HoldsChecked, HoldsLenient, Made, HoldsHashed, Watched])
 def test_a_hook_anywhere_below_runs_code(cls: type[Any]) -> None:
     assert runs_code_of_users(cls)
