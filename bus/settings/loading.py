@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args, get_origin
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Meta
@@ -18,19 +19,22 @@ from msgspec import Meta
 from bus.errors import ConfigurationError
 from bus.protocol.identifiers import is_namespace
 from bus.settings import durations, sources
+from bus.settings.project import find_settings_file
 from bus.settings.schema import DAY_S, DURATION_MARK, Settings
 
-__all__ = ["SETTING_NAMES", "Loaded", "describe", "load"]
+__all__ = ["SETTING_NAMES", "Loaded", "describe", "load", "load_project"]
 
 
 class Loaded(msgspec.Struct, frozen=True):
     """Settings and their origins.
 
-    *origins* maps "section.name" to "default", "file PATH", a variable's name or "flag --NAME".
+    *origins* maps "section.name" to "default", "file PATH", a variable's name or "flag --NAME". *file* is the TOML file
+    that was read.
     """
 
     settings: Settings
     origins: dict[str, str]
+    file: Path | None = None
 
 
 _SECTIONS: Final = {field.name: field.type for field in msgspec.structs.fields(Settings)}
@@ -53,6 +57,13 @@ _NO_FLAGS: Final[Mapping[str, object]] = MappingProxyType({})
 _URL_PASSWORD: Final = re.compile(r"(://[^:@/]*:).*@")
 
 
+_SQLITE: Final = "sqlite:///"
+
+
+_WORDS: Final = frozenset({"auto", "off", "allow-all"})
+"""What a setting may say in place of a path."""
+
+
 _QUERY_SECRET: Final = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*")
 
 
@@ -60,10 +71,31 @@ def load(*, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], fil
     """Load the settings: flags over environment over file over defaults.
 
     That is: flags, `SEALBUS_SECTION__NAME`, `SEALBUS_SECTION__NAME_FILE`, the TOML *file* (else `SEALBUS_CONFIG`), and
-    the defaults. Raises `ConfigurationError` for unknown names (with the nearest known one), unreadable files, and
-    wrong types and ranges.
+    the defaults. Relative paths in a file are relative to it. Raises `ConfigurationError` for unknown names (with the
+    nearest known one), unreadable files, and wrong types and ranges.
     """
-    raw_values = _collected(flags, env, file)
+    return _load(flags, env, _named(env) if file is None else file, project=None)
+
+
+def load_project(
+    *, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], file: Path | None = None
+) -> Loaded:
+    """Load the settings of a program: as `load`, and where no file is named, from the `sealbus.toml` of its project.
+
+    Raises ConfigurationError also for a `sealbus.toml` that belongs to another user.
+    """
+    named = _named(env) if file is None else file
+    if named is not None or (found := find_settings_file()) is None:
+        return _load(flags, env, named, project=None)
+    return _load(flags, env, found, project=found.parent)
+
+
+def _load(flags: Mapping[str, object], env: Mapping[str, str], file: Path | None, *, project: Path | None) -> Loaded:
+    """Load the settings; relative paths among the defaults are relative to *project*."""
+    raw_values = sources.from_file(_default_file(), _TYPES, origin="default", folder=project)
+    if file is not None:
+        raw_values |= sources.from_file(file, _TYPES, folder=file.parent.resolve())
+    raw_values |= sources.from_environment(env, _TYPES) | sources.from_flags(flags, _TYPES)
     sections: dict[str, dict[str, object]] = {section: {} for section in _SECTIONS}
     for name in _TYPES:
         section, _, key = name.partition(".")
@@ -71,7 +103,12 @@ def load(*, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], fil
     settings = Settings(**{section: struct(**sections[section]) for section, struct in _SECTIONS.items()})
     for name, expected in _broken_rules(settings):
         raise _wrong(name, raw_values[name], expected)
-    return Loaded(settings, {name: raw_values[name].origin for name in _TYPES})
+    return Loaded(settings, {name: raw_values[name].origin for name in _TYPES}, file)
+
+
+def _named(env: Mapping[str, str]) -> Path | None:
+    """Return the file that the environment names."""
+    return Path(env[sources.CONFIG_VARIABLE]) if env.get(sources.CONFIG_VARIABLE) else None
 
 
 def describe(loaded: Loaded) -> list[tuple[str, str, str]]:
@@ -81,17 +118,6 @@ def describe(loaded: Loaded) -> list[tuple[str, str, str]]:
         section, _, key = name.partition(".")
         shown.append((name, _shown(getattr(getattr(loaded.settings, section), key), kind), loaded.origins[name]))
     return shown
-
-
-def _collected(
-    flags: Mapping[str, object], env: Mapping[str, str], file: Path | None
-) -> dict[str, sources.SettingValue]:
-    raw_values = sources.from_file(_default_file(), _TYPES, origin="default")
-    if file is None and env.get(sources.CONFIG_VARIABLE):
-        file = Path(env[sources.CONFIG_VARIABLE])
-    if file is not None:
-        raw_values |= sources.from_file(file, _TYPES)
-    return raw_values | sources.from_environment(env, _TYPES) | sources.from_flags(flags, _TYPES)
 
 
 def _default_file() -> Path:
@@ -111,6 +137,8 @@ def _convert(name: str, raw_values: sources.SettingValue) -> object:
             value = durations.seconds(value)
         if _extra(kind, "tiers"):
             value = _tiers(value)
+        if raw_values.folder is not None and isinstance(value, str) and _extra(kind, "path"):
+            value = _placed(value, raw_values.folder)
         if _extra(kind, "names") and isinstance(value, str):
             value = [name.strip() for name in value.split(",") if name.strip()]
         return msgspec.convert(value, type=kind, strict=not isinstance(value, str))
@@ -118,6 +146,16 @@ def _convert(name: str, raw_values: sources.SettingValue) -> object:
         raise _wrong(
             name, raw_values, (_range(kind) if isinstance(value, float) else "") or _in_words(str(error))
         ) from error
+
+
+def _placed(value: str, folder: Path) -> str:
+    """Return the path or URL *value* of a setting, relative to *folder* where it is relative."""
+    if not value.startswith(_SQLITE):
+        return value if not value or "://" in value or value in _WORDS else str(folder / value)
+    path, mark, query = value.removeprefix(_SQLITE).partition("?")
+    if not path or path.startswith("/") or path == ":memory:":
+        return value
+    return f"{_SQLITE}{quote(str(folder / unquote(path)))}{mark}{query}"
 
 
 def _in_words(expected: str) -> str:

@@ -30,8 +30,10 @@ __all__ = [
 ]
 
 _MIB = 1_048_576
-# Field markers in Meta(extra=...): "duration" is converted to seconds, "secret" is never shown.
+# Field markers in Meta(extra=...): "duration" is converted to seconds, "secret" is never shown, "path" is relative to
+# the file that says it.
 DURATION_MARK = {"duration": True}
+_PATH = Meta(extra={"path": True})
 
 DAY_S = 86_400
 # The limit keeps times in milliseconds within the calendar and within 64 bits.
@@ -53,6 +55,7 @@ class BusSettings(_Section, frozen=True):
     url: Annotated[
         str,
         Meta(pattern=r"^(sqlite|memory|kafka)://", extra={"expected": "sqlite://..., memory:// or kafka://host:port"}),
+        _PATH,
     ]
     namespace: Annotated[str, Meta(max_length=63)]
     shared_files: bool
@@ -97,7 +100,7 @@ class WorkerSettings(_Section, frozen=True):
     early_s: Duration
     max_early: Annotated[int, Meta(ge=1, le=1_000_000)]
     max_processes: Annotated[int, Meta(ge=1, le=100_000_000)]
-    state_dir: Annotated[str, Meta(min_length=1, extra={"expected": "auto, off or a directory"})]
+    state_dir: Annotated[str, Meta(min_length=1, extra={"expected": "auto, off or a directory"}), _PATH]
 
 
 class RetrySettings(_Section, frozen=True):
@@ -136,6 +139,7 @@ class InboxSettings(_Section, frozen=True):
             pattern=r"^(auto|off|(sqlite|memory|postgres|postgresql)://.*)$",
             extra={"expected": "auto, off, sqlite:///..., memory:// or postgresql://..."},
         ),
+        _PATH,
     ]
     lease_s: Annotated[float, Meta(ge=1, le=7 * DAY_S, extra=DURATION_MARK)]
     keep_s: Duration
@@ -150,8 +154,8 @@ class TrustSettings(_Section, frozen=True):
     raised.
     """
 
-    keys: str
-    key_file: str
+    keys: Annotated[str, _PATH]
+    key_file: Annotated[str, _PATH]
     domain: Literal["open", "closed"]
     high_risk: Annotated[tuple[str, ...], Meta(max_length=1000, extra={"names": True})]
     stale_after_s: Duration
@@ -160,7 +164,7 @@ class TrustSettings(_Section, frozen=True):
 class PolicySettings(_Section, frozen=True):
     """The policy file. Empty: none is set; `allow-all`: deliberately none."""
 
-    file: str
+    file: Annotated[str, _PATH]
 
 
 class DirectorySettings(_Section, frozen=True):
@@ -182,9 +186,10 @@ class AuditSettings(_Section, frozen=True):
             pattern=r"^(auto|(sqlite|postgres|postgresql)://.*)$",
             extra={"expected": "auto, sqlite:///... or postgresql://..."},
         ),
+        _PATH,
     ]
     checkpoint_s: Duration
-    anchor: str
+    anchor: Annotated[str, _PATH]
     keep_s: Pause
     keep_sensitive_s: Pause
 
@@ -200,9 +205,9 @@ class KafkaSettings(_Section, frozen=True):
     username: str
     password: Annotated[str, Meta(extra={"secret": True})]
     token: Annotated[str, Meta(pattern=r"^([\w.]+:\w+)?$", extra={"expected": "MODULE:FUNCTION"})]
-    ca_file: str
-    cert_file: str
-    key_file: str
+    ca_file: Annotated[str, _PATH]
+    cert_file: Annotated[str, _PATH]
+    key_file: Annotated[str, _PATH]
     key_password: Annotated[str, Meta(extra={"secret": True})]
     compression: Literal["none", "zstd", "lz4", "snappy", "gzip"]
     request_timeout_s: Timeout

@@ -90,6 +90,8 @@ class SettingValue(NamedTuple):
 
     value: object
     origin: str
+    folder: Path | None = None
+    """Relative paths in the value are relative to it; None: to the current folder."""
 
 
 def variable(name: str) -> str:
@@ -97,13 +99,15 @@ def variable(name: str) -> str:
     return _PREFIX + name.replace(".", "__").upper()
 
 
-def from_file(path: Path, known: Collection[str], *, origin: str | None = None) -> dict[str, SettingValue]:
-    """Read the settings in a TOML file.
+def from_file(
+    path: Path, known: Collection[str], *, origin: str | None = None, folder: Path | None = None
+) -> dict[str, SettingValue]:
+    """Read the settings in a TOML file; relative paths in it are relative to *folder*.
 
     Raises `ConfigurationError` if it cannot be read, is not TOML or has an unknown key.
     """
     origin = origin or f"file {path}"
-    return {name: SettingValue(value, origin) for name, value in _flat(_read_toml(path), known, origin)}
+    return {name: SettingValue(value, origin, folder) for name, value in _flat(_read_toml(path), known, origin)}
 
 
 def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str, SettingValue]:

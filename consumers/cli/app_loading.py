@@ -5,6 +5,7 @@ Owns importing the user's module with the current directory first on the path, a
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -58,10 +59,10 @@ def _workflow_engine() -> App:
 
 
 def _registry() -> App:
-    from bus.settings.loading import load
+    from bus.settings.loading import load_project
     from consumers.agents.directory.registry import registry_app
 
-    return registry_app(load(flags={}, env={}, file=None).settings)
+    return registry_app(load_project(env=os.environ).settings)
 
 
 _OWN_AGENTS: Final[Mapping[str, Callable[[], App]]] = MappingProxyType(

@@ -22,7 +22,9 @@ def config() -> None:
     """Show and check settings.
 
     The first that says something wins: a flag, the variable SEALBUS_SECTION__NAME, SEALBUS_SECTION__NAME_FILE (a file
-    that holds the value), the TOML file (--config or SEALBUS_CONFIG), the default.
+    that holds the value), the TOML file, the default. The file is that of --config, else of SEALBUS_CONFIG, else
+    sealbus.toml in the current folder or the nearest one above, up to .git or pyproject.toml. Relative paths in it are
+    relative to it.
 
     \b
     Examples:

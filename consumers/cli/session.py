@@ -76,7 +76,7 @@ class CommandSession:
         """
         paths = {name: str(value) for name, value in flags.items() if isinstance(value, Path)}
         provided = self._flags | {name.replace("_", "-"): value for name, value in (flags | paths).items()}
-        loaded = loading.load(flags=provided, env=os.environ, file=self._config)
+        loaded = loading.load_project(flags=provided, env=os.environ, file=self._config)
         logs.configure(loaded.settings.log.level, loaded.settings.log.format)
         logs.adopt_logging(loaded.settings.log.level)
         return loaded
@@ -274,7 +274,10 @@ _OPTIONS: Final = (
     ),
     click.option("--namespace", metavar="NAME", help="The namespace of topics and messages."),
     click.option(
-        "--config", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Settings in a TOML file."
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="The file of settings.  [default: sealbus.toml, here or above]",
     ),
     click.option(
         "--output",

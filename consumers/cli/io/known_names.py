@@ -94,7 +94,7 @@ def _settings(ctx: click.Context) -> Settings:
     from bus.telemetry import logs
 
     flags = {name: ctx.params.get(name) for name in ("bus", "namespace")}
-    settings = loading.load(flags=flags, env=os.environ, file=ctx.params.get("config")).settings
+    settings = loading.load_project(flags=flags, env=os.environ, file=ctx.params.get("config")).settings
     logs.configure("error", settings.log.format)
     return settings
 
