@@ -21,7 +21,7 @@ from bus.payloads.payload_types import is_payload
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
-from bus.settings.loading import load
+from bus.settings.loading import load_project
 from bus.settings.schema import Settings
 from bus.settings.sources import given_to
 from bus.telemetry.logs import configure_unless_done
@@ -338,10 +338,11 @@ def connect(
     setting `bus.url`. *agent* is the id of who publishes. *namespace* is where topics and messages belong, by default
     the setting `bus.namespace` (agents).
 
-    The other settings come from the TOML file *config*, the environment (*env*, by default the process's) and the
-    defaults, or all of them from *settings*. *metrics* counts into a Prometheus registry of the program:
-    `Metrics(registry)`. *signer* signs what is published; *verifier* and *policy* judge answers to requests, and the
-    policy what is published; by default they are those of the settings `trust` and `policy`.
+    The other settings come from the environment (*env*, by default the process's), the TOML file *config*, by default
+    the project's `sealbus.toml` (in the current folder or above it), and the defaults; or all of them from *settings*.
+    *metrics* counts into a Prometheus registry of the program: `Metrics(registry)`. *signer* signs what is published;
+    *verifier* and *policy* judge answers to requests, and the policy what is published; by default they are those of
+    the settings `trust` and `policy`.
 
     *middleware* is put around `publish`, each message of `publish_many`, and the publish in a `request`, outermost
     first: functions that take the next publish and return one. A `request` sets its lifetime and reply address after
@@ -364,7 +365,7 @@ def connect(
         if chosen is None:
             flags = given_to("connect", url=url, namespace=namespace)
             file = None if config is None else Path(config)
-            chosen = load(flags=flags, env=os.environ if env is None else env, file=file).settings
+            chosen = load_project(flags=flags, env=os.environ if env is None else env, file=file).settings
         configure_unless_done("warning")
         time = clock or SystemClock()
         trust = open_trust(chosen, sender.id or "", clock=time, signer=signer, verifier=verifier, policy=policy)

@@ -204,8 +204,9 @@ class App(Handlers):
         Yields a `Bus` of this agent on the same log. On leaving, running handlers may finish within
         `worker.drain_timeout_s`; unfinished messages are delivered again.
 
-        Settings come from *settings*, or from the file *config*, the environment and the defaults. *metrics* counts
-        into a Prometheus registry of the program: `Metrics(registry)`.
+        Settings come from *settings*, or from the environment, the TOML file *config*, by default the project's
+        `sealbus.toml` (in the current folder or above it), and the defaults. *metrics* counts into a Prometheus
+        registry of the program: `Metrics(registry)`.
 
         A worker that fails cancels the body, and its error is raised here. With *on_failure* the body goes on and the
         function decides, for example by ending a web server.
@@ -249,6 +250,9 @@ class App(Handlers):
                 await bus.settle()
                 bus.raise_dead()
                 assert bus.sent(Booked) == [Booked(sku="tea")]
+
+        Settings are those of the project, as in `running`, except what reaches outside: log and inbox are in memory,
+        and there are neither brokers nor key files. So the policy of the project holds in tests, too.
 
         *provide* replaces lifespans by values: `provide={database: FakePool()}`. *keys*: whether every agent in the
         test has a key of its own, and signs; by default where a type of high risk or a policy file needs it.

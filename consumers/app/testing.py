@@ -10,6 +10,7 @@ import asyncio
 import copy
 import functools
 import inspect
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
-from bus.settings.loading import load
+from bus.settings.loading import load_project
 from bus.settings.schema import Settings
 from bus.telemetry.logs import configure_unless_done
 from bus.telemetry.metrics import Metrics
@@ -498,9 +499,7 @@ async def run_in_memory(
     configure_unless_done("warning")
     check_groups(apps)
     if settings is None:
-        namespace = apps[0].namespace
-        flags: dict[str, object] = {} if namespace is None else {"bus.namespace": namespace}
-        settings = load(flags={**flags, "deadletter.details": True}, env={}, file=None).settings
+        settings = _project_settings(apps[0].namespace)
     # What lies beside the log is in memory as well. A lease is renewed several times in its length: every renewal would
     # be a stop on the way of `advance`, and nobody else is there to take a claim over.
     settings = msgspec.structs.replace(
@@ -553,6 +552,26 @@ async def run_in_memory(
                 await bus.close()
     finally:
         await transport.close()
+
+
+_INSIDE: Final = MappingProxyType(
+    {
+        "bus.url": "memory://",
+        "kafka.security_protocol": "plaintext",
+        "trust.keys": "",
+        "trust.key_file": "",
+        "deadletter.details": True,
+    }
+)
+"""In place of settings that name what is not there where tests run."""
+
+
+def _project_settings(namespace: str | None) -> Settings:
+    """Return the settings of the project, policy included, without anything outside. Raises ConfigurationError."""
+    settings = load_project(flags={**_INSIDE, "bus.namespace": namespace}, env=os.environ).settings
+    if settings.inbox.url == "off":
+        return settings
+    return msgspec.structs.replace(settings, inbox=msgspec.structs.replace(settings.inbox, url="auto"))
 
 
 def _need_keys(apps: Sequence[Declaration]) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bus.clock import SystemClock
 from bus.errors import text_of
-from bus.settings.loading import load
+from bus.settings.loading import load_project
 from bus.settings.schema import Settings
 from bus.settings.sources import given_to
 from bus.telemetry.logs import configure_unless_done, get_logger
@@ -47,7 +47,7 @@ async def running(
     raised instead; with *on_failure*, that is called and the body goes on.
     """
     if settings is None:
-        settings = load(flags=given_to("the App", url=url), env=os.environ, file=config).settings
+        settings = load_project(flags=given_to("the App", url=url), env=os.environ, file=config).settings
     configure_unless_done("warning")
     clock, metrics = SystemClock(), metrics or Metrics()
     async with opened_hosts(apps, settings, clock=clock, metrics=metrics) as (transport, hosts):

@@ -19,7 +19,7 @@ from bus.errors import ContractError
 from bus.payloads.class_forms import Payload
 from bus.protocol.envelope import Agent
 from bus.protocol.signatures import Signer
-from bus.settings.loading import load
+from bus.settings.loading import load_project
 from bus.settings.schema import Settings
 from bus.settings.sources import given_to
 from bus.trust.opening import open_trust
@@ -52,8 +52,8 @@ class Outbox:
     `sealbus outbox relay URL` publishes the rows. The lifetime of a message (*ttl_s*, seconds; by default
     `publish.ttl_s`, an hour) begins when it is added, not when it is relayed.
 
-    Without *settings*, they are loaded from *config*, the environment (*env*, by default the process's) and the
-    defaults. Raises ConfigurationError, also for an illegal agent.
+    Without *settings*, they are loaded from the environment (*env*, by default the process's), the TOML file *config*,
+    by default the project's `sealbus.toml`, and the defaults. Raises ConfigurationError, also for an illegal agent.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Outbox:
     ) -> None:
         if settings is None:
             flags = given_to("Outbox", namespace=namespace)
-            settings = load(flags=flags, env=os.environ if env is None else env, file=config).settings
+            settings = load_project(flags=flags, env=os.environ if env is None else env, file=config).settings
         self._clock = clock or SystemClock()
         sender = sender_of(agent)
         trust = open_trust(settings, sender.id or "", clock=self._clock, signer=signer)
