@@ -21,6 +21,7 @@ __all__ = [
     "KafkaSettings",
     "LogSettings",
     "PolicySettings",
+    "ProjectSettings",
     "PublishSettings",
     "RetrySettings",
     "Settings",
@@ -47,6 +48,12 @@ Lifetime: TypeAlias = Annotated[float, Meta(ge=0.001, le=200 * DAY_S, extra=DURA
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
+
+
+class ProjectSettings(_Section, frozen=True):
+    """The apps of a project, MODULE:APP: what commands take that name none. Modules are looked for beside the file."""
+
+    apps: Annotated[tuple[str, ...], Meta(max_length=1000, extra={"names": True})]
 
 
 class BusSettings(_Section, frozen=True):
@@ -226,6 +233,7 @@ class LogSettings(_Section, frozen=True):
 class Settings(_Section, frozen=True):
     """All settings, section by section. Durations are seconds."""
 
+    project: ProjectSettings
     bus: BusSettings
     topics: TopicSettings
     publish: PublishSettings

@@ -1,6 +1,6 @@
 """Find the App named by `MODULE:APP`.
 
-Owns importing the user's module with the current directory first on the path, and reporting exactly why that failed.
+Owns importing the user's module with its folder first on the path, and reporting exactly why that failed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class ImportFailedError(BusError):
     """The user's module was found and failed during its import."""
 
 
-def load_app(target: str) -> App:
+def load_app(target: str, folder: Path | None = None) -> App:
     """Return the App behind `MODULE:APP`, or one of the bus's own agents by its id.
 
-    Raises click.UsageError if it names none, ImportFailedError for errors in the module itself.
+    The module is looked for in *folder*, by default the current one, and where Python looks. Raises click.UsageError if
+    it names none, ImportFailedError for errors in the module itself.
     """
     if (own := _OWN_AGENTS.get(target)) is not None:
         return own()
@@ -41,7 +42,7 @@ def load_app(target: str) -> App:
             f"{printable(target)!r} is not MODULE:APP, such as agents:app for `app = App(...)` in agents.py, and none "
             f"of the bus's own agents, {', '.join(_OWN_AGENTS)}"
         )
-    module = _import(name)
+    module = _import(name, folder or Path.cwd())
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -71,8 +72,8 @@ _OWN_AGENTS: Final[Mapping[str, Callable[[], App]]] = MappingProxyType(
 """The bus's own agents, by their ids."""
 
 
-def _import(name: str) -> ModuleType:
-    here = str(Path.cwd())
+def _import(name: str, folder: Path) -> ModuleType:
+    here = str(folder)
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -80,7 +81,7 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             hint = f"; {Path(name).stem} is meant without .py?" if name.endswith(".py") or "/" in name else ""
-            hint = hint or printable(nearest(error.name, _modules_beside(error.name)))
+            hint = hint or printable(nearest(error.name, _modules_beside(error.name, folder)))
             raise click.UsageError(
                 f"there is no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}"
             ) from error
@@ -91,12 +92,12 @@ def _import(name: str) -> ModuleType:
         raise _failed(name, error) from error
 
 
-def _modules_beside(name: str) -> list[str]:
-    """Return the modules and packages of the current directory that are in the same package as *name* would be."""
+def _modules_beside(name: str, folder: Path) -> list[str]:
+    """Return the modules and packages of *folder* that are in the same package as *name* would be."""
     package = name.rpartition(".")[0]
     prefix = f"{package}." if package else ""
     try:
-        entries = sorted(Path(*package.split(".")).iterdir())
+        entries = sorted(folder.joinpath(*package.split(".")).iterdir())
     except OSError:
         return []
     return [

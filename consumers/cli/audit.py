@@ -31,7 +31,7 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, app_of, app_option, keys_to_believe, registry_of, with_session
+from consumers.cli.session import CommandSession, app_option, keys_to_believe, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.operations.audit.anchor import check_anchor, read_anchor
@@ -77,7 +77,9 @@ def audit() -> None:
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Serve metrics on this port; 0 picks a free one.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve metrics on.")
 @with_session
-def run(session: CommandSession, *, once: bool, target: str | None, metrics_port: int | None, metrics_host: str) -> int:
+def run(
+    session: CommandSession, *, once: bool, targets: tuple[str, ...], metrics_port: int | None, metrics_host: str
+) -> int:
     """Record all present and new records of the log, until Ctrl-C. Two processes share the partitions.
 
     With --app the messages of its types are checked against their schemas, too. Keys come from trust.keys. With a key
@@ -89,8 +91,8 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
       sealbus audit run --once --app agents:app
       sealbus audit run --metrics-port 9108
     """
-    app = app_of(target)
-    settings, clock = session.settings(app), SystemClock()
+    apps = session.apps(targets)
+    settings, clock = session.settings(apps), SystemClock()
     metrics = AuditMetrics()
     if settings.audit.anchor:
         check_anchor(settings.audit.anchor)
@@ -109,7 +111,7 @@ def run(session: CommandSession, *, once: bool, target: str | None, metrics_port
                     keep_s=settings.audit.keep_s,
                     keep_sensitive_s=settings.audit.keep_sensitive_s,
                 ),
-                registry=registry_of(app),
+                registry=registry_of(apps),
                 verifier=keys_to_believe(settings, clock),
                 publisher=_publisher(transport, settings),
                 clock=clock,
@@ -174,7 +176,7 @@ def verify(session: CommandSession, *, against_log: bool) -> int:
 @click.argument("conversation", metavar="CONVERSATION")
 @app_option
 @with_session
-def query(session: CommandSession, *, name: str, conversation: str, target: str | None) -> int:
+def query(session: CommandSession, *, name: str, conversation: str, targets: tuple[str, ...]) -> int:
     """Answer a question about a conversation.
 
     \b
@@ -189,15 +191,15 @@ def query(session: CommandSession, *, name: str, conversation: str, target: str 
       sealbus audit query decisions order-1842
       sealbus audit query effects order-1842 --output json
     """
-    app = app_of(target)
-    settings = session.settings(app)
+    apps = session.apps(targets)
+    settings = session.settings(apps)
 
     async def body(_: object) -> int:
         async with opened_audit(settings, create=False) as store:
             rows = await store.conversation(conversation, max_rows=_MAX_ROWS)
         if not rows:
             raise click.BadParameter(f"the audit has no conversation {printable(conversation)}")
-        on_progress = answer_question(name, rows, registry_of(app))
+        on_progress = answer_question(name, rows, registry_of(apps))
         if session.as_json:
             for each in on_progress:
                 print_json(each)

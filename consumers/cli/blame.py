@@ -21,7 +21,6 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import (
     CommandSession,
-    app_of,
     app_option,
     jwks_option,
     keys_to_believe,
@@ -45,7 +44,9 @@ __all__ = ["blame", "risk_in"]
 @whole_log_option
 @app_option
 @with_session
-def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_log: bool, target: str | None) -> int:
+def blame(
+    session: CommandSession, *, message_id: str, jwks: Path | None, whole_log: bool, targets: tuple[str, ...]
+) -> int:
     """Find the first invalid message among the causes of a message.
 
     Each cause is checked from the first one on: its bytes, hashes and seal, its proof chain, its own cause, and with
@@ -63,9 +64,9 @@ def blame(session: CommandSession, *, message_id: str, jwks: Path | None, whole_
     """
     if not is_message_id(message_id):
         raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
-    app = app_of(target)
-    settings = session.settings(app, jwks=jwks)
-    registry, verifier = registry_of(app), keys_to_believe(settings, SystemClock())
+    apps = session.apps(targets)
+    settings = session.settings(apps, jwks=jwks)
+    registry, verifier = registry_of(apps), keys_to_believe(settings, SystemClock())
     namespace = settings.bus.namespace
 
     async def body(_: object) -> int:

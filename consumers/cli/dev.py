@@ -22,7 +22,7 @@ from bus.errors import BusError, UnreachableError
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import Interrupts, execute
-from consumers.cli.session import CommandSession, app_of, with_session
+from consumers.cli.session import CommandSession, with_session
 from consumers.cli.worker.command import command_of
 
 __all__ = ["dev"]
@@ -36,37 +36,41 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 @click.command()
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("targets", metavar="[MODULE:APP]...", nargs=-1)
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=8_765, show_default=True, help="Of the console; 0: a free one."
 )
 @click.option("--no-reload", is_flag=True, help="Keep the worker as it is when files change.")
 @with_session
-def dev(session: CommandSession, *, target: str, port: int, no_reload: bool) -> int:
-    """Run an app together with its worker, the audit and the console. Ctrl-C ends all.
+def dev(session: CommandSession, *, targets: tuple[str, ...], port: int, no_reload: bool) -> int:
+    """Run apps, by default those of project.apps, together with worker, audit and console. Ctrl-C ends all.
 
     The worker starts again when a file changes (extra `reload`). The console prints its address and its token.
 
     \b
     Examples:
       sealbus dev agents:app
+      sealbus dev orders:app billing:app
       sealbus dev agents:app --port 9000 --bus kafka://127.0.0.1:9092
     """
-    settings = session.settings(app_of(target))
+    apps = session.apps(targets)
+    if not apps:
+        raise click.UsageError("name an app, MODULE:APP, or write apps = [...] under [project] in sealbus.toml")
+    settings = session.settings(apps)
     if settings.bus.url.startswith("memory:"):
         raise click.UsageError("a log in memory belongs to one process: leave --bus out, or name a file")
-    common = _common()
+    common, named = _common(), [word for target in targets for word in ("--app", target)]
     reload = [] if no_reload or find_spec("watchfiles") is None else ["--reload"]
     extra = ["console", "--port", str(port)] if find_spec("litestar") and find_spec("uvicorn") else []
 
     async def body(interrupts: Interrupts) -> int:
         stop = asyncio.Event()
         interrupts.soften = stop.set
-        children = [await _start("worker", ["worker", target, *reload, *common])]
+        children = [await _start("worker", ["worker", *targets, *reload, *common])]
         try:
             if not await _is_there(session, children[0], stop):
                 return children[0][1].returncode or (FAILED if not stop.is_set() else 0)
-            children.append(await _start("audit", ["audit", "run", "--app", target, *common]))
+            children.append(await _start("audit", ["audit", "run", *named, *common]))
             if extra:
                 children.append(await _start("console", [*extra, *common]))
             else:

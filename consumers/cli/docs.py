@@ -13,7 +13,7 @@ import msgspec
 from bus.redaction import redacted
 from bus.schemas.asyncapi import asyncapi_of
 from consumers.cli.io.printing import encode_json
-from consumers.cli.session import CommandSession, app_of, with_session
+from consumers.cli.session import CommandSession, with_session
 from consumers.cli.shell import VerbGroup
 
 __all__ = ["docs"]
@@ -30,12 +30,14 @@ def docs() -> None:
 
 
 @docs.command()
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("target", metavar="[MODULE:APP]", required=False)
 @click.option("--title", help="What the document is about.  [default: the agent's id]")
 @click.option("--document-version", default="1.0.0", show_default=True, help="The version of the document.")
 @click.option("--to", "file", type=click.File("w", lazy=True), default="-", help="A file instead of standard output.")
 @with_session
-def asyncapi(session: CommandSession, target: str, title: str | None, document_version: str, file: IO[str]) -> int:
+def asyncapi(
+    session: CommandSession, target: str | None, title: str | None, document_version: str, file: IO[str]
+) -> int:
     """Write the AsyncAPI 3.0 document of an app: its topics, messages, and the types it receives and sends.
 
     \b
@@ -43,11 +45,11 @@ def asyncapi(session: CommandSession, target: str, title: str | None, document_v
       sealbus docs asyncapi agents:app > asyncapi.json
       sealbus docs asyncapi agents:app --bus kafka://kafka:9092 --title "Review agents" --to asyncapi.json
     """
-    app = app_of(target)
-    if app is None:
-        raise click.UsageError("name the app: sealbus docs asyncapi MODULE:APP")
-    settings = session.settings(app)
-    declaration = app.declaration
+    apps = session.apps([target] if target else [])
+    if len(apps) != 1:
+        raise click.UsageError(f"the document is about one app, and there are {len(apps)}: name it, MODULE:APP")
+    settings = session.settings(apps)
+    declaration = apps[0].declaration
     document = asyncapi_of(
         title=title or declaration.agent_id,
         version=document_version,

@@ -16,7 +16,7 @@ from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json
-from consumers.cli.session import CommandSession, app_of, with_session
+from consumers.cli.session import CommandSession, with_session
 from consumers.cli.topics.command import wanted_topics
 from consumers.operations.survey.doctor import CheckResult, check_limits
 from consumers.operations.survey.examination import examine_here, examine_log, log_fault, readable, worst_first
@@ -28,12 +28,13 @@ _MARKS: Final = {"ok": ("ok   ", "green"), "hint": ("hint ", "yellow"), "fault":
 
 
 @click.command()
-@click.argument("target", metavar="[MODULE:APP]", required=False)
+@click.argument("targets", metavar="[MODULE:APP]...", nargs=-1)
 @with_session
-def doctor(session: CommandSession, *, target: str | None) -> int:
+def doctor(session: CommandSession, *, targets: tuple[str, ...]) -> int:
     """Check settings, machine, log, topics, clocks, keys, policy, inbox, groups, dead letters and agents.
 
-    With MODULE:APP also check the topics and the key that this app needs. Nothing is changed.
+    With MODULE:APP (by default those of project.apps) also check the topics and the key that this app needs. Nothing is
+    changed.
 
     \b
     Examples:
@@ -44,12 +45,12 @@ def doctor(session: CommandSession, *, target: str | None) -> int:
     \b
     Exit codes: 0 no fault, 1 a fault, 78 settings that cannot be read.
     """
-    app, clock = app_of(target), SystemClock()
-    settings = session.settings(app)
+    apps, clock = session.apps(targets), SystemClock()
+    settings = session.settings(apps)
 
     async def body(_: object) -> int:
-        found = await examine_here(settings, () if app is None else (app.agent_id,), clock)
-        if app is not None:
+        found = await examine_here(settings, tuple(app.agent_id for app in apps), clock)
+        for app in apps:
             found += check_limits(app.declaration, settings.worker)
         try:
             async with session.open(settings) as transport:
@@ -57,7 +58,7 @@ def doctor(session: CommandSession, *, target: str | None) -> int:
                 async with opened_surveyor(transport, readable(settings, found), clock) as surveyor:
                     survey = await surveyor.take()
                 found += await examine_log(
-                    transport, settings, survey, wanted_topics(settings, app), clock, target=target
+                    transport, settings, survey, wanted_topics(settings, apps), clock, target=" ".join(targets)
                 )
         except BusError as error:
             found.append(log_fault(error))

@@ -16,7 +16,7 @@ from bus.telemetry.terminal import printable
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, app_of, app_option, registry_of, whole_log_option, with_session
+from consumers.cli.session import CommandSession, app_option, registry_of, whole_log_option, with_session
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letters import read_dead_letter
 from consumers.operations.audit.queries import described, facts_of
@@ -32,7 +32,7 @@ __all__ = ["explain", "show"]
 @whole_log_option
 @app_option
 @with_session
-def explain(session: CommandSession, *, message_id: str, whole_log: bool, target: str | None) -> int:
+def explain(session: CommandSession, *, message_id: str, whole_log: bool, targets: tuple[str, ...]) -> int:
     """Explain the outcome of a message: why it was refused, what was expected, and the command that fixes it.
 
     \b
@@ -43,8 +43,8 @@ def explain(session: CommandSession, *, message_id: str, whole_log: bool, target
     \b
     Exit codes: 0 explained, 2 there is no such message.
     """
-    app = app_of(target)
-    settings, registry = session.settings(app), registry_of(app)
+    apps = session.apps(targets)
+    settings, registry = session.settings(apps), registry_of(apps)
 
     async def body(_: object) -> int:
         found = await _found(session, settings, message_id, whole=whole_log)

@@ -5,6 +5,8 @@ Owns the verb, its output and exit code. The checks are in `consumers.operations
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 import msgspec
 
@@ -16,7 +18,7 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.recorded import recorded_messages
-from consumers.cli.session import CommandSession, app_of, with_session
+from consumers.cli.session import CommandSession, with_session
 from consumers.delivery.declaration import Declaration
 from consumers.operations.lint.app_checks import lint_app
 from consumers.operations.lint.checklist import checklist
@@ -30,7 +32,7 @@ _LEVELS = ("note", "warning", "error")
 
 
 @click.command()
-@click.argument("target", metavar="MODULE:APP|BUS")
+@click.argument("target", metavar="[MODULE:APP|BUS]", required=False)
 @click.option(
     "--fail-on",
     type=OneOf(["error", "warning", "note", "never"]),
@@ -43,12 +45,13 @@ _LEVELS = ("note", "warning", "error")
 @click.option("--sarif", is_flag=True, help="Write SARIF 2.1.0, for code hosts and editors.")
 @with_session
 def lint(
-    session: CommandSession, *, target: str, fail_on: str, ignore: tuple[str, ...], asked: bool, sarif: bool
+    session: CommandSession, *, target: str | None, fail_on: str, ignore: tuple[str, ...], asked: bool, sarif: bool
 ) -> int:
     """Find anti-patterns between agents whose messages are all valid.
 
-    Given an app, its own types and handlers are checked; given a log (sqlite:///bus.db, kafka://host:9092), the
-    recorded messages of the namespace. Each finding has its location, its harm and a fix.
+    Given an app (by default those of project.apps), its own types and handlers are checked; given a log
+    (sqlite:///bus.db, kafka://host:9092), the recorded messages of the namespace. Each finding has its location, its
+    harm and a fix.
 
     \b
     Looked for: free-form status, errors without code, raw API responses, generic types, approvals without reason,
@@ -72,7 +75,8 @@ def lint(
             raise click.BadParameter(f"{name!r} is none of {', '.join(CHECKS)}", param_hint="--ignore")
     if asked:
         return _answer(session, target)
-    found = _traffic(session, target) if "://" in target else _app(session, target)
+    is_log = target is not None and "://" in target
+    found = _traffic(session, target or "") if is_log else _app(session, _declared(session, target))
     found = sorted(
         (one for one in found if one.check not in ignore), key=lambda one: (-_LEVELS.index(one.level), one.place)
     )
@@ -96,10 +100,11 @@ def lint(
     return FAILED if any(_LEVELS.index(one.level) >= _LEVELS.index(fail_on) for one in found) else 0
 
 
-def _answer(session: CommandSession, target: str) -> int:
-    if "://" in target:
+def _answer(session: CommandSession, target: str | None) -> int:
+    if target is not None and "://" in target:
         raise click.UsageError("the checklist is about an app: sealbus lint MODULE:APP --checklist")
-    answers = checklist(_declared(target), _app(session, target))
+    declared = _declared(session, target)
+    answers = [answer for each in declared for answer in checklist(each, _app(session, [each]))]
     if session.as_json:
         for answer in answers:
             print_json(msgspec.structs.asdict(answer))
@@ -111,23 +116,25 @@ def _answer(session: CommandSession, target: str) -> int:
     return FAILED if any(answer.answer == "no" for answer in answers) else 0
 
 
-def _declared(target: str) -> Declaration:
-    app = app_of(target)
-    if app is None:
+def _declared(session: CommandSession, target: str | None) -> list[Declaration]:
+    apps = session.apps([target] if target else [])
+    if not apps:
         raise click.UsageError("name an app, MODULE:APP, or a log, such as sqlite:///sealbus.db")
-    return app.declaration
+    return [app.declaration for app in apps]
 
 
-def _app(session: CommandSession, target: str) -> list[LintFinding]:
-    declared, settings = _declared(target), session.settings()
-    return list(
-        lint_app(
-            declared,
+def _app(session: CommandSession, declared: Sequence[Declaration]) -> list[LintFinding]:
+    settings = session.settings()
+    return [
+        finding
+        for each in declared
+        for finding in lint_app(
+            each,
             own=lambda kind: BUILT_IN.get(kind.name) is not kind,
             high_risk=settings.trust.high_risk,
             worker=settings.worker,
         )
-    )
+    ]
 
 
 def _traffic(session: CommandSession, url: str) -> list[LintFinding]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import click
 import msgspec
 
-from bus.errors import UnreachableError
+from bus.errors import ConfigurationError, UnreachableError
 from bus.settings import loading
 from bus.telemetry import logs
 from consumers.cli.io.parameter_types import TEXT_ID, OneOf
@@ -37,7 +37,6 @@ __all__ = [
     "COMMAND_LINE",
     "COMMON",
     "CommandSession",
-    "app_of",
     "app_option",
     "keys_to_believe",
     "gathered",
@@ -96,16 +95,46 @@ class CommandSession:
         flags: dict[str, Any] = {} if key_file is None else {"trust.key_file": str(key_file)}
         return self.settings(**flags)
 
-    def settings(self, app: App | None = None, **flags: object) -> Settings:
-        """Return the settings, in the namespace of *app*."""
+    def apps(self, targets: Sequence[str]) -> tuple[App, ...]:
+        """Return the apps that *targets* name, by default those of the project.
+
+        Raises click.UsageError, ImportFailedError, ConfigurationError.
+        """
+        from consumers.cli.app_loading import load_app
+
+        if targets:
+            return tuple(load_app(target) for target in targets)
+        loaded = self.load()
+        apps = [self._app_of_project(target, loaded) for target in loaded.settings.project.apps]
+        # Who names a namespace means those of it.
+        return tuple(app for app in apps if self.namespace is None or app.namespace in (None, self.namespace))
+
+    def _app_of_project(self, target: str, loaded: Loaded) -> App:
+        from consumers.cli.app_loading import ImportFailedError, load_app
+
+        origin = loaded.origins["project.apps"]
+        folder = None if loaded.file is None or origin != f"file {loaded.file}" else loaded.file.parent.resolve()
+        try:
+            return load_app(target, folder)
+        except click.UsageError as error:
+            raise ConfigurationError(f"project.apps ({origin}): {error.message}") from error
+        except ImportFailedError as error:
+            error.add_note(f"project.apps ({origin}) names it; another app can be named in the command")
+            raise
+
+    def settings(self, apps: Sequence[App] = (), **flags: object) -> Settings:
+        """Return the settings, in the one namespace of *apps*. Raises click.UsageError for several."""
         loaded = self.load(**flags).settings
-        if app is None or app.namespace is None or app.namespace == loaded.bus.namespace:
-            return loaded
-        if self.namespace is not None:
+        names = sorted({app.namespace or loaded.bus.namespace for app in apps}) or [loaded.bus.namespace]
+        if len(names) > 1:
             raise click.UsageError(
-                f"the app belongs to namespace {app.namespace!r}, and --namespace says {self.namespace!r}"
+                f"these apps are of several namespaces, {', '.join(names)}: name those of one at a time"
             )
-        return msgspec.structs.replace(loaded, bus=msgspec.structs.replace(loaded.bus, namespace=app.namespace))
+        if names[0] != loaded.bus.namespace and self.namespace is not None:
+            raise click.UsageError(
+                f"the app belongs to namespace {names[0]!r}, and --namespace says {self.namespace!r}"
+            )
+        return msgspec.structs.replace(loaded, bus=msgspec.structs.replace(loaded.bus, namespace=names[0]))
 
     @asynccontextmanager
     async def open(self, chosen: Settings, *, create: bool = False) -> AsyncGenerator[Transport]:
@@ -175,9 +204,13 @@ def gathered(kind: Callable[..., _O]) -> Callable[[Callable[[CommandSession, _O]
 
 
 def app_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Add the option `--app MODULE:APP`."""
+    """Add the option `--app MODULE:APP`, repeatable."""
     return click.option(
-        "--app", "target", metavar="MODULE:APP", help="The app whose message types are known besides the built-in ones."
+        "--app",
+        "targets",
+        metavar="MODULE:APP",
+        multiple=True,
+        help="The app whose message types are known besides the built-in ones; repeatable.  [default: project.apps]",
     )(function)
 
 
@@ -238,21 +271,13 @@ def proof_of(settings: Settings, clock: Clock) -> tuple[Verifier | None, Admit |
     return verifier, admit
 
 
-def registry_of(app: App | None) -> Registry:
-    """Return the built-in types and those of *app*, which take precedence."""
+def registry_of(apps: Sequence[App]) -> Registry:
+    """Return the built-in types and those of *apps*, which take precedence; of several apps the first."""
     from bus.payloads.payload_types import Registry
     from bus.vocabulary import BUILT_IN
 
-    return Registry([kind.cls for kind in app.registry] if app is not None else [], below=BUILT_IN)
-
-
-def app_of(target: str | None) -> App | None:
-    """Return the app that `--app` names."""
-    if target is None:
-        return None
-    from consumers.cli.app_loading import load_app
-
-    return load_app(target)
+    classes = {kind.name: kind.cls for app in reversed(apps) for kind in app.registry}
+    return Registry(classes.values(), below=BUILT_IN)
 
 
 def _check_file(url: str) -> None:

@@ -21,7 +21,6 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import (
     CommandSession,
-    app_of,
     app_option,
     jwks_option,
     keys_to_believe,
@@ -44,7 +43,9 @@ _OUTPUTS: Final = ("table", "json", "mermaid")
 @whole_log_option
 @app_option
 @with_session
-def trace(session: CommandSession, *, conversation: str, jwks: Path | None, whole_log: bool, target: str | None) -> int:
+def trace(
+    session: CommandSession, *, conversation: str, jwks: Path | None, whole_log: bool, targets: tuple[str, ...]
+) -> int:
     """Show a conversation: its messages in the order of time, and the tree of causes.
 
     Marks show the outcome of a message: dead letters, retries, redrives, and invalid messages. Messages that are
@@ -61,9 +62,9 @@ def trace(session: CommandSession, *, conversation: str, jwks: Path | None, whol
     """
     if not is_text_id(conversation):
         raise click.BadParameter("is not 1 to 256 characters without control characters", param_hint="CONVERSATION")
-    app = app_of(target)
-    settings = session.settings(app, jwks=jwks)
-    registry, verifier = registry_of(app), keys_to_believe(settings, SystemClock())
+    apps = session.apps(targets)
+    settings = session.settings(apps, jwks=jwks)
+    registry, verifier = registry_of(apps), keys_to_believe(settings, SystemClock())
     namespace, output = settings.bus.namespace, click.get_current_context().params["output"]
 
     async def body(_: object) -> int:

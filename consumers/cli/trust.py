@@ -29,7 +29,6 @@ from consumers.cli.io.printing import print_json
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import (
     CommandSession,
-    app_of,
     app_option,
     jwks_option,
     registry_of,
@@ -79,7 +78,7 @@ def explain(
     jwks: Path | None,
     policy_file: Path | None,
     whole_log: bool,
-    target: str | None,
+    targets: tuple[str, ...],
 ) -> int:
     """Show level, classification, tags and authority of a message, and the steps that lowered its level.
 
@@ -96,9 +95,9 @@ def explain(
     """
     if not is_message_id(message_id):
         raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
-    app = app_of(target)
-    settings = _chosen(session.settings(app), jwks, policy_file)
-    explainer = _Explainer(settings, registry_of(app), open_trust(settings, "", clock=SystemClock()))
+    apps = session.apps(targets)
+    settings = _chosen(session.settings(apps), jwks, policy_file)
+    explainer = _Explainer(settings, registry_of(apps), open_trust(settings, "", clock=SystemClock()))
     namespace = settings.bus.namespace
 
     async def body(_: object) -> int:

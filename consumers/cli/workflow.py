@@ -30,7 +30,7 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.workflow_file import read_workflow
 from consumers.cli.processes import cancel as cancel_process
 from consumers.cli.processes import chosen_process, ended_members, opened_store, process_text
-from consumers.cli.session import CommandSession, app_of, app_option, key_options, with_session
+from consumers.cli.session import CommandSession, app_option, key_options, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.processes.sagas.process import Memory, Process
 
@@ -161,7 +161,7 @@ def run(
 @workflow.command()
 @app_option
 @with_session
-def serve(session: CommandSession, *, target: str | None) -> int:
+def serve(session: CommandSession, *, targets: tuple[str, ...]) -> int:
     """Run the workflow engine until Ctrl-C; with --app, workflows may send the types of that app too.
 
     \b
@@ -171,8 +171,8 @@ def serve(session: CommandSession, *, target: str | None) -> int:
     """
     from consumers.worker.process import run_process
 
-    app = app_of(target)
-    types = [] if app is None else [kind.cls for kind in app.registry]
+    apps = session.apps(targets)
+    types = list({kind.name: kind.cls for app in reversed(apps) for kind in app.registry}.values())
     settings = session.settings()
     return asyncio.run(run_process([engine_app(types=types).declaration], settings))
 

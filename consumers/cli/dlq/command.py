@@ -23,7 +23,7 @@ from consumers.cli.dlq.redrive import redrive
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import bars, print_json, print_table
-from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.session import CommandSession, app_option, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.adapter import adapter_of
 from consumers.deadletters.causes import Cause, cause_of
@@ -152,7 +152,7 @@ def causes(session: CommandSession, *, selection: Selection) -> int:
 @click.option("--raw", is_flag=True, help="Write the bytes of the dead message and nothing else.")
 @app_option
 @with_session
-def show(session: CommandSession, location: tuple[str, ...], raw: bool, target: str | None) -> int:
+def show(session: CommandSession, location: tuple[str, ...], raw: bool, targets: tuple[str, ...]) -> int:
     """Show one dead letter: the check that refused it and why, the values expected and found, its history and its
     content.
 
@@ -166,8 +166,8 @@ def show(session: CommandSession, location: tuple[str, ...], raw: bool, target: 
       sealbus dlq show research.request/0/3 --raw > message.json
     """
     name, partition, offset = parse_location(location)
-    app = app_of(target)
-    settings = session.settings(app)
+    apps = session.apps(targets)
+    settings = session.settings(apps)
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
@@ -176,7 +176,7 @@ def show(session: CommandSession, location: tuple[str, ...], raw: bool, target: 
         if raw:
             click.echo(record.value or b"", nl=False)
             return 0
-        letter, registry = read_dead_letter(record), registry_of(app)
+        letter, registry = read_dead_letter(record), registry_of(apps)
         finding = examine(
             letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes
         )
@@ -195,7 +195,7 @@ def show(session: CommandSession, location: tuple[str, ...], raw: bool, target: 
 @click.argument("location", nargs=-1, required=True, metavar="TOPIC PARTITION OFFSET")
 @app_option
 @with_session
-def adapt(session: CommandSession, location: tuple[str, ...], target: str | None) -> int:
+def adapt(session: CommandSession, location: tuple[str, ...], targets: tuple[str, ...]) -> int:
     """Write an upcaster that would make a dead message valid, for you to review: similar names, converted values.
 
     For dead letters whose data the current type refuses (schema_violation, unsupported_version). Give the type the
@@ -210,14 +210,14 @@ def adapt(session: CommandSession, location: tuple[str, ...], target: str | None
     Exit codes: 0 written, 1 written with open questions (they raise), 2 there is nothing to adapt.
     """
     name, partition, offset = parse_location(location)
-    app = app_of(target)
-    settings = session.settings(app)
+    apps = session.apps(targets)
+    settings = session.settings(apps)
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
             record = await find_letter(transport, settings, name, partition, offset)
         message = read_dead_letter(record).message
-        kind = None if message is None else registry_of(app).get(message.message_type)
+        kind = None if message is None else registry_of(apps).get(message.message_type)
         if message is None or kind is None:
             raise click.BadParameter("its type is not known here: name your app with --app MODULE:APP")
         data = msgspec.json.decode(message.data)

@@ -30,7 +30,7 @@ from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, OneOf
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.policy.acl_lines import acl_line
-from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.session import CommandSession, app_option, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.delivery.declaration import Declaration
 from consumers.operations.lint.thresholds import THRESHOLD_CURE, unguarded_types
@@ -58,7 +58,7 @@ def policy() -> None:
 @click.argument("file", metavar="FILE", type=_FILE)
 @app_option
 @with_session
-def check(session: CommandSession, file: Path, target: str | None) -> int:
+def check(session: CommandSession, file: Path, targets: tuple[str, ...]) -> int:
     """Find mistakes in a policy: rules that never decide, contradictions, unknown names.
 
     There are no false findings: "never" means for no request at all. Rules are compared in pairs, so effects of several
@@ -74,9 +74,9 @@ def check(session: CommandSession, file: Path, target: str | None) -> int:
     \b
     Exit codes: 0 nothing but notes, 1 something, 78 no policy.
     """
-    rules, app = _read(file), app_of(target)
-    found = check_policy(rules, types=_known_types(registry_of(app)))
-    notes = [] if app is None else _unguarded(session, app.declaration)
+    rules, apps = _read(file), session.apps(targets)
+    found = check_policy(rules, types=_known_types(registry_of(apps)))
+    notes = [note for app in apps for note in _unguarded(session, app.declaration)]
     for finding in (*found, *notes):
         if session.as_json:
             print_json(msgspec.to_builtins(finding))
@@ -138,7 +138,7 @@ def explain(
     session: CommandSession,
     *,
     file: Path,
-    target: str | None,
+    targets: tuple[str, ...],
     every: bool,
     unsigned: bool,
     via_incomplete: bool,
@@ -160,7 +160,7 @@ def explain(
     Exit codes: 0 allowed, or needs an approval; 1 denied.
     """
     rules = _read(file)
-    kind = registry_of(app_of(target)).get(message_type)
+    kind = registry_of(session.apps(targets)).get(message_type)
     facts = {name: value for name, value in facts.items() if value is not None}
     stated = {**facts, "type": message_type, "signed": not unsigned, "via_complete": not via_incomplete}
     request = make_request(stated, kind, namespace=_namespace(session), now_ms=_now_ms())
@@ -221,7 +221,7 @@ def _is_near(verdict: RuleVerdict) -> bool:
 @click.argument("cases", metavar="[CASES]", type=_FILE, required=False)
 @app_option
 @with_session
-def test_(session: CommandSession, file: Path, cases: Path | None, target: str | None) -> int:
+def test_(session: CommandSession, file: Path, cases: Path | None, targets: tuple[str, ...]) -> int:
     """Run the cases of a team against its policy: tables [[cases]] with facts and the answer that is expected.
 
     CASES is FILE with the ending .cases.toml unless given. A case has name, action, type, expect (allow, deny, human,
@@ -235,7 +235,7 @@ def test_(session: CommandSession, file: Path, cases: Path | None, target: str |
     \b
     Exit codes: 0 every case is as expected, 1 at least one is not.
     """
-    rules, registry = _read(file), registry_of(app_of(target))
+    rules, registry = _read(file), registry_of(session.apps(targets))
     found = file.with_suffix(".cases.toml") if cases is None else cases
     if not found.exists():
         raise click.BadParameter(f"there is no file {found}: name the file with the cases", param_hint="CASES")
@@ -262,7 +262,7 @@ def test_(session: CommandSession, file: Path, cases: Path | None, target: str |
 @click.option("--servers", default="$KAFKA", show_default=True, help="What to write behind --bootstrap-server.")
 @app_option
 @with_session
-def acls(session: CommandSession, file: Path, servers: str, target: str | None) -> int:
+def acls(session: CommandSession, file: Path, servers: str, targets: tuple[str, ...]) -> int:
     """Print the Kafka commands that give each listed agent the topics its rules need, and no others.
 
     Only sealbus processes enforce a policy; the broker's ACLs also stop other programs. Each agent that the file lists
@@ -273,7 +273,7 @@ def acls(session: CommandSession, file: Path, servers: str, target: str | None) 
       sealbus policy acls policy.toml --app agents:app --namespace prod
       sealbus policy acls policy.toml --servers kafka:9092 > acls.sh
     """
-    rules, registry = _read(file), registry_of(app_of(target))
+    rules, registry = _read(file), registry_of(session.apps(targets))
     settings = session.settings()
     grants = acl_grants(
         rules,

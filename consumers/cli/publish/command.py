@@ -36,7 +36,6 @@ from consumers.cli.publish.json_lines import Feed, LineFeed
 from consumers.cli.session import (
     COMMAND_LINE,
     CommandSession,
-    app_of,
     app_option,
     gathered,
     key_options,
@@ -54,7 +53,7 @@ class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command."""
 
     what: tuple[str, ...]
-    target: str | None
+    targets: tuple[str, ...]
     dialect: str | None
     schema_version: str | None
     agent: str | None
@@ -119,8 +118,8 @@ def publish(session: CommandSession, options: _PublishOptions) -> int:
     \b
     Exit codes: 0 all published, 1 some rejected, 75 some may or may not be in the log (or: try again later).
     """
-    app = app_of(options.target)
-    settings = session.settings(app, key_file=options.key_file)
+    apps = session.apps(options.targets)
+    settings = session.settings(apps, key_file=options.key_file)
     acting = session.acting_agent(settings, options.agent)
     message_type, file = _what(options.what, options.dialect)
     _check_lifetime(options.ttl, options.delay, settings)
@@ -134,10 +133,10 @@ def publish(session: CommandSession, options: _PublishOptions) -> int:
         )
         return _publish_foreign(settings, options.dialect, fallback, file, options.timeout)
     kind = (
-        untyped(message_type, options.schema_version) if options.schema_version else registry_of(app).get(message_type)
+        untyped(message_type, options.schema_version) if options.schema_version else registry_of(apps).get(message_type)
     )
     if kind is None:
-        known = registry_of(app).names()
+        known = registry_of(apps).names()
         raise click.UsageError(
             f"no type {message_type!r} is known here{nearest(message_type, known)}. "
             "Name your app with --app MODULE:APP, or the version with --schema-version 1.0.0 to publish without a check"

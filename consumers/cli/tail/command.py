@@ -36,7 +36,6 @@ from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import LineWriter, raw_json
 from consumers.cli.session import (
     CommandSession,
-    app_of,
     app_option,
     gathered,
     jwks_option,
@@ -94,7 +93,7 @@ class _TailOptions(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str | None
     verifying: bool
     jwks: Path | None
-    target: str | None
+    targets: tuple[str, ...]
 
 
 @click.command()
@@ -138,14 +137,14 @@ def tail(session: CommandSession, options: _TailOptions) -> int:
     \b
     Exit codes: 0, or 1 when --verify found a bad record; 130 after Ctrl-C.
     """
-    app = app_of(options.target)
-    settings = session.settings(app, jwks=options.jwks)
+    apps = session.apps(options.targets)
+    settings = session.settings(apps, jwks=options.jwks)
     checks = None
     if options.verifying:
         verifier, admit = proof_of(settings, SystemClock())
         checks = FileChecks(
             max_message_bytes=settings.publish.max_message_bytes,
-            registry=registry_of(app),
+            registry=registry_of(apps),
             verifier=verifier,
             admit=admit,
         )

@@ -19,7 +19,6 @@ from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic, reply_topic
 from bus.topics.specs import message_topics, reply_topics
 from bus.transports.base import Change, TopicSpec, Transport
-from consumers.cli.app_loading import load_app
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.parameter_types import TEXT_ID
@@ -122,15 +121,16 @@ def apply(
       sealbus topics apply registry@sealbus
       sealbus topics apply --agent client@svc
     """
-    if not targets and not agents and not workflows:
+    # Whoever names something means that alone.
+    apps = () if not targets and (agents or workflows) else session.apps(targets)
+    if not apps and not agents and not workflows:
         raise click.UsageError("name an app, MODULE:APP, or an agent that only asks, --agent ID")
-    apps = [load_app(target) for target in targets]
-    settings, sent = _settings_of(session, apps), _sent_by(workflows, apps)
+    settings, sent = session.settings(apps), _sent_by(workflows, apps)
 
     async def body(_: object) -> int:
         async with session.open(settings, create=not dry_run) as transport:
             replies = reply_topics(settings, [reply_topic(settings.bus.namespace, agent) for agent in agents])
-            specs = _distinct([*_wanted_by(settings, apps), *replies, *message_topics(settings, sent)])
+            specs = _distinct([*wanted_topics(settings, apps), *replies, *message_topics(settings, sent)])
             plan = await transport.admin.plan(specs)
             to_do = [change for change in plan if not change.by_hand]
             _warn(plan)
@@ -149,7 +149,7 @@ def apply(
 
 
 @topics.command()
-@click.argument("targets", metavar="MODULE:APP...", nargs=-1, required=True)
+@click.argument("targets", metavar="[MODULE:APP]...", nargs=-1)
 @_workflows
 @with_session
 def check(session: CommandSession, targets: tuple[str, ...], workflows: tuple[Path, ...]) -> int:
@@ -163,12 +163,14 @@ def check(session: CommandSession, targets: tuple[str, ...], workflows: tuple[Pa
       sealbus topics check agents:app
       sealbus topics check orders:app billing:app --output json
     """
-    apps = [load_app(target) for target in targets]
-    settings, sent = _settings_of(session, apps), _sent_by(workflows, apps)
+    apps = session.apps(targets)
+    if not apps:
+        raise click.UsageError("name an app, MODULE:APP")
+    settings, sent = session.settings(apps), _sent_by(workflows, apps)
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
-            specs = _distinct([*_wanted_by(settings, apps), *message_topics(settings, sent)])
+            specs = _distinct([*wanted_topics(settings, apps), *message_topics(settings, sent)])
             plan = await transport.admin.plan(specs)
             groups = sorted({app.group for app in apps})
             tiers = [tier for group in groups for tier in await drift.read_left_tiers(transport.admin, settings, group)]
@@ -192,10 +194,12 @@ def check(session: CommandSession, targets: tuple[str, ...], workflows: tuple[Pa
     return execute(body)
 
 
-def wanted_topics(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
-    """Return the topics that *app* needs; empty without an app."""
-    if app is None:
-        return ()
+def wanted_topics(settings: Settings, apps: Sequence[App]) -> Sequence[TopicSpec]:
+    """Return the topics that *apps* need, each once."""
+    return _distinct([spec for app in apps for spec in _wanted_by(settings, app)])
+
+
+def _wanted_by(settings: Settings, app: App) -> Sequence[TopicSpec]:
     declared = app.declaration
     # A policy may want approvals: they need a mailbox, and topics of their own. Without its keys it is read elsewhere.
     if settings.policy.file:
@@ -207,18 +211,6 @@ def wanted_topics(settings: Settings, app: App | None) -> Sequence[TopicSpec]:
         except ConfigurationError as error:
             click.echo(f"hint: what the policy needs is left out: {printable(str(error))}", err=True)
     return needed_topics(settings, declared)
-
-
-def _settings_of(session: CommandSession, apps: Sequence[App]) -> Settings:
-    """Return the settings in the one namespace of *apps*."""
-    found = [session.settings(app) for app in apps] or [session.settings()]
-    if len(names := sorted({each.bus.namespace for each in found})) > 1:
-        raise click.UsageError(f"these apps are of several namespaces, {', '.join(names)}: name those of one at a time")
-    return found[0]
-
-
-def _wanted_by(settings: Settings, apps: Sequence[App]) -> Sequence[TopicSpec]:
-    return [spec for app in apps for spec in wanted_topics(settings, app)]
 
 
 def _distinct(specs: Sequence[TopicSpec]) -> Sequence[TopicSpec]:

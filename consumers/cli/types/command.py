@@ -16,7 +16,7 @@ from bus.errors import ContractError, UnknownTypeError
 from bus.nearest import nearest
 from bus.payloads.envelope_terms import NEEDED, ByField
 from bus.payloads.examples import example_of
-from bus.payloads.payload_types import PayloadType
+from bus.payloads.payload_types import PayloadType, Registry
 from bus.schemas.field_forms import field_rows
 from bus.schemas.json_schema import schema_of
 from bus.schemas.review import TypeReview, review_types
@@ -26,7 +26,7 @@ from bus.vocabulary import family_of, older_types
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.printing import encode_json, print_json, print_table
-from consumers.cli.session import CommandSession, app_of, app_option, registry_of, with_session
+from consumers.cli.session import CommandSession, app_option, registry_of, with_session
 from consumers.cli.shell import VerbGroup
 from consumers.cli.types import recorded as recorded_messages
 
@@ -60,7 +60,7 @@ def types() -> None:
 @app_option
 @click.option("--family", help="Only the built-in types of one family, such as task or review.")
 @with_session
-def list_(session: CommandSession, target: str | None, family: str | None) -> int:
+def list_(session: CommandSession, targets: tuple[str, ...], family: str | None) -> int:
     """List message types with version, risk, performative and fields; optional fields have a question mark.
 
     \b
@@ -69,7 +69,7 @@ def list_(session: CommandSession, target: str | None, family: str | None) -> in
       sealbus types list --family task
       sealbus types list --app agents:app --output json
     """
-    registry = registry_of(app_of(target))
+    registry = registry_of(session.apps(targets))
     names = sorted(name for name in registry.names() if family is None or family_of(name) == family)
     if family is not None and not names:
         families = sorted({found for name in registry.names() if (found := family_of(name)) is not None})
@@ -108,7 +108,7 @@ def list_(session: CommandSession, target: str | None, family: str | None) -> in
 @app_option
 @click.option("--schema", is_flag=True, help="Print the JSON Schema alone.")
 @with_session
-def show(session: CommandSession, name: str, target: str | None, schema: bool) -> int:
+def show(session: CommandSession, name: str, targets: tuple[str, ...], schema: bool) -> int:
     """Show a message type: what it is for, its fields and rules, and an example of its data.
 
     \b
@@ -117,7 +117,7 @@ def show(session: CommandSession, name: str, target: str | None, schema: bool) -
       sealbus types show task.request --schema > task.request.json
       sealbus types show job.run --app agents:app --output json
     """
-    kind = _found(name, target)
+    kind = _found(name, registry_of(session.apps(targets)))
     described, example = schema_of(kind), example_of(kind)
     if session.as_json:
         print_json(
@@ -137,7 +137,7 @@ def show(session: CommandSession, name: str, target: str | None, schema: bool) -
         for rule in kind.rules:
             click.echo(f"  {rule.text}")
     if example is not None:
-        click.echo(f"\nExample:\n  echo '{_shell(encode_json(example).decode())}' | {_publish(kind, target)}")
+        click.echo(f"\nExample:\n  echo '{_shell(encode_json(example).decode())}' | {_publish(kind, targets)}")
     return 0
 
 
@@ -145,7 +145,7 @@ def show(session: CommandSession, name: str, target: str | None, schema: bool) -
 @click.argument("name", metavar="TYPE", shell_complete=complete_types)
 @app_option
 @with_session
-def example_(session: CommandSession, name: str, target: str | None) -> int:  # noqa: ARG001 - the verb's form
+def example_(session: CommandSession, name: str, targets: tuple[str, ...]) -> int:
     """Print one line of JSON that `sealbus publish TYPE` accepts.
 
     \b
@@ -153,7 +153,7 @@ def example_(session: CommandSession, name: str, target: str | None) -> int:  # 
       sealbus types example research.request | sealbus publish research.request
       sealbus types example job.run --app agents:app > job.json
     """
-    kind = _found(name, target)
+    kind = _found(name, registry_of(session.apps(targets)))
     example = example_of(kind)
     if example is None:
         raise ContractError(f"no example of {name} could be generated: give its class one, as __example__")
@@ -167,7 +167,9 @@ def example_(session: CommandSession, name: str, target: str | None) -> int:  # 
 @app_option
 @click.option("--typescript", is_flag=True, help="Write TypeScript types and zod validators as well.")
 @with_session
-def export(session: CommandSession, folder: Path, names: tuple[str, ...], target: str | None, typescript: bool) -> int:
+def export(
+    session: CommandSession, folder: Path, names: tuple[str, ...], targets: tuple[str, ...], typescript: bool
+) -> int:
     """Write the JSON Schema of every type to DIR/TYPE/VERSION.json; published files never change.
 
     If a version exists with another content, the export is refused: give the type a new version. Without TYPE every
@@ -182,7 +184,7 @@ def export(session: CommandSession, folder: Path, names: tuple[str, ...], target
     \b
     Exit codes: 0 written, 1 a published version would have changed.
     """
-    kinds = _selected(names, target, with_older=True)
+    kinds = _selected(names, registry_of(session.apps(targets)), with_older=True)
     registry, refused, fresh = SchemaFolder(folder), 0, 0
     for kind in kinds:
         try:
@@ -227,7 +229,7 @@ def check(
     against: Path,
     reviewed: str | None,
     recorded: str | None,
-    target: str | None,
+    targets: tuple[str, ...],
 ) -> int:
     """Compare types with their published schemas, and show the version that each change requires.
 
@@ -248,14 +250,14 @@ def check(
             f"there is no folder {against}: `sealbus types export {against}` writes it, once for each release",
             param_hint="--against",
         )
-    kinds = _selected(names, target)
+    apps = session.apps(targets)
+    kinds = _selected(names, registry_of(apps))
     today = datetime.now(UTC).date()
     findings = review_types(kinds, SchemaFolder(against), today=today, reviewed=reviewed is not None)
     _print_findings(session, findings)
     failed = any(finding.verdict in ("broken", "review") for finding in findings)
     if recorded is not None:
-        app = app_of(target)
-        subscriptions = app.subscriptions if app is not None else {}
+        subscriptions = {name: each for app in reversed(apps) for name, each in app.subscriptions.items()}
         failed = recorded_messages.check_recorded(session, recorded, kinds, subscriptions) or failed
     return FAILED if failed else 0
 
@@ -289,18 +291,17 @@ def _print_findings(session: CommandSession, findings: tuple[TypeReview, ...]) -
     click.echo(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count), err=True)
 
 
-def _found(name: str, target: str | None) -> PayloadType:
-    registry = registry_of(app_of(target))
+def _found(name: str, registry: Registry) -> PayloadType:
     kind = registry.get(name)
     if kind is None:
         raise UnknownTypeError(f"there is no type {name!r}{nearest(name, registry.names())}")
     return kind
 
 
-def _selected(names: tuple[str, ...], target: str | None, *, with_older: bool = False) -> list[PayloadType]:
+def _selected(names: tuple[str, ...], registry: Registry, *, with_older: bool = False) -> list[PayloadType]:
     if names:
-        return [_found(name, target) for name in names]
-    kinds = sorted(registry_of(app_of(target)), key=lambda kind: kind.name)
+        return [_found(name, registry) for name in names]
+    kinds = sorted(registry, key=lambda kind: kind.name)
     if with_older:
         kinds += older_types()
     return kinds
@@ -339,8 +340,8 @@ def _terms(kind: PayloadType) -> list[str]:
     return lines
 
 
-def _publish(kind: PayloadType, target: str | None) -> str:
-    app = f" --app {target}" if target else ""
+def _publish(kind: PayloadType, targets: tuple[str, ...]) -> str:
+    app = "".join(f" --app {target}" for target in targets)
     flags = "".join(f" {_FLAGS[name]} {name.partition('_')[0]}-1" for name in kind.terms.needs if name in _FLAGS)
     return f"sealbus publish {kind.name}{app}{flags}"
 

@@ -24,7 +24,6 @@ from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID, OneO
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import (
     CommandSession,
-    app_of,
     app_option,
     gathered,
     jwks_option,
@@ -49,7 +48,7 @@ class _VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     files: tuple[BinaryIO, ...]
     lines: bool
-    target: str | None
+    targets: tuple[str, ...]
     risk: RiskClass | None
     jwks: Path | None
     now: int | None
@@ -92,7 +91,7 @@ def verify(session: CommandSession, options: _VerifyOptions) -> int:
     Exit codes: 0 every message is valid, 1 at least one is not.
     """
     settings = session.settings(jwks=options.jwks)
-    app = app_of(options.target)
+    apps = session.apps(options.targets)
     # One clock for lifetimes and for keys: an archive is judged as it would have been then.
     clock: Clock = SystemClock() if options.now is None else ManualClock(options.now)
     verifier, admit = proof_of(settings, clock)
@@ -100,8 +99,8 @@ def verify(session: CommandSession, options: _VerifyOptions) -> int:
         max_message_bytes=settings.publish.max_message_bytes,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
         risk=options.risk,
-        registry=registry_of(app) if app else Registry(),
-        schemas=registry_of(app) if app else None,
+        registry=registry_of(apps) if apps else Registry(),
+        schemas=registry_of(apps) if apps else None,
         recipient=options.recipient,
         namespace=session.namespace,
         message_type=options.message_type,

@@ -23,7 +23,6 @@ import msgspec
 from bus.settings import loading as bus_settings
 from bus.telemetry.terminal import printable
 from consumers import cli
-from consumers.cli.app_loading import load_app
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.session import CommandSession, gathered, with_session
 from consumers.worker.signals import ECHO_S
@@ -51,7 +50,7 @@ class _WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.argument("targets", metavar="MODULE:APP...", nargs=-1, required=True)
+@click.argument("targets", metavar="[MODULE:APP]...", nargs=-1)
 @click.option(
     "--processes",
     type=click.IntRange(1, 256),
@@ -81,9 +80,10 @@ class _WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 def worker(session: CommandSession, options: _WorkerOptions) -> int:
     """Run the handlers of one app or several.
 
-    MODULE:APP names an App object: agents:app is `app = App(...)` in agents.py in the current directory. Several apps
-    share the process, and keep their own groups, concurrency and limits. The first SIGTERM or Ctrl-C lets running
-    handlers finish (exit code 0 if all did), a second one ends at once; unfinished messages are delivered again.
+    MODULE:APP names an App object: agents:app is `app = App(...)` in agents.py in the current directory; by default it
+    is those of project.apps. Several apps share the process, and keep their own groups, concurrency and limits. The
+    first SIGTERM or Ctrl-C lets running handlers finish (exit code 0 if all did), a second one ends at once; unfinished
+    messages are delivered again.
 
     \b
     Examples:
@@ -111,10 +111,12 @@ def worker(session: CommandSession, options: _WorkerOptions) -> int:
         # The kernel ignores signals without a handler for a container's first process, and importing an app can take
         # long.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
-    apps = [load_app(target) for target in options.targets]
+    apps = session.apps(options.targets)
+    if not apps:
+        raise click.UsageError("name an app, MODULE:APP, or write apps = [...] under [project] in sealbus.toml")
     check_groups([app.declaration for app in apps])
     for app in apps:
-        session.settings(app, concurrency=options.concurrency, drain_timeout=options.drain_timeout)
+        session.settings([app], concurrency=options.concurrency, drain_timeout=options.drain_timeout)
         _announce(app, loaded, options.processes)
     if options.processes > 1:
         return _supervise(apps, loaded, options.processes, options.metrics_port)

@@ -48,10 +48,10 @@ async def examine_log(
     *,
     target: str | None = None,
 ) -> list[CheckResult]:
-    """Judge the log, the topics *wanted* by the app *target*, and what goes on. Raises BusError."""
+    """Judge the log, the topics *wanted* by the apps *target* of a command line, and what goes on. Raises BusError."""
     makes = creates_topics(settings, transport.features)
     plan = await transport.admin.plan(wanted)
-    findings = [*drift.of_changes(plan, target or "MODULE:APP"), *drift.of_settings(settings)]
+    findings = [*drift.of_changes(plan, "MODULE:APP" if target is None else target), *drift.of_settings(settings)]
     fine = "agree with the settings" if wanted else "the retention is long enough"
     topics = [
         CheckResult(

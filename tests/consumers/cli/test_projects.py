@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +37,110 @@ def test_a_command_completes_names_of_the_projects_log(folder: Any, project: Pat
     folder.call("publish", "research.request", stdin='{"repository": "acme/app"}\n')
     words = {"_SEALBUS_COMPLETE": "fish_complete", "COMP_WORDS": "sealbus tail agents.", "COMP_CWORD": "agents."}
     assert "agents.research.request" in folder.call(env=words).stdout
+
+
+# --- project.apps -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def desk(folder: Any, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The project with two apps, in modules whose names are its own."""
+    app = (project / "agents.py").read_text()
+    (project / "desk_jobs.py").write_text(app)
+    (project / "desk_mail.py").write_text(app.replace("job.run", "mail.send").replace("worker@svc", "mail@svc"))
+    write_apps(project, "desk_jobs:app", "desk_mail:app")
+    before = list(sys.path)
+    yield project
+    sys.path[:] = before
+    for name in ("desk_jobs", "desk_mail"):
+        sys.modules.pop(name, None)
+
+
+def write_apps(project: Path, *apps: str) -> None:
+    (project / "sealbus.toml").write_text(
+        f'[project]\napps = {json.dumps(apps)}\n[bus]\nurl = "sqlite:///data/desk.db"\n'
+    )
+
+
+def test_types_of_the_projects_apps_are_known_without_naming_them(folder: Any, desk: Path) -> None:
+    for name in ("job.run", "mail.send"):
+        sent = folder.call("publish", name, stdin='{"number": 1}\n')
+        assert sent.exit_code == 0, sent.output
+        assert json.loads(folder.call("types", "example", name).stdout)["number"] == 1
+    assert folder.call("tail", "job.run", "--all", "--verify").exit_code == 0
+
+
+def test_who_names_an_app_means_that_one(folder: Any, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(desk)
+    assert folder.call("types", "show", "job.run", "--app", "desk_jobs:app").exit_code == 0
+    refused = folder.call("types", "show", "mail.send", "--app", "desk_jobs:app")
+    assert "there is no type 'mail.send'" in refused.output
+    both = ("--app", "desk_jobs:app", "--app", "desk_mail:app")
+    assert folder.call("types", "show", "mail.send", *both).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("topics", "apply"), ("topics", "check"), ("doctor",), ("lint", "--fail-on", "never"), ("worker", "--help")],
+)
+def test_commands_about_apps_take_those_of_the_project(folder: Any, desk: Path, words: tuple[str, ...]) -> None:
+    folder.call("topics", "apply")
+    done = folder.call(*words)
+    assert done.exit_code == 0, done.output
+    topics = {
+        json.loads(line)["topic"] for line in folder.call("topics", "list", "--output", "json").stdout.splitlines()
+    }
+    assert {"agents.job.run", "agents.mail.send"} <= topics
+
+
+def test_topics_of_an_agent_alone_are_those_of_no_app(folder: Any, desk: Path) -> None:
+    assert folder.call("topics", "apply", "--agent", "client@svc").exit_code == 0
+    assert "job.run" not in folder.call("topics", "list").stdout
+
+
+def test_a_document_is_about_one_app(folder: Any, desk: Path) -> None:
+    several = folder.call("docs", "asyncapi")
+    assert (several.exit_code, "there are 2" in several.output) == (2, True)
+    write_apps(desk, "desk_jobs:app")
+    assert json.loads(folder.call("docs", "asyncapi").stdout)["info"]["title"] == "worker@svc"
+
+
+def test_an_app_that_is_not_there_is_the_mistake_of_the_file(folder: Any, desk: Path) -> None:
+    write_apps(desk, "desk_job:app")
+    refused = folder.call("types", "list")
+    assert refused.exit_code == 78
+    assert f"project.apps (file {desk / 'sealbus.toml'}): there is no module 'desk_job'" in refused.output
+    assert "the nearest is desk_jobs" in refused.output
+
+
+def test_an_app_that_fails_says_who_named_it(folder: Any, desk: Path) -> None:
+    (desk / "desk_mail.py").write_text("1 / 0\n")
+    refused = folder.call("types", "list")
+    assert "importing desk_mail failed: ZeroDivisionError" in refused.output
+    assert f"hint: project.apps (file {desk / 'sealbus.toml'}) names it" in refused.output
+
+
+def test_a_namespace_means_the_apps_that_belong_to_it(folder: Any, desk: Path) -> None:
+    text = (desk / "desk_mail.py").read_text()
+    (desk / "desk_mail.py").write_text(text.replace('App("mail@svc")', 'App("mail@svc", namespace="post")'))
+    assert "several namespaces, agents, post" in folder.call("topics", "apply").output
+    assert folder.call("topics", "apply", "--namespace", "post").exit_code == 0
+    assert folder.call("topics", "apply", "--namespace", "desk").exit_code == 0
+    topics = folder.call("topics", "list", "--namespace", "desk").stdout
+    assert ("desk.job.run" in topics, "mail.send" in topics) == (True, False)
+
+
+def test_apps_of_the_environment_are_looked_for_in_the_current_folder(
+    folder: Any, desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk / "desk_jobs.py").rename(desk / "src" / "desk_jobs.py")
+    shown = folder.call("types", "list", env={"SEALBUS_PROJECT__APPS": "desk_jobs:app"})
+    assert ("job.run" in shown.stdout, "mail.send" in shown.stdout) == (True, False)
+
+
+@pytest.mark.medium
+def test_a_worker_runs_the_apps_of_the_project(folder: Any, desk: Path) -> None:
+    folder.call("publish", "mail.send", stdin='{"number": 7}\n')
+    worker = folder.start("worker", "--processes", "2", stderr=subprocess.DEVNULL)
+    folder.wait_until(lambda: [number for number, _ in folder.handled()] == ["7"])
+    assert folder.end(worker) == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from consumers.cli import main
 from consumers.cli.scaffold.command import new, project_files
 
 ROOT = Path(__file__).parents[4]
@@ -66,3 +67,18 @@ def test_nothing_that_exists_is_overwritten(tmp_path: Path) -> None:
     assert "is not empty: name a directory that is new or empty" in done.output
     done = CliRunner().invoke(new, [str(tmp_path / "notes.txt")])
     assert (done.exit_code, "is not empty" in done.output) == (2, True)
+
+
+def test_commands_in_a_new_project_know_its_log_and_its_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody types the app or the log: both are in `sealbus.toml`."""
+    greeter = tmp_path / "greeter"
+    assert CliRunner().invoke(new, [str(greeter)]).exit_code == 0
+    monkeypatch.chdir(greeter)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "agent", raising=False)
+    try:
+        sent = CliRunner().invoke(main, ["publish", "greeting.request"], input='{"name": "Ada"}\n')
+        assert sent.exit_code == 0, sent.output
+    finally:
+        sys.modules.pop("agent", None)
+    assert [path.name for path in greeter.glob("*.db")] == ["greeter.db"]
