@@ -21,6 +21,7 @@ from bus.protocol.identifiers import is_namespace
 from bus.settings import durations, sources
 from bus.settings.project import find_settings_file
 from bus.settings.schema import DAY_S, DURATION_MARK, Settings
+from bus.settings.texts import outside_name, stripped
 
 __all__ = ["SETTING_NAMES", "Loaded", "describe", "load", "load_project"]
 
@@ -60,6 +61,11 @@ _URL_PASSWORD: Final = re.compile(r"(://[^:@/]*:).*@")
 _SQLITE: Final = "sqlite:///"
 
 
+_BOOLEANS: Final[Mapping[str, bool]] = MappingProxyType(
+    {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+)
+
+
 _WORDS: Final = frozenset({"auto", "off", "allow-all"})
 """What a setting may say in place of a path."""
 
@@ -74,7 +80,7 @@ def load(*, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], fil
     the defaults. Relative paths in a file are relative to it. Raises `ConfigurationError` for unknown names (with the
     nearest known one), unreadable files, and wrong types and ranges.
     """
-    return _load(flags, env, _named(env) if file is None else file, project=None)
+    return _load(flags, env, _named(env, file), project=None)
 
 
 def load_project(
@@ -84,7 +90,7 @@ def load_project(
 
     Raises ConfigurationError also for a `sealbus.toml` that belongs to another user.
     """
-    named = _named(env) if file is None else file
+    named = _named(env, file)
     if named is not None or (found := find_settings_file()) is None:
         return _load(flags, env, named, project=None)
     return _load(flags, env, found, project=found.parent)
@@ -106,9 +112,11 @@ def _load(flags: Mapping[str, object], env: Mapping[str, str], file: Path | None
     return Loaded(settings, {name: raw_values[name].origin for name in _TYPES}, file)
 
 
-def _named(env: Mapping[str, str]) -> Path | None:
-    """Return the file that the environment names."""
-    return Path(env[sources.CONFIG_VARIABLE]) if env.get(sources.CONFIG_VARIABLE) else None
+def _named(env: Mapping[str, str], file: Path | None) -> Path | None:
+    """Return *file*, else the one that the environment names."""
+    variable = sources.CONFIG_VARIABLE
+    name = outside_name(env.get(variable, ""), variable) if file is None else outside_name(str(file), "--config")
+    return Path(name) if name else None
 
 
 def describe(loaded: Loaded) -> list[tuple[str, str, str]]:
@@ -131,7 +139,8 @@ def _extra(kind: Any, key: str) -> bool:
 
 
 def _convert(name: str, raw_values: sources.SettingValue) -> object:
-    kind, value = _TYPES[name], raw_values.value
+    kind = _TYPES[name]
+    value = _read(kind, raw_values.value, f"{name} ({raw_values.origin})")
     try:
         if _extra(kind, "duration"):
             value = durations.seconds(value)
@@ -139,13 +148,33 @@ def _convert(name: str, raw_values: sources.SettingValue) -> object:
             value = _tiers(value)
         if raw_values.folder is not None and isinstance(value, str) and _extra(kind, "path"):
             value = _placed(value, raw_values.folder)
-        if _extra(kind, "names") and isinstance(value, str):
-            value = [name.strip() for name in value.split(",") if name.strip()]
         return msgspec.convert(value, type=kind, strict=not isinstance(value, str))
     except (msgspec.ValidationError, ValueError) as error:
         raise _wrong(
             name, raw_values, (_range(kind) if isinstance(value, float) else "") or _in_words(str(error))
         ) from error
+
+
+def _read(kind: Any, value: object, what: str) -> object:
+    """Return what the *value* of a setting means: people write cases, booleans, lists and ends of lines as they like.
+
+    Raises ConfigurationError, which begins with *what*, for invisible characters inside a text.
+    """
+    if _extra(kind, "secret"):
+        return stripped(value) if isinstance(value, str) else value
+    if isinstance(value, list):
+        return [_read(None, item, what) for item in value]
+    if not isinstance(value, str):
+        return value
+    if _extra(kind, "names") or _extra(kind, "tiers"):
+        return [item for part in value.split(",") if (item := outside_name(part, what)) or _extra(kind, "tiers")]
+    text = outside_name(value, what)
+    if kind is bool or bool in get_args(kind):
+        return _BOOLEANS.get(text.lower(), text.lower())
+    if _extra(kind, "path"):
+        scheme, mark, rest = text.partition("://")
+        return scheme.lower() + mark + rest if mark or text.lower() in _WORDS else text
+    return {choice.lower(): choice for choice in _choices(kind)}.get(text.lower(), text)
 
 
 def _placed(value: str, folder: Path) -> str:
@@ -170,10 +199,9 @@ def _tiers(value: object) -> list[str]:
 
     They become part of topic names: "300s" and "5m" must not be two tiers.
     """
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list | tuple):
+    if not isinstance(value, list | tuple):
         raise ValueError("a list of durations")  # noqa: TRY004 - one error for every wrong value
-    return [durations.duration_words(durations.seconds(item)) for item in items]
+    return [durations.duration_words(durations.seconds(item)) for item in value]
 
 
 def _wrong(name: str, raw_values: sources.SettingValue, expected: str) -> ConfigurationError:
@@ -192,10 +220,15 @@ def _expectation(kind: Any) -> str:
     for meta in get_args(kind):
         if isinstance(meta, Meta) and meta.extra and "expected" in meta.extra:
             return str(meta.extra["expected"])
-    if bool in get_args(kind):
-        return "true, false or auto"
-    choices = [choice for part in (kind, *get_args(kind)) if get_origin(part) is Literal for choice in get_args(part)]
+    if kind is bool or bool in get_args(kind):
+        return "true or false" if kind is bool else "true, false or auto"
+    choices = _choices(kind)
     return ", ".join(choices[:-1]) + f" or {choices[-1]}" if len(choices) > 1 else ""
+
+
+def _choices(kind: Any) -> list[str]:
+    """Return the words that the type of a setting allows, if it allows only some."""
+    return [choice for part in (kind, *get_args(kind)) if get_origin(part) is Literal for choice in get_args(part)]
 
 
 def _range(kind: Any) -> str:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from bus.errors import ConfigurationError
+from bus.settings.texts import outside_name
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -32,22 +33,6 @@ _TEXT: Final = "utf-8-sig"
 """Skips the byte order mark that some editors and shells write: it belongs to no password, and is not TOML."""
 _PREFIX: Final = "SEALBUS_"
 _FILE: Final = "_FILE"
-# Variables of the bus that are not settings.
-_OTHERS: Final = frozenset(
-    {
-        CONFIG_VARIABLE,
-        "SEALBUS_CACHE",
-        "SEALBUS_FAILPOINT",
-        "SEALBUS_FAULTS",
-        "SEALBUS_JAVA",
-        "SEALBUS_NATIVE",
-        "SEALBUS_REQUIRE_KAFKA",
-        "SEALBUS_TEST_KAFKA",
-    }
-)
-_OTHER_PREFIX: Final = "SEALBUS_DEMO_"
-_SERVICE: Final = "_SERVICE_HOST"
-
 FIXED: Final = MappingProxyType(
     {
         "acks": ("all", "an acknowledged message must survive the loss of a broker"),
@@ -111,19 +96,16 @@ def from_file(
 
 
 def from_environment(env: Mapping[str, str], known: Collection[str]) -> dict[str, SettingValue]:
-    """Read `SEALBUS_SECTION__NAME`, and otherwise `SEALBUS_SECTION__NAME_FILE`: a file whose stripped content is the
-    value.
+    """Read `SEALBUS_SECTION__NAME`, and otherwise `SEALBUS_SECTION__NAME_FILE`: a file whose content is the value.
 
-    Raises `ConfigurationError` for an unknown `SEALBUS_` variable and for an unreadable secret file.
+    Other variables are not settings, and an image or a cluster may set any: only one with `__`, or with the name of a
+    setting but for that, is meant as one. Raises `ConfigurationError` for such a one that is unknown, and for an
+    unreadable secret file.
     """
     direct = {variable(name): name for name in known}
     by_file = {key + _FILE: name for key, name in direct.items()}
-    links = _service_links(env)
-    ours = sorted(
-        key
-        for key in env
-        if key.startswith(_PREFIX) and key not in _OTHERS and not key.startswith((_OTHER_PREFIX, *links))
-    )
+    mistaken = {key.replace("__", "_") for key in (*direct, *by_file)}
+    ours = sorted(key for key in env if key.startswith(_PREFIX) and ("__" in key or key in mistaken))
     for key in ours:
         if key not in direct and key not in by_file:
             raise _unknown(key, [*direct, *by_file], "the environment")
@@ -178,15 +160,6 @@ def _spellings(name: str) -> set[str]:
     return {name.replace("_", "-"), name.removesuffix("_s").replace("_", "-")}
 
 
-def _service_links(env: Mapping[str, str]) -> list[str]:
-    """Return the prefixes of variables that Kubernetes sets for a service called sealbus; these are no settings.
-
-    Every container gets them, also for a service called sealbus-worker, for example.
-    """
-    services = [key.removesuffix(_SERVICE) for key in env if key.startswith(_PREFIX) and key.endswith(_SERVICE)]
-    return [f"{service}_{what}" for service in services for what in ("SERVICE_", "PORT")]
-
-
 def _read_toml(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(_TEXT))
@@ -212,7 +185,7 @@ def _flat(tables: Mapping[str, object], known: Collection[str], origin: str) -> 
 
 def _read_secret(key: str, path: str) -> str:
     try:
-        return Path(path).read_text(_TEXT).strip()
+        return Path(outside_name(path, key)).read_text(_TEXT)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigurationError(f"{key}: {path} cannot be read: {error}") from error
 

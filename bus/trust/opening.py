@@ -20,7 +20,7 @@ from bus.trust.policy.policy import NO_POLICY, AllowAll, Policy
 if TYPE_CHECKING:
     from bus.trust.keys.key_directory import KeyDirectory
 
-__all__ = ["ALLOW_ALL", "Trust", "agent_of_file", "believed_keys", "key_file_of", "open_trust"]
+__all__ = ["ALLOW_ALL", "Trust", "agent_of_file", "believed_keys", "key_file_of", "keyless", "open_trust"]
 
 ALLOW_ALL: Final = "allow-all"
 _SUFFIXES: Final = (".pem", ".jwk")

@@ -18,6 +18,7 @@ import click
 
 from bus.errors import BusError, ConfigurationError, text_of
 from bus.nearest import nearest
+from bus.settings.texts import outside_name
 from bus.telemetry.terminal import printable
 from consumers.app.app import App
 
@@ -34,6 +35,7 @@ def load_app(target: str, folder: Path | None = None) -> App:
     The module is looked for in *folder*, by default the current one, and where Python looks. Raises click.UsageError if
     it names none, ImportFailedError for errors in the module itself.
     """
+    target = outside_name(target, "MODULE:APP")
     if (own := _OWN_AGENTS.get(target)) is not None:
         return own()
     name, separator, attribute = target.partition(":")

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple, TextIO, cast
 
 import click
@@ -96,6 +97,7 @@ class Shell(VerbGroup):
         Works even if the caller has closed standard streams, or their disk is full.
         """
         _open_standard_streams()
+        _forget_missing_folders()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -161,6 +163,16 @@ def _exists(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def _forget_missing_folders() -> None:
+    """Leave a variable of prometheus_client alone where its folder is not there: it is another service's.
+
+    The client would write a file into it for each of our series.
+    """
+    for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
+        if name in os.environ and not Path(os.environ[name]).is_dir():
+            del os.environ[name]
 
 
 class _Forgiving:

@@ -22,7 +22,7 @@ from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
 from bus.trust.admission import Admission, Party
 from bus.trust.labels import LEAST_TRUSTED
-from bus.trust.opening import open_trust
+from bus.trust.opening import keyless, open_trust
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json
@@ -96,7 +96,7 @@ def explain(
     if not is_message_id(message_id):
         raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
     apps = session.apps(targets)
-    settings = _chosen(session.settings(apps), jwks, policy_file)
+    settings = keyless(session.settings(apps, jwks=jwks, policy=policy_file))
     explainer = _Explainer(settings, registry_of(apps), open_trust(settings, "", clock=SystemClock()))
     namespace = settings.bus.namespace
 
@@ -127,17 +127,6 @@ def explain(
         return 0 if all(one["holds"] for one in found) else FAILED
 
     return execute(body)
-
-
-def _chosen(settings: Settings, jwks: Path | None, policy_file: Path | None) -> Settings:
-    """Return *settings* with the keys and the policy of the command line, and without a private key."""
-    believed = msgspec.structs.replace(settings.trust, key_file="")
-    if jwks is not None:
-        believed = msgspec.structs.replace(believed, keys=str(jwks))
-    policy = settings.policy
-    if policy_file is not None:
-        policy = msgspec.structs.replace(policy, file=str(policy_file))
-    return msgspec.structs.replace(settings, trust=believed, policy=policy)
 
 
 def _distinct(copies: Sequence[StoredCopy]) -> list[StoredCopy]:

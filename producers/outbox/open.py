@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from bus.clock import Clock
 from bus.errors import ConfigurationError
+from bus.settings.texts import outside_name
 from producers.outbox.rows import Rows
 
 __all__ = ["open_rows"]
@@ -19,6 +20,7 @@ _KNOWN: Final = "postgresql://user@host/database, sqlite:///relative.db, sqlite:
 
 def open_rows(url: str, *, clock: Clock) -> Rows:
     """Return the outbox in the database at *url*, not yet opened. Raises ConfigurationError."""
+    url = outside_name(url, "the database of the outbox")
     scheme, separator, rest = url.partition("://")
     if separator and scheme in ("postgresql", "postgres"):
         from bus.databases.postgres import driver

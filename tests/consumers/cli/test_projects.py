@@ -144,3 +144,25 @@ def test_a_worker_runs_the_apps_of_the_project(folder: Any, desk: Path) -> None:
     worker = folder.start("worker", "--processes", "2", stderr=subprocess.DEVNULL)
     folder.wait_until(lambda: [number for number, _ in folder.handled()] == ["7"])
     assert folder.end(worker) == 0
+
+
+# --- what an image or an editor brings along --------------------------------------------------------------------------
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    "name", ["SEALBUS_HOME", "SEALBUS_PORT", "PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"]
+)
+def test_a_variable_of_an_image_stops_no_command(folder: Any, name: str) -> None:
+    sent = folder.apart("publish", "research.request", stdin='{"repository": "acme/app"}\n', **{name: "/nowhere/x"})
+    assert sent.returncode == 0, sent.stderr
+
+
+def test_a_url_with_a_line_break_makes_no_file_of_that_name(folder: Any, project: Path) -> None:
+    sent = folder.call(
+        "publish", "research.request", stdin='{"repository": "a"}\n', env={"SEALBUS_BUS__URL": "sqlite:///q.db\n"}
+    )
+    assert sent.exit_code == 0, sent.output
+    assert sorted(path.name for path in (project / "src").iterdir()) == ["q.db"]
+    refused = folder.call("tail", "x.y", "--bus", "sqlite:///q\u200b.db")
+    assert (refused.exit_code, "'sqlite:///q\\u200b.db'" in refused.output) == (78, True)
