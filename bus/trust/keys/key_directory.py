@@ -14,6 +14,7 @@ import functools
 import hashlib
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -211,6 +212,7 @@ def thumbprint(public: bytes) -> str:
 
 
 def _listed(name: str, text: bytes) -> list[object]:
+    text = text.removeprefix(BOM_UTF8)
     try:
         tree = canonical.parse_canonical(text)
     except ContractError as error:

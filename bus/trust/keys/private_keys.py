@@ -7,6 +7,7 @@ key is rotated. A file that group or others can read is refused.
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -117,6 +118,7 @@ def _only_key(texts: Mapping[str, bytes]) -> PrivateKey:
     if len(texts) != 1:
         raise ConfigurationError(f"{os.path.commonpath(list(texts))} holds {len(texts)} private keys: name one of them")
     ((name, text),) = texts.items()
+    text = text.removeprefix(BOM_UTF8)
     return _from_pem(name, text) if text.lstrip().startswith(b"-----BEGIN") else _from_jwk(name, text)
 
 

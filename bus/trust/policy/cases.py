@@ -126,7 +126,7 @@ def parse_cases(
     Raises ConfigurationError with the case, the key, and what to write instead.
     """
     try:
-        document = tomllib.loads(text[: _MAX_BYTES + 1].decode("utf-8"))
+        document = tomllib.loads(text[: _MAX_BYTES + 1].decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise ConfigurationError(f"{name}: not valid TOML: {error}") from None
     listed = document.get("cases")

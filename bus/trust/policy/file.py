@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -103,7 +104,7 @@ def parse_policy(text: bytes | str, *, name: str) -> PolicyRules:
 
     Raises ConfigurationError with file, rule or agent, key, and what to write instead.
     """
-    data = text.encode() if isinstance(text, str) else text
+    data = (text.encode() if isinstance(text, str) else text).removeprefix(BOM_UTF8)
     if len(data) > _MAX_BYTES:
         raise ConfigurationError(f"{name}: a policy has at most 4 MiB")
     try:

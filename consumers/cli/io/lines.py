@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import BinaryIO, Final, NamedTuple
 
@@ -40,6 +41,9 @@ class _Cutter:
         *whole, rest = (self._rest + chunk).split(b"\n")
         for content in whole:
             self._number += 1
+            if self._number == 1:
+                # A mark of the file, which editors write; no line begins with it.
+                content = content.removeprefix(BOM_UTF8)  # noqa: PLW2901 - the line as it is meant
             if self._skipping:
                 self._skipping = False
                 yield Line(self._number, None)

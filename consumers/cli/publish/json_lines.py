@@ -32,6 +32,8 @@ __all__ = ["Feed", "LineFeed"]
 _SPACIOUS: Final = 4
 _DATA_DEPTH: Final = 2
 _MAX_WARNINGS: Final = 5
+_OPENED: Final = (b"{", b"[")
+"""Lines of JSON that is laid out for people."""
 _MAX_SHOWN: Final = 80
 
 
@@ -47,6 +49,7 @@ class LineFeed:
         self._source = SlowLines(stream, publisher.settings.publish.max_message_bytes * _SPACIOUS)
         self._publisher = publisher
         self._count = 0
+        self._spread = False
 
     @property
     def consumed(self) -> int:
@@ -58,8 +61,9 @@ class LineFeed:
         self._source.stop()
 
     def warnings(self) -> Iterator[str]:
-        """Yield warnings about accepted lines."""
-        yield from ()
+        """Yield warnings about the lines."""
+        if self._spread:
+            yield "a line is one whole object, and here one goes over several: put them in order with `jq -c . FILE`"
 
     async def __aiter__(self) -> AsyncIterator[Item]:
         async for line in self._source:
@@ -68,6 +72,7 @@ class LineFeed:
             try:
                 if line.content is None:
                     raise ContractError("the line is longer than any message may be", "/data", "oversized")
+                self._spread = self._spread or line.content.strip() in _OPENED
                 item = self.item(line.number, line.content)
             except (ContractError, SigningError) as error:
                 yield PublishRejected(str(error), error)
@@ -106,7 +111,8 @@ class Feed(LineFeed):
         self._ignored: dict[str, int] = {}
 
     def warnings(self) -> Iterator[str]:
-        """Yield warnings about accepted lines."""
+        """Yield warnings about the lines."""
+        yield from super().warnings()
         for name, line in self._ignored.items():
             hint = nearest(name, self._fields or ())
             what = f"{self._kind.name} has no field {printable(name)!r}; it was left out{hint}"

@@ -92,7 +92,7 @@ def read_tokens(path: Path) -> list[Token]:
     Raises ConfigurationError.
     """
     try:
-        entries = msgspec.convert(tomllib.loads(path.read_text("utf-8")), dict[str, _Entry])
+        entries = msgspec.convert(tomllib.loads(path.read_text("utf-8-sig")), dict[str, _Entry])
     except (OSError, ValueError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"the tokens in {path} cannot be read: {text_of(error)}") from error
     for name, entry in entries.items():

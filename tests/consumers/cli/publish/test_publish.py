@@ -194,3 +194,17 @@ def test_nothing_is_published_to_a_log_that_ends_with_the_command(folder: Any, b
     result = folder.call("publish", "job.run", "--app", "agents:app", "--bus", bus, stdin='{"number": 1}\n')
     assert (result.exit_code, result.stdout) == (2, "")
     assert "ends with this command" in result.stderr
+
+
+def test_a_byte_order_mark_belongs_to_the_file(folder: Any) -> None:
+    result = folder.call(
+        "publish", "job.run", "--app", "agents:app", stdin='\ufeff{"number":1}\n{"number":2}\n'.encode()
+    )
+    assert result.exit_code == 0, result.output
+
+
+def test_an_object_over_several_lines_is_told_how_to_be_one(folder: Any) -> None:
+    result = folder.call("publish", "job.run", "--app", "agents:app", stdin='{\n  "number": 1\n}\n')
+    assert result.exit_code == 1
+    assert "jq -c . FILE" in result.stderr
+    assert "jq" not in folder.call("publish", "job.run", "--app", "agents:app", stdin="{bad\n").stderr
