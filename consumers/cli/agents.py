@@ -185,6 +185,7 @@ def serve(session: CommandSession) -> int:
     from consumers.worker.process import run_process
 
     settings = session.settings()
+    session.announce()
     return asyncio.run(run_process([registry_app(settings).declaration], settings))
 
 

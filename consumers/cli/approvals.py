@@ -211,6 +211,7 @@ def _decide(
 ) -> int:
     settings = session.settings_for(key_file)
     agent = session.acting_agent(settings, named)
+    session.announce()
 
     async def body(_: object) -> int:
         async with session.acting(settings, agent) as bus:

@@ -69,6 +69,7 @@ def ask(session: CommandSession, options: _AskOptions) -> int:
     inputs_given = dict(name_and_value(each, "--input", "NAME=TEXT") for each in options.inputs)
     settings = session.settings_for(options.key_file)
     acting = session.acting_agent(settings, options.agent)
+    session.announce()
 
     async def body(_: object) -> int:
         async with session.acting(settings, acting, create=options.handle is None) as bus:

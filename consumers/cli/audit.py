@@ -93,6 +93,7 @@ def run(
     """
     apps = session.apps(targets)
     settings, clock = session.settings(apps), SystemClock()
+    session.announce()
     metrics = AuditMetrics()
     if settings.audit.anchor:
         check_anchor(settings.audit.anchor)
@@ -275,6 +276,7 @@ def erase(
     if what == Erasure():
         raise click.UsageError("select the content to erase: --sender, --conversation, --message or --containing")
     settings = session.settings()
+    session.announce()
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport, opened_audit(settings, create=False) as store:

@@ -53,9 +53,7 @@ def dev(session: CommandSession, *, targets: tuple[str, ...], port: int, no_relo
       sealbus dev orders:app billing:app
       sealbus dev agents:app --port 9000 --bus kafka://127.0.0.1:9092
     """
-    apps = session.apps(targets)
-    if not apps:
-        raise click.UsageError("name an app, MODULE:APP, or write apps = [...] under [project] in sealbus.toml")
+    apps = session.needed_apps(targets)
     settings = session.settings(apps)
     if settings.bus.url.startswith("memory:"):
         raise click.UsageError("a log in memory belongs to one process: leave --bus out, or name a file")

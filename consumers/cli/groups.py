@@ -103,6 +103,7 @@ def groups(
     settings = session.settings()
     if skip_lost or location is not None:
         group = _named(group, skip_lost=skip_lost, location=location, why=why)
+        session.announce()
         change = _skip if location is None else partial(park, location=location)
         return change(session, settings, group, why=why, dry_run=dry_run, yes=yes)
     return _list(session, settings, group)

@@ -79,6 +79,7 @@ def relay(session: CommandSession, *, database: str, once: bool, batch: int, int
     or another relay is at work.
     """
     settings = session.settings()
+    session.announce()
     rows = open_rows(database, clock=SystemClock())
 
     async def body(interrupts: Interrupts) -> int:

@@ -188,6 +188,7 @@ def cancel(session: CommandSession, *, process: str, why: str, force: bool, yes:
       sealbus processes cancel 3f9a1c --why "its saga is gone" --force
     """
     settings = session.settings()
+    session.announce()
 
     async def body(_: object) -> int:
         async with opened_store(settings, None) as store:

@@ -11,14 +11,16 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import click
 import msgspec
 
 from bus.errors import ConfigurationError, UnreachableError
+from bus.redaction import redacted
 from bus.settings import loading
 from bus.telemetry import logs
+from bus.telemetry.terminal import printable
 from consumers.cli.io.parameter_types import TEXT_ID, OneOf
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class CommandSession:
         self.namespace = namespace
         self.as_json = output == "json"
         self._config = config
+        self._loaded: Loaded | None = None
         self._flags: dict[str, object] = {"bus": bus, "namespace": namespace, "log-level": log_level}
 
     def load(self, **flags: object) -> Loaded:
@@ -75,10 +78,21 @@ class CommandSession:
         """
         paths = {name: str(value) for name, value in flags.items() if isinstance(value, Path)}
         provided = self._flags | {name.replace("_", "-"): value for name, value in (flags | paths).items()}
-        loaded = loading.load_project(flags=provided, env=os.environ, file=self._config)
+        self._loaded = loaded = loading.load_project(flags=provided, env=os.environ, file=self._config)
         logs.configure(loaded.settings.log.level, loaded.settings.log.format)
         logs.adopt_logging(loaded.settings.log.level)
         return loaded
+
+    def announce(self) -> None:
+        """Say on standard error which settings and which log count; for commands that write."""
+        loaded = self._loaded or self.load()
+        file, url = loaded.file, redacted(loaded.settings.bus.url)
+        if file is None:
+            click.echo(f"settings: defaults, bus: {printable(url)}", err=True)
+            return
+        folder = file.parent.resolve()
+        shown = f"{folder.name}/{file.name}" if file.is_absolute() and Path.cwd().is_relative_to(folder) else str(file)
+        click.echo(f"settings: {printable(shown)}, bus: {printable(url.replace(quote(f'{folder}/'), '', 1))}", err=True)
 
     def acting_agent(self, chosen: Settings, agent: str | None) -> str:
         """Return who acts: *agent*, else whom the key speaks for that *chosen* names, else `cli@sealbus`.
@@ -108,6 +122,12 @@ class CommandSession:
         apps = [self._app_of_project(target, loaded) for target in loaded.settings.project.apps]
         # Who names a namespace means those of it.
         return tuple(app for app in apps if self.namespace is None or app.namespace in (None, self.namespace))
+
+    def needed_apps(self, targets: Sequence[str]) -> tuple[App, ...]:
+        """Return the apps as `apps` does; none is a mistake, too."""
+        if not (apps := self.apps(targets)):
+            raise click.UsageError("name an app, MODULE:APP, or write apps = [...] under [project] in sealbus.toml")
+        return apps
 
     def _app_of_project(self, target: str, loaded: Loaded) -> App:
         from consumers.cli.app_loading import ImportFailedError, load_app
@@ -145,7 +165,7 @@ class CommandSession:
         from bus.transports import open_configured
 
         if not create:
-            _check_file(chosen.bus.url)
+            self._check_file(chosen.bus.url)
         transport = open_configured(chosen)
         try:
             yield transport
@@ -161,9 +181,22 @@ class CommandSession:
         from producers.connection import connect
 
         if not create:
-            _check_file(chosen.bus.url)
+            self._check_file(chosen.bus.url)
         async with connect(settings=chosen, agent=agent) as bus:
             yield bus
+
+    def _check_file(self, url: str) -> None:
+        path = Path(unquote(url.removeprefix(_SQLITE)))
+        if not url.startswith(_SQLITE) or not path.name or path.exists():
+            return
+        loaded = self._loaded or self.load()
+        origin = loaded.origins["bus.url"] + (
+            ", no sealbus.toml" if loaded.file is None and loaded.origins["bus.url"] == "default" else ""
+        )
+        raise UnreachableError(
+            f"there is no log at {path} (bus.url from {origin}): start a worker or `sealbus publish` to create it, or "
+            "name another with --bus"
+        )
 
 
 def with_session(function: Callable[..., _R]) -> Callable[..., _R]:
@@ -278,14 +311,6 @@ def registry_of(apps: Sequence[App]) -> Registry:
 
     classes = {kind.name: kind.cls for app in reversed(apps) for kind in app.registry}
     return Registry(classes.values(), below=BUILT_IN)
-
-
-def _check_file(url: str) -> None:
-    path = Path(unquote(url.removeprefix(_SQLITE)))
-    if url.startswith(_SQLITE) and path.name and not path.exists():
-        raise UnreachableError(
-            f"there is no log at {path}: start a worker or `sealbus publish` to create it, or name another with --bus"
-        )
 
 
 COMMON: Final = ("--bus", "--namespace", "--config", "--output", "--log-level", "--verbose", "-v")

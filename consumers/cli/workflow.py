@@ -142,6 +142,7 @@ def run(
         raise click.BadParameter(f"the workflow has no variable {unknown[0]!r}; it has {known}", param_hint="--set")
     settings = session.settings_for(key_file)
     acting = session.acting_agent(settings, agent)
+    session.announce()
     start = WorkflowStart(definition=msgspec.to_builtins(definition), variables=variables)
 
     async def body(_: object) -> int:
@@ -174,6 +175,7 @@ def serve(session: CommandSession, *, targets: tuple[str, ...]) -> int:
     apps = session.apps(targets)
     types = list({kind.name: kind.cls for app in reversed(apps) for kind in app.registry}.values())
     settings = session.settings()
+    session.announce()
     return asyncio.run(run_process([engine_app(types=types).declaration], settings))
 
 

@@ -46,6 +46,7 @@ def purge(session: CommandSession, *, selection: Selection, why: str, dry_run: b
       sealbus dlq purge agents.research.request.dlq/0/3 --yes
     """
     settings = session.settings()
+    session.announce()
     counts, selection = _plan(session, settings, selection)
     total = counts.total()
     if dry_run or not total:

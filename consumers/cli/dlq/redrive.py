@@ -115,6 +115,7 @@ def redrive(session: CommandSession, options: _RedriveOptions) -> int:
     selection = options.selection
     settings = session.settings(key_file=options.key_file)
     acting = session.acting_agent(settings, options.agent)
+    session.announce()
     orders = RedriveOrders(force=options.force, extend_ms=round((options.extend or 0) * 1000))
     plan, selection = _plan(session, settings, selection, orders)
     if options.dry_run or not plan.meant:

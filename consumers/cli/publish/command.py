@@ -121,6 +121,7 @@ def publish(session: CommandSession, options: _PublishOptions) -> int:
     apps = session.apps(options.targets)
     settings = session.settings(apps, key_file=options.key_file)
     acting = session.acting_agent(settings, options.agent)
+    session.announce()
     message_type, file = _what(options.what, options.dialect)
     _check_lifetime(options.ttl, options.delay, settings)
     if options.dialect is not None:

@@ -126,6 +126,7 @@ def apply(
     if not apps and not agents and not workflows:
         raise click.UsageError("name an app, MODULE:APP, or an agent that only asks, --agent ID")
     settings, sent = session.settings(apps), _sent_by(workflows, apps)
+    session.announce()
 
     async def body(_: object) -> int:
         async with session.open(settings, create=not dry_run) as transport:
@@ -163,9 +164,7 @@ def check(session: CommandSession, targets: tuple[str, ...], workflows: tuple[Pa
       sealbus topics check agents:app
       sealbus topics check orders:app billing:app --output json
     """
-    apps = session.apps(targets)
-    if not apps:
-        raise click.UsageError("name an app, MODULE:APP")
+    apps = session.needed_apps(targets)
     settings, sent = session.settings(apps), _sent_by(workflows, apps)
 
     async def body(_: object) -> int:

@@ -99,6 +99,8 @@ def worker(session: CommandSession, options: _WorkerOptions) -> int:
             f"--metrics-port {options.metrics_port} leaves no port for {options.processes} processes"
         )
     loaded = session.load(concurrency=options.concurrency, drain_timeout=options.drain_timeout)
+    if not options.supervised:
+        session.announce()
     if options.processes > 1 and loaded.settings.bus.url.startswith("memory:"):
         raise click.UsageError(
             "a log in memory belongs to one process: use --bus sqlite:///sealbus.db or leave --processes out"
@@ -111,9 +113,7 @@ def worker(session: CommandSession, options: _WorkerOptions) -> int:
         # The kernel ignores signals without a handler for a container's first process, and importing an app can take
         # long.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
-    apps = session.apps(options.targets)
-    if not apps:
-        raise click.UsageError("name an app, MODULE:APP, or write apps = [...] under [project] in sealbus.toml")
+    apps = session.needed_apps(options.targets)
     check_groups([app.declaration for app in apps])
     for app in apps:
         session.settings([app], concurrency=options.concurrency, drain_timeout=options.drain_timeout)

@@ -54,7 +54,9 @@ def test_relay_runs_until_it_is_told_to_stop(folder: Any, shop: str) -> None:
 
 def test_a_relay_waits_for_a_database_that_is_not_there_yet(folder: Any) -> None:
     relay = folder.start("outbox", "relay", "sqlite:///later.db")
-    assert re.search(r"there is no database at \S*later.db", relay.stderr.readline())
+    lines = [relay.stderr.readline() for _ in range(2)]
+    assert lines[0] == "settings: defaults, bus: sqlite:///sealbus.db\n"
+    assert re.search(r"there is no database at \S*later.db", lines[1])
     assert folder.end(relay) == 143
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -166,3 +167,59 @@ def test_a_url_with_a_line_break_makes_no_file_of_that_name(folder: Any, project
     assert sorted(path.name for path in (project / "src").iterdir()) == ["q.db"]
     refused = folder.call("tail", "x.y", "--bus", "sqlite:///q\u200b.db")
     assert (refused.exit_code, "'sqlite:///q\\u200b.db'" in refused.output) == (78, True)
+
+
+# --- which settings, which log ----------------------------------------------------------------------------------------
+
+
+def test_a_command_that_writes_says_where(folder: Any, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = '{"repository": "a"}\n'
+    name = project.name
+    sent = folder.call("publish", "research.request", stdin=line)
+    assert f"settings: {name}/sealbus.toml, bus: sqlite:///data/desk.db\n" in sent.stderr
+    sent = folder.call("publish", "research.request", "--bus", "sqlite:///here.db", stdin=line)
+    assert f"settings: {name}/sealbus.toml, bus: sqlite:///here.db\n" in sent.stderr
+    sent = folder.call("publish", "research.request", "--config", "../sealbus.toml", stdin=line)
+    assert "settings: ../sealbus.toml, bus: sqlite:///data/desk.db\n" in sent.stderr
+    (project / "sealbus.toml").unlink()
+    sent = folder.call("publish", "research.request", stdin=line)
+    assert "settings: defaults, bus: sqlite:///sealbus.db\n" in sent.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topics", "apply", "--agent", "client@svc"),
+        ("ask", "nobody@svc", "what", "--no-wait"),
+        ("dlq", "purge", "--yes"),
+        ("dlq", "redrive", "--yes"),
+        ("groups", "x-svc-1", "--skip-lost", "--yes", "--why", "x"),
+        ("processes", "cancel", "3f", "--yes", "--why", "x"),
+        ("approvals", "reject", "3f", "--reason", "x"),
+        ("audit", "run", "--once"),
+        ("audit", "erase", "--sender", "x@y", "--yes", "--why", "x"),
+        ("outbox", "relay", "sqlite:///shop.db", "--once"),
+        ("workflow", "run", "flow.json", "--no-wait"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_that_writes_says_where(folder: Any, project: Path, words: tuple[str, ...]) -> None:
+    shutil.copy(Path(__file__).parents[1] / "agents" / "workflows" / "market_research.json", project / "src/flow.json")
+    folder.call("topics", "apply", "--agent", "somebody@svc")
+    done = folder.call(*words)
+    assert f"settings: {project.name}/sealbus.toml, bus: sqlite:///data/desk.db\n" in done.stderr, done.output
+
+
+@pytest.mark.parametrize(
+    "words", [("tail", "x.y"), ("dlq", "list"), ("topics", "list"), ("top", "--once"), ("groups",)]
+)
+def test_a_log_that_is_not_there_is_named_with_who_named_it(
+    folder: Any, project: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    missed = folder.call(*words)
+    assert missed.exit_code == 69, missed.output
+    assert f"no log at {project / 'data/desk.db'} (bus.url from file {project / 'sealbus.toml'})" in missed.stderr
+    missed = folder.call(*words, env={"SEALBUS_BUS__URL": "sqlite:///other.db"})
+    assert "no log at other.db (bus.url from SEALBUS_BUS__URL)" in missed.stderr
+    (project / "sealbus.toml").unlink()
+    assert "no log at sealbus.db (bus.url from default, no sealbus.toml)" in folder.call(*words).stderr
