@@ -5,7 +5,6 @@ Owns precedence, conversion, the rules between fields, and describing values wit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +20,7 @@ from bus.protocol.identifiers import is_namespace
 from bus.settings import durations, sources
 from bus.settings.project import find_settings_file
 from bus.settings.schema import DAY_S, DURATION_MARK, Settings
-from bus.settings.texts import outside_name, stripped
+from bus.settings.texts import outside_name, stripped, without_passwords
 
 __all__ = ["SETTING_NAMES", "Loaded", "describe", "load", "load_project"]
 
@@ -55,9 +54,6 @@ SETTING_NAMES: Final = tuple(_TYPES)
 _NO_FLAGS: Final[Mapping[str, object]] = MappingProxyType({})
 
 
-_URL_PASSWORD: Final = re.compile(r"(://[^:@/]*:).*@")
-
-
 _SQLITE: Final = "sqlite:///"
 
 
@@ -68,9 +64,6 @@ _BOOLEANS: Final[Mapping[str, bool]] = MappingProxyType(
 
 _WORDS: Final = frozenset({"auto", "off", "allow-all"})
 """What a setting may say in place of a path."""
-
-
-_QUERY_SECRET: Final = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*")
 
 
 def load(*, flags: Mapping[str, object] = _NO_FLAGS, env: Mapping[str, str], file: Path | None) -> Loaded:
@@ -250,7 +243,7 @@ def _shown(value: object, kind: Any) -> str:
         return ",".join(map(str, value))
     if isinstance(value, float):
         return f"{value:.15g}s" if _extra(kind, "duration") else f"{value:.15g}"
-    return _QUERY_SECRET.sub(r"\1***", _URL_PASSWORD.sub(r"\1***@", str(value)))
+    return without_passwords(str(value))
 
 
 def _broken_rules(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -6,16 +6,25 @@ space of no width. Taken literally they name a file or a host that nobody means.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Final
 
 from bus.errors import ConfigurationError
-from bus.redaction import redacted
+from bus.telemetry.terminal import printable
 
-__all__ = ["outside_name", "stripped"]
+__all__ = ["outside_name", "stripped", "without_passwords"]
+
+_URL_PASSWORD: Final = re.compile(r"(://[^:@/]*:).*@")
+_QUERY_SECRET: Final = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*")
 
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
 """Unicode categories: control and format characters, ends of lines and paragraphs."""
+
+
+def without_passwords(text: str) -> str:
+    """Return *text* without the passwords of URLs."""
+    return _QUERY_SECRET.sub(r"\1***", _URL_PASSWORD.sub(r"\1***@", text))
 
 
 def stripped(text: str) -> str:
@@ -35,5 +44,6 @@ def outside_name(text: str, what: str) -> str:
         return name
     unseen = next((char for char in name if unicodedata.category(char) in _UNSEEN), None)
     if unseen is not None:
-        raise ConfigurationError(f"{what}: found {redacted(name)!r}, expected no {unseen!r} inside")
+        # Escaped first: a line break would end what is masked.
+        raise ConfigurationError(f"{what}: found '{without_passwords(printable(name))}', expected no {unseen!r} inside")
     return name

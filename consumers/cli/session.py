@@ -92,7 +92,9 @@ class CommandSession:
             return
         folder = file.parent.resolve()
         shown = f"{folder.name}/{file.name}" if file.is_absolute() and Path.cwd().is_relative_to(folder) else str(file)
-        click.echo(f"settings: {printable(shown)}, bus: {printable(url.replace(quote(f'{folder}/'), '', 1))}", err=True)
+        inside = _SQLITE + quote(f"{folder.as_posix().rstrip('/')}/")
+        url = _SQLITE + url.removeprefix(inside) if url.startswith(inside) else url
+        click.echo(f"settings: {printable(shown)}, bus: {printable(url)}", err=True)
 
     def acting_agent(self, chosen: Settings, agent: str | None) -> str:
         """Return who acts: *agent*, else whom the key speaks for that *chosen* names, else `cli@sealbus`.

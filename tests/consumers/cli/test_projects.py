@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+
+from bus.settings.loading import Loaded
+from consumers.cli.session import CommandSession
 
 
 @pytest.fixture
@@ -223,3 +227,13 @@ def test_a_log_that_is_not_there_is_named_with_who_named_it(
     assert "no log at other.db (bus.url from SEALBUS_BUS__URL)" in missed.stderr
     (project / "sealbus.toml").unlink()
     assert "no log at sealbus.db (bus.url from default, no sealbus.toml)" in folder.call(*words).stderr
+
+
+def test_the_folder_of_a_file_is_left_out_of_local_paths_alone(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container works in `/`, whose name is a part of every URL."""
+    session = CommandSession(bus="kafka://a/b:9092", namespace=None, config=None, output="table", log_level=None)
+    loaded = session.load()
+    monkeypatch.setattr(session, "_loaded", Loaded(loaded.settings, loaded.origins, Path("/sealbus.toml")))
+    with CliRunner().isolation() as (_, err, _):
+        session.announce()
+        assert err.getvalue().decode().endswith("bus: kafka://a/b:9092\n")
