@@ -38,8 +38,9 @@ def hot_path(core: object = core) -> dict[str, str]:
     if core is not None:
         return {"hot_path": "compiled"}
     cure = (
-        "SEALBUS_NATIVE=off"
+        "unset SEALBUS_NATIVE, which is off"
         if os.environ.get("SEALBUS_NATIVE") == "off"
-        else "install a prebuilt wheel, or a Rust toolchain and then sealbus again; in a checkout, make native"
+        else "install a prebuilt wheel, or a Rust toolchain and then sealbus again (pip install --force-reinstall "
+        "--no-cache-dir); in a checkout, make native"
     )
     return {"hot_path": "python", "hint": f"a message takes about three times the processor time: {cure}"}

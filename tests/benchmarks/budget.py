@@ -22,7 +22,7 @@ import msgspec
 from speed import budgets
 from speed.base import MissingBaseError, base_tree
 from speed.calls import calls_of
-from speed.figures import FIGURES, SIZES
+from speed.figures import COUNTED, FIGURES, SIZES
 from speed.gauging import ROUNDS, Gauged, gauge
 
 from bus.native import core
@@ -83,21 +83,23 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--only",
         nargs="+",
         default=[],
-        choices=[figure.name for figure in FIGURES],
+        choices=[figure.name for figure in (*FIGURES, *COUNTED)],
         metavar="NAME",
         help="some, with --json or --calls",
     )
     return parser.parse_args(arguments)
 
 
-def measured(budget: budgets.Budget, paths: Sequence[budgets.Path]) -> list[str]:
-    """Print the table; return a sentence for each figure above its limit."""
+def measured(budget: budgets.Budget, paths: Sequence[budgets.Path]) -> tuple[list[str], bool]:
+    """Print the table; return a sentence for each figure above its limit, and whether there was a base to compare."""
     sentences: list[str] = []
+    is_compared = True
     found: dict[budgets.Path, list[budgets.Turn]] = {}
     try:
         base = base_tree(ROOT, compiled="native" in paths)
     except MissingBaseError as missing:
         print(missing, file=sys.stderr)
+        is_compared = False
         found = {path: [budgets.Turn({}, gauged_apart(ROOT, path))] for path in paths}
     else:
         for path in paths:
@@ -106,7 +108,7 @@ def measured(budget: budgets.Budget, paths: Sequence[budgets.Path]) -> list[str]
     print("\n".join(budgets.table(budget, found)))
     if "native" in paths:
         sentences += budgets.over_per_byte(found["native"][0].head, SIZES)
-    return sentences
+    return sentences, is_compared
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -118,15 +120,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.calls:
         configure("error")
-        names = options.only or [figure.name for figure in FIGURES if figure.name in budgets.LIMITS]
+        names = options.only or [*budgets.LIMITS, *(figure.name for figure in COUNTED)]
         print(msgspec.json.encode({name: calls_of(name) for name in names}).decode())
         return 0
     paths = [path for path in budgets.PATHS if path == "pure" or core is not None]
     if "native" not in paths:
         print("the compiled hot path is not built here: Python alone is measured", file=sys.stderr)
     budget = budgets.read(BUDGET.read_text("utf-8"))
-    sentences = [*budgets.faults(budget), *measured(budget, paths)]
-    print("\n".join(f"ABOVE BUDGET: {sentence}" for sentence in sentences) or "all within budget")
+    above, is_compared = measured(budget, paths)
+    sentences = [*budgets.faults(budget), *above]
+    found = "all within budget" if is_compared else "nothing above budget, and nothing compared with the base"
+    print("\n".join(f"ABOVE BUDGET: {sentence}" for sentence in sentences) or found)
     return int(bool(sentences))
 
 

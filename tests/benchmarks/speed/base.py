@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,6 +18,8 @@ __all__ = ["COMMIT", "MissingBaseError", "base_tree"]
 
 COMMIT = "3258f88588b13a4101fb378f8a7171a9feddafd2"
 _TIMEOUT_S = 900
+_WHOLE = ".whole"
+"""A file that is made once all others are there."""
 
 
 class MissingBaseError(Exception):
@@ -29,8 +32,9 @@ def base_tree(root: Path, *, compiled: bool) -> Path:
     Raises MissingBaseError with one sentence for a reader.
     """
     tree = root / "build" / f"base-{COMMIT[:7]}"
-    if not (tree / "pyproject.toml").exists():
+    if not (tree / _WHOLE).exists():
         _take_out(root, tree)
+        (tree / _WHOLE).touch()
     if compiled and not list((tree / "bus" / "native").glob(f"_core.{sys.implementation.cache_tag}-*")):
         _build_core(tree)
     return tree
@@ -44,10 +48,11 @@ def _take_out(root: Path, tree: Path) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MissingBaseError(f"git could not be run ({error}): this tree is measured without its base.") from error
     if found.returncode:
+        cure = "`git fetch --unshallow` brings it" if (root / ".git").exists() else "a clone of the repository has it"
         raise MissingBaseError(
-            f"Commit {COMMIT[:7]} is not in this clone: this tree is measured without its base; "
-            "`git fetch --unshallow` brings it."
+            f"Commit {COMMIT[:7]} is not in this clone: this tree is measured without its base; {cure}."
         )
+    shutil.rmtree(tree, ignore_errors=True)
     with tarfile.open(fileobj=io.BytesIO(found.stdout)) as archive:
         archive.extractall(tree, filter="data")
 

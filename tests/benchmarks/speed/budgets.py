@@ -23,6 +23,7 @@ __all__ = [
     "Path",
     "Raised",
     "RaisedCalls",
+    "WITHIN_CALLS",
     "Turn",
     "faults",
     "over",
@@ -43,6 +44,8 @@ LIMITS: Mapping[str, float] = {
     "judge-caused": 1.15,
 }
 """Processor time of a message, this tree's by the base's: more needs an entry in `budget.toml`."""
+WITHIN_CALLS = 0.5
+"""How much more or fewer calls may be: a few come with each batch, and not with each message."""
 PER_BYTE: Mapping[str, str] = {"judge-16k": "judge-3k", "judge-100k": "judge-3k"}
 """A byte of these takes no more processor time than one of those."""
 RESOLUTION = 1.02
@@ -76,6 +79,8 @@ class RaisedCalls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that the file says."""
 
+    counting: int = 1
+    """Goes up when calls are counted in another way: entries before are not comparable."""
     raised: tuple[Raised, ...] = ()
     calls: tuple[RaisedCalls, ...] = ()
 
@@ -84,10 +89,23 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         limits = [each.limit for each in self.raised if (each.figure, each.path) == (figure, path)]
         return limits[-1] if limits else LIMITS.get(figure)
 
-    def calls_of(self, figure: str) -> float | None:
+    def calls_of(self, figure: str) -> RaisedCalls | None:
         """The calls per message of *figure*; None: it is not counted."""
-        counts = [each.calls for each in self.calls if each.figure == figure]
+        counts = [each for each in self.calls if each.figure == figure]
         return counts[-1] if counts else None
+
+    def raised_in_place(self, before: Budget) -> list[str]:
+        """The figures whose calls are more than in *before* although no entry was appended."""
+        found: list[str] = []
+        if before.counting != self.counting:
+            return found
+        for last in before.calls:
+            now = self.calls_of(last.figure)
+            appended = [each for each in self.calls if each.figure == last.figure]
+            known = [each for each in before.calls if each.figure == last.figure]
+            if now is not None and now.calls > known[-1].calls and len(appended) <= len(known):
+                found.append(last.figure)
+        return sorted(set(found))
 
 
 class Turn(msgspec.Struct, frozen=True):

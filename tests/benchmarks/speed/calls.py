@@ -1,7 +1,7 @@
-"""How many functions of this project one message calls, on its way through one figure. Exact, on every machine.
+"""How many calls one message makes, on its way through one figure. Exact, on every machine with the same Python.
 
-Owns the count. Time needs a quiet machine and a base beside it; a call that is added shows itself at once, anywhere.
-Calls into other libraries are not counted, nor comprehensions: they differ between versions of Python.
+Owns the count: functions of this project, and those of C, of other libraries and generated ones that they call. Time
+needs a quiet machine and a base beside it; a call that is added shows itself at once, anywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from speed.figures import FIGURES, Figure
+from speed.figures import COUNTED, FIGURES, Figure
 from speed.payloads import Report, reports, write_payloads
 
 from consumers.delivery.handling import slots
@@ -24,13 +24,12 @@ __all__ = ["calls_of"]
 
 _ROOT = Path(__file__).resolve().parents[3]
 _OURS = tuple(f"{_ROOT / package}/" for package in ("bus", "producers", "consumers"))
-_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 _MESSAGES, _WARM_UPS, _REPEATS = 1_000, 3, 8
 
 
 def calls_of(name: str) -> float:
     """Calls per message of the figure *name*, on average."""
-    (figure,) = (figure for figure in FIGURES if figure.name == name)
+    (figure,) = (figure for figure in (*FIGURES, *COUNTED) if figure.name == name)
     # By the clock, a busy machine gives other coroutines more turns, and each turn takes some calls.
     receiver._SLICE_S = slots._SLICE_S = math.inf
     with tempfile.TemporaryDirectory(prefix="calls-") as folder:
@@ -44,12 +43,11 @@ async def _counted(figure: Figure, payloads: Sequence[Report], folder: Path) -> 
 
     def note(frame: FrameType, event: str, _: object) -> None:
         nonlocal count
-        if (
-            event == "call"
-            and frame.f_code.co_filename.startswith(_OURS)
-            and frame.f_code.co_name not in _COMPREHENSIONS
-        ):
-            count += 1
+        if event == "call":
+            caller = frame.f_back
+            count += _is_ours(frame) or (caller is not None and _is_ours(caller))
+        elif event == "c_call":
+            count += _is_ours(frame)
 
     async with figure.opened(payloads, folder) as repeat:
         for _ in range(_WARM_UPS):
@@ -67,3 +65,7 @@ async def _counted(figure: Figure, payloads: Sequence[Report], folder: Path) -> 
                     sys.setprofile(before)
             counts.append(count)
     return min(counts) / len(payloads)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_OURS)

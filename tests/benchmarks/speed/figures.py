@@ -18,14 +18,13 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 import msgspec
-from speed.payloads import BYTES, TYPE, Report
+from speed.payloads import BYTES, Report
 
 from bus.clock import SystemClock
 from bus.errors import TopicMissingError
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.telemetry.metrics import Metrics
-from bus.topics.names import message_topic
 from bus.transports import open_configured
 from bus.transports.base import Appended, AppendOutcome, Assignment, Features, Listener, NewRecord, Record, Transport
 from consumers.delivery.crashes.crash_guard import CrashGuard
@@ -35,9 +34,9 @@ from consumers.worker.worker import Worker
 from producers.connection import Bus, make_publisher
 from producers.sealing.options import Draft
 from producers.sealing.seal_request import SealRequest
-from sealbus import App, Receipt, payload
+from sealbus import App, Context, Receipt, payload
 
-__all__ = ["FIGURES", "SIZES", "Figure", "Round"]
+__all__ = ["COUNTED", "FIGURES", "SIZES", "Figure", "Round"]
 
 _AGENT, _GROUP, _MEMBER = "budget@svc", "readers", "reader-1"
 _POLL_S = 0.05
@@ -82,6 +81,16 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
             at=datetime.fromtimestamp(number, UTC),
             retries=number % 3,
         )
+
+
+@payload("bench.own", version="1.0.0")
+class _Own(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs code of its author where it is read."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        pass
 
 
 class _EveryTopic(dict[str, object]):
@@ -157,18 +166,34 @@ async def _publish(bus: Bus, payloads: Sequence[msgspec.Struct]) -> None:
             raise outcome
 
 
+async def _publish_each(bus: Bus, payloads: Sequence[msgspec.Struct]) -> None:
+    for each in payloads:
+        await bus.publish(each)
+
+
 class _Reader:
     """A worker whose handler only counts; or *answers*, with what it was given."""
 
-    def __init__(self, log: Transport, folder: Path, *, answers: bool = False) -> None:
+    def __init__(
+        self,
+        log: Transport,
+        folder: Path,
+        *,
+        kind: type[msgspec.Struct] = Report,
+        answers: bool = False,
+        context: bool = False,
+    ) -> None:
         app = App("reader@svc", group=_GROUP)
         self.count = 0
 
-        async def handle(report: Report) -> Report | None:
+        async def handle(report: Any) -> Any:
             self.count += 1
             return report if answers else None
 
-        app.on(Report)(handle)
+        async def handle_in_context(report: Any, _: Context) -> None:
+            await handle(report)
+
+        app.on(kind)(handle_in_context if context else handle)
 
         settings, clock = _settings(folder), SystemClock()
         guard = CrashGuard(open_process_files(settings, _GROUP), clock)
@@ -186,19 +211,21 @@ class _Reader:
 
 
 @asynccontextmanager
-async def _seal(reports: Sequence[Report], folder: Path, *, calls: bool = False) -> AsyncIterator[Round]:
+async def _seal(
+    reports: Sequence[Report], folder: Path, *, calls: bool = False, one_by_one: bool = False
+) -> AsyncIterator[Round]:
     bus = _bus(_Log(), folder)
     payloads = [_Call.of(number, report) for number, report in enumerate(reports)] if calls else reports
 
     @asynccontextmanager
     async def repeat() -> AsyncIterator[Callable[[], Any]]:
-        yield lambda: _publish(bus, payloads)
+        yield lambda: _publish_each(bus, payloads) if one_by_one else _publish(bus, payloads)
 
     yield repeat
     await bus.close()
 
 
-def _sealed(bus: Bus, reports: Sequence[Report], ancestors: int) -> Sequence[NewRecord]:
+def _sealed(bus: Bus, reports: Sequence[msgspec.Struct], ancestors: int) -> Sequence[NewRecord]:
     cause = None
     for _ in range(ancestors):
         cause = bus.publisher.sealer.seal(Draft(payload=reports[0]), SealRequest(cause=cause)).message
@@ -207,12 +234,20 @@ def _sealed(bus: Bus, reports: Sequence[Report], ancestors: int) -> Sequence[New
 
 @asynccontextmanager
 async def _judge(
-    reports: Sequence[Report], folder: Path, *, ancestors: int = 0, answers: bool = False
+    reports: Sequence[Report],
+    folder: Path,
+    *,
+    ancestors: int = 0,
+    answers: bool = False,
+    own_code: bool = False,
+    context: bool = False,
 ) -> AsyncIterator[Round]:
     log = _Log()
-    sealed = _sealed(_bus(log, folder), reports, ancestors)
-    topic, at_ms = message_topic("agents", TYPE), SystemClock().now_ms()
-    reader = _Reader(log, folder, answers=answers)
+    payloads = [_Own(number=number) for number in range(len(reports))] if own_code else reports
+    sealed = _sealed(_bus(log, folder), payloads, ancestors)
+    topic, at_ms = sealed[0].topic, SystemClock().now_ms()
+    kind = type(payloads[0])
+    reader = _Reader(log, folder, kind=kind, answers=answers, context=context)
     await reader.worker.start(create_topics=False)
 
     @asynccontextmanager
@@ -283,5 +318,11 @@ FIGURES = (
         for name, size, share in (("judge-3k", 3_000, 0.3), ("judge-16k", 16_000, 0.06), ("judge-100k", 100_000, 0.02))
     ),
 )
+COUNTED = (
+    Figure("publish-one", "publish, one by one, no log", partial(_seal, one_by_one=True)),
+    Figure("judge-context", "worker: a handler that takes its context", partial(_judge, context=True)),
+    Figure("judge-own-code", "worker: a type with a __post_init__", partial(_judge, own_code=True)),
+)
+"""Further paths that many programs take; only their calls are held."""
 SIZES: Mapping[str, int] = {"judge-3k": 3_000, "judge-16k": 16_000, "judge-100k": 100_000}
 """The bytes of data of the figures with large payloads."""
