@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -45,7 +45,7 @@ from bus.gates.checks import (
 from bus.payloads.payload_types import PayloadType, RiskClass
 from bus.protocol import sealing
 from bus.protocol.envelope import Statement
-from bus.protocol.fast_parse import CastLimits, FastParsed
+from bus.protocol.fast_parse import CastLimits
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.transports.base import Record
@@ -141,8 +141,6 @@ class Case:
     """On which way it came: topic, reply, mailbox, retry, redrive, hold or replay."""
     message: Message = _NOT_PARSED
     """None until the gate `parse` has passed."""
-    cast: FastParsed[Any] | None = None
-    """The parts that compiled code has read, in place of the gates `parse` and `integrity`; None if it read none."""
     header_size: int = 0
     """Bytes of its headers, once the gate `size` has passed."""
     statement: Statement | None = None

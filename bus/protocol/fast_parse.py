@@ -95,8 +95,6 @@ class FastParsed(msgspec.Struct, Generic[_T], frozen=True, gc=False):
     message: Message
     known: _T
     """The value given to `learn` with the layout."""
-    key: bytes
-    """The record key that the message requires."""
     sealed_ms: int
     expires_ms: int
     header_bytes: int = 0

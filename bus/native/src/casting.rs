@@ -429,7 +429,6 @@ impl Making {
         let data_end = FRONT.len() + parts.data.len();
         let message = (value, metadata, routing, verification, text(&proven.envelope_hash)?, data_end, payload);
         let message = self.message.bind(py).call1(message)?;
-        let key = PyBytes::new(py, parts.key.unwrap_or(parts.conversation_id));
-        self.cast.bind(py).call1((message, &known.known, key, proven.sealed_ms, proven.expires_ms, header_bytes))
+        self.cast.bind(py).call1((message, &known.known, proven.sealed_ms, proven.expires_ms, header_bytes))
     }
 }

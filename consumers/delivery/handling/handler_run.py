@@ -72,7 +72,7 @@ class HandlerRun:
         plan, left_s = self._plan, delivery.ends_s - started_s
         timeout_s = plan.timeout_s if subscription.timeout_s is msgspec.UNSET else plan.timeout_of(subscription)
         # It is cut at the end of its life. The tolerance of clocks is no time to work in, but for one that comes late.
-        ends_s = started_s + (min(left_s, timeout_s))
+        ends_s = started_s + min(timeout_s, left_s)
         deadline_s = ends_s if left_s > 0 else started_s + min(timeout_s, left_s + EXPIRED_S)
         run = RunLabels(delivery.message, self._publisher.sealer.admission, delivery.control.attempt + 1, slot)
         context = None

@@ -18,7 +18,7 @@ from bus.errors import ContractError
 from bus.own_context import OwnContext
 from bus.payloads.dual_write import which_version
 from bus.payloads.payload_types import PayloadType, Registry, RiskClass, raised_risk
-from bus.protocol.fast_parse import UNREAD, FastParsed, KnownLayouts, ShortReader, without_signature
+from bus.protocol.fast_parse import UNREAD, KnownLayouts, ShortReader, without_signature
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import DATA_AT, Message
 from bus.protocol.timestamps import parse_ms
@@ -185,9 +185,9 @@ class RecordVerifier:
             verification = msgspec.structs.replace(message.verification, signature=signature)
             message = msgspec.structs.replace(message, value=value, verification=verification)
         left = passed.left_unread if payload is None else passed.left
-        if left and not self._passes(left, record, message, cast):
-            return None
         if left:
+            if not self._passes(left, record, message, passed):
+                return None
             payload = self._glanced.payload
         if passed.has_deprecated and self._deprecations is not None:
             self._deprecations.look(kind, message)
@@ -207,13 +207,11 @@ class RecordVerifier:
             expires_ms=cast.expires_ms,
         )
 
-    def _passes(
-        self, left: tuple[gates.GateCheck, ...], record: Record, message: Message, cast: FastParsed[_Passed]
-    ) -> bool:
+    def _passes(self, left: tuple[gates.GateCheck, ...], record: Record, message: Message, passed: _Passed) -> bool:
         """Tell whether a record passes the checks *left* of its layout; its payload is then in the shared case."""
         # One for all: a new one for each record would cost as much as its gates.
-        case, passed = self._glanced, cast.known
-        case.record, case.message, case.cast, case.kind = record, message, cast, passed.kind
+        case = self._glanced
+        case.record, case.message, case.kind = record, message, passed.kind
         case.payload, case.needs, case.append_ms = message.payload, None, record.timestamp_ms
         try:
             if passed.is_apart:

@@ -1,8 +1,9 @@
 """What this machine's processor is worth at this moment: a fixed piece of ordinary Python work, timed.
 
-Owns the piece, which must never change: budgets are written in its units. It is made of what sealbus is made of
-(hashing a kilobyte, writing and reading small JSON, calls, attributes, dicts, lists), so that another processor,
-another clock rate or a busy neighbour slows both down alike.
+Owns the piece, which must never change: the base's instrument runs the same one around each figure, and both trees are
+measured alike only with it. It is made of what sealbus is made of (hashing a kilobyte, writing and reading small JSON,
+calls, attributes, dicts, lists), so that another processor, another clock rate or a busy neighbour slows both down
+alike.
 """
 
 from __future__ import annotations
