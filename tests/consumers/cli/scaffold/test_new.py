@@ -44,10 +44,17 @@ def test_the_tests_of_a_new_project_pass(variant: str, tmp_path: Path) -> None:
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
+@pytest.mark.medium
+def test_the_tests_of_a_new_project_pass_inside_another_one(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["."]\naddopts = "--no-such"\n')
+    test_the_tests_of_a_new_project_pass("plain", tmp_path)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_name_is_filled_in(variant: str) -> None:
     files = project_files("orders", variant)
-    assert {"agent.py", "test_agent.py", "sealbus.toml", "README.md", "Makefile", ".gitignore"} <= set(files)
+    assert {"agent.py", "test_agent.py", "pytest.ini", "sealbus.toml", "README.md", "Makefile"} <= set(files)
+    assert ".gitignore" in files
     assert not [path for path, text in files.items() if "{{" in text.replace("provide={{", "")]
     for path, text in files.items():
         if path.endswith(".py"):
