@@ -18,6 +18,7 @@ import click
 
 from bus.errors import BusError, ConfigurationError, text_of
 from bus.nearest import nearest
+from bus.settings.project import find_settings_file
 from bus.settings.texts import outside_name
 from bus.telemetry.terminal import printable
 from consumers.app.app import App
@@ -32,8 +33,9 @@ class ImportFailedError(BusError):
 def load_app(target: str, folder: Path | None = None) -> App:
     """Return the App behind `MODULE:APP`, or one of the bus's own agents by its id.
 
-    The module is looked for in *folder*, by default the current one, and where Python looks. Raises click.UsageError if
-    it names none, ImportFailedError for errors in the module itself.
+    The module is looked for in *folder*, by default the current one and that of the project, and where Python looks.
+    Raises click.UsageError if it names none, ImportFailedError for errors in the module itself, ConfigurationError for
+    a `sealbus.toml` of another user.
     """
     target = outside_name(target, "MODULE:APP")
     if (own := _OWN_AGENTS.get(target)) is not None:
@@ -44,6 +46,8 @@ def load_app(target: str, folder: Path | None = None) -> App:
             f"{printable(target)!r} is not MODULE:APP, such as agents:app for `app = App(...)` in agents.py, and none "
             f"of the bus's own agents, {', '.join(_OWN_AGENTS)}"
         )
+    if folder is None and (settings_file := find_settings_file()) is not None:
+        _look_in(settings_file.parent)
     module = _import(name, folder or Path.cwd())
     found: object = module
     for part in attribute.split("."):
@@ -75,9 +79,7 @@ _OWN_AGENTS: Final[Mapping[str, Callable[[], App]]] = MappingProxyType(
 
 
 def _import(name: str, folder: Path) -> ModuleType:
-    here = str(folder)
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    here = _look_in(folder)
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -92,6 +94,14 @@ def _import(name: str, folder: Path) -> ModuleType:
         raise
     except Exception as error:
         raise _failed(name, error) from error
+
+
+def _look_in(folder: Path) -> str:
+    """Have Python look for modules in *folder* first, unless it looks there already; return its path."""
+    path = str(folder)
+    if path not in sys.path:
+        sys.path.insert(0, path)
+    return path
 
 
 def _modules_beside(name: str, folder: Path) -> list[str]:

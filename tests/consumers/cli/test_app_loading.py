@@ -50,6 +50,18 @@ def test_an_unfamiliar_module_name_gets_no_suggestion(project: Path, target: str
         load_app(target)
 
 
+def test_a_module_beside_the_settings_is_found_from_a_folder_below(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "sealbus.toml").write_text("")
+    (project / "beside_settings.py").write_text("from sealbus import App\n\napp = App('beside@svc')\n")
+    below = project / "sub" / "deep"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(project)])
+    assert load_app("beside_settings:app").agent_id == "beside@svc"
+
+
 def test_a_file_name_is_answered_with_the_module(project: Path) -> None:
     with pytest.raises(click.UsageError, match=r"near_agents is meant without \.py"):
         load_app("near_agents.py:app")
