@@ -95,7 +95,7 @@ def list_(session: CommandSession, everything: bool) -> int:
     multiple=True,
     type=TEXT_ID,
     metavar="ID",
-    help="Also the topic of answers to this agent; repeatable.",
+    help="The topic of answers to this agent; repeatable. Without MODULE:APP, only these topics.",
 )
 @_workflows
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
