@@ -186,7 +186,7 @@ class UnreachableError(TransportError):
 
 
 class TopicMissingError(TransportError):
-    """The topic does not exist. `sealbus topics apply` creates topics; a typo never does."""
+    """The topic does not exist. `sealbus topic apply` creates topics; a typo never does."""
 
 
 class RecordTooLargeError(TransportError):

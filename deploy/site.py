@@ -150,7 +150,7 @@ def _metrics() -> str:
         for value in vars(metrics).values()
         if isinstance(value, MetricWrapperBase)
     }
-    lines = ["# Metrics", "", "`sealbus worker --metrics-port 9100` serves them.", "", "| series | type | labels | |"]
+    lines = ["# Metrics", "", "`sealbus run --metrics-port 9100` serves them.", "", "| series | type | labels | |"]
     lines.append("|---|---|---|---|")
     for family in sorted(metrics.registry.collect(), key=lambda family: family.name):
         name = f"{family.name}_total" if family.type == Counter._type else family.name  # noqa: SLF001

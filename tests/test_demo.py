@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.cli.demo.watch import Check
+from consumers.agents.demo.watch import Check
 
 ROOT = Path(__file__).parent.parent
 

@@ -63,7 +63,7 @@ def test_it_imports_quietly(tmp_path: Path) -> None:
 @pytest.mark.medium
 def test_the_facade_is_the_command_line_as_a_module() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sealbus", "types", "list"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "sealbus", "type", "list"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, "task.request" in done.stdout, done.stderr) == (0, True, "")
 

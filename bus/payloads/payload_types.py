@@ -482,7 +482,7 @@ def payload(
     *also*: an older version that publishers send as well while readers are upgraded (`bus.payloads.dual_write.Also`).
 
     *deprecated*: fields that will be removed, `{"name": ("2027-03-01", "use full_name")}`. Workers warn once about each
-    sender that still uses one, and `sealbus types check` checks the date.
+    sender that still uses one, and `sealbus check --only types` checks the date.
 
     *rules* are conditions between fields (`bus.payloads.rules`). Publishers and receivers refuse a payload that breaks
     one, with `semantic_violation`.

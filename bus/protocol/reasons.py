@@ -99,7 +99,7 @@ REASON_TABLE: Final = MappingProxyType(
                 "signature_missing",
                 _UNPROVEN,
                 "a signed message",
-                "give the sender a key: sealbus keys new AGENT, trust.key_file",
+                "give the sender a key: sealbus key new AGENT, trust.key_file",
             ),
             Reason(
                 "signature_invalid",
@@ -135,7 +135,7 @@ REASON_TABLE: Final = MappingProxyType(
                 "proof_invalid",
                 _UNPROVEN,
                 "a chain in which every link holds",
-                "sealbus blame {message} names the link that does not",
+                "sealbus verify {message} names the link that does not",
             ),
         ),
         "schema": (
@@ -155,7 +155,7 @@ REASON_TABLE: Final = MappingProxyType(
                 "schema_violation",
                 _DATA,
                 "data as the type says",
-                "sealbus types show {type}; where the type was wrong: " + _REDRIVE,
+                "sealbus type show {type}; where the type was wrong: " + _REDRIVE,
             ),
             Reason(
                 "semantic_violation",
@@ -197,7 +197,7 @@ REASON_TABLE: Final = MappingProxyType(
                 "untrusted_instruction",
                 _FORBIDDEN,
                 "an instruction that is trusted enough",
-                "sealbus trust --help; let it be approved",
+                "sealbus show --help; let it be approved",
             ),
         ),
         "approval": (
@@ -224,7 +224,7 @@ REASON_TABLE: Final = MappingProxyType(
                 "invalid_transition",
                 _TRANSITION,
                 "an event that its process waits for",
-                "sealbus processes list shows its waits",
+                "sealbus workflow list shows its waits",
             ),
             Reason(
                 "conversation_closed", _TRANSITION, "an event before the process finished", "nothing: it came too late"

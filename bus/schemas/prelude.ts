@@ -1,4 +1,4 @@
-// Payload types of sealbus, written by `sealbus types export --typescript`. Do not edit.
+// Payload types of sealbus, written by `sealbus type export --typescript`. Do not edit.
 // Each name is a zod schema and the type of its values: `TaskRequest.parse(JSON.parse(text))`.
 // Unknown members are allowed and kept. A schema's verdict is that of sealbus itself.
 import { z } from "zod";

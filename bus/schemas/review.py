@@ -1,4 +1,4 @@
-"""Whether the types of a program may follow the published ones: the verdicts of `sealbus types check`. Pure.
+"""Whether the types of a program may follow the published ones: the verdicts of `sealbus check --only types`. Pure.
 
 Owns the rule: the schema of a published version never changes, and a changed schema has a version that its gravest
 change allows. *today* is an argument.
@@ -93,7 +93,7 @@ def _judged(
     if own < base:
         return "broken", f"{own} is older than the published {base}"
     if bump == "review":
-        return "review", "readers that do not know the new value refuse it: check them, then give --reviewed REASON"
+        return "review", "readers that do not know the new value refuse it: check them, then give --accept-new-values REASON"
     required_version = SchemaVersion.of(version_for(str(base), bump))
     if own < required_version:
         change = changes[0]

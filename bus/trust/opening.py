@@ -93,7 +93,7 @@ def agent_of_file(settings: Settings, named: str | None, *, otherwise: str) -> s
 
 
 def _known_keys(settings: Settings, private: Path) -> KeyDirectory | None:
-    """Return the trusted keys of *settings*; without any, those that `sealbus keys` keeps beside the key *private*."""
+    """Return the trusted keys of *settings*; without any, those that `sealbus key` keeps beside the key *private*."""
     from bus.trust.keys.key_directory import parse_keys
     from bus.trust.keys.key_folder import JWKS
     from bus.trust.keys.trusted_files import check_trusted_file, files_of, read_files
@@ -128,7 +128,7 @@ def _open_signer(path: Path, agent_id: str, clock: Clock) -> Signer | None:
             "trust.no_private_key",
             agent=agent_id,
             file=str(file),
-            detail=f"its messages leave unsigned: sealbus keys new {agent_id}",
+            detail=f"its messages leave unsigned: sealbus key new {agent_id}",
         )
         return None
     return FileSigner(file, clock=clock, alarm=alarm_about("private_key", file, "the last good key signs"))

@@ -62,7 +62,7 @@ class Untrusted(Generic[_Text]):
 
     @property
     def raw(self) -> _Text:
-        """The text as it came. `sealbus lint` lists every use in the sources of handlers."""
+        """The text as it came. `sealbus check` lists every use in the sources of handlers."""
         return self.__text
 
     def quoted(self, random: Callable[[int], bytes] = os.urandom) -> str:

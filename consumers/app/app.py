@@ -231,7 +231,7 @@ class App(Handlers):
 
             asyncio.run(app.run("sqlite:///x.db"))      # Ctrl-C drains
 
-        `sealbus worker` besides restarts processes, and drains on SIGTERM.
+        `sealbus run` besides restarts processes, and drains on SIGTERM.
         """
         async with self.running(url, *others, config=config, settings=settings, metrics=metrics):
             await asyncio.get_running_loop().create_future()

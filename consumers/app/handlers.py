@@ -190,7 +190,7 @@ class Handlers:
         if not isinstance(handlers, Handlers) or hasattr(handlers, "agent"):
             raise ConfigurationError(
                 f"include takes Handlers, not {type(handlers).__name__}: write `handlers = Handlers()` and "
-                "`@handlers.on(...)`; several apps run together with `sealbus worker a:app b:app`"
+                "`@handlers.on(...)`; several apps run together with `sealbus run a:app b:app`"
             )
         if handlers is self or self in handlers.everything():
             raise ConfigurationError("handlers can't include themselves")

@@ -1,6 +1,6 @@
-"""The command line: `sealbus VERB ...`.
+"""The command line: `sealbus VERB ...` for what is done daily, `sealbus NOUN VERB ...` for everything else.
 
-Owns the table of verbs. Each verb is a module of its own, imported only when called, so that starting stays fast.
+Owns the table of verbs and nouns. Each is a module of its own, imported only when called, so that starting stays fast.
 `consumers.cli.exit_codes` owns exit codes.
 """
 
@@ -10,68 +10,80 @@ from consumers.cli.shell import Shell, Verb, version_option
 
 __all__ = ["main"]
 
+_HERE = "consumers.cli"
 _VERBS = {
-    "demo": Verb(
-        "consumers.cli.demo.command", "demo", "Watch agents review Python source, with nothing installed but this."
-    ),
     "new": Verb(
-        "consumers.cli.scaffold.command", "new", "Write a new project: an agent, its test, settings, a Makefile."
+        f"{_HERE}.scaffold.command",
+        "new",
+        "create a project: agent, tests, settings",
+        section="Build: write an agent and try it",
     ),
-    "worker": Verb("consumers.cli.worker.command", "worker", "Run the handlers of an app."),
-    "dev": Verb("consumers.cli.dev", "dev", "Run an app with its worker, audit and console while you write it."),
-    "publish": Verb("consumers.cli.publish.command", "publish", "Publish JSON lines from a file or standard input."),
-    "ask": Verb("consumers.cli.ask", "ask", "Give an agent a task in words, and wait for what comes of it."),
-    "tail": Verb("consumers.cli.tail.command", "tail", "Show the records of a topic, and follow it."),
-    "verify": Verb("consumers.cli.verify.command", "verify", "Check sealed messages in files, without a bus."),
-    "show": Verb("consumers.cli.explain", "show", "Show one message: its location, its envelope and its payload."),
-    "explain": Verb(
-        "consumers.cli.explain", "explain", "Show why a message was refused, and the command that fixes it."
+    "dev": Verb(f"{_HERE}.dev", "dev", "run apps with reload, console and audit on one page"),
+    "run": Verb(f"{_HERE}.run", "run", "run apps in production: the workers"),
+    "check": Verb(
+        f"{_HERE}.check", "check", "find mistakes in code, schemas, settings, policy and keys before you deploy"
     ),
-    "blame": Verb("consumers.cli.blame", "blame", "Find the message that does not hold among the causes of one."),
-    "trace": Verb("consumers.cli.trace", "trace", "Show a conversation: its messages and their outcomes."),
-    "topics": Verb("consumers.cli.topics.command", "topics", "List, create and compare topics."),
-    "agents": Verb("consumers.cli.agents", "agents", "Show which agents are there, and whether they work."),
-    "groups": Verb("consumers.cli.groups", "groups", "Show the groups, the topics they read, and their lag."),
-    "processes": Verb("consumers.cli.processes", "processes", "Show the processes of sagas, and end one."),
-    "waits": Verb("consumers.cli.processes", "waits", "Show what processes wait for, and what is overdue."),
-    "workflow": Verb("consumers.cli.workflow", "workflow", "Run work among agents from a JSON file."),
-    "approvals": Verb("consumers.cli.approvals", "approvals", "Show what waits for a decision, approve and reject it."),
-    "top": Verb("consumers.cli.exporter", "top", "Show the current state, most urgent first."),
-    "console": Verb("consumers.cli.console", "console", "Show the current state in a browser, and fix faults there."),
-    "exporter": Verb("consumers.cli.exporter", "exporter", "Serve the metrics of a namespace to Prometheus."),
-    "doctor": Verb("consumers.cli.doctor", "doctor", "Check a whole installation; each fault comes with its fix."),
-    "audit": Verb("consumers.cli.audit", "audit", "Record what passes over the bus, prove it, and answer questions."),
-    "dlq": Verb("consumers.cli.dlq.command", "dlq", "List, show, redrive and purge dead letters."),
-    "outbox": Verb("consumers.cli.outbox", "outbox", "Publish what applications have committed to their databases."),
-    "types": Verb("consumers.cli.types", "types", "Show message types and their schemas."),
-    "convert": Verb("consumers.cli.convert", "convert", "Convert messages between dialects, line by line."),
-    "policy": Verb("consumers.cli.policy", "policy", "Check, explain and test what a policy lets agents do."),
-    "trust": Verb("consumers.cli.trust", "trust", "Show the trust level of a message, and the reasons."),
-    "lint": Verb("consumers.cli.lint", "lint", "Find what goes wrong between agents although messages are valid."),
-    "docs": Verb("consumers.cli.docs", "docs", "Write documents about an app for other tools: AsyncAPI."),
-    "keys": Verb("consumers.cli.keys", "keys", "Make signing keys, and manage the trusted ones."),
-    "config": Verb("consumers.cli.config", "config", "Show and check settings."),
-    "completion": Verb("consumers.cli.completion", "completion", "Complete commands in bash, zsh or fish."),
+    "demo": Verb(f"{_HERE}.demo", "demo", "watch agents work while things go wrong"),
+    "publish": Verb(
+        f"{_HERE}.publish.command",
+        "publish",
+        "publish JSON lines as messages",
+        section="Messages: send and read",
+    ),
+    "ask": Verb(f"{_HERE}.ask", "ask", "give an agent a task in words and wait for the result"),
+    "tail": Verb(f"{_HERE}.tail", "tail", "print the messages of a type or topic; --follow"),
+    "show": Verb(
+        f"{_HERE}.show", "show", "show one message: content, what became of it and why, how far it is trusted"
+    ),
+    "trace": Verb(f"{_HERE}.trace", "trace", "show a whole conversation as timeline and tree"),
+    "type": Verb(f"{_HERE}.type", "type_", "list, show, export, upcaster            message types and their schemas"),
+    "convert": Verb(f"{_HERE}.convert", "convert", "translate files of messages to and from other formats"),
+    "status": Verb(
+        f"{_HERE}.status",
+        "status",
+        "what is happening now, most urgent first; --watch",
+        section="Operate: see and fix",
+    ),
+    "doctor": Verb(f"{_HERE}.doctor", "doctor", "check a running installation; each fault comes with its fix"),
+    "dlq": Verb(f"{_HERE}.dlq", "dlq", "list, show, redrive, dismiss, add       messages that failed for good"),
+    "group": Verb(
+        f"{_HERE}.group", "group", "list, show, skip-lost                   who reads what, and how far behind"
+    ),
+    "agent": Verb(
+        f"{_HERE}.agent", "agent", "list, show                              which agents are up, and what they handle"
+    ),
+    "topic": Verb(f"{_HERE}.topic", "topic", "list, apply                             topics of an app on Kafka"),
+    "workflow": Verb(
+        f"{_HERE}.workflow",
+        "workflow",
+        "start, list, show, cancel               sagas and workflow files",
+        section="Long work: things that wait for hours or days",
+    ),
+    "approval": Verb(
+        f"{_HERE}.approval", "approval", "list, show, approve, reject             actions that wait for a person"
+    ),
+    "key": Verb(
+        f"{_HERE}.key",
+        "key",
+        "new, list, rotate, revoke, export       signing keys",
+        section="Trust: who may do what, and proof",
+    ),
+    "policy": Verb(f"{_HERE}.policy", "policy", "explain, test, export                   the policy file"),
+    "verify": Verb(f"{_HERE}.verify", "verify", "check signatures and hashes of messages and their causes"),
+    "audit": Verb(f"{_HERE}.audit", "audit", "query, verify, export, erase            the permanent record"),
+    "serve": Verb(
+        f"{_HERE}.serve",
+        "serve",
+        "console, metrics, audit, outbox, workflows, registry",
+        section="Deploy: services and shell",
+    ),
+    "config": Verb(f"{_HERE}.config", "config", "show every setting and where it comes from"),
+    "completion": Verb(f"{_HERE}.completion", "completion", "complete commands in bash, zsh, fish"),
 }
 
 main = Shell(
     "sealbus",
     verbs=_VERBS,
     params=[version_option()],
-    help="""An asynchronous message bus for software agents.
-
-    Data goes to standard output, logs and progress to standard error. Without --bus everything happens in sealbus.db in
-    the current directory.
-
-    \b
-    Examples:
-      sealbus worker agents:app                     run the handlers of `app` in agents.py
-      sealbus publish research.request work.ndjson  one JSON object per line
-      sealbus tail research.request --follow
-      sealbus dlq list
-
-    \b
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 69 bus unreachable, 75 try again later, 78 wrong settings,
-    130 and 143 interrupted.
-    """,
+    help="Usage: sealbus COMMAND ...        Settings come from ./sealbus.toml. `sealbus COMMAND --help` has examples.",
 )

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from consumers.cli.io.parameter_types import OneOf
+from consumers.cli.shell import Command
 
 __all__ = ["completion"]
 
@@ -19,7 +20,7 @@ _NAME: Final = "sealbus"
 _VARIABLE: Final = "_SEALBUS_COMPLETE"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("shell", type=OneOf(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> int:

@@ -1,83 +1,52 @@
-"""`sealbus config show|check`: the effective settings.
-
-Owns displaying them; `bus.settings.loading` loads, checks and masks them.
-"""
+"""`sealbus config [NAME]...`: the effective settings. `bus.settings.loading` loads, checks and masks them."""
 
 from __future__ import annotations
 
 import click
+import msgspec
 
 from bus.nearest import nearest
 from bus.settings import loading
 from consumers.cli.io.known_names import complete_settings
-from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.session import CommandSession, with_session
-from consumers.cli.shell import VerbGroup
+from consumers.cli.io.output import Output, Rows
+from consumers.cli.session import CommandSession, verb
+from consumers.cli.shell import Command
 
 __all__ = ["config"]
 
 
-@click.group(cls=VerbGroup)
-def config() -> None:
-    """Show and check settings.
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting; *value* of a secret is masked."""
 
-    The first that says something wins: a flag, the variable SEALBUS_SECTION__NAME, SEALBUS_SECTION__NAME_FILE (a file
-    that holds the value), the TOML file, the default. The file is that of --config, else of SEALBUS_CONFIG, else
-    sealbus.toml in the current folder or the nearest one above, up to .git or pyproject.toml. Relative paths in it are
-    relative to it.
-
-    \b
-    Examples:
-      sealbus config show --origin
-      SEALBUS_WORKER__CONCURRENCY=8 sealbus config check
-    """
+    name: str
+    value: str
+    origin: str
 
 
-@config.command()
+@click.command(cls=Command)
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_settings)
-@click.option("--origin", is_flag=True, help="Also where each value comes from.")
-@with_session
-def show(session: CommandSession, names: tuple[str, ...], origin: bool) -> int:
-    """Show every setting in force, or those called NAME (worker, worker.concurrency); secrets are masked.
+@verb(Setting)
+def config(session: CommandSession, *, names: tuple[str, ...]) -> Output:
+    """Show every setting and where it comes from, or those called NAME (worker, worker.concurrency).
+
+    The first source that sets a value wins: an option, the variable SEALBUS_SECTION__NAME, SEALBUS_SECTION__NAME_FILE
+    (a file that holds the value), the TOML file, the default. The file is that of --config, else of SEALBUS_CONFIG,
+    else sealbus.toml in the current folder or the nearest one above, up to .git or pyproject.toml. Relative paths in it
+    are relative to it.
 
     \b
     Examples:
-      sealbus config show
-      sealbus config show worker retry.attempts --origin
-      sealbus config show --origin --output json
+      sealbus config
+      sealbus config worker retry.attempts
+      SEALBUS_WORKER__CONCURRENCY=8 sealbus config worker -o json
     """
-    _check_names(names)
-    described = [
-        entry
-        for entry in loading.describe(session.load())
-        if not names or entry[0] in names or entry[0].partition(".")[0] in names
-    ]
-    if session.as_json:
-        for name, value, source in described:
-            print_json({"name": name, "value": value, **({"origin": source} if origin else {})})
-    elif origin:
-        print_table(("SETTING", "VALUE", "ORIGIN"), described)
-    else:
-        print_table(("SETTING", "VALUE"), [entry[:2] for entry in described])
-    return 0
-
-
-def _check_names(names: tuple[str, ...]) -> None:
     known = {*loading.SETTING_NAMES, *(name.partition(".")[0] for name in loading.SETTING_NAMES)}
     for name in names:
         if name not in known:
-            raise click.BadParameter(f"there is no setting {name!r}{nearest(name, known)}", param_hint="NAME")
-
-
-@config.command()
-@with_session
-def check(session: CommandSession) -> int:
-    """Check the settings; exit code 78 and a sentence when one is wrong.
-
-    \b
-    Examples:
-      sealbus config check --config production.toml
-    """
-    count = len(loading.describe(session.load()))
-    click.echo(f"{count} settings are all right", err=True)
-    return 0
+            raise click.BadParameter(f"no setting {name!r}{nearest(name, known)}", param_hint="NAME")
+    rows = [
+        Setting(name=name, value=str(value), origin=origin)
+        for name, value, origin in loading.describe(session.load())
+        if not names or name in names or name.partition(".")[0] in names
+    ]
+    return Rows(rows, {"SETTING": "name", "VALUE": "value", "ORIGIN": "origin"})

@@ -25,7 +25,8 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import encode_json
-from consumers.cli.session import CommandSession, gathered, with_session
+from consumers.cli.session import CommandSession, gathered, verb
+from consumers.cli.shell import Command
 
 __all__ = ["convert"]
 
@@ -57,7 +58,7 @@ class _ConvertOptions(msgspec.Struct, frozen=True, kw_only=True):
     carry: bool
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("file", type=INPUT, default="-")
 @click.option("--from", "source", type=_FORM, required=True, help="The format of the lines.")
 @click.option("--to", "target", type=_FORM, required=True, help="What they become.")
@@ -71,8 +72,8 @@ class _ConvertOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--alias", metavar="OURS=THEIRS", multiple=True, help="What an agent is called there; may be given several times."
 )
-@click.option("--carry", is_flag=True, help="Let the sealed message go along whole, where the dialect has a place.")
-@with_session
+@click.option("--carry", is_flag=True, help="Embed the original sealed message if the format allows it.")
+@verb()
 @gathered(_ConvertOptions)
 def convert(session: CommandSession, options: _ConvertOptions) -> int:
     """Read messages of one dialect, a line of JSON each, and write them in another.
@@ -128,7 +129,7 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
             out.flush()
             _tell(text.line, error, as_json=session.as_json)
     out.flush()
-    click.echo(f"{done} converted, {refused} refused", err=True)
+    session.note(f"{done} converted, {refused} refused")
     return FAILED if refused else 0
 
 

@@ -1,4 +1,4 @@
-"""`sealbus dev MODULE:APP`: all that belongs to an app while it is written, in one terminal.
+"""`sealbus dev [MODULE:APP]...`: all that belongs to an app while it is written, in one terminal.
 
 Owns the children: a worker that reloads, the audit and the console. Ctrl-C ends all of them; one that ends by itself
 ends the others.
@@ -14,16 +14,19 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from bus.errors import BusError, UnreachableError
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.interrupts import Interrupts, execute
-from consumers.cli.session import CommandSession, with_session
-from consumers.cli.worker.command import command_of
+from consumers.cli.session import CommandSession, verb
+from consumers.cli.shell import Command
+from consumers.worker.respawn import command_of
+
+if TYPE_CHECKING:
+    from consumers.app.app import App
 
 __all__ = ["dev"]
 
@@ -35,23 +38,23 @@ _MAX_LINE: Final = 1 << 20
 _PR_SET_PDEATHSIG: Final = 1
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("targets", metavar="[MODULE:APP]...", nargs=-1)
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=8_765, show_default=True, help="Of the console; 0: a free one."
 )
 @click.option("--no-reload", is_flag=True, help="Keep the worker as it is when files change.")
-@with_session
-def dev(session: CommandSession, *, targets: tuple[str, ...], port: int, no_reload: bool) -> int:
+@verb()
+async def dev(session: CommandSession, *, targets: tuple[str, ...], port: int, no_reload: bool) -> int:
     """Run apps, by default those of project.apps, together with worker, audit and console. Ctrl-C ends all.
 
     The worker starts again when a file changes (extra `reload`). The console prints its address and its token.
 
     \b
     Examples:
-      sealbus dev agents:app
-      sealbus dev orders:app billing:app
-      sealbus dev agents:app --port 9000 --bus kafka://127.0.0.1:9092
+      sealbus dev
+      sealbus dev orders.agent:app billing.agent:app
+      sealbus dev --port 9000 --bus kafka://127.0.0.1:9092
     """
     apps = session.needed_apps(targets)
     settings = session.settings(apps)
@@ -59,25 +62,35 @@ def dev(session: CommandSession, *, targets: tuple[str, ...], port: int, no_relo
         raise click.UsageError("a log in memory belongs to one process: leave --bus out, or name a file")
     common, named = _common(), [word for target in targets for word in ("--app", target)]
     reload = [] if no_reload or find_spec("watchfiles") is None else ["--reload"]
-    extra = ["console", "--port", str(port)] if find_spec("litestar") and find_spec("uvicorn") else []
+    extra = ["serve", "console", "--port", str(port)] if find_spec("litestar") and find_spec("uvicorn") else []
 
-    async def body(interrupts: Interrupts) -> int:
-        stop = asyncio.Event()
-        interrupts.soften = stop.set
-        children = [await _start("worker", ["worker", *targets, *reload, *common])]
-        try:
-            if not await _is_there(session, children[0], stop):
-                return children[0][1].returncode or (FAILED if not stop.is_set() else 0)
-            children.append(await _start("audit", ["audit", "run", *named, *common]))
-            if extra:
-                children.append(await _start("console", [*extra, *common]))
-            else:
-                click.echo("hint: the console needs its extra: pip install 'sealbus[console]'", err=True)
-            return await _first_end(children, stop)
-        finally:
-            await _end(children)
+    stop = asyncio.Event()
+    session.interrupts.soften = stop.set
+    children = [await _start("worker", ["run", *targets, *reload, *common])]
+    try:
+        if not await _is_there(session, children[0], stop):
+            return children[0][1].returncode or (FAILED if not stop.is_set() else 0)
+        children.append(await _start("audit", ["serve", "audit", *named, *common]))
+        if extra:
+            children.append(await _start("console", [*extra, *common]))
+        else:
+            session.note("hint: the console needs its extra: pip install 'sealbus[console]'")
+        for kind in _handled(apps):
+            session.note(f"try it in a second terminal: {kind}")
+        return await _first_end(children, stop)
+    finally:
+        await _end(children)
 
-    return execute(body)
+
+def _handled(apps: Sequence[App]) -> list[str]:
+    """Return what a user can type to try the first app: a task in words, or a message of its first type."""
+    for app in apps:
+        types = sorted(app.declaration.subscriptions)
+        if "task.request" in types:
+            return [f'sealbus ask {app.agent_id} "your task in words"']
+        if types:
+            return [f"sealbus type show {types[0]} -o example | sealbus publish {types[0]}"]
+    return []
 
 
 _Child = tuple[str, asyncio.subprocess.Process, asyncio.Task[None]]

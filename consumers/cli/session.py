@@ -1,12 +1,14 @@
-"""The common options of every command: log, namespace, settings and output format.
+"""What every verb has: the common options, settings, the log, confirmation, and the printing of what it returns.
 
-Owns these options, loading settings from them, and opening the log. `bus.settings.schema` owns the settings.
+Owns these options and the decorator `verb`. `bus.settings.schema` owns the settings.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,12 +23,14 @@ from bus.redaction import redacted
 from bus.settings import loading
 from bus.telemetry import logs
 from bus.telemetry.terminal import printable
+from consumers.cli.interrupts import Interrupts, execute
+from consumers.cli.io.output import Output, print_output
 from consumers.cli.io.parameter_types import TEXT_ID, OneOf
 
 if TYPE_CHECKING:
     from bus.clock import Clock
     from bus.gates import Admit
-    from bus.payloads.payload_types import PayloadType, Registry
+    from bus.payloads.payload_types import PayloadType, Registry, RiskClass
     from bus.protocol.sealing import Message
     from bus.protocol.signatures import Verifier
     from bus.settings.loading import Loaded
@@ -40,14 +44,18 @@ __all__ = [
     "COMMON",
     "CommandSession",
     "app_option",
-    "keys_to_believe",
+    "changing",
     "gathered",
-    "jwks_option",
     "key_options",
+    "limit_option",
     "proof_of",
     "registry_of",
+    "risk_in",
+    "trusted_keys",
+    "trusted_keys_option",
+    "verb",
     "whole_log_option",
-    "with_session",
+    "why_option",
 ]
 
 _P = ParamSpec("_P")
@@ -62,11 +70,23 @@ _SQLITE: Final = "sqlite:///"
 class CommandSession:
     """The common options of one invocation."""
 
+    interrupts: Interrupts
+    """How a signal ends the verb; set while an async verb runs."""
+
     def __init__(
-        self, *, bus: str | None, namespace: str | None, config: Path | None, output: str, log_level: str | None
+        self,
+        *,
+        bus: str | None = None,
+        namespace: str | None = None,
+        config: Path | None = None,
+        output: str = "text",
+        log_level: str | None = None,
+        is_quiet: bool = False,
     ) -> None:
         self.namespace = namespace
+        self.form = output
         self.as_json = output == "json"
+        self._is_quiet = is_quiet
         self._config = config
         self._loaded: Loaded | None = None
         self._flags: dict[str, object] = {"bus": bus, "namespace": namespace, "log-level": log_level}
@@ -83,18 +103,31 @@ class CommandSession:
         logs.adopt_logging(loaded.settings.log.level)
         return loaded
 
+    def note(self, text: str) -> None:
+        """Print *text*, which is printable, on standard error, unless the user wants quiet."""
+        if not self._is_quiet:
+            click.echo(text, err=True)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask *question* unless *yes*. A no aborts; where nobody can answer it is wrong usage."""
+        if yes:
+            return
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise click.UsageError(f"{question} Nobody can answer here: without a terminal, give --yes")
+        click.confirm(question, abort=True, err=True)
+
     def announce(self) -> None:
-        """Say on standard error which settings and which log count; for commands that write."""
+        """Print on standard error which settings and which log count; for commands that write."""
         loaded = self._loaded or self.load()
         file, url = loaded.file, redacted(loaded.settings.bus.url)
         if file is None:
-            click.echo(f"settings: defaults, bus: {printable(url)}", err=True)
+            self.note(f"settings: defaults, bus: {printable(url)}")
             return
         folder = file.parent.resolve()
         shown = f"{folder.name}/{file.name}" if file.is_absolute() and Path.cwd().is_relative_to(folder) else str(file)
         inside = _SQLITE + quote(f"{folder.as_posix().rstrip('/')}/")
         url = _SQLITE + url.removeprefix(inside) if url.startswith(inside) else url
-        click.echo(f"settings: {printable(shown)}, bus: {printable(url)}", err=True)
+        self.note(f"settings: {printable(shown)}, bus: {printable(url)}")
 
     def acting_agent(self, chosen: Settings, agent: str | None) -> str:
         """Return who acts: *agent*, else whom the key speaks for that *chosen* names, else `cli@sealbus`.
@@ -196,41 +229,73 @@ class CommandSession:
             ", no sealbus.toml" if loaded.file is None and loaded.origins["bus.url"] == "default" else ""
         )
         raise UnreachableError(
-            f"there is no log at {path} (bus.url from {origin}): start a worker or `sealbus publish` to create it, or "
-            "name another with --bus"
+            f"no log at {path} (bus.url from {origin}). Start `sealbus run` or `sealbus publish` to create it, or name "
+            "another one with --bus"
         )
 
 
-def with_session(function: Callable[..., _R]) -> Callable[..., _R]:
-    """Give a command the common options; it receives them as a CommandSession, its first argument."""
+def verb(
+    *members: type[msgspec.Struct], forms: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., int]]:
+    """Make a function a verb: it gets the common options as a CommandSession, its first argument.
 
-    @functools.wraps(function)
-    def command(
-        *,
-        bus: str | None,
-        namespace: str | None,
-        config: Path | None,
-        output: str,
-        log_level: str | None,
-        verbose: bool,
-        **options: Any,
-    ) -> _R:
-        level = log_level or ("debug" if verbose else None)
-        session = CommandSession(bus=bus, namespace=namespace, config=config, output=output, log_level=level)
-        return function(session, **options)
+    It returns an exit code, or an Output, which is printed. *members* are the Structs of its JSON, named in its help;
+    *forms* are further values of --output. An async one may be interrupted.
+    """
 
-    wrapped: Callable[..., _R] = command
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
-
-
-def gathered(kind: Callable[..., _O]) -> Callable[[Callable[[CommandSession, _O], int]], Callable[..., int]]:
-    """Give a command its own options as one value of *kind*, whose fields have their names."""
-
-    def gather(function: Callable[[CommandSession, _O], int]) -> Callable[..., int]:
+    def make(function: Callable[..., Any]) -> Callable[..., int]:
         @functools.wraps(function)
-        def command(session: CommandSession, **options: Any) -> int:
+        def command(
+            *,
+            bus: str | None,
+            namespace: str | None,
+            config: Path | None,
+            output: str,
+            log_level: str | None,
+            verbose: bool,
+            quiet: bool,
+            **options: Any,
+        ) -> int:
+            level = log_level or ("debug" if verbose else "error" if quiet else None)
+            session = CommandSession(
+                bus=bus, namespace=namespace, config=config, output=output, log_level=level, is_quiet=quiet
+            )
+
+            returned: list[Any] = []
+
+            async def body(interrupts: Interrupts) -> int:
+                session.interrupts = interrupts
+                returned.append(await function(session, **options))
+                return 0
+
+            code = 0
+            if is_async:
+                code = execute(body)
+            else:
+                returned.append(function(session, **options))
+            # What a verb has done before a signal ended it is printed, too.
+            for each in returned:
+                ended = print_output(each, session.as_json, session.note) if isinstance(each, Output) else int(each)
+                code = code or ended
+            return code
+
+        is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+        command.__json_members__ = members  # type: ignore[attr-defined]
+        wrapped: Callable[..., int] = command
+        choices = ("text", *(("json",) if members or not forms else ()), *forms)
+        for option in reversed((*_OPTIONS, _output_option(choices))):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return make
+
+
+def gathered(kind: Callable[..., _O]) -> Callable[[Callable[[CommandSession, _O], Any]], Callable[..., Any]]:
+    """Give a verb its own options as one value of *kind*, whose fields have their names."""
+
+    def gather(function: Callable[[CommandSession, _O], Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def command(session: CommandSession, **options: Any) -> Any:
             return function(session, kind(**options))
 
         return command
@@ -259,29 +324,48 @@ def whole_log_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def key_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Add the options `--agent` and `--key-file`: the acting agent, and its signing key."""
+    """Add the options `--as` and `--key-file`: the acting agent, and its signing key."""
     named = click.option(
-        "--agent", type=TEXT_ID, help="The acting agent.  [default: the key's agent, else cli@sealbus]"
+        "--as", "agent", type=TEXT_ID, metavar="AGENT", help="The acting agent.  [default: the key's, else cli@sealbus]"
     )(function)
     return click.option(
         "--key-file",
         envvar="SEALBUS_KEY_FILE",
         type=click.Path(path_type=Path),
-        help="The private key of who acts, or the folder of `sealbus keys new`.  [default: trust.key_file]",
+        help="The private key of the acting agent, or the folder of `sealbus key new`.  [default: trust.key_file]",
     )(named)
 
 
-def jwks_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Add the option `--jwks FILE`: the trusted keys."""
+def why_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Add the option `--why`: the reason, for the operations journal."""
+    return click.option("--why", metavar="TEXT", default="", help="The reason, for the operations journal.")(function)
+
+
+def changing(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Add what every command has that changes what exists: `--why`, `--dry-run` and `--yes`."""
+    with_yes = click.option("--yes", is_flag=True, help="Do not ask for a confirmation.")(function)
+    return why_option(click.option("--dry-run", is_flag=True, help="Show the changes, and make none.")(with_yes))
+
+
+def limit_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Add the option `--limit N`."""
     return click.option(
-        "--jwks",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Trusted public keys: a JWKS file or a folder of them.  [default: trust.keys]",
+        "--limit", type=click.IntRange(1, 10_000_000), default=50, show_default=True, help="Show at most N."
     )(function)
 
 
-def keys_to_believe(settings: Settings, clock: Clock) -> Verifier | None:
+def trusted_keys_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Add the option `--trusted-keys FILE`."""
+    return click.option(
+        "--trusted-keys",
+        "jwks",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Trusted public keys: a JWKS file, or a folder of them.  [default: trust.keys]",
+    )(function)
+
+
+def trusted_keys(settings: Settings, clock: Clock) -> Verifier | None:
     """Return the keys of *settings*, None without any; private keys are not looked at. Raises ConfigurationError."""
     from bus.trust import opening
 
@@ -293,7 +377,7 @@ def proof_of(settings: Settings, clock: Clock) -> tuple[Verifier | None, Admit |
     from bus.trust.admission import Admission, Party
     from bus.trust.labels import LEAST_TRUSTED
 
-    verifier = keys_to_believe(settings, clock)
+    verifier = trusted_keys(settings, clock)
     if verifier is None:
         return None, None
     party = Party(agent_id="", namespace=settings.bus.namespace, group="")
@@ -315,7 +399,24 @@ def registry_of(apps: Sequence[App]) -> Registry:
     return Registry(classes.values(), below=BUILT_IN)
 
 
-COMMON: Final = ("--bus", "--namespace", "--config", "--output", "--log-level", "--verbose", "-v")
+def risk_in(registry: Registry) -> Callable[[str], RiskClass]:
+    """Return a function for the risk of a type; a type that *registry* does not know has medium risk."""
+    from bus.payloads.payload_types import raised_risk
+
+    return lambda name: raised_risk(registry.get(name), ())
+
+
+def _output_option(choices: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "-o",
+        "--output",
+        type=OneOf(choices),
+        default="text",
+        help="text for people; json: an object a line." if "json" in choices else "The form of the output.",
+    )
+
+
+COMMON: Final = ("--bus", "--namespace", "--config", "-c", "--output", "-o", "--log-level", "--verbose", "-v", "-q")
 """The options of every verb."""
 
 _OPTIONS: Final = (
@@ -326,17 +427,13 @@ _OPTIONS: Final = (
     ),
     click.option("--namespace", metavar="NAME", help="The namespace of topics and messages."),
     click.option(
+        "-c",
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="The file of settings.  [default: sealbus.toml, here or above]",
     ),
-    click.option(
-        "--output",
-        type=OneOf(["table", "json"]),
-        default="table",
-        help="For people, or one JSON object per line.",
-    ),
     click.option("--log-level", type=OneOf(["debug", "info", "warning", "error"]), help="Log from this level on."),
     click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug."),
+    click.option("-q", "--quiet", is_flag=True, help="Only data and errors: no notes, no log below error."),
 )

@@ -22,20 +22,34 @@ from bus.errors import BusError
 from bus.nearest import nearest
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, exit_code, explain_error
+from consumers.cli.io.output import member_names
 
-__all__ = ["Shell", "Verb", "VerbGroup", "version_option"]
+__all__ = ["Command", "Shell", "Verb", "VerbGroup", "version_option"]
 
 
 class Verb(NamedTuple):
-    """The location of a verb's click command, and the line that lists it."""
+    """The location of a verb's click command, and the line that lists it. *section* heads those that follow it."""
 
     module: str
     name: str
     summary: str
+    section: str = ""
+
+
+class Command(click.Command):
+    """A command whose help ends with the members of its JSON."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for members in getattr(self.callback, "__json_members__", ()):
+            with formatter.section(f"Members of the JSON ({members.__name__})"):
+                formatter.write_text(", ".join(member_names(members)))
+        super().format_epilog(ctx, formatter)
 
 
 class VerbGroup(click.Group):
     """A group that answers an unknown command with the nearest one, or with all that there are."""
+
+    command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -67,8 +81,17 @@ class Shell(VerbGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self._verbs[name].summary) for name in self.list_commands(ctx)])
+        width = max(map(len, self._verbs)) + 2
+        for name in self.list_commands(ctx):
+            verb = self._verbs[name]
+            if verb.section:
+                title, _, purpose = verb.section.partition(": ")
+                formatter.write(f"\n{title:<{width + 2}} {purpose}\n")
+            formatter.write(f"  {name:<{width}} {verb.summary}\n")
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_help_text(ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         # Not click's way, which imports every verb for its help.
@@ -104,7 +127,7 @@ class Shell(VerbGroup):
             # For example a full disk behind the output, or an unreadable input.
             _silence_stdout()
             click.echo(f"error: {printable(str(error))}", err=True)
-            click.echo("hint: what was done before that stays done", err=True)
+            click.echo("hint: changes made before the error are kept", err=True)
             sys.exit(FAILED)
 
     def invoke(self, ctx: click.Context) -> Any:

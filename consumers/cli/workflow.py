@@ -1,136 +1,149 @@
-"""`sealbus workflow check|run|serve|list|show|cancel|schema`: work among agents from a JSON file.
+"""`sealbus workflow start|list|show|cancel`: work that outlives a message, of a Saga class or of a workflow file.
 
-Owns the verbs and their output. The language is `consumers.agents.workflows`; runs are processes of the saga
-`workflow`.
+Rows are read and changed by `consumers.processes.sagas.store`, workflow files by `consumers.agents.workflows`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_args
 
 import click
 import msgspec
 
-from bus.errors import ContractError
+from bus.clock import SystemClock
+from bus.errors import BusError, ContractError
+from bus.protocol import sealing
 from bus.protocol.timestamps import format_ms
+from bus.redaction import cut
 from bus.telemetry.terminal import printable
 from bus.vocabulary.bus import WorkflowStart
 from consumers.agents.workflows.advance import progress_of
 from consumers.agents.workflows.check import check_workflow
-from consumers.agents.workflows.definition import parse_definition, schema_of_definition
+from consumers.agents.workflows.definition import parse_definition, read_workflow
 from consumers.agents.workflows.diagram import mermaid_of_workflow
-from consumers.agents.workflows.engine import ENGINE, RunState, engine_app
+from consumers.agents.workflows.engine import ENGINE, RunState
 from consumers.cli.ask import name_and_value, new_task_id, watch_task
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.interrupts import execute
+from consumers.cli.io.output import Output, Record, Rows, details
 from consumers.cli.io.parameter_types import DURATION_TYPE
-from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.io.workflow_file import read_workflow
-from consumers.cli.processes import cancel as cancel_process
-from consumers.cli.processes import chosen_process, ended_members, opened_store, process_text
-from consumers.cli.session import CommandSession, app_option, key_options, with_session
+from consumers.cli.io.printing import print_table
+from consumers.cli.session import CommandSession, changing, key_options, limit_option, verb
 from consumers.cli.shell import VerbGroup
-from consumers.processes.sagas.process import Memory, Process
+from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.processes.approvals.state import APPROVAL_SAGA
+from consumers.processes.sagas.opening import opened_store
+from consumers.processes.sagas.process import Ending, Memory, Process, ProcessOutcome, Wait, ending_of, pack
+from consumers.processes.sagas.store import ProcessChange, ProcessStore
 
 __all__ = ["workflow"]
 
-_SAGA = "workflow"
-_file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_ID_DIGITS: Final = 12
+_OVERDUE_MS: Final = 60_000
+_MAX_WHY: Final = 400
+_MAX_REASON: Final = 60
+_MAX_SEARCHED: Final = 100_000
+_FILES: Final = "workflow"
+"""The saga that runs workflow files."""
+
+
+class WorkflowRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One workflow."""
+
+    id: str
+    name: str
+    """The class of the Saga, or the name in the workflow file."""
+    key: str
+    group: str
+    state: str
+    """open, or how it has ended."""
+    reason: str
+    at: str
+    """Of a workflow file: the node it is at."""
+    sender: str | None
+    steps: int
+    started_at: str
+    changed_at: str
+
+
+class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a workflow waits for: an answer, or a time."""
+
+    id: str
+    """The workflow."""
+    name: str
+    key: str
+    group: str
+    wait: str
+    answer_of: str | None
+    """The agent that is to answer; None waits for a time."""
+    due_at: str
+    overdue_s: float
+
+
+class WorkflowDetails(WorkflowRow, frozen=True, kw_only=True):
+    """One workflow with its stored state."""
+
+    trust: str
+    started_by: str
+    waits: tuple[WaitRow, ...]
+    held: int
+    """Messages that are sent when its step is done."""
+    data: object
+    """The stored state."""
+    nodes: dict[str, str]
+    """Of a workflow file: the state of each node."""
 
 
 @click.group(cls=VerbGroup)
 def workflow() -> None:
-    """Run work among agents from a JSON file: nodes that send a message, wait, retry, and end.
+    """Start, show and cancel work that outlives a message: Saga classes and workflow files.
 
-    The engine is an agent, workflow@sealbus: `sealbus workflow serve` runs it, several of it share the work. A run
-    survives its engine: it goes on where it was.
+    The rows are in the inbox's database: run this with the settings of the workers. Workflow files are run by
+    workflow@sealbus: `sealbus serve workflows`.
 
     \b
     Examples:
-      sealbus workflow check research.json
-      sealbus workflow serve
-      sealbus workflow run research.json --set query="vector databases"
-      sealbus workflow list
+      sealbus workflow start research.json --set query="vector databases"
+      sealbus workflow list --overdue
+      sealbus workflow show 3f9a1c
+      sealbus workflow cancel 3f9a1c --why "ordered twice"
     """
 
 
 @workflow.command()
-@_file
-@click.option("--mermaid", is_flag=True, help="Print the workflow as a Mermaid diagram.")
-@with_session
-def check(session: CommandSession, *, file: Path, mermaid: bool) -> int:
-    """Find mistakes in a workflow before it runs; each has its location and a fix.
-
-    \b
-    Examples:
-      sealbus workflow check research.json
-      sealbus workflow check research.json --mermaid > research.mmd
-    """
-    definition = read_workflow(file)
-    if mermaid:
-        click.echo(mermaid_of_workflow(definition))
-        return 0
-    findings = check_workflow(definition)
-    if session.as_json:
-        for finding in findings:
-            print_json(msgspec.to_builtins(finding))
-    elif findings:
-        rows = [(finding.severity, finding.pointer, finding.text, finding.cure) for finding in findings]
-        print_table(("SEVERITY", "PLACE", "WHAT", "CURE"), rows)
-    wrong = sum(finding.severity == "error" for finding in findings)
-    click.echo(f"{printable(definition.name)}: {len(definition.nodes)} nodes, {wrong or 'no'} errors", err=True)
-    return FAILED if wrong else 0
-
-
-@workflow.command()
-@with_session
-def schema(session: CommandSession) -> int:
-    """Print the JSON Schema of a workflow, for editors.
-
-    \b
-    Examples:
-      sealbus workflow schema > workflow.schema.json
-    """
-    if session.as_json:
-        print_json(schema_of_definition())
-    else:
-        click.echo(msgspec.json.format(msgspec.json.encode(schema_of_definition()), indent=2).decode())
-    return 0
-
-
-@workflow.command()
-@_file
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @key_options
 @click.option("--set", "provided", multiple=True, metavar="NAME=VALUE", help="A variable, as JSON or text; repeatable.")
 @click.option(
-    "--wait",
+    "--timeout",
+    "timeout_s",
     type=DURATION_TYPE,
     default=3600.0,
     show_default="1h",
-    help="How long the run may take; then it is cancelled.",
+    help="How long the workflow may take; then it is cancelled.",
 )
 @click.option("--no-wait", is_flag=True, help="Print the handle, and do not wait for the end.")
-@with_session
-def run(
+@verb()
+async def start(
     session: CommandSession,
     *,
     file: Path,
     agent: str | None,
     key_file: Path | None,
     provided: tuple[str, ...],
-    wait: float,
+    timeout_s: float,
     no_wait: bool,
 ) -> int:
-    """Start a workflow, and follow it to its end.
+    """Start a workflow file, and follow it to its end.
 
     Progress goes to standard error, the result to standard output. It runs with your rights, not with the engine's.
+    `sealbus check` finds mistakes in workflow files.
 
     \b
     Examples:
-      sealbus workflow run research.json --set query="vector databases"
-      sealbus workflow run research.json --no-wait
+      sealbus workflow start research.json --set query="vector databases"
+      sealbus workflow start research.json --no-wait
     """
     definition = read_workflow(file)
     faults = [finding for finding in check_workflow(definition) if finding.severity == "error"]
@@ -143,141 +156,267 @@ def run(
     settings = session.settings_for(key_file)
     acting = session.acting_agent(settings, agent)
     session.announce()
-    start = WorkflowStart(definition=msgspec.to_builtins(definition), variables=variables)
-
-    async def body(_: object) -> int:
-        async with session.acting(settings, acting, create=True) as bus:
-            number = new_task_id()
-            task = await bus.submit(start, to=ENGINE, task_id=number, idempotency_key=number, ttl_s=wait)
-            notice = f"run {task.message_id}; to follow it elsewhere: sealbus ask --task {task.id}"
-            code = await watch_task(session, task, None if no_wait else notice)
-            if code == LATER and not no_wait:
-                await task.cancel()
-                click.echo("its time is over: the run is cancelled", err=True)
-            return code
-
-    return execute(body)
+    begin = WorkflowStart(definition=msgspec.to_builtins(definition), variables=variables)
+    async with session.acting(settings, acting, create=True) as bus:
+        number = new_task_id()
+        task = await bus.submit(begin, to=ENGINE, task_id=number, idempotency_key=number, ttl_s=timeout_s)
+        notice = f"workflow {task.message_id}; to follow it in another shell: sealbus ask --resume {task.id}"
+        code = await watch_task(session, task, None if no_wait else notice)
+        if code == LATER and not no_wait:
+            await task.cancel()
+            session.note("the timeout is over: the workflow is cancelled")
+        return code
 
 
-@workflow.command()
-@app_option
-@with_session
-def serve(session: CommandSession, *, targets: tuple[str, ...]) -> int:
-    """Run the workflow engine until Ctrl-C; with --app, workflows may send the types of that app too.
-
-    \b
-    Examples:
-      sealbus workflow serve
-      sealbus workflow serve --app agents:app
-    """
-    from consumers.worker.process import run_process
-
-    apps = session.apps(targets)
-    types = list({kind.name: kind.cls for app in reversed(apps) for kind in app.registry}.values())
-    settings = session.settings()
-    session.announce()
-    return asyncio.run(run_process([engine_app(types=types).declaration], settings))
-
-
-@workflow.command(name="list")
+@workflow.command("list")
+@click.option("--group", metavar="GROUP", help="Only those of this group.")
+@click.option("--name", metavar="NAME", help="Only those of this Saga class; `workflow` are workflow files.")
+@click.option(
+    "--state",
+    type=click.Choice(["open", *get_args(ProcessOutcome)]),
+    help="Only those in this state.  [default: open]",
+)
 @click.option("--all", "everything", is_flag=True, help="Also those that have ended.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="At most so many.")
-@with_session
-def list_runs(session: CommandSession, *, everything: bool, limit: int) -> int:
-    """List runs of workflows, where they are, and how each has ended.
+@click.option("--waits", is_flag=True, help="List what they wait for, the next due first.")
+@click.option("--overdue", is_flag=True, help="List only what has been due for a minute or more.")
+@limit_option
+@verb(WorkflowRow, WaitRow)
+async def list_(
+    session: CommandSession,
+    *,
+    group: str | None,
+    name: str | None,
+    state: str | None,
+    everything: bool,
+    waits: bool,
+    overdue: bool,
+    limit: int,
+) -> Output:
+    """List workflows, those that changed last first.
+
+    An overdue one means that no worker of its group runs, that its mailbox lags, or that its step fails: see `sealbus
+    group show` and `sealbus dlq list`.
 
     \b
     Examples:
-      sealbus workflow list --output json
+      sealbus workflow list
+      sealbus workflow list --overdue
+      sealbus workflow list --name Buying --state failed -o json
     """
     settings = session.settings()
-
-    async def body(_: object) -> int:
-        async with opened_store(settings, None) as store:
-            found = await store.processes(saga=_SAGA, status=None if everything else "open", max_rows=limit)
-        if session.as_json:
-            for each in found:
-                print_json({**_row(each), **ended_members(each)})
-        elif found:
-            rows = [tuple((_row(each) | {"status": process_text(each)}).values()) for each in found]
-            print_table(("ID", "WORKFLOW", "AT", "STEPS", "STATUS", "CHANGED"), rows)
-        else:
-            click.echo("no workflow runs", err=True)
-        return 0
-
-    return execute(body)
+    async with opened_store(settings, group) as store:
+        if waits or overdue:
+            waiting = await store.waits(overdue_ms=_OVERDUE_MS if overdue else None, max_rows=limit)
+            where = f" in group {printable(group)}" if group else ""
+            return Rows(
+                [_wait_row(wait, process, now_ms) for wait, process, now_ms in waiting if name in (None, process.saga)],
+                {
+                    "ID": lambda row: row.id[:_ID_DIGITS],
+                    "NAME": "name",
+                    "KEY": "key",
+                    "GROUP": "group",
+                    "WAITS FOR": "wait",
+                    "FROM": lambda row: row.answer_of or "time",
+                    "DUE": "due_at",
+                    "OVERDUE": lambda row: f"{row.overdue_s:.0f} s" if row.overdue_s else "-",
+                },
+                empty=f"nothing is {'overdue' if overdue else 'waited for'}{where}",
+            )
+        # How each has ended is within its state, where the database does not look.
+        ended = state not in (None, "open")
+        found = await store.processes(
+            saga=name,
+            status="finished" if ended else None if everything else "open",
+            max_rows=_MAX_SEARCHED if ended else limit + 1,
+        )
+    if ended:
+        found = [each for each in found if (ending := ending_of(each)) is not None and ending.outcome == state]
+    more = [f"more than {limit}: --limit"] if len(found) > limit else []
+    return Rows(
+        [_row(each) for each in found[:limit]],
+        {
+            "ID": lambda row: row.id[:_ID_DIGITS],
+            "NAME": "name",
+            "KEY": "key",
+            "GROUP": "group",
+            "STATE": lambda row: f"{row.state}: {cut(row.reason, _MAX_REASON)}" if row.reason else row.state,
+            "AT": "at",
+            "SENDER": "sender",
+            "STEPS": "steps",
+            "CHANGED": "changed_at",
+        },
+        empty="no workflow matches" if group or name or ended else "no workflow is open; --all shows ended ones",
+        notes=more,
+    )
 
 
 @workflow.command()
-@click.argument("run_id", metavar="ID")
-@click.option("--mermaid", is_flag=True, help="Print the workflow as a Mermaid diagram, with where it is.")
-@with_session
-def show(session: CommandSession, *, run_id: str, mermaid: bool) -> int:
-    """Show one run: its state, the answers so far, and the nodes it waits for.
+@click.argument("which", metavar="ID")
+@verb(WorkflowDetails, forms=("mermaid",))
+async def show(session: CommandSession, *, which: str) -> Output | int:
+    """Show one workflow: its state, who started it, and what it waits for. ID may be its first digits.
 
     \b
     Examples:
       sealbus workflow show 3f9a1c
-      sealbus workflow show 3f9a1c --mermaid
+      sealbus workflow show 3f9a1c -o mermaid
     """
     settings = session.settings()
-
-    async def body(_: object) -> int:
-        async with opened_store(settings, None) as store:
-            found = await chosen_process(store, run_id)
-            waiting = await store.waits_of(found.id)
-        state = _state_of(found)
-        if state is None:
-            click.echo("the run has ended, and its state is gone", err=True)
-            return 0
-        definition = parse_definition(state.definition)
-        progress = progress_of(definition, state.run)
-        if mermaid:
-            click.echo(mermaid_of_workflow(definition, progress))
-        elif session.as_json:
-            waits = [{"name": wait.name, "of": wait.addressee, "due_at": format_ms(wait.due_ms)} for wait in waiting]
-            print_json(
-                {
-                    **_row(found),
-                    **ended_members(found),
-                    "sha256": state.sha256,
-                    "run": msgspec.to_builtins(state.run),
-                    "waits": waits,
-                }
-            )
-        else:
-            rows = [(node.id, type(node).__name__.lower(), progress.get(node.id, "-")) for node in definition.nodes]
-            print_table(("NODE", "KIND", "STATE"), rows)
-            for wait in waiting:
-                click.echo(
-                    f"waits for {printable(wait.name)} of {printable(wait.addressee or 'time')} until "
-                    f"{format_ms(wait.due_ms)}"
-                )
+    async with opened_store(settings, None) as store:
+        found = await _chosen(store, which)
+        waiting = await store.waits_of(found.id)
+        held = await store.holds_of(found.id)
+    run = _run_of(found)
+    if session.form == "mermaid":
+        if run is None:
+            raise BusError("only a workflow file that has not ended has a diagram")
+        definition = parse_definition(run.definition)
+        click.echo(mermaid_of_workflow(definition, progress_of(definition, run.run)))
         return 0
+    now_ms, opener = SystemClock().now_ms(), sealing.parse(found.opener)
+    shown = WorkflowDetails(
+        **msgspec.structs.asdict(_row(found)),
+        trust=found.trust,
+        started_by=f"{opener.message_type} {opener.message_id} of {opener.metadata.sender.id or '?'}",
+        waits=tuple(_wait_row(wait, found, now_ms) for wait in waiting),
+        held=len(held),
+        data=_data_of(found),
+        nodes={} if run is None else _nodes_of(run),
+    )
+    if session.as_json:
+        return Record(shown, ())
+    about = {name: value for name, value in msgspec.structs.asdict(shown).items() if name not in ("waits", "nodes")}
+    about["data"] = msgspec.json.encode(about["data"]).decode()
+    for line in details({name.replace("_", " "): value for name, value in about.items()}):
+        click.echo(line)
+    if shown.nodes:
+        print_table(("NODE", "STATE"), shown.nodes.items())
+    if shown.waits:
+        rows = [(each.wait, each.answer_of or "time", each.due_at) for each in shown.waits]
+        print_table(("WAITS FOR", "FROM", "DUE"), rows)
+    return 0
 
-    return execute(body)
+
+@workflow.command()
+@click.argument("which", metavar="ID")
+@click.option("--force", is_flag=True, help="End its row here and now: no worker knows its Saga class any more.")
+@changing
+@verb(WorkflowRow)
+async def cancel(
+    session: CommandSession, *, which: str, force: bool, why: str, dry_run: bool, yes: bool
+) -> Output | int:
+    """Cancel a workflow: a worker of its group runs its @on_cancel method, and notifies the requester.
+
+    A running worker of the group does this within two seconds. Requests of the workflow are cancelled, too, and later
+    messages for it are refused. The operations journal records the cancellation. To end an approval use `sealbus
+    approval reject`, which notifies its requester. With --force no method runs and no agent is notified.
+
+    \b
+    Examples:
+      sealbus workflow cancel 3f9a1c --why "ordered twice"
+      sealbus workflow cancel 3f9a1c --why "its class is gone" --force
+    """
+    if not why:
+        raise click.UsageError("give --why TEXT, for the operations journal and for the requester")
+    settings = session.settings()
+    session.announce()
+    async with opened_store(settings, None) as store:
+        found = await _chosen(store, which)
+        shown, short = _row(found), found.id.hex()[:_ID_DIGITS]
+        if found.saga == APPROVAL_SAGA:
+            raise BusError("this is an approval: `sealbus approval reject` decides about it")
+        if found.status == "finished" or dry_run:
+            ended = "it has ended already" if found.status == "finished" else f"{short} would be cancelled"
+            return Rows([shown], {"ID": "id", "NAME": "name", "KEY": "key", "STATE": "state"}, notes=[ended])
+        waiting = await store.waits_of(found.id)
+        session.confirm(f"Cancel {printable(shown.name)} {printable(found.key)} with {len(waiting)} waits?", yes=yes)
+        if not force and not await store.ask_to_cancel(found, why):
+            session.note("that is requested already: a worker of its group cancels it")
+            return 0
+        if force and not await _forced(store, found, why, keep_ms=round(settings.publish.max_ttl_s * 1000)):
+            session.note("It changed while you decided; nothing was done, run it again.")
+            return FAILED
+    async with session.open(settings) as transport:
+        await prepare_journal(transport, settings)
+        journal = Journal(transport, settings, SystemClock(), verb="processes", why=why)
+        facts: dict[str, Any] = {"saga": found.saga, "key": found.key, "group": found.group, "steps": found.version}
+        await journal.note("cancelled", process=found.id.hex(), why=why, **facts)
+    session.note(f"{short} is cancelled" if force else f"a worker of {printable(found.group)} cancels {short}")
+    requested = [wait.addressee or "any agent" for wait in waiting if wait.seal is not None]
+    if requested and force:
+        names = ", ".join(map(printable, requested))
+        session.note(f"These requests cannot be recalled and may still run: {names}")
+    return 0
 
 
-workflow.add_command(cancel_process, "cancel")
+async def _forced(store: ProcessStore, found: Process, why: str, *, keep_ms: int) -> bool:
+    memory = Memory(ending=Ending(outcome="cancelled", reason=cut(why, _MAX_WHY), where="sealbus workflow cancel"))
+    after = msgspec.structs.replace(found, version=found.version + 1, status="finished", state=pack(memory))
+    return await store.change(ProcessChange(before=found, after=after, keep_ms=keep_ms))
 
 
-def _row(process: Process) -> dict[str, Any]:
-    state = _state_of(process)
-    return {
-        "id": process.id.hex()[:12],
-        "workflow": "-" if state is None else str(state.definition.get("name", "-")),
-        "at": "-" if state is None else state.run.at,
-        "steps": process.version,
-        "status": process.status,
-        "changed_at": format_ms(process.changed_ms),
-    }
+async def _chosen(store: ProcessStore, digits: str) -> Process:
+    """Return the workflow whose id begins with *digits*. Raises BusError."""
+    found = await store.begins(digits)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise BusError(f"no workflow {digits!r}: `sealbus workflow list --all` shows them")
+    raise BusError(f"{digits!r} begins the ids of several workflows: give more digits")
 
 
-def _state_of(process: Process) -> RunState | None:
-    if not process.state:
+def _row(process: Process) -> WorkflowRow:
+    ending, run = ending_of(process), _run_of(process)
+    return WorkflowRow(
+        id=process.id.hex(),
+        name=process.saga if run is None else str(run.definition.get("name", process.saga)),
+        key=process.key,
+        group=process.group,
+        state=process.status if ending is None else ending.outcome,
+        reason="" if ending is None else ending.reason or "",
+        at="" if run is None else str(run.run.at),
+        sender=process.sender,
+        steps=process.version,
+        started_at=format_ms(process.opened_ms),
+        changed_at=format_ms(process.changed_ms),
+    )
+
+
+def _wait_row(wait: Wait, process: Process, now_ms: int) -> WaitRow:
+    return WaitRow(
+        id=process.id.hex(),
+        name=process.saga,
+        key=process.key,
+        group=process.group,
+        wait=wait.name,
+        answer_of=(wait.addressee or "any agent") if wait.seal is not None else None,
+        due_at=format_ms(wait.due_ms),
+        overdue_s=max(0.0, (now_ms - wait.due_ms) / 1000),
+    )
+
+
+def _run_of(process: Process) -> RunState | None:
+    """Return the state of a workflow file; None for other ones, and after its end."""
+    if process.saga != _FILES or not process.state:
         return None
-    memory = msgspec.json.decode(process.state, type=Memory)
-    return msgspec.convert(memory.data, RunState)
+    try:
+        return msgspec.convert(msgspec.json.decode(process.state, type=Memory).data, RunState)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _nodes_of(run: RunState) -> dict[str, str]:
+    definition = parse_definition(run.definition)
+    progress = progress_of(definition, run.run)
+    return {node.id: progress.get(node.id, "-") for node in definition.nodes}
+
+
+def _data_of(process: Process) -> object:
+    if not process.state:
+        return {}
+    state = msgspec.json.decode(process.state)
+    # Sealed bytes mean nothing to people.
+    return {name: value for name, value in state.items() if name != "request"} if isinstance(state, dict) else state
 
 
 def _variable(text: str) -> tuple[str, Any]:

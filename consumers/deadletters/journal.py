@@ -194,7 +194,7 @@ async def prepare_journal(transport: Transport, settings: Settings, *, create: b
         error = TopicMissingError(
             f"the states of dead letters and the journal have no topic: {', '.join(names)} {does} not exist"
         )
-        error.add_note("`sealbus topics apply MODULE:APP` creates the topics of an app, these among them")
+        error.add_note("`sealbus topic apply MODULE:APP` creates the topics of an app, these among them")
         raise error
     if missing and create:
         await transport.admin.create_topics(missing)

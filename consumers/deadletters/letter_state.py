@@ -1,4 +1,4 @@
-"""LetterState: what became of a dead letter (open, redriven, parked or purged), with every step. Pure but for reading.
+"""LetterState: what became of a dead letter (open, redriven, parked, dismissed), with every step. Pure but for reading.
 
 Owns the records of the compacted topic `<ns>._deadletters` (bus/protocol/PROTOCOL.md, section 6): their key, their
 form, and which step may follow which. Writing them is in `consumers.deadletters.journal`, deciding about a letter in
@@ -36,8 +36,8 @@ __all__ = [
     "known_state_of",
 ]
 
-LetterStatus = Literal["open", "redriven", "parked", "purged"]
-LetterAction = Literal["sending", "redriven", "unsent", "twin", "parked", "purged"]
+LetterStatus = Literal["open", "redriven", "parked", "dismissed"]
+LetterAction = Literal["sending", "redriven", "unsent", "twin", "parked", "dismissed"]
 
 MAX_REDRIVES: Final = 3
 """Maximum redrives of a message; its next dead letter is parked."""
@@ -52,7 +52,7 @@ _RULES: Final[Mapping[LetterAction, tuple[frozenset[LetterStatus], LetterStatus 
         "unsent": (frozenset({"open", "parked"}), None),
         "twin": (frozenset({"open", "parked"}), "redriven"),
         "parked": (frozenset({"open", "parked"}), "parked"),
-        "purged": (frozenset({"open", "parked", "redriven"}), "purged"),
+        "dismissed": (frozenset({"open", "parked", "redriven"}), "dismissed"),
     }
 )
 
@@ -125,7 +125,7 @@ def state_of(letter: DeadLetter, known: LetterState | None) -> LetterStatus:
 
 
 def is_free(letter: DeadLetter, known: LetterState | None, run: str) -> bool:
-    """Return whether *run* may send *letter* back: it is not sent or purged, and no other run is sending it.
+    """Return whether *run* may send *letter* back: it is not sent or dismissed, and no other run is sending it.
 
     Another run may work although only one should: to another machine, a run that writes nothing for a minute looks cut
     off.

@@ -90,7 +90,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def was_set_aside(self) -> bool:
-        """Whether an operator parked the message (`sealbus groups --park`)."""
+        """Whether an operator parked the message (`sealbus group list --park`)."""
         return self.reason == "rejected" and self.error.partition(":")[0] == PARKED
 
     @property

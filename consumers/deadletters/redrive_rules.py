@@ -40,7 +40,7 @@ __all__ = [
     "send_back",
 ]
 
-Why = Literal["redriven", "purged", "parked", "stub", "no group", "expired", "unreadable origin", "unreachable"]
+Why = Literal["redriven", "dismissed", "parked", "stub", "no group", "expired", "unreadable origin", "unreachable"]
 
 _FIRST_PIECE: Final = 10
 _LARGEST_PIECE: Final = 500
@@ -120,8 +120,8 @@ def decide_redrive(
 ) -> RedriveVerdict:
     """Decide about *letter*; *sent_ms* is when a letter of the same death was redriven, None for never."""
     state = state_of(letter, known)
-    if state in ("redriven", "purged"):
-        return Leave("redriven" if state == "redriven" else "purged")
+    if state in ("redriven", "dismissed"):
+        return Leave("redriven" if state == "redriven" else "dismissed")
     if letter.is_stub:
         return Leave("stub")
     if not is_namespace(letter.group):

@@ -1,4 +1,4 @@
-"""Selection: the filters that `dlq list`, `redrive` and `purge` share. Pure.
+"""Selection: the filters that `dlq list`, `redrive` and `dismiss` share. Pure.
 
 Owns matching, and describing a selection for the journal. The command line reads the options.
 """

@@ -1,7 +1,7 @@
 """Startup topics: a starting worker makes missing topics or names them, and finds tiers left over from other settings.
 
 It changes nothing else: less retention deletes records, more partitions move keys, and starting a worker asks for
-neither. Which topics are needed is in `consumers.worker.needed_topics`; `sealbus topics apply` brings them into line.
+neither. Which topics are needed is in `consumers.worker.needed_topics`; `sealbus topic apply` brings them into line.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ async def create_missing(admin: Admin, specs: Sequence[TopicSpec]) -> None:
             _log.warning(
                 "worker.topics_differ",
                 topics=differing,
-                detail="they stay unchanged, although the settings differ; `sealbus topics apply` brings them into "
-                "line",
+                detail="they stay unchanged, although the settings differ; `sealbus topic apply` brings them into line",
             )
 
 
@@ -51,7 +50,7 @@ async def check_topics(admin: Admin, specs: Sequence[TopicSpec]) -> None:
         return
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
     error = TopicMissingError(f"there is no topic {', '.join(missing[:_MAX_NAMED])}{more}")
-    error.add_note("`sealbus topics apply MODULE:APP` creates all topics of an app, and those of the bus in it")
+    error.add_note("`sealbus topic apply MODULE:APP` creates all topics of an app, and those of the bus in it")
     raise error
 
 

@@ -446,7 +446,7 @@ class Worker:
                 agent=self.app.agent_id,
                 kid=key.kid,
                 in_s=round(left_s),
-                detail=f"then nothing can be signed: `sealbus keys rotate {self.app.agent_id}`",
+                detail=f"then nothing can be signed: `sealbus key rotate {self.app.agent_id}`",
             )
 
     def _wake(self) -> None:

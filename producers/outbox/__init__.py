@@ -11,7 +11,7 @@ A relay publishes it after the commit.
         message_id = await outbox.add(connection, OrderPlaced(number=7), key="customer-3")
 
 `add` seals the message, and raises for one that receivers would refuse. A rollback removes the row. After a commit,
-`sealbus outbox relay DATABASE_URL` (or `Relay` inside a program) publishes it, in the order of ids per topic and key. A
+`sealbus serve outbox DATABASE_URL` (or `Relay` inside a program) publishes it, in the order of ids per topic and key. A
 row is deleted after the log has acknowledged it. If a relay dies in between, its successor sends the same bytes again,
 and receivers recognize the id. A message that expired in the meantime is still sent, and becomes a dead letter with its
 reason. A message that the log refuses for ever keeps its row, with the error, and later messages of its key go on;

@@ -49,7 +49,7 @@ class Outbox:
             connection.execute("INSERT INTO orders VALUES (?)", (7,))
             outbox.add(connection, OrderPlaced(number=7), key="customer-3", ttl_s=600)
 
-    `sealbus outbox relay URL` publishes the rows. The lifetime of a message (*ttl_s*, seconds; by default
+    `sealbus serve outbox URL` publishes the rows. The lifetime of a message (*ttl_s*, seconds; by default
     `publish.ttl_s`, an hour) begins when it is added, not when it is relayed.
 
     Without *settings*, they are loaded from the environment (*env*, by default the process's), the TOML file *config*,

@@ -57,7 +57,7 @@ FROM sealbus_outbox GROUP BY topic ORDER BY topic"""
 # The server drops a relay whose machine has vanished after about ten seconds instead of hours. SET after connecting: a
 # connection pooler refuses unknown start-up parameters.
 _ABANDON: Final = "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
-_SERVER_SETTINGS: Final = {"application_name": "sealbus outbox relay"}
+_SERVER_SETTINGS: Final = {"application_name": "sealbus serve outbox"}
 
 
 async def create_postgres_outbox(connection: Any) -> None:

@@ -330,7 +330,7 @@ class Requester:
         settings = self._publisher.settings
         agent = self._publisher.sealer.origin.sender.id or ""
         how = (
-            f"run `sealbus topics apply --agent {shlex.quote(agent)}` as a user who may, or create {self.topic} "
+            f"run `sealbus topic apply --agent {shlex.quote(agent)}` as a user who may, or create {self.topic} "
             "(1 partition) with Kafka's own tools"
         )
         if settings.topics.create is False:

@@ -50,7 +50,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
 
 
 LIMITED = [
-    ({"not_after_ms": 0}, "key_expired", "ended at 1970-01-01T00:00:00.000Z: `sealbus keys rotate planner@svc`"),
+    ({"not_after_ms": 0}, "key_expired", "ended at 1970-01-01T00:00:00.000Z: `sealbus key rotate planner@svc`"),
     ({"not_before_ms": 2**42}, "key_expired", "is not valid before 2109"),
     ({"revoked_at_ms": 0}, "key_revoked", "was revoked at 1970"),
     ({"types": ("other.*",)}, "unauthorized", "may not sign job.asked"),
@@ -142,7 +142,7 @@ async def test_a_worker_warns_two_weeks_before_its_key_expires(limits: Limits) -
             assert expiry() == end_ms / 1000
             told = [line for line in logs if line["event"] == "trust.key_ends"]
             assert bool(told) == is_told
-            assert all("sealbus keys rotate worker@svc" in line["detail"] for line in told)
+            assert all("sealbus key rotate worker@svc" in line["detail"] for line in told)
 
 
 @pytest.fixture

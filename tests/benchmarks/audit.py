@@ -1,6 +1,6 @@
 """How fast the audit catches up, on both of its stores: `python tests/benchmarks/audit.py --records 50000`.
 
-Owns a log with so many records, and one `sealbus audit run --once` in a process of its own per store. Prints rows per
+Owns a log with so many records, and one `sealbus serve audit --once` in a process of its own per store. Prints rows per
 second, start-up included. No Kafka.
 """
 
@@ -51,7 +51,7 @@ def main() -> None:
             stores = {"sqlite": "sqlite:///audit.db", "postgresql": asyncio.run(server.create_database())}
             for store, url in stores.items():
                 began_s = time.perf_counter()
-                _call(folder, ["audit", "run", "--once", "--app", "agents:app"], SEALBUS_AUDIT__URL=url)
+                _call(folder, ["serve", "audit", "--once", "--app", "agents:app"], SEALBUS_AUDIT__URL=url)
                 took_s = time.perf_counter() - began_s
                 print(f"{store:<11} {count:,} records in {took_s:.1f} s: {count / took_s:,.0f}/s", flush=True)
         finally:

@@ -1,7 +1,7 @@
 """What the embedded log costs: throughput, and memory over a long run. Also by itself: `python
 tests/benchmarks/embedded.py`.
 
-Owns starting real publishers and workers as processes (`sealbus publish`, `sealbus worker`), watching their memory in
+Owns starting real publishers and workers as processes (`sealbus publish`, `sealbus run`), watching their memory in
 /proc and the group's commits in the log, and drawing the plot. 1 KB payloads, every gate on, full synchronisation to
 disk.
 """
@@ -92,7 +92,7 @@ def throughput(folder: Path, count: int) -> None:
         (folder / "log.db").unlink(missing_ok=True)
         for suffix in ("-wal", "-shm"):
             (folder / f"log.db{suffix}").unlink(missing_ok=True)
-        created = sealbus(folder, "topics", "apply", "bench_app:app", stdout=subprocess.DEVNULL)
+        created = sealbus(folder, "topic", "apply", "bench_app:app", stdout=subprocess.DEVNULL)
         assert created.wait() == 0
         started_s = time.perf_counter()
         running = [

@@ -50,7 +50,7 @@ PROGRAMS = {
     "from sealbus import *": ["-c", "from sealbus import *"],
     "sealbus --help": ["-m", "sealbus", "--help"],
     "sealbus publish --help": ["-m", "sealbus", "publish", "--help"],
-    "sealbus worker --help": ["-m", "sealbus", "worker", "--help"],
+    "sealbus run --help": ["-m", "sealbus", "worker", "--help"],
 }
 NAMESPACE = f"startup{os.getpid()}"
 _TIMEOUT_S = 60.0

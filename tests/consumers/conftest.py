@@ -90,7 +90,7 @@ class Folder:
         """A worker of the app, when *ready* of its processes work."""
         log = self.path / "worker.log"
         with log.open("w") as out:
-            process = self.start("worker", "agents:app", *arguments, stdout=out, stderr=out)
+            process = self.start("run", "agents:app", *arguments, stdout=out, stderr=out)
         self.wait_until(lambda: log.read_text().count("working; Ctrl-C") >= ready or process.poll() is not None)
         assert process.poll() is None, log.read_text()
         return process

@@ -118,7 +118,7 @@ class Installed(NamedTuple):
 
     @contextlib.contextmanager
     def worker(self, *arguments: str) -> Iterator[Path]:
-        """`sealbus worker` as long as this lasts, with its log; it ends in order."""
+        """`sealbus run` as long as this lasts, with its log; it ends in order."""
         command = [self.environment / "bin" / "sealbus", "worker", *arguments]
         log = self.project / "worker.log"
         with log.open("wb") as file:
@@ -181,7 +181,7 @@ def test_the_compiled_hot_path_is_in_the_wheel_that_says_so(installed: Installed
 
 
 def test_the_demo_and_the_settings_are_inside(installed: Installed) -> None:
-    assert "publish" in installed.run("sealbus", "config", "show")
+    assert "publish" in installed.run("sealbus", "config")
     demo = installed.run("python", "-m", "sealbus", "demo")
     assert "- sealbus/consumers/" in demo
 
@@ -199,7 +199,7 @@ def test_a_worker_runs_an_agent_from_folders_named_as_ours(installed: Installed,
             assert time.monotonic() < deadline, log.read_text("utf-8")
             time.sleep(0.05)
     assert sorted(driven.read_text("utf-8").split()) == ["north", "south"]
-    assert "sealed ok" in installed.run("sealbus", "tail", "ride.output", "--all", "--verify", "--bus", url)
+    assert "sealed ok" in installed.run("sealbus", "tail", "ride.output", "--from", "start", "--verify", "--bus", url)
 
 
 def test_the_projects_own_test_passes(installed: Installed) -> None:

@@ -9,7 +9,7 @@ import pytest
 from deploy.wheel_sources import SourceError, rewrite, stage
 
 ROOT = Path(__file__).parents[2]
-MODULES = frozenset({"bus", "bus.errors", "producers", "consumers", "consumers.cli", "consumers.cli.demo.agents"})
+MODULES = frozenset({"bus", "bus.errors", "producers", "consumers", "consumers.cli", "consumers.agents.demo.agents"})
 TEXTS = "consumers/cli/__init__.py"
 
 
@@ -49,7 +49,7 @@ def test_nothing_else_is(source: str) -> None:
 
 
 def test_texts_that_name_modules_are_rewritten_where_they_are_expected() -> None:
-    source = 'VERBS = {"a": "consumers.cli", "b": "consumers.cli.demo.agents:writer", "c": "consumers.nothing"}\n'
+    source = 'VERBS = {"a": "consumers.cli", "b": "consumers.agents.demo.agents:writer", "c": "consumers.nothing"}\n'
     expected = source.replace('"consumers.cli', '"sealbus.consumers.cli').replace(
         '"consumers.cli.demo', '"sealbus.consumers.cli.demo'
     )
@@ -63,7 +63,7 @@ def test_texts_that_name_modules_are_rewritten_where_they_are_expected() -> None
         ("bus/clock.py", "from \\\n  bus import errors\n", "on one line"),
         ("bus/clock.py", "x = 'consumers.cli'\n", "__name__"),
         ("bus/clock.py", "x = 'from consumers.cli import main; main()'\n", "__name__"),
-        (TEXTS, "x = f'consumers.cli.demo.agents:{role}'\n", "__name__"),
+        (TEXTS, "x = f'consumers.agents.demo.agents:{role}'\n", "__name__"),
         (TEXTS, "x = 'consumers' '.cli'\n", "one plain text"),
     ],
 )

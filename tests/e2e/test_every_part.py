@@ -125,7 +125,7 @@ class Deployment:
         return done.stdout.decode()
 
     def objects(self, *arguments: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.run(*arguments, "--output", "json").splitlines()]
+        return [json.loads(line) for line in self.run(*arguments, "-o", "json").splitlines()]
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"process-{len(self.running)}.log").open("wb") as log:
@@ -170,11 +170,11 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
     made = Deployment(url, inbox, tmp_path)
     (tmp_path / "policy.toml").write_text(POLICY)
     (tmp_path / "find.json").write_text(json.dumps(STEP))
-    made.run("keys", "new", *AGENTS, *OWN)
+    made.run("key", "new", *AGENTS, *OWN)
     for target in ("parts_app:boss", "parts_app:helper", "registry@sealbus"):
-        made.run("topics", "apply", target)
-    made.run("topics", "apply", "workflow@sealbus", "--workflow", "find.json")
-    made.run("topics", "apply", "--agent", "client@svc")
+        made.run("topic", "apply", target)
+    made.run("topic", "apply", "workflow@sealbus", "--workflow", "find.json")
+    made.run("topic", "apply", "--agent", "client@svc")
     yield made
     made.stop()
 
@@ -223,15 +223,15 @@ async def approved(bus: Bus, deployment: Deployment) -> None:
     order = Deploy(service=key)
     waiting = asyncio.create_task(bus.request(order, Ended, to="boss@svc", timeout_s=240, idempotency_key=key))
     while True:
-        listed = await asyncio.to_thread(deployment.objects, "approvals", "list")
+        listed = await asyncio.to_thread(deployment.objects, "approval", "list")
         if mine := [each for each in listed if json.dumps(each).find(key) >= 0]:
             break
         assert not waiting.done(), waiting
         await asyncio.sleep(0.2)
     identity = str(mine[0]["approval"])
-    shown = json.loads(await asyncio.to_thread(deployment.run, "approvals", "show", identity, "--output", "json"))
+    shown = json.loads(await asyncio.to_thread(deployment.run, "approval", "show", identity, "-o", "json"))
     digits = shown["action_hash"].removeprefix("sha256:")[:8]
-    await asyncio.to_thread(deployment.run, "approvals", "approve", identity, "--agent", "lead@acme", "--hash", digits)
+    await asyncio.to_thread(deployment.run, "approval", "approve", identity, "--as", "lead@acme", "--hash", digits)
     assert (await waiting).how == f"deployed {key}"
 
 
@@ -247,9 +247,9 @@ async def cancelled(bus: Bus, deployment: Deployment) -> None:
 
 
 def test_every_part_works_with_the_topics_that_topics_apply_makes(deployment: Deployment) -> None:
-    boss = deployment.start("worker", "parts_app:boss")
-    deployment.start("worker", "parts_app:boss")
-    for arguments in (("worker", "parts_app:helper"), ("workflow", "serve"), ("agents", "serve"), ("audit", "run")):
+    boss = deployment.start("run", "parts_app:boss")
+    deployment.start("run", "parts_app:boss")
+    for arguments in (("run", "parts_app:helper"), ("serve", "workflows"), ("serve", "registry"), ("serve", "audit")):
         deployment.start(*arguments)
 
     async def use() -> None:
@@ -275,20 +275,20 @@ def test_every_part_works_with_the_topics_that_topics_apply_makes(deployment: De
 
 def test_a_worker_with_missing_topics_names_them_and_does_not_start(deployment: Deployment) -> None:
     deployment.settings["SEALBUS_BUS__NAMESPACE"] = f"{deployment.namespace}x"
-    process = deployment.start("worker", "parts_app:helper")
+    process = deployment.start("run", "parts_app:helper")
     assert process.wait(60) != 0
     said = deployment.logs()
     assert "auction.award" in said
-    assert "sealbus topics apply" in said
+    assert "sealbus topic apply" in said
 
 
 def test_doctor_names_a_missing_output_topic_within_a_minute(deployment: Deployment) -> None:
-    deployment.run("topics", "apply", "parts_app:leaky")
-    deployment.start("worker", "parts_app:leaky")
-    deployment.run("publish", "parts.leak", "--app", "parts_app:leaky", "--agent", "client@svc", given=b"{}\n")
+    deployment.run("topic", "apply", "parts_app:leaky")
+    deployment.start("run", "parts_app:leaky")
+    deployment.run("publish", "parts.leak", "--app", "parts_app:leaky", "--as", "client@svc", given=b"{}\n")
 
     def is_named() -> bool:
-        said = deployment.run("doctor", "--output", "json", codes=(0, 1))
+        said = deployment.run("doctor", "-o", "json", codes=(0, 1))
         faults = [each for each in map(json.loads, said.splitlines()) if each["state"] == "fault"]
         return any(f"{deployment.namespace}.parts.undeclared" in each["text"] for each in faults)
 

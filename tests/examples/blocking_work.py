@@ -1,6 +1,6 @@
 """Blocking work: an ordinary function runs in a thread of its own, so that it does not stop everything else.
 
-sealbus worker blocking_work:app --concurrency 8
+sealbus run blocking_work:app --concurrency 8
 """
 
 from __future__ import annotations

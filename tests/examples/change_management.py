@@ -1,6 +1,6 @@
 """Change management: an agent proposes a change, a person agrees to exactly this one, and an auditor hears of it all.
 
-sealbus worker change_management:deployer change_management:auditor
+sealbus run change_management:deployer change_management:auditor
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A dependency that is down: its messages wait, one at a time tries, and no attempt is spent.
 
-sealbus worker dependency_down:app
+sealbus run dependency_down:app
 """
 
 from __future__ import annotations

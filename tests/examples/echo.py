@@ -1,8 +1,8 @@
 """Echo: the smallest agent.
 
-sealbus worker echo:app
+sealbus run echo:app
 echo '{"text": "hello"}' | sealbus publish echo.request --app echo:app
-sealbus tail echo.output --all
+sealbus tail echo.output --from start
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An enterprise router: it finds the department for a question, and legal may reject what it is to answer.
 
-sealbus worker enterprise_router:router enterprise_router:legal enterprise_router:travel
+sealbus run enterprise_router:router enterprise_router:legal enterprise_router:travel
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A robot fleet: no mission starts before the safety agent has cleared it, and its no is final.
 
-sealbus worker fleet_safety:coordinator fleet_safety:safety fleet_safety:robot
+sealbus run fleet_safety:coordinator fleet_safety:safety fleet_safety:robot
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Three agents check a pull request: one analyses, one runs the tests, one reports
 reads `output`; nobody says an error, no test runs, and a security fix is merged untested. Wired wrongly in four ways,
 the pipeline says each time what is wrong, and nothing passes in silence.
 
-sealbus worker incident:analyser incident:tester incident:reporter
+sealbus run incident:analyser incident:tester incident:reporter
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The fetcher gives the file on as what it is, `untrusted_content`. The reviewer shows it to its model within a fence, and
 the model is fooled all the same. Its command bears the level of what the run has read, and dies before any shell.
 
-sealbus worker injected_readme:reviewer injected_readme:fetcher injected_readme:shell
+sealbus run injected_readme:reviewer injected_readme:fetcher injected_readme:shell
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The outbox: an order and the message about it are committed together, by a program without an event loop.
 
-sealbus outbox relay sqlite:///shop.db
+sealbus serve outbox sqlite:///shop.db
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def test_a_rolled_back_order_is_not_published(tmp_path: Path) -> None:
         place_order(connection, 2, stock=0)
     place_order(connection, 3)
     connection.close()
-    sealbus(tmp_path, "outbox", "relay", f"sqlite:///{database}", "--once")
-    told = sealbus(tmp_path, "tail", "order.placed", "--all", "--output", "json")
+    sealbus(tmp_path, "serve", "outbox", f"sqlite:///{database}", "--once")
+    told = sealbus(tmp_path, "tail", "order.placed", "--from", "start", "-o", "json")
     numbers = [msgspec.json.decode(line)["value"]["data"]["number"] for line in told.splitlines()]
     assert sorted(numbers) == [1, 3]
 

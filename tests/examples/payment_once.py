@@ -2,7 +2,7 @@
 
 The booking and the note that the message is done are one transaction, in the inbox's own database.
 
-    sealbus worker payment_once:app
+    sealbus run payment_once:app
 """
 
 from __future__ import annotations

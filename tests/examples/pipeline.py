@@ -1,6 +1,6 @@
 """A pipeline of three agents: each takes what the one before returns. All of it is one conversation.
 
-sealbus worker pipeline:research pipeline:write pipeline:review
+sealbus run pipeline:research pipeline:write pipeline:review
 """
 
 from __future__ import annotations

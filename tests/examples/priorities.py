@@ -1,6 +1,6 @@
 """Priorities: of what is ready, the urgent is handled first; what waits long is not forgotten.
 
-sealbus worker priorities:app --concurrency 1
+sealbus run priorities:app --concurrency 1
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Procurement by contract net: suppliers bid, the cheapest gets the order, and the next one where it fails.
 
-sealbus worker procurement:buyer procurement:cheap procurement:dear
+sealbus run procurement:buyer procurement:cheap procurement:dear
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Request and reply: a shop asks another agent for a price, and says what it does when no answer comes.
 
-sealbus worker request_reply:shop request_reply:pricing
+sealbus run request_reply:shop request_reply:pricing
 """
 
 from __future__ import annotations

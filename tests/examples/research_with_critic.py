@@ -1,6 +1,6 @@
 """A writer drafts, a critic reviews, until the critic agrees or the rounds are used up.
 
-sealbus worker research_with_critic:editor research_with_critic:writer research_with_critic:critic
+sealbus run research_with_critic:editor research_with_critic:writer research_with_critic:critic
 """
 
 from __future__ import annotations

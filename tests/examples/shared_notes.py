@@ -1,7 +1,7 @@
 """A blackboard: two researchers write into shared notes, each only its own part, and nobody overwrites what it has not
 seen.
 
-sealbus worker shared_notes:board
+sealbus run shared_notes:board
 """
 
 from __future__ import annotations

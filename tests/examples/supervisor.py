@@ -1,7 +1,7 @@
 """A supervisor: it splits a task, gives the parts to workers, keeps a budget, settles what they disagree about, and
 puts the answers together. It may be killed at any point: what is asked stays asked.
 
-sealbus worker supervisor:supervisor supervisor:counter supervisor:doubter
+sealbus run supervisor:supervisor supervisor:counter supervisor:doubter
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The schema that the model sees is the type's own. Which tools there are, who answers them and whether they may be called
 is said here and in the policy, never in a prompt.
 
-sealbus worker tool_handoff:assistant tool_handoff:reviewer
+sealbus run tool_handoff:assistant tool_handoff:reviewer
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Two teams, each with a namespace of its own, and an agent that carries one message type across.
 
-sealbus worker two_teams:shop two_teams:bridge two_teams:mail
+sealbus run two_teams:shop two_teams:bridge two_teams:mail
 """
 
 from __future__ import annotations

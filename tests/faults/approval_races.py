@@ -63,7 +63,7 @@ types = "race.**"
 
 
 def work(env: dict[str, str], log: str) -> NoReturn:
-    """What a forked worker does: read its failpoint anew, and be the command `sealbus worker`."""
+    """What a forked worker does: read its failpoint anew, and be the command `sealbus run`."""
     os.environ.update(env)
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(descriptor, 1)
@@ -96,7 +96,7 @@ class Scene:
         policy = self.folder / "policy.toml"
         policy.write_text("\n".join(rows) + POLICY, "utf-8")
         policy.chmod(0o600)
-        self.command("keys", "new", *agents, "--dir", str(self.folder / "keys"))
+        self.command("key", "new", *agents, "--dir", str(self.folder / "keys"))
 
     def command(self, *words: str) -> str:
         environment = os.environ | self.env | {"PYTHONPATH": os.pathsep.join(sys.path[:3])}

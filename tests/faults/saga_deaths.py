@@ -55,7 +55,7 @@ KAFKA = {"group.min.session.timeout.ms": "1000"}
 
 
 def work(env: dict[str, str], log: str) -> NoReturn:
-    """What a forked worker does: read its failpoint anew, and be the command `sealbus worker`."""
+    """What a forked worker does: read its failpoint anew, and be the command `sealbus run`."""
     os.environ.update(env)
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(descriptor, 1)

@@ -47,7 +47,7 @@ class Shell:
         return done.stdout.decode()
 
     def objects(self, *arguments: str) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.run(*arguments, "--output", "json").splitlines()]
+        return [json.loads(line) for line in self.run(*arguments, "-o", "json").splitlines()]
 
     def worker(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -62,29 +62,29 @@ def test_every_verb_works(transport: str, kafka: str, tmp_path: Path) -> None:
     if transport == "sqlite":
         # The embedded log is made by whoever writes first.
         shell.environment["SEALBUS_TOPICS__CREATE"] = "auto"
-    shell.run("topics", "apply", "fault_app:app")
-    assert shell.run("topics", "apply", "fault_app:app") is not None
+    shell.run("topic", "apply", "fault_app:app")
+    assert shell.run("topic", "apply", "fault_app:app") is not None
     namespace = shell.environment["SEALBUS_BUS__NAMESPACE"]
-    assert f"{namespace}.fault.item" in {row["topic"] for row in shell.objects("topics", "list")}
+    assert f"{namespace}.fault.item" in {row["topic"] for row in shell.objects("topic", "list")}
     with shell.worker() as worker:
         lines = b"".join(b'{"number":%d}\n' % number for number in range(300)) + b'{"number":"no number"}\n'
-        shell.run("publish", "fault.item", "--app", "fault_app:app", "--agent", "me@here", code=1, given=lines)
-        untyped = ("publish", "fault.item", "--schema-version", "1.0.0", "--agent", "me@here")
+        shell.run("publish", "fault.item", "--app", "fault_app:app", "--as", "me@here", code=1, given=lines)
+        untyped = ("publish", "fault.item", "--type-version", "1.0.0", "--as", "me@here")
         shell.run(*untyped, given=b'{"nombre":1}\n')
         journal, give_up_s = tmp_path / "journal", time.monotonic() + 30
         while len(set(journal.read_text().splitlines())) < 300 or not shell.objects("dlq", "list"):
             assert time.monotonic() < give_up_s
             time.sleep(0.2)
-        groups = shell.run("groups")
+        groups = shell.run("group", "list")
         assert "fault-test" in groups
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(45) == 0
     (letter,) = shell.objects("dlq", "list")
     assert letter["reason"] == "schema_violation"
-    records = shell.run("tail", "fault.item", "--all", "--output", "json").splitlines()
+    records = shell.run("tail", "fault.item", "--from", "start", "-o", "json").splitlines()
     assert len(records) == 301
     verified = subprocess.run(
-        [*shell.command, "tail", "fault.item", "--all", "--verify"],
+        [*shell.command, "tail", "fault.item", "--from", "start", "--verify"],
         env=shell.environment,
         cwd=tmp_path,
         capture_output=True,
@@ -92,5 +92,5 @@ def test_every_verb_works(transport: str, kafka: str, tmp_path: Path) -> None:
     )
     assert b"301 records, 301 good, 0 bad" in verified.stdout + verified.stderr
     assert all(int(str(row.get("lag", 0))) == 0 for row in shell.objects("groups"))
-    shell.run("types", "list", "--app", "fault_app:app")
-    assert "nothing listens" not in shell.run("config", "show")
+    shell.run("type", "list", "--app", "fault_app:app")
+    assert "nothing listens" not in shell.run("config")

@@ -109,10 +109,10 @@ async def test_a_crashing_message_without_key_is_isolated_within_a_minute(case: 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_a_parked_message_is_dead_lettered_and_not_run(case: Case) -> None:
-    case.call("topics", "apply", "deadly_app:app")
+    case.call("topic", "apply", "deadly_app:app")
     receipts = await case.publish(Job(number=0, deadly=True), *(Job(number=number) for number in range(1, 20)))
     place = f"{receipts[0].topic}/{receipts[0].partition}/{receipts[0].offset}"
-    case.call("groups", app.group, "--park", place, "--why", "known to kill", "--yes")
+    case.call("dlq", "add", place, "--group", app.group, "--why", "known to kill", "--yes")
     case.work()
     letter = await case.letter(60)
     assert (letter.reason, letter.error, letter.origin) == ("rejected", "Parked", place)

@@ -1,4 +1,4 @@
-"""`sealbus blame` and `sealbus trace` on Kafka: what is found on the embedded log is found there, too."""
+"""`sealbus verify` and `sealbus trace` on Kafka: what is found on the embedded log is found there, too."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Log:
         asyncio.run(body())
 
     def call(self, *arguments: str) -> Result:
-        options = ("--bus", self.url, "--namespace", self.namespace, "--output", "json")
+        options = ("--bus", self.url, "--namespace", self.namespace, "-o", "json")
         return CliRunner().invoke(main, [*arguments, *options])
 
 
@@ -52,7 +52,7 @@ def test_a_changed_message_is_named_on_kafka(kafka: str) -> None:
         log = Log(kafka)
         messages = conversation(4, namespace=log.namespace)
         log.write(messages, **{messages[2].message_id: change(messages[2].value, messages[0]) or b""})
-        result = log.call("blame", messages[-1].message_id)
+        result = log.call("verify", messages[-1].message_id)
         found: dict[str, Any] = json.loads(result.stdout)
         assert (result.exit_code, found["blamed"]["number"]) == (1, 2)
         assert found["blamed"]["message_id"] == messages[2].message_id
@@ -62,7 +62,7 @@ def test_a_whole_conversation_is_shown_on_kafka(kafka: str) -> None:
     log = Log(kafka)
     messages = conversation(4, namespace=log.namespace)
     log.write(messages)
-    assert log.call("blame", messages[-1].message_id).exit_code == 0
+    assert log.call("verify", messages[-1].message_id).exit_code == 0
     events = [json.loads(line) for line in log.call("trace", messages[0].message_id).stdout.splitlines()]
     assert [(event["message_id"], event["cause"], event["marks"]) for event in events] == [
         (message.message_id, number, []) for number, message in enumerate(messages)

@@ -221,8 +221,8 @@ def test_a_worker_with_deleted_records_stops_with_an_alarm(kafka, admin, tmp_pat
         "SEALBUS_TOPICS__PARTITIONS": "1",
     }
     sealbus = [sys.executable, "-m", "consumers.cli"]
-    publish = [*sealbus, "publish", "fault.item", "--app", "fault_app:app", "--agent", "a@b"]
-    subprocess.run([*sealbus, "topics", "apply", "fault_app:app"], env=environment, check=True, capture_output=True)
+    publish = [*sealbus, "publish", "fault.item", "--app", "fault_app:app", "--as", "a@b"]
+    subprocess.run([*sealbus, "topic", "apply", "fault_app:app"], env=environment, check=True, capture_output=True)
     journal.touch()
     with subprocess.Popen([*sealbus, "worker", "fault_app:app"], env=environment, stderr=subprocess.DEVNULL) as worker:
         subprocess.run(publish, env=environment, input=b'{"number":1}\n' * 5, check=True, capture_output=True)

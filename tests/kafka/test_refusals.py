@@ -74,7 +74,7 @@ def publish(
         "consumers.cli",
         "publish",
         message_type,
-        "--schema-version",
+        "--type-version",
         "1.0.0",
         "--agent",
         "a@b",

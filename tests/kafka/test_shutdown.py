@@ -27,11 +27,11 @@ def test_a_worker_stops_in_time_while_all_brokers_are_away(tmp_path: Path, fault
             "SEALBUS_WORKER__DRAIN_TIMEOUT_S": "5s",
         }
         sealbus = [sys.executable, "-m", "consumers.cli"]
-        subprocess.run([*sealbus, "topics", "apply", "fault_app:app"], env=environment, check=True, capture_output=True)
+        subprocess.run([*sealbus, "topic", "apply", "fault_app:app"], env=environment, check=True, capture_output=True)
         with subprocess.Popen(
             [*sealbus, "worker", "fault_app:app"], env=environment, stderr=subprocess.DEVNULL
         ) as worker:
-            publish = [*sealbus, "publish", "fault.item", "--app", "fault_app:app", "--agent", "a@b"]
+            publish = [*sealbus, "publish", "fault.item", "--app", "fault_app:app", "--as", "a@b"]
             subprocess.run(publish, env=environment, input=b'{"number":1}\n' * 100, check=True, capture_output=True)
             journal = tmp_path / "journal"
             while len(journal.read_text().splitlines()) < 100:

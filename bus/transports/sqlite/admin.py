@@ -137,7 +137,7 @@ def _ranges(connection: sqlite3.Connection, topic: str) -> dict[int, PartitionRa
         (topic,),
     ).fetchall()
     if not rows:
-        raise TopicMissingError(f"there is no topic {topic[:249]!r}; create it with `sealbus topics apply`")
+        raise TopicMissingError(f"there is no topic {topic[:249]!r}; create it with `sealbus topic apply`")
     return {partition: PartitionRange(start, end) for partition, start, end in rows}
 
 

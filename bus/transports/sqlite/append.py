@@ -71,7 +71,7 @@ def append(
         topic = topics.get(record.topic)
         if topic is None:
             outcomes.append(
-                TopicMissingError(f"there is no topic {record.topic[:249]!r}; create it with `sealbus topics apply`")
+                TopicMissingError(f"there is no topic {record.topic[:249]!r}; create it with `sealbus topic apply`")
             )
             continue
         if hashed is not None and record.partition is None:

@@ -221,7 +221,7 @@ def _listed(name: str, text: bytes) -> list[object]:
     json.loads(text, object_pairs_hook=functools.partial(_without_repeats, name))
     keys = tree.get("keys") if isinstance(tree, dict) else None
     if not isinstance(keys, list):
-        raise ConfigurationError(f'{name} is not a JWKS, which is {{"keys": [...]}}, as `sealbus keys new` writes it')
+        raise ConfigurationError(f'{name} is not a JWKS, which is {{"keys": [...]}}, as `sealbus key new` writes it')
     return keys
 
 
@@ -257,7 +257,7 @@ def _parse_key(jwk: object, where: str, domain: Domain) -> TrustedKey:
 
 def _check_members(jwk: dict[str, Any], where: str) -> None:
     if "d" in jwk:
-        raise ConfigurationError(f"{where} holds a private key (d): `sealbus keys export` writes its public half")
+        raise ConfigurationError(f"{where} holds a private key (d): `sealbus key export` writes its public half")
     for member in jwk:
         if member not in _MEMBERS:
             raise ConfigurationError(f"{where}: there is no member {member!r:.80}{nearest(member, _MEMBERS)}")

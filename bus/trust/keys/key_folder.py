@@ -1,4 +1,4 @@
-"""Key folder: the JWKS and the private keys that `sealbus keys` keeps, changed whole and one writer at a time.
+"""Key folder: the JWKS and the private keys that `sealbus key` keeps, changed whole and one writer at a time.
 
 Owns the layout: `jwks.json`, which every receiver gets, beside `<slug of the agent>.pem`, which only the agent has.
 Every change is written to a new file that replaces the old one, so a reader never sees half of it.
@@ -60,7 +60,7 @@ class KeyFolder:
             file = self.private_file(agent_id)
             if file.exists():
                 raise ConfigurationError(
-                    f"{agent_id} has a key, {file}: `sealbus keys rotate {agent_id}` makes its successor"
+                    f"{agent_id} has a key, {file}: `sealbus key rotate {agent_id}` makes its successor"
                 )
             key = _new_key(jwks, {"principals": list(principals), "types": list(types) or None}, not_before_ms)
             private[file] = pem_of(key)
@@ -160,4 +160,4 @@ def _entry(jwks: dict[str, Any], kid: str) -> dict[str, Any]:
         if entry.get("kid") == kid:
             found: dict[str, Any] = entry
             return found
-    raise ConfigurationError(f"no key {kid[:80]!r} is published: `sealbus keys list` shows which are")
+    raise ConfigurationError(f"no key {kid[:80]!r} is published: `sealbus key list` shows which are")

@@ -39,7 +39,7 @@ def fault_of_key(
     *message_type* None: whatever it signs.
     """
     name = f"the key {key.kid} of {agent_id}"
-    rotate = f"`sealbus keys rotate {agent_id}` makes its successor"
+    rotate = f"`sealbus key rotate {agent_id}` makes its successor"
     if key.revoked_at_ms is not None and key.is_revoked(now_ms):
         return KeyFault("key_revoked", f"{name} was revoked at {format_ms(key.revoked_at_ms)}: {rotate}")
     if key.not_before_ms is not None and now_ms < key.not_before_ms:
@@ -50,13 +50,13 @@ def fault_of_key(
     if agent_id not in key.principals:
         whom = ", ".join(sorted(key.principals)) or "nobody"
         text = f"the key {key.kid} signs for {whom}, not for {agent_id}: give the key of {agent_id}"
-        return KeyFault("sender_mismatch", f"{text} (`sealbus keys new {agent_id}`), or act as the key's agent")
+        return KeyFault("sender_mismatch", f"{text} (`sealbus key new {agent_id}`), or act as the key's agent")
     if not key.speaks_for(agent_id, namespace):
         where = ", ".join(sorted(key.namespaces or ()))
         return KeyFault("sender_mismatch", f"{name} signs in {where or 'no namespace'}, not in {namespace}")
     if message_type is not None and not key.may_sign(message_type):
         types = "none" if key.types is None else ", ".join(key.types)
-        text = f"{name} may not sign {message_type} (its types: {types}): `sealbus keys rotate` keeps these limits"
+        text = f"{name} may not sign {message_type} (its types: {types}): `sealbus key rotate` keeps these limits"
         return KeyFault("unauthorized", f"{text}; a new key has others")
     return None
 

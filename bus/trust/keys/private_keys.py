@@ -132,7 +132,7 @@ def _from_pem(name: str, text: bytes) -> PrivateKey:
     except (ValueError, TypeError) as error:
         raise ConfigurationError(f"{name} is not an unencrypted private key in PEM (PKCS#8)") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigurationError(f"{name} is not a key of Ed25519: `sealbus keys new` makes one")
+        raise ConfigurationError(f"{name} is not a key of Ed25519: `sealbus key new` makes one")
     return new_private_key(key.private_bytes_raw())
 
 

@@ -26,7 +26,7 @@ _LIMIT: Final = 100
 def registry_app(settings: Settings) -> App:
     """Return the app of the registry, `registry@sealbus`, on the log of *settings*.
 
-    sealbus agents serve
+    sealbus serve registry
     """
     app = App(REGISTRY_AGENT, roles=["registry"])
 

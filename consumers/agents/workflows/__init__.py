@@ -3,7 +3,7 @@
     from sealbus import workflows
 
     async with workflows.engine_app().running("sqlite:///sealbus.db"):
-        ...                                                             # or: sealbus workflow serve
+        ...                                                             # or: sealbus serve workflows
 
 `definition` has the form of a workflow, `variables` replaces `${...}`, `advance` is the pure state machine, `check`
 finds mistakes in a definition, `diagram` draws it, and `engine` is the saga that carries out decisions as requests and

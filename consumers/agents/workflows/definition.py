@@ -6,14 +6,16 @@ the workflow fails on an answer without an edge, an error without a fallback, or
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from bus.errors import ContractError
+from bus.errors import BusError, ContractError
 from bus.protocol import canonical
 from bus.protocol.validation_errors import translate
 
@@ -31,6 +33,7 @@ __all__ = [
     "WorkflowMessage",
     "edges_of",
     "parse_definition",
+    "read_workflow",
     "schema_of_definition",
     "sent_by",
     "sha256_of",
@@ -163,6 +166,14 @@ def sent_by(definition: Definition) -> Iterator[str]:
             yield type_of(node.message)
         elif isinstance(node, Parallel):
             yield from (type_of(branch.message) for branch in node.branches)
+
+
+def read_workflow(file: Path) -> Definition:
+    """Return the workflow in *file*. Raises BusError, which names the file."""
+    try:
+        return parse_definition(file.read_bytes().removeprefix(BOM_UTF8))
+    except ContractError as error:
+        raise BusError(f"{file}: {error}") from error
 
 
 def parse_definition(data: bytes | str | Mapping[str, Any]) -> Definition:

@@ -205,7 +205,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
 def engine_app(definitions: Iterable[Definition] = (), types: Sequence[type[Any]] = ()) -> App:
     """Return the app of the workflow engine, `workflow@sealbus`.
 
-        sealbus workflow serve                      # or, in a program: engine_app().running(url)
+        sealbus serve workflows                      # or, in a program: engine_app().running(url)
 
     *definitions* may be started by their hash, *types* are message types that workflows send besides the built-in ones.
     """

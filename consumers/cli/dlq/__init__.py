@@ -1,1 +1,5 @@
 """`sealbus dlq`: dead letters on the command line."""
+
+from consumers.cli.dlq.command import dlq
+
+__all__ = ["dlq"]

@@ -1,242 +1,276 @@
-"""`sealbus dlq list|causes|show|adapt`: dead letters, their reasons, and their history.
+"""`sealbus dlq list|show|add`: dead letters, their reasons, and their history.
 
-Owns the list and finding one dead letter; `redrive` and `purge` are modules of their own.
-`consumers.deadletters.letters` reads dead letters, `consumers.cli.dlq.letter_view` formats one.
+`redrive` and `dismiss` are modules of their own. `consumers.deadletters` reads dead letters,
+`consumers.cli.dlq.letter_view` formats one.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import click
 import msgspec
 
+from bus.clock import SystemClock
 from bus.telemetry.terminal import printable
+from consumers.cli.dlq.dismiss import dismiss
 from consumers.cli.dlq.filters import with_selection
-from consumers.cli.dlq.letter_view import as_json, as_text, row
-from consumers.cli.dlq.near_misses import near_misses
-from consumers.cli.dlq.places import find_letter, parse_location
-from consumers.cli.dlq.purge import purge
+from consumers.cli.dlq.letter_view import LetterDetails, LetterRow, letter_details, letter_lines, letter_row
+from consumers.cli.dlq.locations import find_letter, parse_location
 from consumers.cli.dlq.redrive import redrive
-from consumers.cli.exit_codes import FAILED
-from consumers.cli.interrupts import execute
-from consumers.cli.io.printing import bars, print_json, print_table
-from consumers.cli.session import CommandSession, app_option, registry_of, with_session
+from consumers.cli.io.known_names import complete_groups
+from consumers.cli.io.output import Output, Record, Rows
+from consumers.cli.io.parameter_types import OneOf
+from consumers.cli.io.printing import bars
+from consumers.cli.session import CommandSession, app_option, changing, limit_option, registry_of, verb
 from consumers.cli.shell import VerbGroup
-from consumers.deadletters.adapter import adapter_of
-from consumers.deadletters.causes import Cause, cause_of
+from consumers.deadletters.causes import cause_of
+from consumers.deadletters.dead_lettering import park_order_of
 from consumers.deadletters.diagnosis import examine
-from consumers.deadletters.letter_state import LetterState, LetterStatus, Step, known_state_of, load_states, state_of
+from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.deadletters.letter_state import LetterState, Step, known_state_of, load_states, state_of
 from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
+from consumers.deadletters.near_misses import near_misses
+from consumers.deadletters.park_orders import PARK_FOLLOWED_S
 from consumers.deadletters.selection import Selection
 
 __all__ = ["dlq"]
 
+_BY: Final[Mapping[str, Callable[[DeadLetter], str]]] = {
+    "cause": lambda letter: cause_of(letter).name,
+    "type": lambda letter: letter.message_type,
+    "reason": lambda letter: letter.reason,
+    "sender": lambda letter: letter.sender,
+    "group": lambda letter: letter.group,
+}
+
+
+class LetterGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters that have *by* in common; the other members are those of its first one."""
+
+    by: str
+    value: str
+    """The cause, type, reason, sender or group."""
+    dead_letters: int
+    reason: str
+    type: str
+    group: str
+    sender: str
+    pointer: str
+    error: str
+    first: str
+    """When the first one failed."""
+    example: str
+    """Its location."""
+
+
+class OrderedDeath(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that the workers of a group are to dead-letter."""
+
+    group: str
+    location: str
+    message_id: str
+    redrives: int
+
 
 @click.group(cls=VerbGroup)
 def dlq() -> None:
-    """Dead letters: messages that a group could not or must not handle. Show, redrive or purge them.
+    """Dead letters: messages that a group could not or must not handle. Show, redrive or dismiss them.
 
     \b
     Examples:
       sealbus dlq list
-      sealbus dlq list --type research.request --reason schema_violation --since 2h
-      sealbus dlq show agents.research.request.dlq/0/3
-      sealbus dlq adapt order.placed 0 3 --app agents:app
-      sealbus dlq redrive --reason schema_violation --dry-run
-      sealbus dlq purge --reason malformed
+      sealbus dlq list --by cause
+      sealbus dlq show agents.desk.question.dlq/0/3
+      sealbus dlq redrive --cause 3f9a1c20 --why "fixed in 1.4.2"
+      sealbus dlq dismiss --reason malformed --why "load test by mistake"
     """
 
 
 dlq.add_command(redrive)
-dlq.add_command(purge)
+dlq.add_command(dismiss)
 
 
 @dlq.command("list")
 @with_selection
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show the newest N.")
-@with_session
-def list_(session: CommandSession, *, selection: Selection, limit: int) -> int:
-    """List dead letters, the newest last, and count them by reason.
+@click.option("--by", type=OneOf(_BY), help="Count those that have this in common: one line per cause, type, ...")
+@limit_option
+@verb(LetterRow)
+async def list_(session: CommandSession, *, selection: Selection, by: str | None, limit: int) -> Output:
+    """List dead letters, the newest last; with --by, count them, the most frequent first.
 
-    PLACE is what `sealbus dlq show` takes. STATE is open, redriven (sent back), parked (sent back three times, or by
-    hand) or purged.
+    A cause is the reason, type, group, sender, field and error, without the numbers in its text: each cause is one
+    thing to fix. STATE is open, redriven (sent back), parked (sent back three times, or dead-lettered by hand) or
+    dismissed. With --by only open ones count, unless --state is given.
 
     \b
     Examples:
-      sealbus dlq list --state open
-      sealbus dlq list --group researcher-svc-1c2d3e4f --reason rejected --limit 5
+      sealbus dlq list --by cause
+      sealbus dlq list --state open --group researcher-svc-1c2d3e4f --reason rejected --limit 5
       sealbus dlq list --sender planner@svc --since 2026-01-31T12:00:00Z
-      sealbus dlq list --output json | jq -r .place
+      sealbus dlq list -o json | jq -r .location
     """
     settings = session.settings()
-
-    async def body(_: object) -> int:
-        counts: Counter[str] = Counter()
-        by_state: Counter[tuple[str, ...]] = Counter()
-        newest: list[tuple[int, int, DeadLetter]] = []
-        async with session.open(settings) as transport:
-            states = await load_states(transport, settings.bus.namespace)
-            async for letter in list_dead_letters(transport, settings.bus.namespace, selection.message_type):
-                state = state_of(letter, states.get(letter.place))
-                if selection.takes(letter, state):
-                    counts[letter.reason] += 1
-                    by_state[letter.reason, state] += 1
-                    (heapq.heappush if len(newest) < limit else heapq.heappushpop)(
-                        newest, (letter.failed_ms, counts.total(), letter)
-                    )
-            hints = [] if counts else await near_misses(transport, settings, selection)
-        _print(session, [letter for _, _, letter in sorted(newest, key=lambda entry: entry[:2])], states)
-        reasons = ", ".join(f"{count} {printable(name) or 'without a reason'}" for name, count in counts.most_common())
-        shown = f", the newest {len(newest)} shown" if counts.total() > len(newest) else ""
-        click.echo(f"{counts.total()} dead letters{shown}" + (f": {reasons}" if reasons else ""), err=True)
-        for hint in hints:
-            click.echo(f"hint: {hint}", err=True)
-        if not session.as_json:
-            for line in bars(("REASON", "STATE"), by_state):
-                click.echo(line, err=True)
-        return 0
-
-    return execute(body)
-
-
-@dlq.command()
-@with_selection
-@with_session
-def causes(session: CommandSession, *, selection: Selection) -> int:
-    """Group dead letters by cause, the most frequent first: each cause is one thing to fix.
-
-    A cause is the reason, type, group, sender, field and error, without the numbers in its text. Without --state only
-    open dead letters count. After a fix, `sealbus dlq redrive --cause ID` sends back its dead letters.
-
-    \b
-    Examples:
-      sealbus dlq causes
-      sealbus dlq causes --since 2h --output json
-      sealbus dlq redrive --cause 3f9a1c20 --why "fixed in 1.4.2"
-    """
-    settings = session.settings()
-    wanted = selection if selection.states else msgspec.structs.replace(selection, states=frozenset({"open"}))
-
-    async def body(_: object) -> int:
-        counts: Counter[Cause] = Counter()
-        first: dict[Cause, DeadLetter] = {}
-        async with session.open(settings) as transport:
-            states = await load_states(transport, settings.bus.namespace)
-            async for letter in list_dead_letters(transport, settings.bus.namespace, selection.message_type):
-                if wanted.takes(letter, state_of(letter, states.get(letter.place))):
-                    cause = cause_of(letter)
-                    counts[cause] += 1
-                    first.setdefault(cause, letter)
-        for cause, count in counts.most_common() if session.as_json else ():
-            letter = first[cause]
-            about = {"cause": cause.name, "letters": count, "first": letter.failed_at, "example": letter.place}
-            print_json({**about, **msgspec.to_builtins(cause)})
-        if counts and not session.as_json:
-            listed = [(each, count, msgspec.structs.astuple(each)) for each, count in counts.most_common()]
-            rows = [
-                (cause.name, count, reason, kind, sender, pointer, error, first[cause].failed_at)
-                for cause, count, (reason, kind, _, sender, pointer, error) in listed
-            ]
-            print_table(("CAUSE", "LETTERS", "REASON", "TYPE", "FROM", "FIELD", "ERROR", "FIRST DIED"), rows)
-        click.echo(f"{counts.total():,} dead letters of {len(counts)} causes", err=True)
-        return 0
-
-    return execute(body)
+    if by is not None and not selection.states:
+        selection = msgspec.structs.replace(selection, states=frozenset({"open"}))
+    reasons: Counter[str] = Counter()
+    by_state: Counter[tuple[str, ...]] = Counter()
+    groups: Counter[str] = Counter()
+    first: dict[str, DeadLetter] = {}
+    newest: list[tuple[int, int, DeadLetter]] = []
+    async with session.open(settings) as transport:
+        states = await load_states(transport, settings.bus.namespace)
+        async for letter in list_dead_letters(transport, settings.bus.namespace, selection.message_type):
+            state = state_of(letter, states.get(letter.place))
+            if not selection.takes(letter, state):
+                continue
+            reasons[letter.reason] += 1
+            by_state[letter.reason, state] += 1
+            if by is not None:
+                value = _BY[by](letter)
+                groups[value] += 1
+                first.setdefault(value, letter)
+            else:
+                (heapq.heappush if len(newest) < limit else heapq.heappushpop)(
+                    newest, (letter.failed_ms, reasons.total(), letter)
+                )
+        hints = [] if reasons else await near_misses(transport, settings.bus.namespace, selection)
+    total = reasons.total()
+    if by is not None:
+        rows = [_grouped(by, value, count, first[value]) for value, count in groups.most_common(limit)]
+        named = {"cause": "causes", "type": "types", "reason": "reasons", "sender": "senders", "group": "groups"}[by]
+        return Rows(rows, _GROUP_COLUMNS[by], notes=[f"{total:,} dead letters, {len(groups)} {named}", *hints])
+    counted = ", ".join(f"{count} {printable(name) or 'without a reason'}" for name, count in reasons.most_common())
+    more = f", the newest {len(newest)} shown (--limit)" if total > len(newest) else ""
+    drawn = [] if session.as_json else bars(("REASON", "STATE"), by_state)
+    return Rows(
+        [letter_row(letter, states.get(letter.place)) for _, _, letter in sorted(newest, key=lambda entry: entry[:2])],
+        {
+            "LOCATION": "location",
+            "FAILED": "failed_at",
+            "STATE": "state",
+            "GROUP": "group",
+            "REASON": "reason",
+            "FIELD": "pointer",
+            "FROM": "sender",
+            "MESSAGE": lambda row: row.message_id or "(not a message)",
+        },
+        notes=[
+            f"{total} dead letters{more}" + (f": {counted}" if counted else ""),
+            *(f"hint: {hint}" for hint in hints),
+            *drawn,
+        ],
+    )
 
 
 @dlq.command()
-@click.argument("location", nargs=-1, required=True, metavar="TOPIC PARTITION OFFSET")
-@click.option("--raw", is_flag=True, help="Write the bytes of the dead message and nothing else.")
+@click.argument("which", metavar="LOCATION|MESSAGE_ID")
 @app_option
-@with_session
-def show(session: CommandSession, location: tuple[str, ...], raw: bool, targets: tuple[str, ...]) -> int:
-    """Show one dead letter: the check that refused it and why, the values expected and found, its history and its
-    content.
+@verb(LetterDetails, forms=("raw",))
+async def show(session: CommandSession, *, which: str, targets: tuple[str, ...]) -> Output | int:
+    """Show one dead letter: the check that refused it and why, the values expected and found, its history, its content.
 
-    TOPIC PARTITION OFFSET locate the dead letter itself, as `sealbus dlq list` prints them (TOPIC/PARTITION/OFFSET); a
-    message type may stand for the topic. The checks are run again on the stored bytes; --app adds types of your own.
+    LOCATION is TOPIC/PARTITION/OFFSET, as `sealbus dlq list` prints it; a message type may stand for the topic. The
+    checks are run again on the stored bytes. -o raw writes the bytes of the dead message and nothing else.
 
     \b
     Examples:
-      sealbus dlq show agents.research.request.dlq/0/3
-      sealbus dlq show research.request 0 3 --app agents:app
-      sealbus dlq show research.request/0/3 --raw > message.json
+      sealbus dlq show agents.desk.question.dlq/0/3
+      sealbus dlq show desk.question/0/3 -o raw > message.json
     """
-    name, partition, offset = parse_location(location)
     apps = session.apps(targets)
     settings = session.settings(apps)
-
-    async def body(_: object) -> int:
-        async with session.open(settings) as transport:
-            record = await find_letter(transport, settings, name, partition, offset)
-            states = {} if raw else await load_states(transport, settings.bus.namespace)
-        if raw:
-            click.echo(record.value or b"", nl=False)
-            return 0
-        letter, registry = read_dead_letter(record), registry_of(apps)
-        finding = examine(
-            letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes
-        )
-        facts = (letter, states.get(letter.place), _history(letter, states), finding, registry)
-        if session.as_json:
-            print_json(as_json(*facts))
-        else:
-            for line in as_text(*facts):
-                click.echo(line)
+    async with session.open(settings) as transport:
+        record = await find_letter(transport, settings, which)
+        states = {} if session.form == "raw" else await load_states(transport, settings.bus.namespace)
+    if session.form == "raw":
+        click.echo(record.value or b"", nl=False)
         return 0
-
-    return execute(body)
+    letter, registry = read_dead_letter(record), registry_of(apps)
+    finding = examine(
+        letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes
+    )
+    facts = (letter, states.get(letter.place), _history(letter, states), finding, registry)
+    return Record(letter_details(*facts), letter_lines(*facts))
 
 
 @dlq.command()
-@click.argument("location", nargs=-1, required=True, metavar="TOPIC PARTITION OFFSET")
-@app_option
-@with_session
-def adapt(session: CommandSession, location: tuple[str, ...], targets: tuple[str, ...]) -> int:
-    """Write an upcaster that would make a dead message valid, for you to review: similar names, converted values.
+@click.argument("location", metavar="LOCATION")
+@click.option("--group", "group", required=True, shell_complete=complete_groups, help="The group that is to skip it.")
+@changing
+@verb(OrderedDeath)
+async def add(session: CommandSession, *, location: str, group: str, why: str, dry_run: bool, yes: bool) -> Output:
+    """Dead-letter the message at LOCATION for one group, instead of running it.
 
-    For dead letters whose data the current type refuses (schema_violation, unsupported_version). Give the type the
-    printed version, with the function among its upcasters; then redrive the cause.
+    For a message that the group has not finished, whether its workers run or not: a worker dead-letters it when it
+    reaches it, and continues. Only `sealbus dlq redrive --force` sends it back.
 
     \b
     Examples:
-      sealbus dlq adapt order.placed 0 3 --app agents:app >> upcasters.py
-      sealbus dlq adapt agents.order.placed.dlq/0/3 --app agents:app --output json
-
-    \b
-    Exit codes: 0 written, 1 written with open questions (they raise), 2 there is nothing to adapt.
+      sealbus dlq add agents.desk.question/2/4711 --group desk-svc-1c2d3e4f --why "hangs the parser, ticket 12"
     """
-    name, partition, offset = parse_location(location)
-    apps = session.apps(targets)
-    settings = session.settings(apps)
-
-    async def body(_: object) -> int:
-        async with session.open(settings) as transport:
-            record = await find_letter(transport, settings, name, partition, offset)
-        message = read_dead_letter(record).message
-        kind = None if message is None else registry_of(apps).get(message.message_type)
-        if message is None or kind is None:
-            raise click.BadParameter("its type is not known here: name your app with --app MODULE:APP")
-        data = msgspec.json.decode(message.data)
-        major = int(message.metadata.schema_version.partition(".")[0])
-        made = adapter_of(kind, data, major) if isinstance(data, dict) else None
-        if made is None:
-            raise click.BadParameter("its data, or its class, has no fields that could be compared")
-        if session.as_json:
-            print_json(msgspec.to_builtins(made))
-        else:
-            click.echo(made.source, nl=False)
-        click.echo(
-            f'hint: @payload("{kind.name}", version="{made.next_version}", upcasters={{{major}: {made.name}}}), '
-            "then `sealbus dlq redrive --cause N --wait`",
-            err=True,
+    if not why:
+        raise click.UsageError("give --why TEXT: the operations journal records who did this and why")
+    settings, clock = session.settings(), SystemClock()
+    session.announce()
+    where = parse_location(location)
+    async with session.open(settings) as transport:
+        await prepare_journal(transport, settings, create=False)
+        order = await park_order_of(transport, settings, clock, group=group, location=where, why=why)
+        shown = OrderedDeath(
+            group=order.group,
+            location=f"{order.topic}/{order.partition}/{order.offset}",
+            message_id=order.message_id,
+            redrives=order.redrives,
         )
-        return FAILED if made.open_questions else 0
+        columns = {"GROUP": "group", "LOCATION": "location", "MESSAGE": "message_id", "REDRIVES": "redrives"}
+        if dry_run:
+            return Rows([shown], columns, notes=[f"{printable(shown.location)} would be dead-lettered"])
+        session.confirm(f"Dead-letter {printable(location)} for {printable(group)} instead of running it?", yes=yes)
+        await prepare_journal(transport, settings)
+        journal = Journal(transport, settings, clock, verb="groups", why=why)
+        await journal.order(order)
+        await journal.note("parked", group=group, why=why, place=location, message_id=order.message_id)
+    done = (
+        f"a worker of {printable(group)} dead-letters it when it reaches it; workers know within {PARK_FOLLOWED_S:g} s"
+    )
+    return Rows([shown], columns, notes=[done])
 
-    return execute(body)
+
+_EACH: Final[Mapping[str, str]] = {"DEAD LETTERS": "dead_letters", "FIRST FAILED": "first", "EXAMPLE": "example"}
+_GROUP_COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
+    "cause": {
+        "CAUSE": "value",
+        "DEAD LETTERS": "dead_letters",
+        "REASON": "reason",
+        "TYPE": "type",
+        "FROM": "sender",
+        "FIELD": "pointer",
+        "ERROR": "error",
+        "FIRST FAILED": "first",
+    },
+    **{by: {by.upper(): "value", **_EACH} for by in ("type", "reason", "sender", "group")},
+}
+
+
+def _grouped(by: str, value: str, count: int, letter: DeadLetter) -> LetterGroup:
+    cause = cause_of(letter)
+    return LetterGroup(
+        by=by,
+        value=value,
+        dead_letters=count,
+        reason=cause.reason,
+        type=cause.message_type,
+        group=cause.group,
+        sender=cause.sender,
+        pointer=cause.pointer,
+        error=cause.error,
+        first=letter.failed_at,
+        example=letter.place,
+    )
 
 
 def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tuple[str, Step]]:
@@ -251,25 +285,3 @@ def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tupl
         for step in state.steps
     ]
     return sorted(steps, key=lambda entry: entry[1].at)
-
-
-def _print(session: CommandSession, letters: list[DeadLetter], states: Mapping[str, LetterState]) -> None:
-    if session.as_json:
-        for letter in letters:
-            print_json(row(letter, states.get(letter.place)))
-    elif letters:
-        headings = ("PLACE", "DIED", "STATE", "GROUP", "REASON", "POINTER", "FROM", "MESSAGE")
-        print_table(headings, [_cells(letter, state_of(letter, states.get(letter.place))) for letter in letters])
-
-
-def _cells(letter: DeadLetter, state: LetterStatus) -> list[str]:
-    return [
-        letter.place,
-        letter.failed_at or "-",
-        state,
-        letter.group or "-",
-        letter.reason or "-",
-        letter.pointer or "-",
-        letter.sender or "-",
-        letter.message.message_id if letter.message else "(no message)",
-    ]

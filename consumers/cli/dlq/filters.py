@@ -1,4 +1,4 @@
-"""The options that select dead letters, shared by the `sealbus dlq` verbs.
+"""The options that select dead letters, shared by the verbs of `sealbus dlq`.
 
 Owns the options and their help; `consumers.deadletters.selection` owns the matching.
 """
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from bus.protocol.reasons import REASONS
-from consumers.cli.dlq.places import parse_location
+from consumers.cli.dlq.locations import parse_location
 from consumers.cli.io.known_names import complete_dead_types, complete_groups
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, PAST, OneOf
 from consumers.deadletters.selection import Selection
@@ -41,18 +41,18 @@ _OPTIONS: Final = (
     ),
     click.option("--sender", metavar="ID", help="Only from this sender."),
     click.option("--pointer", metavar="POINTER", help="Only where this field was refused, such as /data/cents."),
-    click.option("--cause", metavar="ID", help="Only of this cause, as `sealbus dlq causes` names it."),
+    click.option("--cause", metavar="ID", help="Only of this cause, as `sealbus dlq list --by cause` names it."),
     click.option(
         "--since",
         "since_ms",
         type=PAST,
-        help="Only those that died since then: 2h or 3d (ago), 2026-01-31, 2026-01-31T12:00:00Z.",
+        help="Dead since: 2h or 3d (ago), 2026-01-31, 2026-01-31T12:00:00Z.",
     ),
-    click.option("--until", "until_ms", type=PAST, help="Only those that died until then."),
+    click.option("--until", "until_ms", type=PAST, help="Dead until."),
     click.option(
         "--state",
         "states",
-        type=OneOf(["open", "redriven", "parked", "purged"]),
+        type=OneOf(["open", "redriven", "parked", "dismissed"]),
         multiple=True,
         help="Only in this state; may be given more than once.",
     ),
@@ -71,7 +71,7 @@ def with_selection(function: Callable[..., _R]) -> Callable[..., _R]:
     ) -> _R:
         chosen = {name: options.pop(name) for name in _PLAIN}
         for location in locations:
-            parse_location((location,))
+            parse_location(location)
         selection = Selection(
             reasons=frozenset(reasons), states=frozenset(states), places=frozenset(locations), **chosen
         )

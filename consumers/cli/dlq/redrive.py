@@ -1,49 +1,49 @@
-"""`sealbus dlq redrive`: send dead letters back to the groups in which they died.
+"""`sealbus dlq redrive`: send dead letters back to the groups in which they failed.
 
-Owns the options, the confirmation, the progress bar and the exit code; `consumers.deadletters.redrive` sends them.
+Owns the options, the confirmation and the words of the result; `consumers.deadletters.redrive` sends them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
 
-from bus.clock import Clock, SystemClock
-from bus.settings.schema import Settings
+from bus.clock import SystemClock
 from bus.telemetry.terminal import printable
 from bus.trust.opening import open_trust
 from consumers.cli.dlq.filters import with_selection
-from consumers.cli.dlq.near_misses import tell_near_misses
-from consumers.cli.dlq.places import pinned
+from consumers.cli.dlq.locations import pinned
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.interrupts import Interrupts, execute
+from consumers.cli.io.output import Output, Rows
 from consumers.cli.io.parameter_types import DURATION_TYPE, RATE
 from consumers.cli.io.printing import bars, print_json
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, gathered, key_options, with_session
+from consumers.cli.session import CommandSession, changing, gathered, key_options, verb
+from consumers.cli.shell import Command
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import MAX_REDRIVES
+from consumers.deadletters.near_misses import near_misses
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, RedriveResult
 from consumers.deadletters.selection import Selection
-from producers.sealing.sealer import Sealer, make_sealer
+from producers.sealing.sealer import make_sealer
 
-__all__ = ["redrive"]
+__all__ = ["LetterCount", "print_counts", "redrive"]
 
 _WORDS: Final = {
-    "send": "sent back",
+    "send": "redriven",
     "park": "parked",
-    "twin": "a repetition of another letter",
-    "redriven": "left: sent back already",
-    "purged": "left: purged",
+    "twin": "a copy of another one",
+    "redriven": "left: redriven already",
+    "dismissed": "left: dismissed",
     "parked": "left: parked, only --force sends it",
-    "stub": "left: a stub, its bytes were too large to keep",
+    "stub": "left: its bytes were too large to keep",
     "no group": "left: it names no group",
     "unreadable origin": "left: it names no origin",
     "unreachable": "left: its group has no redrive topic",
@@ -51,9 +51,17 @@ _WORDS: Final = {
 }
 
 
-class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command."""
+class LetterCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters of one reason, type and group would be treated alike."""
 
+    action: str
+    reason: str
+    type: str
+    group: str
+    dead_letters: int
+
+
+class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
     selection: Selection
     rate: float | None
     stop_after: int | None
@@ -67,201 +75,163 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None
 
 
-@click.command()
-@click.argument("locations", nargs=-1, metavar="[PLACE]...")
+@click.command(cls=Command)
+@click.argument("locations", nargs=-1, metavar="[LOCATION]...")
 @with_selection
 @click.option("--rate", type=RATE, help="Maximum rate, such as 20/s.")
 @click.option(
-    "--stop-after", type=click.IntRange(1), metavar="N", help="Stop when N of those that were sent have died again."
+    "--stop-after", type=click.IntRange(1), metavar="N", help="Stop when N of the redriven ones failed again."
 )
-@click.option("--wait", is_flag=True, help="Wait until their groups have settled them, and show how many died again.")
-@click.option(
-    "--extend",
-    type=DURATION_TYPE,
-    help="Let messages that are expired, or would be before then, live so long from now.",
-)
-@click.option("--force", is_flag=True, help=f"Send parked letters too: those that were sent back {MAX_REDRIVES} times.")
-@click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
-@click.option("--dry-run", is_flag=True, help="Show what would be sent, by reason and type, and send nothing.")
+@click.option("--wait", is_flag=True, help="Wait until their groups have handled them, and count those that failed.")
+@click.option("--extend", type=DURATION_TYPE, help="New lifetime of messages that are expired or would expire before.")
+@click.option("--force", is_flag=True, help=f"Send parked ones too: those that were redriven {MAX_REDRIVES} times.")
 @key_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@with_session
+@changing
+@verb(RedriveResult)
 @gathered(_RedriveOptions)
-def redrive(session: CommandSession, options: _RedriveOptions) -> int:
+async def redrive(session: CommandSession, options: _RedriveOptions) -> Output | int:
     """Send each dead letter back, with its original bytes, to the group that failed on it and to no other.
 
-    Without a PLACE (as `sealbus dlq list` shows it) or a filter all open dead letters are sent. The command may be
-    interrupted at any moment, by Ctrl-C or a crash: run it again to continue, nothing is sent twice. Of two concurrent
-    redrives one stops. After three redrives a dead letter is parked. Every redrive is written into the journal (topic
-    _audit) and into the state of each dead letter.
+    Without a LOCATION (as `sealbus dlq list` shows it) or a filter all open dead letters are sent. You may interrupt
+    it at any moment, also by a crash: run it again to continue; nothing is sent twice. Of two redrives at a time one
+    stops. After three redrives a dead letter is parked. The operations journal (topic _audit) records each redrive.
 
     With keys configured, --extend for a type of high risk needs an order signed by an agent with the right to redrive:
-    give --key-file.
-
-    With --stop-after it sends few at first and waits until the group has handled them, so a worker of the group must be
-    running.
+    give --key-file. With --stop-after it sends few at first and waits until the group has handled them, so a worker of
+    the group must be running.
 
     \b
     Examples:
       sealbus dlq redrive --dry-run
-      sealbus dlq redrive --type research.request --reason schema_violation --why "fixed in 1.4.2"
+      sealbus dlq redrive --cause 3f9a1c20 --why "fixed in 1.4.2"
       sealbus dlq redrive --group researcher-svc-1c2d3e4f --rate 20/s --stop-after 5
       sealbus dlq redrive --reason expired --extend 2h --yes
 
     \b
-    Exit codes: 0 done, 1 stopped because messages failed again, or some groups have no redrive
-    topic, 75 try again: the log or the group did not answer, or another redrive is running.
+    Exit codes: 0 done, 1 stopped because messages failed again, or a group cannot be reached,
+    75 try again: the log or the group did not answer, or another redrive is running.
     """
-    selection = options.selection
     settings = session.settings(key_file=options.key_file)
-    acting = session.acting_agent(settings, options.agent)
+    acting, clock, stop = session.acting_agent(settings, options.agent), SystemClock(), asyncio.Event()
     session.announce()
     orders = RedriveOrders(force=options.force, extend_ms=round((options.extend or 0) * 1000))
-    plan, selection = _plan(session, settings, selection, orders)
-    if options.dry_run or not plan.meant:
-        _show_plan(session, plan)
-        if not options.dry_run and not plan.unresolved and not plan.unended:
-            return FAILED if plan.unreachable else 0
-    elif not options.yes:
-        _show_plan(session, plan, err=True)
-        click.confirm(
-            f"Send {plan.total('send')} dead letters back to {', '.join(map(printable, plan.groups)) or 'no group'}?",
-            abort=True,
-            err=True,
+    async with session.open(settings) as transport:
+        # Report a missing topic for states before the confirmation, not after it.
+        await prepare_journal(transport, settings, create=False)
+        chosen = await pinned(transport, settings, options.selection)
+        plan = await Redrive(transport, settings, clock, chosen, orders).plan()
+        if not plan.counts:
+            for hint in await near_misses(transport, settings.bus.namespace, options.selection):
+                session.note(f"hint: {hint}")
+        if options.dry_run or not plan.meant:
+            _show_plan(session, plan)
+            if options.dry_run:
+                return 0
+            if not plan.unresolved and not plan.unended:
+                return FAILED if plan.unreachable else 0
+        elif not options.yes:
+            _show_plan(session, plan, err=True)
+            groups = ", ".join(map(printable, plan.groups)) or "no group"
+            session.confirm(f"Redrive {plan.total('send')} dead letters to {groups}?", yes=False)
+        session.interrupts.soften = stop.set
+        await prepare_journal(transport, settings)
+        trust = open_trust(settings, acting, clock=clock)
+        sealer = (
+            None
+            if trust.signer is None
+            else make_sealer(settings, acting, clock=clock, signer=trust.signer, verifier=trust.verifier)
         )
-    if options.dry_run:
-        return 0
-
-    async def body(interrupts: Interrupts) -> int:
-        stop = asyncio.Event()
-        interrupts.soften = stop.set
-        clock = SystemClock()
-        async with session.open(settings) as transport:
-            await prepare_journal(transport, settings)
-            journal = Journal(transport, settings, clock, verb="redrive", why=options.why)
-            run = Redrive(
-                transport, settings, clock, selection, orders, journal=journal, sealer=_sealer(settings, acting, clock)
+        journal = Journal(transport, settings, clock, verb="redrive", why=options.why)
+        run = Redrive(transport, settings, clock, chosen, orders, journal=journal, sealer=sealer)
+        with Progress(plan.meant, unit="sent", alone=True) as progress:
+            result = await run.run(
+                stop=stop,
+                rate=options.rate,
+                stop_after=options.stop_after,
+                wait=options.wait,
+                on_progress=lambda done: progress.show(done.sent + done.parked + done.twins, done.sent),
             )
-            with Progress(plan.meant, unit="sent", alone=True) as progress:
-                result = await run.run(
-                    stop=stop,
-                    rate=options.rate,
-                    stop_after=options.stop_after,
-                    wait=options.wait,
-                    on_progress=lambda done: progress.show(done.sent + done.parked + done.twins, done.sent),
-                )
-        _show_result(session, result, plan)
-        code = {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
-        return code or (FAILED if result.left or (options.wait and result.failures) else 0)
-
-    return execute(body)
+    code = {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
+    code = code or (FAILED if result.left or (options.wait and result.failures) else 0)
+    return Rows([result] if session.as_json else [], {}, notes=_result_lines(result, plan), code=code)
 
 
-def _sealer(settings: Settings, agent: str, clock: Clock) -> Sealer | None:
-    """Return who signs orders, where there is a key."""
-    trust = open_trust(settings, agent, clock=clock)
-    if trust.signer is None:
-        return None
-    return make_sealer(settings, agent, clock=clock, signer=trust.signer, verifier=trust.verifier)
-
-
-def _plan(
-    session: CommandSession, settings: Settings, selection: Selection, orders: RedriveOrders
-) -> tuple[RedriveCounts, Selection]:
-    found: list[tuple[RedriveCounts, Selection]] = []
-
-    async def body(_: object) -> int:
-        async with session.open(settings) as transport:
-            # Report a missing topic for states before the confirmation, not after it.
-            await prepare_journal(transport, settings, create=False)
-            meant = await pinned(transport, settings, selection)
-            plan = await Redrive(transport, settings, SystemClock(), meant, orders).plan()
-            found.append((plan, meant))
-            if not plan.counts:
-                await tell_near_misses(transport, settings, selection)
-        return 0
-
-    code = execute(body)
-    if not found:
-        raise click.exceptions.Exit(code)
-    return found[0]
+def print_counts(session: CommandSession, rows: Sequence[LetterCount], *, err: bool = False) -> None:
+    """Print *rows*; with *err* on standard error, with bars."""
+    if session.as_json and not err:
+        for row in rows:
+            print_json(row)
+        return
+    table = Counter({(_WORDS.get(row.action, ""), row.reason, row.type, row.group): row.dead_letters for row in rows})
+    if rows and rows[0].action not in _WORDS:
+        headings: tuple[str, ...] = ("REASON", "TYPE", "GROUP")
+        lines = bars(headings, {key[1:]: count for key, count in table.items()})
+    else:
+        lines = bars(("WOULD BE", "REASON", "TYPE", "GROUP"), table)
+    for line in lines:
+        click.echo(line, err=err)
 
 
 def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = False) -> None:
-    if session.as_json and not err:
-        for count, letters in sorted(plan.counts.items(), key=lambda item: -item[1]):
-            print_json({**msgspec.structs.asdict(count), "letters": letters})
-    else:
-        table = Counter(
-            {
-                (_WORDS[count.verdict], count.reason, count.message_type, count.group): letters
-                for count, letters in plan.counts.items()
-            }
+    rows = [
+        LetterCount(
+            action=count.verdict,
+            reason=count.reason,
+            type=count.message_type,
+            group=count.group,
+            dead_letters=letters,
         )
-        for line in bars(("WOULD BE", "REASON", "TYPE", "GROUP"), table):
-            click.echo(line, err=err)
-    sent = plan.total("send")
-    click.echo(f"{plan.counts.total()} dead letters match; {sent or 'none'} would be redriven", err=True)
+        for count, letters in sorted(plan.counts.items(), key=lambda item: -item[1])
+    ]
+    print_counts(session, rows, err=err)
+    session.note(f"{plan.counts.total()} dead letters match; {plan.total('send') or 'none'} would be redriven")
     for run in plan.unended:
-        click.echo(
-            f"hint: redrive {printable(run)} has not ended: it was cut off, and the next one takes it over, or it is "
-            "still at work",
-            err=True,
+        session.note(
+            f"hint: redrive {printable(run)} has not ended: it is still at work, or it was cut off and the next one "
+            "continues it"
         )
-    _show_unreachable(plan.unreachable)
+    for line in _unreachable(plan.unreachable):
+        click.echo(line, err=True)
     if plan.unresolved:
-        click.echo(
-            f"hint: of {plan.unresolved} letters it is looked up first whether an earlier redrive has sent them",
-            err=True,
+        session.note(
+            f"hint: for {plan.unresolved} dead letters the redrive first looks whether an earlier one sent them"
         )
 
 
-def _show_result(session: CommandSession, result: RedriveResult, plan: RedriveCounts) -> None:
-    if session.as_json:
-        print_json(result)
+def _result_lines(result: RedriveResult, plan: RedriveCounts) -> Iterator[str]:
     parts = {
-        "sent back": result.sent,
-        "found to have been sent by an earlier redrive": result.found,
+        "redriven": result.sent,
+        "redriven by an earlier run": result.found,
         "parked": result.parked,
-        "repetitions of other letters": result.twins,
+        "copies of others": result.twins,
         "too large for the redrive topic": result.refused,
         "handled": result.sent - result.failures if result.is_settled else 0,
-        "died again": result.failures,
+        "failed again": result.failures,
         "left: their group has no redrive topic": result.left,
     }
-    text = ", ".join(f"{number} {what}" for what, number in parts.items() if number or what == "sent back")
-    click.echo(f"{text}; {result.outcome}, run {result.run}", err=True)
+    text = ", ".join(f"{number} {what}" for what, number in parts.items() if number or what == "redriven")
+    yield f"{text}; {result.outcome}, run {result.run}"
     hints = {
-        "withdrawn": f"redrive {printable(result.rival)} is still at work: wait for it or stop it, then call this "
-        "again",
+        "withdrawn": f"redrive {printable(result.rival)} is still at work: wait for it or stop it, then run this again",
         "interrupted": "run the same command again to continue",
-        "stopped": "`sealbus dlq list --state open` shows what died again",
-        "unread": "the group has not read what was sent: start a worker, then call this again",
+        "stopped": "`sealbus dlq list --state open` shows what failed again",
+        "unread": "the group has not read what was sent: start a worker, then run this again",
     }
     if result.outcome in hints:
-        click.echo(f"hint: {hints[result.outcome]}", err=True)
-    _show_unreachable(result.unreachable)
-    gone = (
-        plan.meant
-        + plan.total("unreachable")
-        - sum((result.sent, result.parked, result.twins, result.refused, result.found, result.left))
-    )
+        yield f"hint: {hints[result.outcome]}"
+    yield from _unreachable(result.unreachable)
+    done = sum((result.sent, result.parked, result.twins, result.refused, result.found, result.left))
+    gone = plan.meant + plan.total("unreachable") - done
     if result.outcome == "finished" and gone > 0:
-        click.echo(
-            f"hint: {gone} of those that were counted were not there any more: retention deleted them "
-            "(topics.deadletter_retention_s), "
-            "or somebody else has sent them back or purged them",
-            err=True,
+        yield (
+            f"hint: {gone} matching dead letters are gone: deleted by retention (topics.deadletter_retention_s), or "
+            "redriven or dismissed by another operator"
         )
 
 
-def _show_unreachable(unreachable: Mapping[str, str]) -> None:
+def _unreachable(unreachable: Mapping[str, str]) -> Iterator[str]:
     for group, why in unreachable.items():
-        click.echo(f"error: group {group} can't be sent anything back: {printable(why)}", err=True)
-    if unreachable:
-        click.echo(
-            "hint: `sealbus topics apply MODULE:APP` creates the topics of an app, these among them; of a group that "
-            "is gone for good "
-            "`sealbus dlq purge --group GROUP` puts the letters away",
-            err=True,
+        yield (
+            f"error: group {printable(group)} has no redrive topic: {printable(why)}. Run `sealbus topic apply`; if "
+            f"the group no longer exists: `sealbus dlq dismiss --group {printable(group)}`"
         )

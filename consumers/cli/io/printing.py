@@ -155,7 +155,7 @@ def bars(headings: Sequence[str], counts: Mapping[KeyT, int]) -> list[str]:
         (*(printable(part) or "-" for part in key), str(count))
         for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     ]
-    titles = (*headings, "LETTERS")
+    titles = (*headings, "DEAD LETTERS")
     widths = [max(len(title), *(len(row[at]) for row in rows)) for at, title in enumerate(titles)]
     largest = max(counts.values())
     lines = ["  ".join(title.ljust(width) for title, width in zip(titles, widths, strict=True)).rstrip()]

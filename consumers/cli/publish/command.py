@@ -26,7 +26,6 @@ from bus.settings.schema import Settings
 from bus.topics.names import message_topic
 from bus.topics.specs import creates_topics
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.interrupts import Interrupts, execute
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MESSAGE_TYPE, PRIORITY_TYPE, TEXT_ID, VERSION, OneOf
 from consumers.cli.io.printing import LineWriter
@@ -34,19 +33,33 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.publish.foreign_lines import ForeignFeed
 from consumers.cli.publish.json_lines import Feed, LineFeed
 from consumers.cli.session import (
-    COMMAND_LINE,
     CommandSession,
     app_option,
     gathered,
     key_options,
     registry_of,
-    with_session,
+    verb,
 )
+from consumers.cli.shell import Command
 from producers.connection import Bus, connect
 from producers.outcomes import PublishUnknown, Receipt, Result
 from producers.sealing.options import Options
 
 __all__ = ["publish"]
+
+
+class PublishedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one line: published, with its location in the log; rejected, and why; or unknown."""
+
+    line: int
+    outcome: str
+    message_id: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    reason: str = ""
+    pointer: str = ""
+    error: str = ""
 
 
 class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +85,7 @@ class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
     ignore_unknown: bool
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("what", metavar="TYPE [FILE]", nargs=-1, shell_complete=complete_types)
 @app_option
 @click.option(
@@ -80,9 +93,7 @@ class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
     type=OneOf(DIALECTS, DIALECT_ALIASES),
     help="Each line is a message of this dialect (or 000 to 004) and has its own type: leave TYPE out.",
 )
-@click.option(
-    "--schema-version", type=VERSION, help="Publish a type that is not known here; its receivers judge the data."
-)
+@click.option("--type-version", "schema_version", type=VERSION, help="Publish a type that is unknown here, unchecked.")
 @key_options
 @click.option("--to", type=TEXT_ID, help="The one agent that is to handle it; without it every subscribed group does.")
 @click.option("--role", type=TEXT_ID, help="The role that is to handle it.")
@@ -98,9 +109,9 @@ class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--task", type=TEXT_ID, help="The task it belongs to.")
 @click.option("--timeout", type=DURATION_TYPE, help="How long to wait for the log.")
 @click.option("--ignore-unknown", is_flag=True, help="Leave out fields that the type does not have, and warn.")
-@with_session
+@verb(PublishedLine)
 @gathered(_PublishOptions)
-def publish(session: CommandSession, options: _PublishOptions) -> int:
+async def publish(session: CommandSession, options: _PublishOptions) -> int:
     """Publish JSON lines from FILE or standard input.
 
     Each line is one JSON object, the payload of one message. For each line one line of JSON is printed, in the same
@@ -109,10 +120,10 @@ def publish(session: CommandSession, options: _PublishOptions) -> int:
 
     \b
     Examples:
-      echo '{"repository": "acme/app"}' | sealbus publish research.request --ttl 10m
+      echo '{"repository": "acme/app"}' | sealbus publish desk.question --ttl 10m
       sealbus publish job.run jobs.ndjson --app agents:app > receipts.ndjson
       echo '{"name": "tea"}' | sealbus publish alarm.set --app alarms:app --delay 5m
-      my-program | sealbus publish sensor.reading --schema-version 1.0.0 --key sensor-7
+      my-program | sealbus publish sensor.reading --type-version 1.0.0 --key sensor-7
       sealbus publish --dialect frameworks tasks.ndjson
 
     \b
@@ -132,15 +143,21 @@ def publish(session: CommandSession, options: _PublishOptions) -> int:
             task_id=options.task,
             sent_at_ms=SystemClock().now_ms(),
         )
-        return _publish_foreign(settings, options.dialect, fallback, file, options.timeout)
+        dialect = dialect_of(options.dialect)
+
+        async def open_foreign(bus: Bus) -> LineFeed:
+            return ForeignFeed(bus.publisher, dialect, fallback, file)
+
+        what = f"messages of dialect {options.dialect}"
+        return await _run(session, settings, acting, open_foreign, timeout_s=options.timeout, what=what)
     kind = (
         untyped(message_type, options.schema_version) if options.schema_version else registry_of(apps).get(message_type)
     )
     if kind is None:
         known = registry_of(apps).names()
         raise click.UsageError(
-            f"no type {message_type!r} is known here{nearest(message_type, known)}. "
-            "Name your app with --app MODULE:APP, or the version with --schema-version 1.0.0 to publish without a check"
+            f"unknown type {message_type!r}{nearest(message_type, known)}. "
+            "Name your app with --app MODULE:APP, or the version with --type-version 1.0.0 to publish without a check"
         )
     provided: dict[str, object] = {
         "to": Agent(id=options.to, role=options.role) if options.role is not None else options.to,
@@ -161,7 +178,7 @@ def publish(session: CommandSession, options: _PublishOptions) -> int:
         typed = options.schema_version is None
         return Feed(bus.publisher, kind, sealing, typed=typed, stream=file, ignore_unknown=options.ignore_unknown)
 
-    return _run(settings, acting, open_feed, options.timeout, message_type)
+    return await _run(session, settings, acting, open_feed, timeout_s=options.timeout, what=message_type)
 
 
 def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:
@@ -175,42 +192,27 @@ def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO
     return name, INPUT.convert(file, None, click.get_current_context())
 
 
-def _publish_foreign(
-    settings: Settings, dialect: str, defaults: Defaults, file: BinaryIO, timeout_s: float | None
-) -> int:
-    async def open_feed(bus: Bus) -> LineFeed:
-        return ForeignFeed(bus.publisher, dialect_of(dialect), defaults, file)
-
-    return _run(settings, defaults.sender or COMMAND_LINE, open_feed, timeout_s, f"messages of dialect {dialect}")
-
-
-def _run(
+async def _run(
+    session: CommandSession,
     settings: Settings,
-    agent: str | Agent,
+    agent: str,
     open_feed: Callable[[Bus], Awaitable[LineFeed]],
+    *,
     timeout_s: float | None,
     what: str,
 ) -> int:
     """Publish the lines of the feed that *open_feed* opens, until they or the user end it."""
-
-    async def body(interrupts: Interrupts) -> int:
-        async with connect(settings=settings, agent=agent) as bus:
-            if not bus.publisher.sealer.proves and settings.trust.keys:
-                click.echo(
-                    f"note: {agent} publishes unsigned: receivers with keys refuse all but types of low risk. Give "
-                    "--key-file",
-                    err=True,
-                )
-            if not bus.transport.features.durable:
-                raise click.UsageError(
-                    "a log in memory ends with this command, and its messages are lost: give --bus sqlite:///x.db or "
-                    "kafka://..."
-                )
-            feed = await open_feed(bus)
-            interrupts.soften = feed.stop
-            return await _publish(bus, feed, timeout_s, what)
-
-    return execute(body)
+    async with connect(settings=settings, agent=agent) as bus:
+        if not bus.publisher.sealer.proves and settings.trust.keys:
+            session.note(f"publishing unsigned as {agent}: receivers with keys will refuse it. Give --key-file.")
+        if not bus.transport.features.durable:
+            raise click.UsageError(
+                "a log in memory ends with this command, and its messages are lost: give --bus sqlite:///x.db or "
+                "kafka://..."
+            )
+        feed = await open_feed(bus)
+        session.interrupts.soften = feed.stop
+        return await _publish(session, bus, feed, timeout_s, what)
 
 
 def _check_lifetime(ttl: float | None, delay: float | None, settings: Settings) -> None:
@@ -242,27 +244,28 @@ async def _require_topic(bus: Bus, message_type: str) -> None:
         raise TopicMissingError(f"there is no topic {topic}{nearest(topic, existing)}")
 
 
-async def _publish(bus: Bus, feed: LineFeed, timeout_s: float | None, message_type: str) -> int:
+async def _publish(
+    session: CommandSession, bus: Bus, feed: LineFeed, timeout_s: float | None, message_type: str
+) -> int:
     started_s = time.monotonic()
     tally = _Tally()
     if feed.from_terminal:
-        click.echo("reading JSON lines from the terminal, one object per line; Ctrl-D ends", err=True)
+        session.note("reading JSON lines from the terminal, one object per line; Ctrl-D ends")
     with LineWriter() as writer, Progress(feed.size) as progress:
         async for result in bus.publish_many(feed, timeout_s=timeout_s):
             writer.write_json(tally.count(result, feed.lines.popleft()))
             progress.show(feed.consumed, tally.total)
     seconds = max(time.monotonic() - started_s, 1e-6)
-    click.echo(
+    session.note(
         f"published {tally.accepted} {_location(bus, message_type)} in {seconds:.1f} s "
         f"({tally.accepted / seconds:.0f}/s); "
-        f"{tally.rejected} rejected, {tally.unknown} unknown",
-        err=True,
+        f"{tally.rejected} rejected, {tally.unknown} unknown"
     )
     for name in sorted(feed.made):
         flag = "--task" if name == "task_id" else "--idempotency-key"
-        click.echo(f"note: {message_type} needs a {name}: each line got one of its own; {flag} says which", err=True)
+        session.note(f"{message_type} requires {name}; a new one was generated for each line (set it with {flag})")
     for warning in feed.warnings():
-        click.echo(f"warning: {warning}", err=True)
+        session.note(f"warning: {warning}")
     sys.stderr.flush()
     return tally.exit_code
 
@@ -287,20 +290,27 @@ class _Tally:
             return LATER
         return FAILED if self.rejected else 0
 
-    def count(self, result: Result, line: int) -> dict[str, object]:
+    def count(self, result: Result, line: int) -> PublishedLine:
         if isinstance(result, Receipt):
             self.accepted += 1
-            return {
-                "message_id": result.message_id,
-                "topic": result.topic,
-                "partition": result.partition,
-                "offset": result.offset,
-            }
+            return PublishedLine(
+                line=line,
+                outcome="published",
+                message_id=result.message_id,
+                topic=result.topic,
+                partition=result.partition,
+                offset=result.offset,
+            )
         if isinstance(result, PublishUnknown):
             self.unknown += 1
-            return {"outcome": "unknown", "line": line, "message_id": result.message.message_id, "error": str(result)}
+            return PublishedLine(line=line, outcome="unknown", message_id=result.message.message_id, error=str(result))
         self.rejected += 1
         cause = result.__cause__
         self._for_good += not (isinstance(cause, BusError) and cause.retriable)
-        why = {name: found for name in ("reason", "pointer") if (found := getattr(cause, name, ""))}
-        return {"outcome": "rejected", "line": line, **why, "error": str(result)}
+        return PublishedLine(
+            line=line,
+            outcome="rejected",
+            reason=getattr(cause, "reason", ""),
+            pointer=getattr(cause, "pointer", ""),
+            error=str(result),
+        )

@@ -16,6 +16,7 @@ from typing import Final
 import click
 
 from bus.telemetry.terminal import printable
+from consumers.cli.shell import Command
 
 __all__ = ["new", "project_files"]
 
@@ -33,7 +34,7 @@ def project_files(name: str, variant: str) -> Mapping[str, str]:
     return {path: text.replace("{{name}}", name) for path, text in sorted(found.items())}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--with",

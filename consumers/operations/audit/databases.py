@@ -25,7 +25,7 @@ from bus.errors import ConfigurationError, InboxError, UnstorableError
 from bus.settings.schema import Settings
 from consumers.delivery.inbox.open import log_file
 
-__all__ = ["AuditDatabase", "audit_url", "Statements", "open_database"]
+__all__ = ["audit_url", "AuditDatabase", "open_database", "shown_audit_url", "Statements"]
 
 _T = TypeVar("_T")
 _SQLITE: Final = "sqlite:///"
@@ -84,6 +84,12 @@ def audit_url(settings: Settings) -> str:
             "sqlite:///audit.db where one machine is enough"
         )
     return f"sqlite:///{quote(str(log_file(settings.bus.url)).removesuffix('.db'))}-audit.db"
+
+
+def shown_audit_url(settings: Settings) -> str:
+    """Return where the audit is, without a password."""
+    url = audit_url(settings)
+    return url if url.startswith("sqlite:") else postgres.database_of(url)
 
 
 def open_database(url: str, *, shared_files: bool = False) -> AuditDatabase:

@@ -99,7 +99,9 @@ def read_tokens(path: Path) -> list[Token]:
         if unknown := set(entry.scopes) - set(SCOPES):
             raise ConfigurationError(f"{path}: {name} has scopes {sorted(unknown)}; there are {', '.join(SCOPES)}")
         if len(entry.sha256) != hashlib.sha256().digest_size * 2:
-            raise ConfigurationError(f"{path}: sha256 of {name} is not a hash: sealbus console --new-token {name}")
+            raise ConfigurationError(
+                f"{path}: sha256 of {name} is not a hash: sealbus serve console --new-token {name}"
+            )
     return [Token(name, entry.sha256.lower(), frozenset(entry.scopes)) for name, entry in entries.items()]
 
 
@@ -111,7 +113,7 @@ def access_refusal(method: str, headers: Mapping[str, str], hosts: frozenset[str
     """
     host = headers.get("host", "").lower()
     if host not in hosts:
-        return f"the console is not reached as {host[:80]!r}: sealbus console --allow-host"
+        return f"the console is not reached as {host[:80]!r}: sealbus serve console --allow-host"
     site = headers.get("sec-fetch-site", "same-origin")
     is_navigation = headers.get("sec-fetch-mode") == "navigate" and method == "GET"
     if site not in ("same-origin", "none") and not is_navigation:

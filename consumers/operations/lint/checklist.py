@@ -63,7 +63,9 @@ def checklist(declaration: Declaration, findings: Iterable[LintFinding]) -> tupl
         _claims(kinds),
         _none("Are errors machine-routable?", found, ("error-without-code",), "every error has a code"),
         ChecklistAnswer(
-            "Is protocol versioning defined?", "yes", "`sealbus types check` compares each release with the published"
+            "Is protocol versioning defined?",
+            "yes",
+            "`sealbus check --only types` compares each release with the published",
         ),
         ChecklistAnswer(
             "Can a full run be reconstructed from persisted messages?", "yes", "from the log, as long as it keeps them"

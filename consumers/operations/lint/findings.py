@@ -78,7 +78,7 @@ _ALL = (
         name="verification-off",
         level="warning",
         why="types of high risk are handled, and no keys are configured: senders are not verified",
-        cure="set trust.keys and trust.key_file (`sealbus keys new`), or give the App a verifier and a signer",
+        cure="set trust.keys and trust.key_file (`sealbus key new`), or give the App a verifier and a signer",
     ),
     AntiPattern(
         name="hard-coded-recipient",

@@ -120,7 +120,7 @@ def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> It
             trust = open_trust(chosen, agent, clock=clock)
         except ConfigurationError as error:
             yield _fault(
-                "keys", str(error), "`sealbus keys --help` makes and checks keys, `sealbus policy check` rules"
+                "keys", str(error), "`sealbus key --help` makes and checks keys, `sealbus check --only policy` rules"
             )
             continue
         named = f" of {agent}" if agent else ""
@@ -128,7 +128,7 @@ def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> It
             yield _hint(
                 "keys",
                 "no keys: any process with write access to a topic can send as any agent",
-                "sealbus keys new AGENT...",
+                "sealbus key new AGENT...",
             )
         else:
             signs = "" if not agent else ("; it signs" if trust.signer is not None else "; it does not sign")
@@ -143,7 +143,7 @@ def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> It
 
 def _own_key(trust: Trust, agent: str, namespace: str, clock: Clock) -> Iterator[CheckResult]:
     """Judge the key with which *agent* signs; without an agent, all that are trusted."""
-    rotate = "sealbus keys rotate {}, and give its program the new private key"
+    rotate = "sealbus key rotate {}, and give its program the new private key"
     if trust.signer is None:
         directory = getattr(trust.verifier, "directory", None)
         for key, has_ended in () if agent or directory is None else ending_keys(directory, clock.now_ms()):
@@ -157,7 +157,7 @@ def _own_key(trust: Trust, agent: str, namespace: str, clock: Clock) -> Iterator
         yield _fault("keys", f"{fault.text}: nothing of it is signed ({fault.reason})", rotate.format(agent))
     elif own is None and hasattr(trust.verifier, "key_named"):
         text = f"the key of {agent} is not among the trusted keys here: receivers without it refuse its signatures"
-        yield _hint("keys", text, "sealbus keys export, into the file that trust.keys names")
+        yield _hint("keys", text, "sealbus key export, into the file that trust.keys names")
     elif own is not None and own.not_after_ms is not None and own.not_after_ms < clock.now_ms() + SOON_MS:
         text = f"the key of {agent} ends at {format_ms(own.not_after_ms)}: then it signs nothing, and messages wait"
         yield _hint("keys", text, rotate.format(agent))
@@ -225,7 +225,7 @@ def of_cards(agents: Sequence[AgentEntry], existing: Collection[str], namespace:
         missing = [topic for topic in dict.fromkeys((*needed, *agent.missing)) if topic not in existing]
         if missing:
             text = f"{agent.agent_id} needs {', '.join(missing)}, and there is no such topic"
-            cure = "list its published types in App(types=[...]), then sealbus topics apply MODULE:APP with that app"
+            cure = "list its published types in App(types=[...]), then sealbus topic apply MODULE:APP with that app"
             yield _fault("topics", text, cure)
 
 
@@ -247,13 +247,13 @@ def of_survey(survey: Survey) -> Iterator[CheckResult]:
         yield _fault("processes", work.error, "start the database of the inbox")
     elif work.overdue:
         text = f"{work.overdue:,} waits of processes are overdue: no worker of theirs runs, or their steps fail"
-        yield _fault("processes", text, "sealbus waits list --overdue")
+        yield _fault("processes", text, "sealbus workflow list --overdue")
     else:
         yield _ok("processes", f"{sum(work.open.values()):,} open, none overdue")
     if work.approvals:
         oldest_s = (survey.taken_ms - (work.oldest_approval_ms or survey.taken_ms)) / 1000
         text = f"{work.approvals} messages wait for an approval, the oldest for {oldest_s / 60:.0f} min"
-        yield _hint("approvals", text, "sealbus approvals list")
+        yield _hint("approvals", text, "sealbus approval list")
     yield from _of_agents(survey)
 
 
@@ -271,12 +271,12 @@ def _of_agents(survey: Survey) -> Iterator[CheckResult]:
             text = f"{workers} of {agent.agent_id} report that they are stuck"
             yield _fault("agents", text, "its /healthz/live names the handler; end that worker: others go on")
     if (more := len(ill) - _MAX_AGENTS) > 0:
-        yield _fault("agents", f"{more:,} more are unhealthy or stuck", "sealbus agents list")
+        yield _fault("agents", f"{more:,} more are unhealthy or stuck", "sealbus agent list")
     size = survey.directory
     if size.dropped:
         text = f"{size.dropped:,} cards and heartbeats found no place: {size.agents:,} agents are known"
         yield _hint(
-            "agents", text, "raise directory.max_agents, or find the sender of invented names: sealbus agents list"
+            "agents", text, "raise directory.max_agents, or find the sender of invented names: sealbus agent list"
         )
     if size.refused:
         text = f"{size.refused:,} cards and heartbeats were rejected: replayed, forged, or from a wrong clock"
@@ -293,13 +293,13 @@ def _of_groups(survey: Survey) -> Iterator[CheckResult]:
     for group in survey.groups:
         if group.stands:
             text = f"{group.name} stands in {group.stands} partitions: what it would read next is not kept any more"
-            yield _fault("groups", text, f"sealbus groups {group.name} --skip-lost --why ...")
+            yield _fault("groups", text, f"sealbus group skip-lost {group.name} --why ...")
         elif group.lag and not group.members:
             text = f"{group.name} has no worker, and {group.lag:,} records wait, most in {group.worst}"
-            yield _fault("groups", text, "start its worker: sealbus worker MODULE:APP")
+            yield _fault("groups", text, "start its worker: sealbus run MODULE:APP")
         elif group.still_s > STILL_S:
             text = f"{group.name} has settled nothing for {group.still_s:.0f} s, and {group.lag:,} records wait"
-            cure = "its worker's /healthz/live names a handler that is stuck: sealbus worker --metrics-port"
+            cure = "its worker's /healthz/live names a handler that is stuck: sealbus run --metrics-port"
             yield _fault("groups", text, cure)
         else:
             yield _ok("groups", f"{group.name}: {group.members} members, {group.lag:,} records wait")

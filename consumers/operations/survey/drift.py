@@ -83,7 +83,7 @@ def duration_text(ms: int | None) -> str:
 
 def of_changes(changes: Iterable[Change], target: str) -> list[TopicFinding]:
     """Return the findings of *changes*; a missing topic is one finding, however many settings it needs."""
-    apply = f"sealbus topics apply {target}".rstrip()
+    apply = f"sealbus topic apply {target}".rstrip()
     found: list[TopicFinding] = []
     for topic, items in changes_by_topic(changes):
         if items[0].found is None:

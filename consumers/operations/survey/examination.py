@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError
+from bus.errors import BusError, NotPermittedError
 from bus.settings.schema import Settings
 from bus.topics.specs import creates_topics
 from bus.transports.base import TopicSpec, Transport
@@ -47,11 +47,26 @@ async def examine_log(
     clock: Clock,
     *,
     target: str | None = None,
+    groups: Sequence[str] = (),
 ) -> list[CheckResult]:
-    """Judge the log, the topics *wanted* by the apps *target* of a command line, and what goes on. Raises BusError."""
+    """Judge the log, the topics *wanted* by the apps *target* of a command line, and what goes on. Raises BusError.
+
+    *groups* are those of the apps: the retry tiers that the settings no longer have are looked for in them.
+    """
     makes = creates_topics(settings, transport.features)
     plan = await transport.admin.plan(wanted)
-    findings = [*drift.of_changes(plan, "MODULE:APP" if target is None else target), *drift.of_settings(settings)]
+    tiers = [tier for group in groups for tier in await drift.read_left_tiers(transport.admin, settings, group)]
+    findings = [
+        *drift.of_changes(plan, "MODULE:APP" if target is None else target),
+        *drift.of_settings(settings),
+        *drift.of_tiers(tiers),
+    ]
+    unread = ""
+    try:
+        findings += drift.of_brokers(await transport.admin.brokers(), settings)
+    except NotPermittedError as error:
+        # Reading the brokers' settings needs a right on the whole cluster.
+        unread = str(error)
     fine = "agree with the settings" if wanted else "the retention is long enough"
     topics = [
         CheckResult(
@@ -63,6 +78,9 @@ async def examine_log(
         )
         for each in findings
     ] or [CheckResult(area="topics", state="ok", text=fine)]
+    if unread:
+        text = f"not looked at: whether brokers create topics by themselves or forget offsets ({unread})"
+        topics.append(CheckResult(area="brokers", state="hint", text=text, cure="allow DescribeConfigs on the cluster"))
     topics += of_cards(survey.agents, await transport.admin.topics(), settings.bus.namespace)
     answers = CheckResult(area="log", state="ok", text=f"{settings.bus.url} answers")
     return [answers, *topics, await check_clock(transport, survey, settings, clock), *of_survey(survey)]

@@ -29,7 +29,7 @@ CURES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 )
 """By reason, the expected condition and the fix."""
 _LED_TO: Final[Mapping[str, LetterStatus]] = MappingProxyType(
-    {"redriven": "redriven", "twin": "redriven", "parked": "parked", "purged": "purged"}
+    {"redriven": "redriven", "twin": "redriven", "parked": "parked", "dismissed": "dismissed"}
 )
 
 
@@ -38,12 +38,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     message_id: str
     state: str
-    """sent, answered, retried, redriven, parked, purged or dead."""
+    """sent, answered, retried, redriven, parked, dismissed or dead."""
     text: str
     passes: str = ""
     """The condition under which it would have passed."""
     cure: str = ""
-    """The fix; empty if its dead letter was redriven or purged."""
+    """The fix; empty if its dead letter was redriven or dismissed."""
     place: str = ""
     """The location of the dead letter; empty without one."""
     groups: tuple[GroupVerdict, ...] = ()
@@ -90,7 +90,7 @@ def explain_message(
         text=" ".join(sentences),
         passes=finding.expected or passes,
         cure=""
-        if state in ("redriven", "purged")
+        if state in ("redriven", "dismissed")
         else cure.format(
             # What is parked is sent by force alone.
             place=f"{letter.place} --force" if state == "parked" else letter.place,

@@ -1,4 +1,4 @@
-"""Exporter: the survey of a namespace as Prometheus metrics.
+"""Exporter: the survey of a namespace as Prometheus metrics, taken again and again.
 
 Owns the names, help texts and bounds. The number of labels is bounded: groups and types of the log, reasons of the
 contract, three kinds of health. Names of agents and conversations are not used as labels.
@@ -13,10 +13,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from consumers.operations.survey.survey import Survey
+from bus.clock import Clock
+from bus.errors import BusError
+from bus.settings.schema import Settings
+from bus.telemetry.logs import get_logger
+from consumers.operations.survey.doctor import free_bytes
+from consumers.operations.survey.survey import Survey, Surveyor
 from producers.directory.presence import DirectorySize
 
-__all__ = ["SurveyCollector"]
+__all__ = ["SurveyCollector", "keep_current"]
+
+_log = get_logger("exporter")
 
 _MAX_SERIES: Final = 200
 _OTHERS: Final = "(others)"
@@ -56,6 +63,25 @@ class SurveyCollector(Collector):
         yield from _of_directory(self.survey)
 
 
+async def keep_current(
+    collector: SurveyCollector, surveyor: Surveyor, settings: Settings, clock: Clock, every_s: float
+) -> None:
+    """Take a survey every *every_s* seconds for *collector*, until cancelled."""
+    while True:
+        collector.free_bytes = free_bytes(settings)
+        try:
+            collector.survey = await surveyor.take()
+        except BusError as error:
+            if collector.is_current or collector.survey is None:
+                _log.warning("exporter.blind", error=str(error))
+            collector.is_current = False
+        else:
+            if not collector.is_current:
+                _log.info("exporter.sees", namespace=settings.bus.namespace)
+            collector.is_current = True
+        await clock.sleep(every_s)
+
+
 def _of_groups(survey: Survey | None) -> Iterator[Metric]:
     members = GaugeMetricFamily("sealbus_group_members", "Workers in a group.", labels=["group"])
     lag = GaugeMetricFamily(
@@ -83,7 +109,7 @@ def _of_groups(survey: Survey | None) -> Iterator[Metric]:
 
 def _of_letters(survey: Survey | None) -> Iterator[Metric]:
     count = GaugeMetricFamily(
-        "sealbus_dead_letters_open", "Dead letters neither redriven nor purged.", labels=["type", "reason"]
+        "sealbus_dead_letters_open", "Dead letters neither redriven nor dismissed.", labels=["type", "reason"]
     )
     oldest = GaugeMetricFamily(
         "sealbus_dead_letter_oldest_timestamp_seconds", "When the oldest open one was dead-lettered; 0: none."

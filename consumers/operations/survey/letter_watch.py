@@ -23,7 +23,7 @@ _MAX_CAUSES: Final = 100
 
 
 class OpenLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """The dead letters that are neither redriven nor purged."""
+    """The dead letters that are neither redriven nor dismissed."""
 
     count: int
     oldest_ms: int | None

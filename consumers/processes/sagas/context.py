@@ -289,7 +289,7 @@ class SagaContext:
             context.finish()                            # completed
             context.finish("failed", "no carrier left")
 
-        *outcome* and *reason* are stored as long as the row; `sealbus processes`, the console and the metrics show
+        *outcome* and *reason* are stored as long as the row; `sealbus workflow`, the console and the metrics show
         them. The default is cancelled in a step about a cancellation, timed_out after a missing answer, failed after
         another failure, and completed otherwise.
         """

@@ -24,7 +24,7 @@ async def opened_store(settings: Settings, group: str | None) -> AsyncGenerator[
         )
     if is_missing_file(url):
         raise ConfigurationError(f"there is no inbox at {url}: a worker with a saga or an approval makes it")
-    inbox = open_inbox(url, owner="sealbus processes", clock=SystemClock(), shared_files=settings.bus.shared_files)
+    inbox = open_inbox(url, owner="sealbus workflow", clock=SystemClock(), shared_files=settings.bus.shared_files)
     await inbox.open()
     try:
         store = ProcessStore(inbox, namespace=settings.bus.namespace, group=group, clock=SystemClock())

@@ -186,7 +186,7 @@ class Saga(Generic[StateT]):
     *version* is that of the state. *name* must not change while there are processes (by default the class's name,
     `order-flow` for OrderFlow). *max_steps* ends a process that runs in circles. A state with a field `phase` may have
     `phases`, a map of each phase to those that may follow; then `@on(..., at=("called",))` limits an event to some
-    phases. `sealbus topics apply` creates the topics of the payload classes that the methods name, and of those in
+    phases. `sealbus topic apply` creates the topics of the payload classes that the methods name, and of those in
     *sends*.
     """
 

@@ -59,7 +59,7 @@ def started(folder: Path, urls: Sequence[str], rounds: int) -> list[Start]:
         name = "Kafka, joining its group included" if url.startswith("kafka") else "the embedded log"
         made = spread(times)
         assert made is not None
-        found.append(Start(name=f"sealbus worker, from process start to the first message handled: {name}", ms=made))
+        found.append(Start(name=f"sealbus run, from process start to the first message handled: {name}", ms=made))
     return found
 
 

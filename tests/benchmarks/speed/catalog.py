@@ -236,7 +236,7 @@ VARIANTS = (
     Variant(
         name="inbox-on",
         family="inbox",
-        label="sealbus worker, inbox on (SQLite)",
+        label="sealbus run, inbox on (SQLite)",
         function="sealbus_consume:inbox_on",
         does="a repeat of a key runs nothing; effects in one transaction",
         messages=30_000,
@@ -246,7 +246,7 @@ VARIANTS = (
     Variant(
         name="inbox-off",
         family="inbox",
-        label='sealbus worker, dedup="off"',
+        label='sealbus run, dedup="off"',
         function="sealbus_consume:inbox_off",
         does="a handler may run twice for one key",
         messages=30_000,
@@ -258,7 +258,7 @@ VARIANTS = (
     Variant(
         name="processes",
         family="memory",
-        label="sealbus publish and sealbus worker, side by side",
+        label="sealbus publish and sealbus run, side by side",
         function="memory:processes",
         does="the commands as people run them; the peak is the worker's",
         messages=1_000_000,

@@ -1,4 +1,4 @@
-"""Resident memory of `sealbus publish` and `sealbus worker` over many messages, as `tests/benchmarks/embedded.py`
+"""Resident memory of `sealbus publish` and `sealbus run` over many messages, as `tests/benchmarks/embedded.py`
 watches them.
 
 Owns what is read off that watch: drift after the first tenth, and the worker's peak.

@@ -123,14 +123,14 @@ CONSUME = (
     ),
     (
         "sealbus-worker",
-        "sealbus worker",
+        "sealbus run",
         "sealbus_consume:worker",
         "verified, typed, order per key, retries, commits after handling",
         1,
     ),
     (
         "sealbus-unverified",
-        "sealbus worker, verification cut out",
+        "sealbus run, verification cut out",
         "sealbus_consume:no_verification",
         "not a product: typed, order per key, nothing verified",
         1,
@@ -195,7 +195,7 @@ QUEUE_CONSUME = (
     ("huey", "huey SqliteStorage dequeue", "queues:get_huey", "bytes only; at most once: what was taken is gone", 8),
     (
         "sealbus-worker",
-        "sealbus worker",
+        "sealbus run",
         "sealbus_consume:worker",
         "verified, typed, order per key, retries, commits after handling",
         1,
@@ -204,6 +204,6 @@ QUEUE_CONSUME = (
 PATHS: tuple[tuple[str, str, str, str, Literal["off", "require"]], ...] = (
     ("native-publish", "compiled", "sealbus publish_many, compiled hot path", "sealbus_publish:many", "require"),
     ("native-publish", "pure", "sealbus publish_many, SEALBUS_NATIVE=off", "sealbus_publish:many", "off"),
-    ("native-consume", "compiled", "sealbus worker, compiled hot path", "sealbus_consume:worker", "require"),
-    ("native-consume", "pure", "sealbus worker, SEALBUS_NATIVE=off", "sealbus_consume:worker", "off"),
+    ("native-consume", "compiled", "sealbus run, compiled hot path", "sealbus_consume:worker", "require"),
+    ("native-consume", "pure", "sealbus run, SEALBUS_NATIVE=off", "sealbus_consume:worker", "off"),
 )

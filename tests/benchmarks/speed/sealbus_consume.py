@@ -1,4 +1,4 @@
-"""Consuming with sealbus: the worker that `sealbus worker` runs, in this process, with a handler that counts.
+"""Consuming with sealbus: the worker that `sealbus run` runs, in this process, with a handler that counts.
 
 Owns sealbus's side of the families that consume. Everything is on and at its default: every gate, the payload as its
 type, order per key, retries at hand, offsets committed when handlers are through. Does not own the worker without

@@ -33,7 +33,7 @@ def opened(given: Settings, agent: str = PLANNER, **options: Any) -> Trust:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """As `sealbus keys new planner@svc` writes it."""
+    """As `sealbus key new planner@svc` writes it."""
     write(tmp_path / f"{agent_slug(PLANNER)}.pem", pem_of(key_of(PLANNER)))
     write(tmp_path / "jwks.json", jwks_of(PLANNER))
     return tmp_path
@@ -76,7 +76,7 @@ def test_an_agent_without_a_key_in_the_folder_publishes_unsigned_with_a_warning(
 ) -> None:
     assert opened(settings(trust__key_file=str(folder)), "worker@svc").signer is None
     told = capsys.readouterr()
-    assert "sealbus keys new worker@svc" in told.err + told.out
+    assert "sealbus key new worker@svc" in told.err + told.out
 
 
 def test_the_key_of_an_agent_is_the_file_with_its_name(folder: Path) -> None:

@@ -55,7 +55,7 @@ def said(folder: Any, *words: str, code: int = 0) -> str:
 
 
 def objects(folder: Any, *words: str, code: int = 0) -> list[dict[str, Any]]:
-    return list(folder.objects(said(folder, *words, "--output", "json", code=code)))
+    return list(folder.objects(said(folder, *words, "-o", "json", code=code)))
 
 
 def set_for_all(folder: Any, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
@@ -69,7 +69,7 @@ def set_for_all(folder: Any, monkeypatch: pytest.MonkeyPatch, settings: dict[str
 def desk(folder: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A folder in which twenty questions were asked, by somebody with a key, and answered or refused."""
     (folder.path / "agents.py").write_text(DESK)
-    said(folder, "keys", "new", "cli@sealbus", "desk@svc", "audit@sealbus")
+    said(folder, "key", "new", "cli@sealbus", "desk@svc", "audit@sealbus")
     set_for_all(folder, monkeypatch, KEYS)
     asked(folder, 20)
     worker = folder.worker()
@@ -113,9 +113,9 @@ def recorded(folder: Any) -> int:
 
 
 def test_every_record_is_one_row_however_often_the_audit_runs(desk: Any) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     first = [row for row in objects(desk, "audit", "export") if row["kind"] != "own"]
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     again = [row for row in objects(desk, "audit", "export") if row["kind"] != "own"]
     assert [row["place"] for row in again] == [row["place"] for row in first]
     assert len({row["place"] for row in first}) == len(first) == 20 + 16 + 4
@@ -123,13 +123,13 @@ def test_every_record_is_one_row_however_often_the_audit_runs(desk: Any) -> None
 
 
 def test_secrets_are_nowhere_in_the_store(desk: Any) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     assert "***" in said(desk, "audit", "export")
     assert b"hunter2" not in (desk.path / "sealbus-audit.db").read_bytes()
 
 
 def test_questions_about_a_conversation_are_answered(desk: Any) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     rows = objects(desk, "audit", "export")
     dead = next(row["conversation"] for row in rows if row["kind"] == "dlq")
     answered = next(row["conversation"] for row in rows if row["type"] == "desk.result")
@@ -163,7 +163,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("kind", CHANGES)
 def test_what_is_done_to_a_row_is_found_and_named(desk: Any, kind: str) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     assert all(not report["faults"] for report in objects(desk, "audit", "verify"))
     with database(desk) as rows:
         assert rows.execute(CHANGES[kind]).rowcount > 0
@@ -174,7 +174,7 @@ def test_what_is_done_to_a_row_is_found_and_named(desk: Any, kind: str) -> None:
 
 
 def test_rows_that_change_places_are_found(desk: Any) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     with database(desk) as rows:
         rows.execute(f"UPDATE sealbus_audit_rows SET off = -1 WHERE {BUSIEST} AND off = 1")
         rows.execute(f"UPDATE sealbus_audit_rows SET off = 1 WHERE {BUSIEST} AND off = 2")
@@ -184,18 +184,18 @@ def test_rows_that_change_places_are_found(desk: Any) -> None:
 
 
 def test_a_chain_that_is_written_anew_does_not_agree_with_the_signed_checkpoint(desk: Any) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     (desk.path / "sealbus-audit.db").rename(desk.path / "kept.db")
     # The same records, in rows with other keys: every hash holds among themselves.
     (desk.path / "keys" / "audit-sealbus-e52ae6b8.pem").rename(desk.path / "gone.pem")
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     faults = [fault for report in objects(desk, "audit", "verify", code=1) for fault in report["faults"]]
     assert {fault["kind"] for fault in faults} == {"forged"}
 
 
 def test_the_anchor_detects_a_chain_rewritten_with_the_key(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     set_for_all(desk, monkeypatch, {"SEALBUS_AUDIT__ANCHOR": "anchor.ndjson"})
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     assert all(not report["faults"] for report in objects(desk, "audit", "verify"))
     (desk.path / "sealbus-audit.db").unlink()
     # Database and log are another's: nothing but the anchor knows.
@@ -204,18 +204,18 @@ def test_the_anchor_detects_a_chain_rewritten_with_the_key(desk: Any, monkeypatc
             "DELETE FROM records WHERE part IN (SELECT partitions.id FROM partitions JOIN topics ON topics.id = "
             "topic_id WHERE name = 'agents._audit')"
         )
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     faults = [fault for report in objects(desk, "audit", "verify", code=1) for fault in report["faults"]]
     assert {fault["kind"] for fault in faults} == {"forged"}
     (desk.path / "anchor.ndjson").unlink()
     assert "cannot be read" in desk.call("audit", "verify").stderr
     set_for_all(desk, monkeypatch, {"SEALBUS_AUDIT__ANCHOR": "nowhere/anchor.ndjson"})
-    wrong = desk.call("audit", "run", "--once")
+    wrong = desk.call("serve", "audit", "--once")
     assert (wrong.exit_code, "cannot be written" in wrong.stderr) == (78, True)
 
 
 def test_rows_are_compared_with_what_the_log_still_has(desk: Any) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     assert all(not report["faults"] for report in objects(desk, "audit", "verify", "--against-log"))
     place = (
         "part = (SELECT part FROM records JOIN partitions ON part = partitions.id JOIN topics ON topic_id = topics.id "
@@ -233,7 +233,7 @@ def test_rows_are_compared_with_what_the_log_still_has(desk: Any) -> None:
 
 
 def test_a_conversation_that_the_log_has_lost_is_traced_from_the_audit(desk: Any) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     rows = objects(desk, "audit", "export")
     ended = next(row["conversation"] for row in rows if row["type"] == "desk.result")
     died = next(row["conversation"] for row in rows if row["kind"] == "dlq")
@@ -248,7 +248,7 @@ def test_a_conversation_that_the_log_has_lost_is_traced_from_the_audit(desk: Any
 
 
 def test_a_message_is_looked_up_by_the_audit_also_when_the_log_has_lost_it(desk: Any) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     asked = next(row for row in objects(desk, "audit", "export") if row["type"] == "desk.question")
     (before,) = objects(desk, "show", asked["message_id"])
     assert before["places"][0] == asked["place"]
@@ -260,7 +260,7 @@ def test_a_message_is_looked_up_by_the_audit_also_when_the_log_has_lost_it(desk:
 
 
 def test_a_message_is_found_with_its_outcome_per_group(desk: Any) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     rows = objects(desk, "audit", "export")
     died = {row["message_id"] for row in rows if row["kind"] == "dlq"}
     dead = min(died)
@@ -293,9 +293,9 @@ def test_sensitive_content_is_kept_for_less_long(folder: Any, monkeypatch: pytes
                 await bus.publish(kind(text=name), security=Security(data_classification=name))
 
     asyncio.run(publish())
-    said(folder, "audit", "run", "--once")
+    said(folder, "serve", "audit", "--once")
     time.sleep(1.1)
-    said(folder, "audit", "run", "--once")
+    said(folder, "serve", "audit", "--once")
     rows = [row for row in objects(folder, "audit", "export") if row["kind"] == "message"]
     assert sorted((row.get("erased", False), row["facts"].get("payload")) for row in rows) == [
         (False, {"text": "internal"}),
@@ -305,7 +305,7 @@ def test_sensitive_content_is_kept_for_less_long(folder: Any, monkeypatch: pytes
 
 
 def test_erased_content_is_gone_and_the_chain_stays_valid(desk: Any) -> None:
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     assert ALICE.encode() in (desk.path / "sealbus-audit.db").read_bytes()
     told = said(desk, "audit", "erase", "--containing", ALICE, "--why", "asked for", "--yes")
     assert "erased the content of 24 rows" in told
@@ -324,7 +324,7 @@ def test_records_deleted_by_retention_get_a_row(desk: Any) -> None:
         part, number = log.execute(busiest).fetchone()
         log.execute("DELETE FROM records WHERE part = ? AND off < 2", (part,))
         log.execute("UPDATE partitions SET start_offset = 2 WHERE id = ?", (part,))
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     reports = {(each["topic"], each["partition"]): each for each in objects(desk, "audit", "verify")}
     assert reports["agents.desk.question", number]["lost"] == 2
     assert not reports["agents.desk.question", number]["faults"]
@@ -334,7 +334,7 @@ def test_two_at_once_and_their_deaths_lose_and_repeat_nothing(desk: Any) -> None
     asked(desk, 3_000)
     for _ in range(4):
         more = min(recorded(desk) + 1, 3_020)
-        two = [desk.start("audit", "run") for _ in range(2)]
+        two = [desk.start("serve", "audit") for _ in range(2)]
         desk.wait_until(lambda more=more: recorded(desk) >= more, within_s=60)
         for process in two:
             process.send_signal(signal.SIGKILL)
@@ -342,7 +342,7 @@ def test_two_at_once_and_their_deaths_lose_and_repeat_nothing(desk: Any) -> None
         with database(desk) as rows:  # the dead hold leases for a while
             rows.execute("PRAGMA busy_timeout = 20000")
             rows.execute("UPDATE sealbus_audit_heads SET lease_ms = 0")
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
     places = [row["place"] for row in objects(desk, "audit", "export") if row["type"] == "desk.question"]
     assert len(places) == len(set(places)) == 3_000 + 20 + 4
     assert all(not report["faults"] for report in objects(desk, "audit", "verify"))
@@ -351,8 +351,8 @@ def test_two_at_once_and_their_deaths_lose_and_repeat_nothing(desk: Any) -> None
 def test_the_store_may_be_postgresql(desk: Any, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     url = asyncio.run(postgres.create_database())
     set_for_all(desk, monkeypatch, {"SEALBUS_AUDIT__URL": url})
-    said(desk, "audit", "run", "--once")
-    said(desk, "audit", "run", "--once")
+    said(desk, "serve", "audit", "--once")
+    said(desk, "serve", "audit", "--once")
     rows = objects(desk, "audit", "export")
     assert len({row["place"] for row in rows}) == len(rows) >= 40
     assert all(not report["faults"] for report in objects(desk, "audit", "verify"))

@@ -1,4 +1,4 @@
-"""`sealbus blame` and `sealbus trace` on the embedded log."""
+"""`sealbus verify` and `sealbus trace` on the embedded log."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def messages(folder: Any) -> list[Message]:
 
 
 def blamed(folder: Any, message: Message, *options: str) -> tuple[int, dict[str, Any]]:
-    result = folder.call("blame", message.message_id, "--output", "json", *options)
+    result = folder.call("verify", message.message_id, "-o", "json", *options)
     return result.exit_code, json.loads(result.stdout)
 
 
@@ -68,7 +68,7 @@ class TestBlame:
         code, answer = blamed(folder, messages[-1])
         assert (code, answer["holds"], answer["blamed"]) == (0, True, None)
         assert [hop["message_id"] for hop in answer["hops"]] == [message.message_id for message in messages]
-        table = folder.call("blame", messages[2].message_id).stdout
+        table = folder.call("verify", messages[2].message_id).stdout
         assert "holds: 3 hops of 3 kept" in table
 
     @pytest.mark.medium
@@ -80,7 +80,7 @@ class TestBlame:
         for name, change in changes_of(hop, 4, Step).items():
             value = change(messages[hop].value, other)
             edit(messages[hop], value)
-            result = folder.call("blame", messages[-1].message_id, "--output", "json")
+            result = folder.call("verify", messages[-1].message_id, "-o", "json")
             if hop == 4 and name in ("the id", "deleted"):
                 assert result.exit_code == 2, name
             else:
@@ -98,7 +98,7 @@ class TestBlame:
 
     def test_it_is_told_for_people(self, folder: Any, messages: list[Message]) -> None:
         edit(messages[1], HIDDEN["the sender, resealed"](messages[1].value, messages[0]))
-        result = folder.call("blame", messages[-1].message_id)
+        result = folder.call("verify", messages[-1].message_id)
         assert result.exit_code == 1
         assert f"hop 1 {messages[1].message_id} does not hold: replaced" in result.stdout
         assert "differs in: envelope_hash, sender" in result.stdout
@@ -109,7 +109,7 @@ class TestBlame:
         tree["metadata"]["sender"]["id"] = "\x1b]0;x\x07\u202e"
         edit(messages[1], msgspec.json.encode(tree))
         for output in ("table", "json"):
-            shown = folder.call("blame", messages[-1].message_id, "--output", output).stdout
+            shown = folder.call("verify", messages[-1].message_id, "--output", output).stdout
             assert not set("\x1b\x07\u202e") & set(shown)
 
     def test_a_type_of_ones_own_says_its_risk(self, folder: Any, messages: list[Message]) -> None:
@@ -126,15 +126,15 @@ class TestBlame:
         jwks = str(write_keys(folder.path / "keys", *AGENTS))
         made = conversation(3, signer=key_of)
         write([record(message) for message in made])
-        code, answer = blamed(folder, made[-1], "--jwks", jwks)
+        code, answer = blamed(folder, made[-1], "--trusted-keys", jwks)
         assert (code, [hop["is_verified"] for hop in answer["hops"]]) == (0, [True] * 4)
         assert [hop["kid"] for hop in answer["hops"]] == [key_of(AGENTS[hop % 3]).kid for hop in range(4)]
         # Nothing rests on the last one: without keys nobody can tell.
         edit(made[3], HIDDEN["the sender, resealed"](made[3].value, made[0]))
         assert blamed(folder, made[-1])[0] == 0
-        code, answer = blamed(folder, made[-1], "--jwks", jwks)
+        code, answer = blamed(folder, made[-1], "--trusted-keys", jwks)
         assert (code, answer["blamed"]["number"], answer["blamed"]["kind"]) == (1, 3, "signature_missing")
-        told = folder.call("blame", made[-1].message_id, env={"SEALBUS_TRUST__KEYS": jwks})
+        told = folder.call("verify", made[-1].message_id, env={"SEALBUS_TRUST__KEYS": jwks})
         assert told.exit_code == 1
         assert "sender: mallory@svc; signed by: nobody" in told.stdout
 
@@ -147,14 +147,14 @@ class TestBlame:
         code, answer = blamed(folder, messages[-1])
         assert code == 0
         assert [hop["state"] for hop in answer["hops"]] == ["not kept", "not kept", "holds", "holds", "holds"]
-        assert "holds: 3 hops of 5 kept" in folder.call("blame", messages[-1].message_id).stdout
+        assert "holds: 3 hops of 5 kept" in folder.call("verify", messages[-1].message_id).stdout
 
     def test_blame_reports_a_missing_message(self, folder: Any, messages: list[Message]) -> None:
-        result = folder.call("blame", "nobody")
+        result = folder.call("verify", "nobody")
         assert result.exit_code == 2
         assert "there is no message nobody in namespace agents" in result.stderr
-        assert folder.call("blame", "no id").exit_code == 2
-        assert folder.call("blame", messages[0].message_id, "--namespace", "others").exit_code == 2
+        assert folder.call("verify", "no id").exit_code == 2
+        assert folder.call("verify", messages[0].message_id, "--namespace", "others").exit_code == 2
 
     def test_a_message_of_another_conversation_may_be_a_cause(self, folder: Any) -> None:
         made = conversation(20)
@@ -185,7 +185,7 @@ class TestTrace:
         letter = dead_letter_record(read, control, failure, group="workers", now_ms=0, honoured=False, details=False)
         write([reappend(read, control, "agents._retry.workers.5s"), letter])
         name = messages[0].metadata.conversation_id
-        events = folder.objects(folder.call("trace", name, "--output", "json").stdout)
+        events = folder.objects(folder.call("trace", name, "-o", "json").stdout)
         assert [event["message_id"] for event in events] == [message.message_id for message in messages]
         assert [event["cause"] for event in events] == [0, 1, 2, 3, 4]
         assert events[3]["marks"] == ["retried in workers (5s)", "dead in workers: rejected"]
@@ -195,7 +195,7 @@ class TestTrace:
 
     def test_what_does_not_hold_is_marked(self, folder: Any, messages: list[Message]) -> None:
         edit(messages[1], OPEN["a field of data"](messages[1].value, messages[0]))
-        events = folder.objects(folder.call("trace", messages[0].message_id, "--output", "json").stdout)
+        events = folder.objects(folder.call("trace", messages[0].message_id, "-o", "json").stdout)
         assert [event["marks"] for event in events] == [[], ["wrong: hash_mismatch"], [], [], []]
 
     def test_a_cause_that_is_elsewhere_is_said(self, folder: Any, messages: list[Message]) -> None:
@@ -208,7 +208,7 @@ class TestTrace:
         tree = msgspec.json.decode(made[1].value)
         tree["metadata"]["sender"]["id"] = '"] --> x; click n1 "javascript:alert(1)" <b>end</b>`%%{init: {}}%%'
         write([record(made[0]), NewRecord("agents.relay.step", b"k", msgspec.json.encode(tree)), record(made[2])])
-        lines = folder.call("trace", made[0].message_id, "--output", "mermaid").stdout.splitlines()
+        lines = folder.call("trace", made[0].message_id, "-o", "mermaid").stdout.splitlines()
         assert lines[0] == "flowchart TD"
         form = re.compile(
             r'  (?:n[0-9]+\["[A-Za-z0-9 ._-]*"\]|n[0-9]+ --> n[0-9]+'
@@ -224,7 +224,7 @@ class TestTrace:
         tree["metadata"]["causation_id"] = made[2].message_id
         write([record(made[0]), NewRecord("agents.relay.step", b"k", msgspec.json.encode(tree)), record(made[2])])
         assert folder.call("trace", made[0].message_id).exit_code == 0
-        assert folder.call("blame", made[2].message_id).exit_code == 1
+        assert folder.call("verify", made[2].message_id).exit_code == 1
 
     def test_trace_reports_a_missing_conversation(self, folder: Any, messages: list[Message]) -> None:
         result = folder.call("trace", "nobody")

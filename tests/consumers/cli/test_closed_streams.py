@@ -23,7 +23,7 @@ def run(folder: Any, arguments: str, streams: str) -> subprocess.CompletedProces
 def test_a_message_is_published_where_nobody_listens(folder: Any, streams: str) -> None:
     done = run(folder, "publish job.run --app agents:app", streams)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
-    assert len(folder.call("tail", "job.run", "--all").stdout.splitlines()) == 1
+    assert len(folder.call("tail", "job.run", "--from", "start").stdout.splitlines()) == 1
 
 
 @pytest.mark.medium
@@ -60,7 +60,7 @@ def test_an_input_that_cannot_be_read_ends_in_a_sentence(folder: Any) -> None:
 
 
 def test_characters_outside_the_output_encoding_are_escaped(folder: Any) -> None:
-    command = [sys.executable, "-m", "consumers.cli", "config", "show", "--bus", "sqlite:///m\u00e4rz-\u6f22.db"]
+    command = [sys.executable, "-m", "consumers.cli", "config", "--bus", "sqlite:///m\u00e4rz-\u6f22.db"]
     locale = folder.environment() | {"PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(command, cwd=folder.path, env=locale, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -73,7 +73,6 @@ def test_a_line_of_json_is_json_whatever_letters_an_output_has(folder: Any) -> N
         "-m",
         "consumers.cli",
         "config",
-        "show",
         "--output",
         "json",
         "--bus",

@@ -62,9 +62,9 @@ def test_names_of_an_embedded_log_are_completed(used: Any) -> None:
 
 
 def test_types_and_settings_are_completed_without_a_log(folder: Any) -> None:
-    assert offered(folder, "sealbus types show research.") == ["research.output", "research.request"]
-    assert offered(folder, "sealbus config show work") == ["worker"]
-    assert offered(folder, "sealbus config show worker.conc") == ["worker.concurrency"]
+    assert offered(folder, "sealbus type show research.") == ["research.output", "research.request"]
+    assert offered(folder, "sealbus config work") == ["worker"]
+    assert offered(folder, "sealbus config worker.conc") == ["worker.concurrency"]
 
 
 @pytest.mark.parametrize("bus", ["kafka://localhost:1", "nonsense", "sqlite:///none.db", "sqlite:///agents.py"])
@@ -74,11 +74,11 @@ def test_unreadable_input_gives_no_completions_and_no_error(used: Any, bus: str)
 
 
 def test_config_show_takes_names(folder: Any) -> None:
-    one = folder.call("config", "show", "worker.concurrency", "--output", "json")
+    one = folder.call("config", "worker.concurrency", "-o", "json")
     assert [entry["name"] for entry in folder.objects(one.stdout)] == ["worker.concurrency"]
-    section = folder.call("config", "show", "log")
+    section = folder.call("config", "log")
     assert [line.split()[0] for line in section.stdout.splitlines()] == ["SETTING", "log.level", "log.format"]
-    wrong = folder.call("config", "show", "worker.concurency")
+    wrong = folder.call("config", "worker.concurency")
     assert (wrong.exit_code, "the nearest is worker.concurrency" in wrong.stderr) == (2, True)
 
 

@@ -50,7 +50,7 @@ def used(folder: Any) -> Any:
 
 def ended(folder: Any, *arguments: str) -> str:
     """What a worker says that ends by itself."""
-    worker = folder.start("worker", "agents:app", *arguments)
+    worker = folder.start("run", "agents:app", *arguments)
     _, told = worker.communicate(timeout=30)
     assert worker.returncode == 69, told
     assert "Traceback" not in told

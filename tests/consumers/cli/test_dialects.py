@@ -63,9 +63,7 @@ def test_a_signature_that_is_not_written_is_told() -> None:
     assert done.stderr == (
         "line 2: left out: signature (proves the bytes of this line alone)\n2 converted, 0 refused\n"
     )
-    told = sealbus(
-        "convert", "--output", "json", "--from", "plain-ids", "--to", "canonical", stdin=lines(signed)
-    ).stderr
+    told = sealbus("convert", "-o", "json", "--from", "plain-ids", "--to", "canonical", stdin=lines(signed)).stderr
     assert json.loads(told.splitlines()[0]) == {"line": 1, "left_out": ["signature"]}
 
 
@@ -181,7 +179,9 @@ class TestOnTheLog:
         assert done.exit_code == 1
         answers = [json.loads(line) for line in done.stdout.splitlines()]
         assert [answer.get("reason") for answer in answers] == [None, "signature_missing"]
-        tailed = sealbus("tail", "task.request", "--all", "--verify", "--jwks", str(keys), "--bus", bus)
+        tailed = sealbus(
+            "tail", "task.request", "--from", "start", "--verify", "--trusted-keys", str(keys), "--bus", bus
+        )
         assert "1 good, 0 bad" in tailed.stderr
 
     def test_what_has_expired_is_not_published(self, bus: str) -> None:

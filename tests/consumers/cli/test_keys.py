@@ -1,4 +1,4 @@
-"""`sealbus keys`, and the verbs that are given keys: publish, verify and tail."""
+"""`sealbus key`, and the verbs that are given keys: publish, verify and tail."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.keyrings import jwks_of, key_of, write_keys
 
 def keys(folder: Any, *words: str, code: int = 0) -> list[dict[str, Any]]:
     """The objects that a verb prints."""
-    result = folder.call("keys", *words, "--output", "json")
+    result = folder.call("key", *words, "-o", "json")
     assert result.exit_code == code, result.output + result.stderr
     return list(folder.objects(result.stdout))
 
 
 def refused(folder: Any, *words: str, code: int) -> str:
     """What a verb says that is refused, which is a sentence and no trace."""
-    result = folder.call("keys", *words)
+    result = folder.call("key", *words)
     assert result.exit_code == code, result.output + result.stderr
     assert "Traceback" not in result.stderr
     return str(result.stderr)
@@ -74,7 +74,7 @@ def test_no_kid_is_taken_for_an_option(folder: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_new_says_the_settings_that_use_it(folder: Any) -> None:
-    told = folder.call("keys", "new", "planner@svc").stdout
+    told = folder.call("key", "new", "planner@svc").stdout
     assert "trust.keys = 'keys/jwks.json'" in told
     assert "trust.key_file = 'keys'" in told
 
@@ -88,7 +88,7 @@ def test_new_limits_the_types_of_a_key(folder: Any) -> None:
 def test_new_refuses_a_second_key_and_names_rotate(folder: Any) -> None:
     keys(folder, "new", "planner@svc")
     before = Path("keys/jwks.json").read_bytes()
-    assert "sealbus keys rotate planner@svc" in refused(folder, "new", "planner@svc", code=78)
+    assert "sealbus key rotate planner@svc" in refused(folder, "new", "planner@svc", code=78)
     assert Path("keys/jwks.json").read_bytes() == before
 
 
@@ -167,7 +167,7 @@ def test_wrong_arguments_leave_nothing_behind(folder: Any, words: tuple[str, ...
 
 @pytest.mark.medium
 def test_two_at_once_lose_no_key(folder: Any) -> None:
-    command = [sys.executable, "-m", "consumers.cli", "keys", "new"]
+    command = [sys.executable, "-m", "consumers.cli", "key", "new"]
     running = [
         subprocess.Popen(
             [*command, f"agent-{number}@svc"], cwd=folder.path, env=folder.environment(), stdout=DEVNULL, stderr=DEVNULL
@@ -182,7 +182,7 @@ def test_two_at_once_lose_no_key(folder: Any) -> None:
 
 @pytest.mark.medium
 def test_of_two_that_make_the_same_key_one_does(folder: Any) -> None:
-    command = [sys.executable, "-m", "consumers.cli", "keys", "new", "planner@svc"]
+    command = [sys.executable, "-m", "consumers.cli", "key", "new", "planner@svc"]
     running = [
         subprocess.Popen(command, cwd=folder.path, env=folder.environment(), stdout=DEVNULL, stderr=DEVNULL)
         for _ in range(3)
@@ -256,7 +256,7 @@ def test_a_broken_jwks_is_left_as_it_is(folder: Any) -> None:
 def test_list_and_show_print_public_members_alone(folder: Any) -> None:
     keys(folder, "new", "planner@svc", "worker@svc")
     private = KeyFolder(Path("keys")).private_key("planner@svc")
-    table = folder.call("keys", "list").stdout
+    table = folder.call("key", "list").stdout
     assert table.splitlines()[0].split() == ["KID", "ALG", "AGENTS", "TYPES", "UNTIL", "STATE"]
     assert len(table.splitlines()) == 3
     (shown,) = keys(folder, "show", "planner@svc")
@@ -275,11 +275,11 @@ def test_a_shared_secret_is_never_shown(folder: Any) -> None:
     Path("keys/jwks.json").write_text(json.dumps({"keys": [jwk]}))
     Path("keys/jwks.json").chmod(0o600)
     env = {"SEALBUS_TRUST__DOMAIN": "closed"}
-    for words in (("list",), ("list", "--output", "json"), ("show", "domain"), ("export",), ("check",)):
-        result = folder.call("keys", *words, env=env)
+    for words in (("list",), ("list", "-o", "json"), ("show", "domain"), ("export",), ("check",)):
+        result = folder.call("key", *words, env=env)
         assert result.exit_code == 0, result.stderr
         assert shared[:8] not in result.output + result.stderr
-    assert json.loads(folder.call("keys", "export", env=env).stdout) == {"keys": []}
+    assert json.loads(folder.call("key", "export", env=env).stdout) == {"keys": []}
     Path("one.jwk").write_text(json.dumps(jwk))
     Path("one.jwk").chmod(0o600)
     assert "no public half" in refused(folder, "export", "one.jwk", code=78)
@@ -287,12 +287,12 @@ def test_a_shared_secret_is_never_shown(folder: Any) -> None:
 
 def test_export_writes_what_others_can_believe(folder: Any) -> None:
     keys(folder, "new", "planner@svc", "--types", "task.*")
-    exported = folder.call("keys", "export").stdout.encode()
+    exported = folder.call("key", "export").stdout.encode()
     assert parse_keys({"a": exported}).keys == parse_keys({"b": Path("keys/jwks.json").read_bytes()}).keys
     private = str(next(Path("keys").glob("*.pem")))
-    one = parse_keys({"c": folder.call("keys", "export", private, "--agent", "planner@svc").stdout.encode()})
+    one = parse_keys({"c": folder.call("key", "export", private, "--agent", "planner@svc").stdout.encode()})
     assert one.keys.keys() == parse_keys({"a": exported}).keys.keys()
-    nobody = parse_keys({"d": folder.call("keys", "export", private).stdout.encode()})
+    nobody = parse_keys({"d": folder.call("key", "export", private).stdout.encode()})
     assert [key.principals for key in nobody.keys.values()] == [frozenset()]
 
 
@@ -317,7 +317,7 @@ def test_rotate_replaces_the_private_key_and_lets_the_old_one_end(folder: Any) -
 @pytest.mark.medium
 def test_an_interrupted_rotation_leaves_the_signing_key_unchanged(folder: Any) -> None:
     (old,) = keys(folder, "new", "planner@svc")
-    rotating = folder.start("keys", "rotate", "planner@svc", "--overlap", "1h")
+    rotating = folder.start("key", "rotate", "planner@svc", "--overlap", "1h")
     assert "it signs in 3600 s" in rotating.stderr.readline()
     assert folder.end(rotating, signal.SIGINT) == 130
     assert KeyFolder(Path("keys")).private_key("planner@svc").kid == old["kid"]
@@ -330,7 +330,7 @@ def test_an_interrupted_rotation_leaves_the_signing_key_unchanged(folder: Any) -
 @pytest.mark.medium
 def test_two_rotations_at_once_leave_a_key_that_is_believed(folder: Any) -> None:
     (old,) = keys(folder, "new", "planner@svc")
-    running = [folder.start("keys", "rotate", "planner@svc", "--overlap", "500ms") for _ in range(2)]
+    running = [folder.start("key", "rotate", "planner@svc", "--overlap", "500ms") for _ in range(2)]
     assert [process.wait(30) for process in running] == [0, 0]
     found = {one["kid"]: one for one in keys(folder, "list")}
     private = KeyFolder(Path("keys")).private_key("planner@svc")
@@ -439,7 +439,7 @@ def test_check_tells_of_a_successor_that_is_not_valid_yet_without_a_fault(folder
     (signing,) = Path("keys").glob("*.pem")
     signing.rename(signing.with_suffix(".later"))
     path.write_text(json.dumps({"keys": [old, successor | {"not_before": "2999-01-01T00:00:00Z"}]}))
-    told = folder.call("keys", "check")
+    told = folder.call("check", "--only", "keys")
     assert told.exit_code == 0, told.output
     assert f"{successor['kid']} is valid from 2999-01-01T00:00:00.000Z on" in told.stderr
 
@@ -461,10 +461,10 @@ def test_check_finds_an_unused_private_key_of_an_agent_with_another(folder: Any)
 def published(folder: Any, *options: str) -> bytes:
     """The sealed bytes of one message that planner@svc has published."""
     sent = folder.call(
-        "publish", "job.run", "--app", "agents:app", "--agent", "planner@svc", *options, stdin='{"number":7}'
+        "publish", "job.run", "--app", "agents:app", "--as", "planner@svc", *options, stdin='{"number":7}'
     )
     assert sent.exit_code == 0, sent.stderr
-    record = folder.objects(folder.call("tail", "job.run", "-n", "1", "--output", "json").stdout)[-1]
+    record = folder.objects(folder.call("tail", "job.run", "-n", "1", "-o", "json").stdout)[-1]
     return json.dumps(record["value"], separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -473,9 +473,9 @@ def test_publish_signs_with_a_key_file_and_verify_and_tail_believe_it(folder: An
     (made,) = keys(folder, "new", "planner@svc")
     value = published(folder, "--key-file", "keys" if named == "folder" else made["private"])
     Path("message.json").write_bytes(value)
-    assert folder.call("verify", "message.json", "--jwks", "keys/jwks.json").exit_code == 0
-    assert folder.call("verify", "message.json", "--jwks", "keys", "--risk", "high").exit_code == 0
-    tailed = folder.call("tail", "job.run", "--all", "--verify", "--jwks", "keys/jwks.json")
+    assert folder.call("verify", "message.json", "--trusted-keys", "keys/jwks.json").exit_code == 0
+    assert folder.call("verify", "message.json", "--trusted-keys", "keys", "--risk", "high").exit_code == 0
+    tailed = folder.call("tail", "job.run", "--from", "start", "--verify", "--trusted-keys", "keys/jwks.json")
     assert tailed.exit_code == 0
     assert "1 good, 0 bad" in tailed.stderr
 
@@ -500,10 +500,10 @@ def test_verify_and_tail_name_the_reason(folder: Any, how: str, reason: str) -> 
         Path("keys/jwks.json").write_bytes(jwks_of("eve@svc"))
     if how == "revoked":
         keys(folder, "revoke", key_of("planner@svc").kid)
-    result = folder.call("verify", "message.json", "--jwks", "keys/jwks.json", "--output", "json")
+    result = folder.call("verify", "message.json", "--trusted-keys", "keys/jwks.json", "-o", "json")
     (answer,) = folder.objects(result.stdout)
     assert (result.exit_code, answer["gate"], answer["reason"]) == (1, "authenticity", reason)
-    tailed = folder.call("tail", "job.run", "--all", "--verify", "--jwks", "keys/jwks.json")
+    tailed = folder.call("tail", "job.run", "--from", "start", "--verify", "--trusted-keys", "keys/jwks.json")
     assert tailed.exit_code == 1
     assert f"0 good, 1 bad (1 {reason})" in tailed.stderr
 
@@ -518,7 +518,7 @@ def test_without_an_agent_it_is_whom_the_key_speaks_for(folder: Any) -> None:
                 "publish", "job.run", "--app", "agents:app", "--key-file", made["private"], stdin='{"number":7}'
             )
         assert sent.exit_code == 0, sent.stderr
-        record = folder.objects(folder.call("tail", "job.run", "-n", "1", "--output", "json").stdout)[-1]
+        record = folder.objects(folder.call("tail", "job.run", "-n", "1", "-o", "json").stdout)[-1]
         assert record["value"]["metadata"]["sender"]["id"] == "planner@svc"
 
 
@@ -543,8 +543,8 @@ def test_an_agent_and_a_key_that_do_not_fit_are_refused_before_anything_is_sent(
         Path(path).chmod(0o600)
     for words in (
         ("publish", "job.run", "--app", "agents:app"),
-        ("approvals", "approve", "0123"),
-        ("approvals", "reject", "0123", "--reason", "no"),
+        ("approval", "approve", "0123"),
+        ("approval", "reject", "0123", "--why", "no"),
         ("dlq", "redrive", "--yes"),
         ("ask", "helper@svc", "help"),
         ("console",),
@@ -561,7 +561,7 @@ def test_an_agent_and_a_key_that_do_not_fit_are_refused_before_anything_is_sent(
         (
             {"not_after": "2026-01-01T00:00:00Z"},
             "key_expired",
-            "ended at 2026-01-01T00:00:00.000Z: `sealbus keys rotate",
+            "ended at 2026-01-01T00:00:00.000Z: `sealbus key rotate",
         ),
         ({"not_before": "2999-01-01T00:00:00Z"}, "key_expired", "is not valid before 2999-01-01T00:00:00.000Z"),
         ({"revoked_at": "2026-01-01T00:00:00Z"}, "key_revoked", "was revoked at"),
@@ -588,7 +588,7 @@ def test_what_a_key_may_not_sign_is_rejected_line_by_line(
     answers = folder.objects(sent.stdout)
     assert [answer.get("reason") for answer in answers] == [reason, reason]
     assert all(said in json.dumps(answer) for answer in answers)
-    assert folder.objects(folder.call("tail", "job.run", "--all", "--output", "json").stdout) == []
+    assert folder.objects(folder.call("tail", "job.run", "--from", "start", "-o", "json").stdout) == []
 
 
 @pytest.mark.parametrize(
@@ -613,7 +613,7 @@ def test_doctor_tells_of_the_key_with_which_an_app_signs(
     Path("keys/jwks.json").write_bytes(jwks_of("worker@svc", **members))
     monkeypatch.setenv("SEALBUS_TRUST__KEYS", "keys/jwks.json")
     monkeypatch.setenv("SEALBUS_TRUST__KEY_FILE", "keys/worker.pem")
-    result = folder.call("doctor", *(["agents:app"] if with_app else []), "--output", "json")
+    result = folder.call("doctor", *(["agents:app"] if with_app else []), "-o", "json")
     found = [line for line in folder.objects(result.stdout) if line["area"] == "keys" and said in json.dumps(line)]
     assert [line["state"] for line in found] == [state], result.stdout
 
@@ -625,9 +625,9 @@ def test_keys_that_cannot_be_used_stop_the_verb(folder: Any) -> None:
     Path("key.pem").write_text("x")
     Path("key.pem").chmod(0o600)
     for words in (
-        ("verify", "message.json", "--jwks", "gone.json"),
-        ("verify", "message.json", "--jwks", "open.json"),
-        ("tail", "job.run", "--verify", "--jwks", "open.json"),
+        ("verify", "message.json", "--trusted-keys", "gone.json"),
+        ("verify", "message.json", "--trusted-keys", "open.json"),
+        ("tail", "job.run", "--verify", "--trusted-keys", "open.json"),
         ("publish", "job.run", "--app", "agents:app", "--key-file", "key.pem"),
         ("publish", "job.run", "--app", "agents:app", "--key-file", "gone.pem"),
     ):
@@ -670,7 +670,7 @@ def _worker_that_does_not_start(folder: Any, config: str, *, within_s: float) ->
     ):
         Path(name).write_bytes(text)
         Path(name).chmod(mode)
-    worker = folder.start("worker", "agents:app", "--config", "sealbus.toml")
+    worker = folder.start("run", "agents:app", "--config", "sealbus.toml")
     _, told = worker.communicate(timeout=within_s)
     assert worker.returncode == 78, told
     assert "Traceback" not in told

@@ -58,7 +58,7 @@ def talking(folder: Any) -> Any:
 
 
 def published(folder: Any, **job: Any) -> str:
-    sent = folder.call("publish", "job.run", "--app", "agents:app", "--output", "json", stdin=json.dumps(job))
+    sent = folder.call("publish", "job.run", "--app", "agents:app", "-o", "json", stdin=json.dumps(job))
     assert sent.exit_code == 0, sent.output
     (receipt,) = folder.objects(sent.stdout)
     name: str = receipt["message_id"]

@@ -1,4 +1,4 @@
-"""`sealbus outbox`: what it says and its exit codes; that it relays rightly is tested with the outbox."""
+"""`sealbus serve outbox`: what it says and its exit codes; that it relays rightly is tested with the outbox."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def shop(folder: Any) -> str:
 
 
 def test_list_shows_what_waits(folder: Any, shop: str) -> None:
-    result = folder.call("outbox", "list", shop)
+    result = folder.call("serve", "outbox", shop, "--dry-run")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[1].split()[:2] == ["agents.job.asked", "3"]
     assert "3 pending, the oldest for" in result.stderr
-    (row,) = folder.objects(folder.call("outbox", "list", shop, "--output", "json").stdout)
+    (row,) = folder.objects(folder.call("serve", "outbox", shop, "--dry-run", "-o", "json").stdout)
     assert (row["topic"], row["pending"], row["failed"], row["error"]) == ("agents.job.asked", 3, 0, None)
     assert 0 <= row["oldest_s"] < 60
 
 
 def test_relay_once_sends_everything_and_says_so(folder: Any, shop: str) -> None:
-    result = folder.call("outbox", "relay", shop, "--once")
+    result = folder.call("serve", "outbox", shop, "--once")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "3 sent, 0 refused permanently" in result.stderr
-    assert "0 pending; 0 refused permanently" in folder.call("outbox", "list", shop).stderr
-    assert len(folder.call("tail", "agents.job.asked", "--output", "json").stdout.splitlines()) == 3
+    assert "0 pending; 0 refused permanently" in folder.call("serve", "outbox", shop, "--dry-run").stderr
+    assert len(folder.call("tail", "agents.job.asked", "-o", "json").stdout.splitlines()) == 3
 
 
 @pytest.mark.medium
 def test_relay_runs_until_it_is_told_to_stop(folder: Any, shop: str) -> None:
-    relay = folder.start("outbox", "relay", shop, "--interval", "50ms")
-    folder.wait_until(lambda: "0 pending" in folder.call("outbox", "list", shop).stderr)
+    relay = folder.start("serve", "outbox", shop, "--interval", "50ms")
+    folder.wait_until(lambda: "0 pending" in folder.call("serve", "outbox", shop, "--dry-run").stderr)
     assert folder.end(relay, signal.SIGINT) == 130
 
 
 def test_a_relay_waits_for_a_database_that_is_not_there_yet(folder: Any) -> None:
-    relay = folder.start("outbox", "relay", "sqlite:///later.db")
+    relay = folder.start("serve", "outbox", "sqlite:///later.db")
     lines = [relay.stderr.readline() for _ in range(2)]
     assert lines[0] == "settings: defaults, bus: sqlite:///sealbus.db\n"
     assert re.search(r"there is no database at \S*later.db", lines[1])
@@ -61,31 +61,33 @@ def test_a_relay_waits_for_a_database_that_is_not_there_yet(folder: Any) -> None
 
 
 def test_once_a_database_that_is_not_there_ends_it(folder: Any) -> None:
-    result = folder.call("outbox", "relay", "sqlite:///missing.db", "--once")
+    result = folder.call("serve", "outbox", "sqlite:///missing.db", "--once")
     assert result.exit_code == 69
     assert re.search(r"there is no database at \S*missing.db", result.stderr)
     assert not Path("missing.db").exists()
-    listed = folder.call("outbox", "list", "postgresql://nobody@127.0.0.1:1/none")
+    listed = folder.call("serve", "outbox", "postgresql://nobody@127.0.0.1:1/none", "--dry-run")
     assert listed.exit_code == 69
     assert "hint: check DATABASE_URL" in listed.stderr
 
 
 def test_once_a_bus_that_is_not_there_ends_it(folder: Any, shop: str) -> None:
-    assert folder.call("outbox", "relay", shop, "--once", "--bus", "sqlite:////nowhere/log.db").exit_code == 69
+    assert folder.call("serve", "outbox", shop, "--once", "--bus", "sqlite:////nowhere/log.db").exit_code == 69
 
 
 def test_a_database_of_another_kind_is_a_wrong_setting(folder: Any) -> None:
-    result = folder.call("outbox", "list", "mysql://host/db")
+    result = folder.call("serve", "outbox", "mysql://host/db", "--dry-run")
     assert result.exit_code == 78
     assert "postgresql://" in result.stderr
 
 
 def test_a_database_without_an_outbox_is_a_wrong_setting(folder: Any) -> None:
     sqlite3.connect("empty.db").executescript("CREATE TABLE x (y)").connection.close()
-    result = folder.call("outbox", "list", "sqlite:///empty.db")
+    result = folder.call("serve", "outbox", "sqlite:///empty.db", "--dry-run")
     assert result.exit_code == 78
     assert "outbox.create(connection)" in result.stderr
 
 
 def test_a_password_is_not_shown(folder: Any) -> None:
-    assert "s3cret" not in folder.call("outbox", "list", "postgresql://user:s3cret@127.0.0.1:1/none").stderr
+    assert (
+        "s3cret" not in folder.call("serve", "outbox", "postgresql://user:s3cret@127.0.0.1:1/none", "--dry-run").stderr
+    )

@@ -47,7 +47,7 @@ def test_the_page_has_its_parts() -> None:
 
 
 def call(page: Any, *words: str, code: int) -> list[dict[str, Any]]:
-    result = page.call("policy", *words, "--output", "json")
+    result = page.call("policy", *words, "-o", "json")
     assert result.exit_code == code, result.stderr + result.stdout
     return list(page.objects(result.stdout))
 
@@ -63,14 +63,17 @@ def test_check_notes_the_types_of_an_app_that_no_threshold_guards_and_fails_noth
     (page.path / "sound.toml").write_text('[[rules]]\nid = "a"\neffect = "allow"\naction = "read"\ntypes = "job.run"\n')
     (note,) = call(page, "check", "sound.toml", "--app", "agents:app", code=0)
     assert (note["level"], note["code"], note["place"]) == ("note", "no-threshold", "type job.run")
-    result = page.call("policy", "check", "sound.toml", "--app", "agents:app")
+    result = page.call("check", "--only", "policy", "sound.toml", "--app", "agents:app")
     assert result.stdout.startswith("note: type job.run: is handled at every trust level unless it has a reply_to: say")
     assert result.stderr.endswith("0 findings, 1 note\n")
     assert {one["level"] for one in call(page, "check", "policy.toml", "--app", "agents:app", code=1)} == {
         "note",
         "warning",
     }
-    assert page.call("policy", "check", "sound.toml", "--app", "agents:app", env={RAISED: "job.run"}).stdout == ""
+    assert (
+        page.call("check", "--only", "policy", "sound.toml", "--app", "agents:app", env={RAISED: "job.run"}).stdout
+        == ""
+    )
 
 
 def test_explain(page: Any) -> None:
@@ -133,7 +136,9 @@ def test_what_is_wrong_in_cases(page: Any, text: str, says: str) -> None:
 
 
 def test_acls(page: Any) -> None:
-    lines = page.call("policy", "acls", "policy.toml", "--namespace", "prod").stdout.splitlines()
+    lines = page.call(
+        "policy", "export", "--format", "kafka-acls", "policy.toml", "--namespace", "prod"
+    ).stdout.splitlines()
     planner = [line for line in lines if "User:planner@svc" in line]
     writes = next(line for line in planner if "--operation Write" in line)
     assert writes.startswith("kafka-acls.sh --bootstrap-server $KAFKA --add --allow-principal User:planner@svc")
@@ -155,7 +160,7 @@ def test_acl_lines_are_quoted(page: Any) -> None:
     rule = '[[rules]]\nid = "a"\neffect = "allow"\naction = "publish"\ntypes = "task.request"\n'
     text = f'[[agents]]\nid = "a $(x); b"\n{rule}'
     (page.path / "new.toml").write_text(text)
-    (line, *_) = page.call("policy", "acls", "new.toml").stdout.splitlines()
+    (line, *_) = page.call("policy", "export", "--format", "kafka-acls", "new.toml").stdout.splitlines()
     script = line.replace("kafka-acls.sh", "printf '%s\\n'")
     words = subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True)
     assert "User:a $(x); b" in words.stdout.splitlines()
@@ -163,11 +168,11 @@ def test_acl_lines_are_quoted(page: Any) -> None:
 
 def test_a_file_that_is_no_policy(page: Any) -> None:
     (page.path / "new.toml").write_text('[[rules]]\nid = "a"\neffect = "alow"\naction = "publish"\n')
-    result = page.call("policy", "check", "new.toml")
+    result = page.call("check", "--only", "policy", "new.toml")
     assert result.exit_code == 78
     assert (
         "new.toml: rule 'a': effect: found 'alow', expected one of allow, deny, need; the nearest is allow"
         in result.stderr
     )
     assert "hint: docs/policy.md" in result.stderr
-    assert page.call("policy", "check", "missing.toml").exit_code == 2
+    assert page.call("check", "--only", "policy", "missing.toml").exit_code == 2

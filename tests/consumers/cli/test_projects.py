@@ -33,7 +33,7 @@ def test_a_project_has_one_log_in_all_its_folders(folder: Any, project: Path, mo
     sent = folder.call("publish", "research.request", stdin='{"repository": "acme/app"}\n')
     assert sent.exit_code == 0, sent.output
     monkeypatch.chdir(project)
-    shown = folder.call("tail", "research.request", "--all", "--output", "json")
+    shown = folder.call("tail", "research.request", "--from", "start", "-o", "json")
     assert [json.loads(line)["value"]["data"] for line in shown.stdout.splitlines()] == [{"repository": "acme/app"}]
     assert sorted(path.name for path in project.rglob("*.db")) == ["desk.db"]
 
@@ -71,48 +71,49 @@ def test_types_of_the_projects_apps_are_known_without_naming_them(folder: Any, d
     for name in ("job.run", "mail.send"):
         sent = folder.call("publish", name, stdin='{"number": 1}\n')
         assert sent.exit_code == 0, sent.output
-        assert json.loads(folder.call("types", "example", name).stdout)["number"] == 1
-    assert folder.call("tail", "job.run", "--all", "--verify").exit_code == 0
+        assert json.loads(folder.call("type", "show", name, "-o", "example").stdout)["number"] == 1
+    assert folder.call("tail", "job.run", "--from", "start", "--verify").exit_code == 0
 
 
 def test_who_names_an_app_means_that_one(folder: Any, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(desk)
-    assert folder.call("types", "show", "job.run", "--app", "desk_jobs:app").exit_code == 0
-    refused = folder.call("types", "show", "mail.send", "--app", "desk_jobs:app")
+    assert folder.call("type", "show", "job.run", "--app", "desk_jobs:app").exit_code == 0
+    refused = folder.call("type", "show", "mail.send", "--app", "desk_jobs:app")
     assert "there is no type 'mail.send'" in refused.output
     both = ("--app", "desk_jobs:app", "--app", "desk_mail:app")
-    assert folder.call("types", "show", "mail.send", *both).exit_code == 0
+    assert folder.call("type", "show", "mail.send", *both).exit_code == 0
 
 
 @pytest.mark.parametrize(
     "words",
-    [("topics", "apply"), ("topics", "check"), ("doctor",), ("lint", "--fail-on", "never"), ("worker", "--help")],
+    [("topic", "apply"), ("doctor"), ("doctor",), ("lint", "--fail-on", "never"), ("worker", "--help")],
 )
 def test_commands_about_apps_take_those_of_the_project(folder: Any, desk: Path, words: tuple[str, ...]) -> None:
-    folder.call("topics", "apply")
+    folder.call("topic", "apply")
     done = folder.call(*words)
     assert done.exit_code == 0, done.output
-    topics = {
-        json.loads(line)["topic"] for line in folder.call("topics", "list", "--output", "json").stdout.splitlines()
-    }
+    topics = {json.loads(line)["topic"] for line in folder.call("topic", "list", "-o", "json").stdout.splitlines()}
     assert {"agents.job.run", "agents.mail.send"} <= topics
 
 
 def test_topics_of_an_agent_alone_are_those_of_no_app(folder: Any, desk: Path) -> None:
-    assert folder.call("topics", "apply", "--agent", "client@svc").exit_code == 0
-    assert "job.run" not in folder.call("topics", "list").stdout
+    assert folder.call("topic", "apply", "--agent", "client@svc").exit_code == 0
+    assert "job.run" not in folder.call("topic", "list").stdout
 
 
 def test_a_document_is_about_one_app(folder: Any, desk: Path) -> None:
-    several = folder.call("docs", "asyncapi")
+    several = folder.call("type", "export", "docs/", "--format", "asyncapi")
     assert (several.exit_code, "there are 2" in several.output) == (2, True)
     write_apps(desk, "desk_jobs:app")
-    assert json.loads(folder.call("docs", "asyncapi").stdout)["info"]["title"] == "worker@svc"
+    assert (
+        json.loads(folder.call("type", "export", "docs/", "--format", "asyncapi").stdout)["info"]["title"]
+        == "worker@svc"
+    )
 
 
 def test_an_app_that_is_not_there_is_the_mistake_of_the_file(folder: Any, desk: Path) -> None:
     write_apps(desk, "desk_job:app")
-    refused = folder.call("types", "list")
+    refused = folder.call("type", "list")
     assert refused.exit_code == 78
     assert f"project.apps (file {desk / 'sealbus.toml'}): there is no module 'desk_job'" in refused.output
     assert "the nearest is desk_jobs" in refused.output
@@ -120,7 +121,7 @@ def test_an_app_that_is_not_there_is_the_mistake_of_the_file(folder: Any, desk: 
 
 def test_an_app_that_fails_says_who_named_it(folder: Any, desk: Path) -> None:
     (desk / "desk_mail.py").write_text("1 / 0\n")
-    refused = folder.call("types", "list")
+    refused = folder.call("type", "list")
     assert "importing desk_mail failed: ZeroDivisionError" in refused.output
     assert f"hint: project.apps (file {desk / 'sealbus.toml'}) names it" in refused.output
 
@@ -128,10 +129,10 @@ def test_an_app_that_fails_says_who_named_it(folder: Any, desk: Path) -> None:
 def test_a_namespace_means_the_apps_that_belong_to_it(folder: Any, desk: Path) -> None:
     text = (desk / "desk_mail.py").read_text()
     (desk / "desk_mail.py").write_text(text.replace('App("mail@svc")', 'App("mail@svc", namespace="post")'))
-    assert "several namespaces, agents, post" in folder.call("topics", "apply").output
-    assert folder.call("topics", "apply", "--namespace", "post").exit_code == 0
-    assert folder.call("topics", "apply", "--namespace", "desk").exit_code == 0
-    topics = folder.call("topics", "list", "--namespace", "desk").stdout
+    assert "several namespaces, agents, post" in folder.call("topic", "apply").output
+    assert folder.call("topic", "apply", "--namespace", "post").exit_code == 0
+    assert folder.call("topic", "apply", "--namespace", "desk").exit_code == 0
+    topics = folder.call("topic", "list", "--namespace", "desk").stdout
     assert ("desk.job.run" in topics, "mail.send" in topics) == (True, False)
 
 
@@ -139,14 +140,14 @@ def test_apps_of_the_environment_are_looked_for_in_the_current_folder(
     folder: Any, desk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (desk / "desk_jobs.py").rename(desk / "src" / "desk_jobs.py")
-    shown = folder.call("types", "list", env={"SEALBUS_PROJECT__APPS": "desk_jobs:app"})
+    shown = folder.call("type", "list", env={"SEALBUS_PROJECT__APPS": "desk_jobs:app"})
     assert ("job.run" in shown.stdout, "mail.send" in shown.stdout) == (True, False)
 
 
 @pytest.mark.medium
 def test_a_worker_runs_the_apps_of_the_project(folder: Any, desk: Path) -> None:
     folder.call("publish", "mail.send", stdin='{"number": 7}\n')
-    worker = folder.start("worker", "--processes", "2", stderr=subprocess.DEVNULL)
+    worker = folder.start("run", "--processes", "2", stderr=subprocess.DEVNULL)
     folder.wait_until(lambda: [number for number, _ in folder.handled()] == ["7"])
     assert folder.end(worker) == 0
 
@@ -193,30 +194,28 @@ def test_a_command_that_writes_says_where(folder: Any, project: Path, monkeypatc
 @pytest.mark.parametrize(
     "words",
     [
-        ("topics", "apply", "--agent", "client@svc"),
+        ("topic", "apply", "--agent", "client@svc"),
         ("ask", "nobody@svc", "what", "--no-wait"),
-        ("dlq", "purge", "--yes"),
+        ("dlq", "dismiss", "--yes"),
         ("dlq", "redrive", "--yes"),
-        ("groups", "x-svc-1", "--skip-lost", "--yes", "--why", "x"),
-        ("processes", "cancel", "3f", "--yes", "--why", "x"),
-        ("approvals", "reject", "3f", "--reason", "x"),
-        ("audit", "run", "--once"),
+        ("group", "skip-lost", "x-svc-1", "--yes", "--why", "x"),
+        ("workflow", "cancel", "3f", "--yes", "--why", "x"),
+        ("approval", "reject", "3f", "--why", "x"),
+        ("serve", "audit", "--once"),
         ("audit", "erase", "--sender", "x@y", "--yes", "--why", "x"),
-        ("outbox", "relay", "sqlite:///shop.db", "--once"),
-        ("workflow", "run", "flow.json", "--no-wait"),
+        ("serve", "outbox", "sqlite:///shop.db", "--once"),
+        ("workflow", "start", "flow.json", "--no-wait"),
     ],
     ids=" ".join,
 )
 def test_every_command_that_writes_says_where(folder: Any, project: Path, words: tuple[str, ...]) -> None:
     shutil.copy(Path(__file__).parents[1] / "agents" / "workflows" / "market_research.json", project / "src/flow.json")
-    folder.call("topics", "apply", "--agent", "somebody@svc")
+    folder.call("topic", "apply", "--agent", "somebody@svc")
     done = folder.call(*words)
     assert f"settings: {project.name}/sealbus.toml, bus: sqlite:///data/desk.db\n" in done.stderr, done.output
 
 
-@pytest.mark.parametrize(
-    "words", [("tail", "x.y"), ("dlq", "list"), ("topics", "list"), ("top", "--once"), ("groups",)]
-)
+@pytest.mark.parametrize("words", [("tail", "x.y"), ("dlq", "list"), ("topic", "list"), ("status"), ("groups",)])
 def test_a_log_that_is_not_there_is_named_with_who_named_it(
     folder: Any, project: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:

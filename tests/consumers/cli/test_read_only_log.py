@@ -18,7 +18,7 @@ def copy(folder: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     worker = folder.worker()
     given = '{"number": 1}\n{"number": 2, "label": "reject"}\n'
     assert folder.call("publish", "job.run", "--app", "agents:app", stdin=given).exit_code == 0
-    folder.wait_until(lambda: len(folder.objects(folder.call("dlq", "list", "--output", "json").stdout)) == 1)
+    folder.wait_until(lambda: len(folder.objects(folder.call("dlq", "list", "-o", "json").stdout)) == 1)
     folder.end(worker)
     log = folder.path / "sealbus.db"
     shutil.copy(log, folder.path / "copy.db")
@@ -33,11 +33,17 @@ def copy(folder: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("words", "shows"),
     [
-        (("tail", "job.run", "--all"), '"number":'),
+        (("tail", "job.run", "--from", "start"), '"number":'),
         (("dlq", "list"), "rejected"),
-        (("dlq", "causes"), "rejected"),
-        (("groups",), "worker-svc"),
-        (("topics", "list"), "agents.job.run"),
+        (("dlq", "list", "--by", "cause"), "rejected"),
+        (
+            (
+                "group",
+                "list",
+            ),
+            "worker-svc",
+        ),
+        (("topic", "list"), "agents.job.run"),
         (("doctor",), "1 dead letters are open"),
     ],
 )

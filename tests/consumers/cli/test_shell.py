@@ -52,7 +52,7 @@ def test_every_error_has_its_exit_code(error: BusError, code: int) -> None:
 def test_a_message_and_a_hint_without_escapes() -> None:
     lines = explain_error(PublishRejected("no \x1b[31m", TopicMissingError("x")))
     assert lines[0] == "error: no \\x1b[31m"
-    assert lines[1].startswith("hint: `sealbus topics list`")
+    assert lines[1].startswith("hint: `sealbus topic list`")
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_a_message_and_a_hint_without_escapes() -> None:
         (("tail", "job.run", "--config", "missing.toml"), 78),
         (("tail", "job.run", "--bus", "sqlite:///no/such/folder/x.db"), 69),
         (("tail", "job.run"), 69),
-        (("topics", "apply", "agents:app", "--bus", "sqlite:///no/such/folder/x.db"), 69),
+        (("topic", "apply", "agents:app", "--bus", "sqlite:///no/such/folder/x.db"), 69),
         (("tail", "job.run", "--no-such-option"), 2),
         (("no-such-verb",), 2),
-        (("worker", "agents:app", "--reload", "--processes", "2"), 2),
-        (("worker", "agents:app", "--concurrency", "0"), 78),
-        (("worker", "agents:app", "--drain-timeout", "soon"), 78),
+        (("run", "agents:app", "--reload", "--processes", "2"), 2),
+        (("run", "agents:app", "--concurrency", "0"), 78),
+        (("run", "agents:app", "--drain-timeout", "soon"), 78),
         (("--version",), 0),
     ],
 )
@@ -82,7 +82,10 @@ def test_exit_codes(folder: Any, arguments: tuple[str, ...], code: int) -> None:
 @pytest.mark.medium
 def test_a_reader_that_leaves_ends_it_quietly(folder: Any) -> None:
     folder.call("publish", "job.run", folder.jobs(5_000), "--app", "agents:app")
-    for command in (("tail", "job.run", "--all"), ("publish", "job.run", "jobs.ndjson", "--app", "agents:app")):
+    for command in (
+        ("tail", "job.run", "--from", "start"),
+        ("publish", "job.run", "jobs.ndjson", "--app", "agents:app"),
+    ):
         process = folder.start(*command)
         process.stdout.readline()
         process.stdout.close()

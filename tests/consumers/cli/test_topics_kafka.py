@@ -1,4 +1,4 @@
-"""`sealbus topics apply|check` on Kafka: as any user, and as one who may do nothing but look after the topics of one
+"""`sealbus topic apply|check` on Kafka: as any user, and as one who may do nothing but look after the topics of one
 namespace."""
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Secured:
         }
 
     def call(self, *arguments: str, **more: str) -> Any:
-        return self.folder.call("topics", *arguments, env=self.environment() | more)
+        return self.folder.call("topic", *arguments, env=self.environment() | more)
 
     def topic(self, name: str, records: int = 0) -> None:
         self.admin.create_topics([NewTopic(name, 1)])[name].result(20)
@@ -142,18 +142,18 @@ def shared(kafka: str, namespace: str) -> Iterator[Open]:
 
 
 def test_apply_creates_aligns_and_then_has_nothing_to_do(folder: Any, shared: Open) -> None:
-    first = folder.call("topics", "apply", *shared.common)
+    first = folder.call("topic", "apply", *shared.common)
     assert "17 topics wanted, 17 changed" in first.stderr
     assert "message.timestamp.type LogAppendTime" in first.stdout
     more = {"SEALBUS_TOPICS__PARTITIONS": "6", "SEALBUS_TOPICS__RETENTION_S": "20d"}
-    assert "4 -> 6 partitions; kept 14d -> 20d" in folder.call("topics", "apply", *shared.common, env=more).stdout
-    second = folder.call("topics", "apply", *shared.common, env=more)
+    assert "4 -> 6 partitions; kept 14d -> 20d" in folder.call("topic", "apply", *shared.common, env=more).stdout
+    second = folder.call("topic", "apply", *shared.common, env=more)
     assert (second.exit_code, second.stdout) == (0, "")
     assert "nothing to do" in second.stderr
 
 
 def test_a_dry_run_creates_nothing(folder: Any, shared: Open) -> None:
-    dry = folder.call("topics", "apply", *shared.common, "--dry-run")
+    dry = folder.call("topic", "apply", *shared.common, "--dry-run")
     assert "17 would be changed" in dry.stderr
     assert ".job.run.dlq" in dry.stdout
     assert shared.topics() == []
@@ -161,7 +161,7 @@ def test_a_dry_run_creates_nothing(folder: Any, shared: Open) -> None:
 
 @pytest.mark.slow
 def test_applies_at_the_same_time_all_succeed(folder: Any, shared: Open) -> None:
-    command = ("topics", "apply", *shared.common)
+    command = ("topic", "apply", *shared.common)
     running = [folder.start(*command, stderr=subprocess.STDOUT) for _ in range(4)]
     for process in running:
         output, _ = process.communicate(timeout=50)
@@ -270,7 +270,7 @@ def test_the_rights_that_a_policy_prints_are_enough_for_its_worker(user: Secured
     user.revoke_all()
     environment = user.environment() | {"SEALBUS_TOPICS__CREATE": "false"}
     printed = user.folder.call(
-        "policy", "acls", "policy.toml", "--app", "jobs:app", "--output", "json", env=environment
+        "policy", "export", "--format", "kafka-acls", "policy.toml", "--app", "jobs:app", "-o", "json", env=environment
     )
     for grant in user.folder.objects(printed.stdout):
         for name in grant["names"]:

@@ -1,4 +1,4 @@
-"""`sealbus trust explain` on the embedded log."""
+"""`sealbus show explain` on the embedded log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def jwks(folder: Any) -> str:
 
 
 def explained(folder: Any, message: Message, *options: str) -> tuple[int, list[dict[str, Any]]]:
-    result = folder.call("trust", "explain", message.message_id, "--output", "json", *options)
+    result = folder.call("show", message.message_id, "--part", "trust", "-o", "json", *options)
     return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
 
 
@@ -71,11 +71,11 @@ def test_the_step_that_lowered_the_level_is_named(folder: Any, jwks: str) -> Non
     page = Security(trust_level="untrusted_content", data_classification="restricted")
     made = story({}, {"security": page}, {})
     write(*made)
-    code, (found,) = explained(folder, made[2], "--jwks", jwks)
+    code, (found,) = explained(folder, made[2], "--trusted-keys", jwks)
     assert (code, found["holds"], found["level"]) == (0, True, "untrusted_content")
     assert (found["classification"], found["kid"]) == ("restricted", key_of(AGENTS[2]).kid)
     assert any(step.startswith(f"relay.step {made[1].message_id} of {AGENTS[1]}") for step in found["path"])
-    table = folder.call("trust", "explain", made[2].message_id, "--jwks", jwks).stdout
+    table = folder.call("show", made[2].message_id, "--part", "trust", "--trusted-keys", jwks).stdout
     assert "level           untrusted_content" in table
     assert f"  2. relay.step {made[1].message_id} of {AGENTS[1]} seals untrusted_content" in table
 
@@ -83,10 +83,10 @@ def test_the_step_that_lowered_the_level_is_named(folder: Any, jwks: str) -> Non
 def test_a_signed_user_request_keeps_its_level(folder: Any, jwks: str) -> None:
     made = story({"authority": Authority(can_execute=("git *",), max_side_effect="write")})
     write(*made)
-    code, (found,) = explained(folder, made[0], "--jwks", jwks)
+    code, (found,) = explained(folder, made[0], "--trusted-keys", jwks)
     assert (code, found["level"], found["path"]) == (0, "user_request", [])
     assert found["authority"] == {"can_execute": ["git *"], "max_side_effect": "write"}
-    table = folder.call("trust", "explain", made[0].message_id, "--jwks", jwks).stdout
+    table = folder.call("show", made[0].message_id, "--part", "trust", "--trusted-keys", jwks).stdout
     assert "authority       can_execute: git *; max_side_effect: write" in table
     assert "nothing lowered its level" in table
 
@@ -96,10 +96,10 @@ def test_the_policy_says_how_far_a_sender_counts(folder: Any, jwks: str) -> None
     write(*made)
     (folder.path / "policy.toml").write_text(POLICY)
     for options, env in (
-        (("--jwks", jwks, "--policy", "policy.toml"), {}),
+        (("--trusted-keys", jwks, "--policy", "policy.toml"), {}),
         ((), {"SEALBUS_TRUST__KEYS": jwks, "SEALBUS_POLICY__FILE": "policy.toml"}),
     ):
-        result = folder.call("trust", "explain", made[1].message_id, "--output", "json", *options, env=env)
+        result = folder.call("show", made[1].message_id, "--part", "trust", "-o", "json", *options, env=env)
         found = json.loads(result.stdout)
         assert (found["level"], found["classification"]) == ("model_generated", "confidential")
         assert found["path"][-1].endswith("whose sender counts for model_generated at most")
@@ -108,7 +108,7 @@ def test_the_policy_says_how_far_a_sender_counts(folder: Any, jwks: str) -> None
 def test_without_keys_it_says_that_levels_are_advice(folder: Any) -> None:
     made = story({})
     write(*made)
-    result = folder.call("trust", "explain", made[0].message_id)
+    result = folder.call("show", made[0].message_id, "--part", "trust")
     assert result.exit_code == 0
     assert "its level is only a claim" in result.stdout
 
@@ -124,7 +124,7 @@ def changed(message: Message, **members: Any) -> NewRecord:
 def test_an_invalid_message_gets_no_trust_level(folder: Any, jwks: str, output: str) -> None:
     made = story({}, {})
     write(changed(made[1], signature=made[0].verification.signature))
-    result = folder.call("trust", "explain", made[1].message_id, "--jwks", jwks, "--output", output)
+    result = folder.call("show", made[1].message_id, "--part", "trust", "--trusted-keys", jwks, "--output", output)
     assert result.exit_code == 1
     assert "signature_invalid" in result.stdout
     assert "user_request" not in result.stdout
@@ -142,7 +142,7 @@ def test_more_authority_than_its_cause_gave_does_not_hold(folder: Any, jwks: str
         signer=key_of(AGENTS[1]),
     )
     write(first, forged)
-    code, (found,) = explained(folder, forged, "--jwks", jwks)
+    code, (found,) = explained(folder, forged, "--trusted-keys", jwks)
     assert (code, found["reason"]) == (1, "unauthorized")
 
 
@@ -154,30 +154,30 @@ def test_a_dead_letter_is_explained_as_the_message_it_was(folder: Any, jwks: str
         record, Control(TOPIC, 0, 0), failure, group="g", now_ms=0, honoured=False, details=False
     )
     write(message, letter)
-    code, (found,) = explained(folder, message, "--jwks", jwks)
+    code, (found,) = explained(folder, message, "--trusted-keys", jwks)
     assert (code, found["place"]) == (0, f"{TOPIC}/0/0")
 
 
 def test_two_messages_under_one_id_are_both_explained(folder: Any, jwks: str) -> None:
     (message,) = story({})
     write(message, changed(message, signature="x..eA"))
-    code, found = explained(folder, message, "--jwks", jwks)
+    code, found = explained(folder, message, "--trusted-keys", jwks)
     assert (code, [one["holds"] for one in found]) == (1, [True, False])
-    assert "another message under the same id" in folder.call("trust", "explain", message.message_id).stdout
+    assert "another message under the same id" in folder.call("show", message.message_id, "--part", "trust").stdout
 
 
 def test_text_of_messages_obeys_nobody(folder: Any) -> None:
     made = story({"security": Security(trust_level="\x1b]0;x\x07\u202e", policy_tags=("\x1b[2J",))})
     write(*made)
     for output in ("table", "json"):
-        shown = folder.call("trust", "explain", made[0].message_id, "--output", output).stdout
+        shown = folder.call("show", made[0].message_id, "--part", "trust", "--output", output).stdout
         assert shown
         assert not set("\x1b\x07\u202e") & set(shown)
 
 
 def test_trust_explain_reports_a_missing_message(folder: Any) -> None:
     write(*story({}))
-    result = folder.call("trust", "explain", "no-such-message")
+    result = folder.call("show", "no-such-message", "--part", "trust")
     assert result.exit_code == 2
     assert "there is no message no-such-message" in result.stderr
 
@@ -185,5 +185,5 @@ def test_trust_explain_reports_a_missing_message(folder: Any) -> None:
 def test_keys_that_cannot_be_read_are_wrong_settings(folder: Any) -> None:
     made: Sequence[Message] = story({})
     write(*made)
-    result = folder.call("trust", "explain", made[0].message_id, "--jwks", "nowhere.json")
+    result = folder.call("show", made[0].message_id, "--part", "trust", "--trusted-keys", "nowhere.json")
     assert result.exit_code == 78

@@ -1,4 +1,4 @@
-"""`sealbus processes`, `waits`, `approvals`, `workflow`, `agents` and `ask`, beside real workers."""
+"""`sealbus workflow`, `waits`, `approvals`, `workflow`, `agents` and `ask`, beside real workers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def said(folder: Any, *words: str, code: int = 0) -> str:
 
 
 def objects(folder: Any, *words: str) -> list[dict[str, Any]]:
-    return list(folder.objects(said(folder, *words, "--output", "json")))
+    return list(folder.objects(said(folder, *words, "-o", "json")))
 
 
 def refused(folder: Any, *words: str, code: int = 1) -> str:
@@ -145,24 +145,24 @@ def test_a_process_is_listed_shown_and_cancelled(folder: Any) -> None:
     folder.worker()
     assert "handles shop.order" in (folder.path / "worker.log").read_text()
     published(folder, "shop.order", {"order_id": "\x1b[31mred"})
-    folder.wait_until(lambda: bool(objects(folder, "processes", "list")))
-    (process,) = objects(folder, "processes", "list", "--status", "open")
+    folder.wait_until(lambda: bool(objects(folder, "workflow", "list")))
+    (process,) = objects(folder, "workflow", "list", "--status", "open")
     assert (process["saga"], process["key"]) == ("buying", "\x1b[31mred")
-    (wait,) = objects(folder, "waits", "list")
+    (wait,) = objects(folder, "workflow", "list", "--waits")
     assert (wait["name"], wait["what"]) == ("ripe", "time")
-    assert objects(folder, "waits", "list", "--overdue") == []
-    shown = said(folder, "processes", "show", process["process"][:8])
+    assert objects(folder, "workflow", "list", "--overdue") == []
+    shown = said(folder, "workflow", "show", process["process"][:8])
     assert "ripe" in shown
-    assert "\x1b" not in shown + said(folder, "processes", "list") + said(folder, "waits", "list")
-    assert "there is no process 'ffff'" in refused(folder, "processes", "show", "ffff")
-    said(folder, "processes", "cancel", process["process"][:8], "--why", "ordered twice", "--yes")
-    folder.wait_until(lambda: bool(objects(folder, "processes", "list", "--status", "finished")))
-    assert objects(folder, "waits", "list") == []
-    (ended,) = objects(folder, "processes", "list", "--outcome", "cancelled")
+    assert "\x1b" not in shown + said(folder, "workflow", "list") + said(folder, "workflow", "list", "--waits")
+    assert "there is no process 'ffff'" in refused(folder, "workflow", "show", "ffff")
+    said(folder, "workflow", "cancel", process["process"][:8], "--why", "ordered twice", "--yes")
+    folder.wait_until(lambda: bool(objects(folder, "workflow", "list", "--status", "finished")))
+    assert objects(folder, "workflow", "list", "--waits") == []
+    (ended,) = objects(folder, "workflow", "list", "--outcome", "cancelled")
     assert (ended["status"], ended["outcome"], ended["reason"]) == ("finished", "cancelled", "ordered twice")
-    assert objects(folder, "processes", "list", "--outcome", "failed") == []
-    assert "cancelled: ordered twice" in said(folder, "processes", "list")
-    assert "cancelled" in said(folder, "processes", "show", process["process"][:8])
+    assert objects(folder, "workflow", "list", "--outcome", "failed") == []
+    assert "cancelled: ordered twice" in said(folder, "workflow", "list")
+    assert "cancelled" in said(folder, "workflow", "show", process["process"][:8])
 
 
 def test_processes_with_the_same_key_are_distinguished_by_their_opener(folder: Any) -> None:
@@ -170,10 +170,10 @@ def test_processes_with_the_same_key_are_distinguished_by_their_opener(folder: A
     folder.worker()
     for sender in ("anna@svc", "ben@svc"):
         published(folder, "shop.order", {"order_id": "tea"}, "--agent", sender)
-    folder.wait_until(lambda: len(objects(folder, "processes", "list")) == 2)
-    found = objects(folder, "processes", "list")
+    folder.wait_until(lambda: len(objects(folder, "workflow", "list")) == 2)
+    found = objects(folder, "workflow", "list")
     assert {(each["key"], each["sender"]) for each in found} == {("tea", "anna@svc"), ("tea", "ben@svc")}
-    table = said(folder, "processes", "list")
+    table = said(folder, "workflow", "list")
     assert "SENDER" in table
     assert "anna@svc" in table
     assert "ben@svc" in table
@@ -188,30 +188,30 @@ def test_an_empty_filtered_list_of_processes_is_not_reported_as_an_empty_store(f
     (folder.path / "agents.py").write_text(SHOP)
     worker = folder.worker()
     published(folder, "shop.order", {"order_id": "tea"})
-    folder.wait_until(lambda: bool(objects(folder, "processes", "list")))
+    folder.wait_until(lambda: bool(objects(folder, "workflow", "list")))
     folder.end(worker)
-    told = folder.call("processes", "list", *words)
+    told = folder.call("workflow", "list", *words)
     assert (told.exit_code, told.stdout, told.stderr.strip()) == (0, "", "no process matches")
     if words[0] == "--group":
-        assert folder.call("waits", "list", *words).stderr.strip() == "nothing waits in group nobody"
+        assert folder.call("workflow", "list", "--waits", *words).stderr.strip() == "nothing waits in group nobody"
 
 
 def test_an_outcome_is_found_behind_processes_that_ended_otherwise_and_later(folder: Any) -> None:
     (folder.path / "agents.py").write_text(SHOP)
     folder.worker()
     published(folder, "shop.order", {"order_id": "tea"})
-    folder.wait_until(lambda: bool(objects(folder, "processes", "list")))
-    (process,) = objects(folder, "processes", "list")
-    said(folder, "processes", "cancel", process["process"], "--why", "ordered twice", "--yes")
-    folder.wait_until(lambda: bool(objects(folder, "processes", "list", "--status", "finished")))
+    folder.wait_until(lambda: bool(objects(folder, "workflow", "list")))
+    (process,) = objects(folder, "workflow", "list")
+    said(folder, "workflow", "cancel", process["process"], "--why", "ordered twice", "--yes")
+    folder.wait_until(lambda: bool(objects(folder, "workflow", "list", "--status", "finished")))
     published(folder, "shop.order", {"order_id": "done"})
-    folder.wait_until(lambda: len(objects(folder, "processes", "list", "--status", "finished")) == 2)
-    (found,) = objects(folder, "processes", "list", "--outcome", "cancelled", "--limit", "1")
+    folder.wait_until(lambda: len(objects(folder, "workflow", "list", "--status", "finished")) == 2)
+    (found,) = objects(folder, "workflow", "list", "--outcome", "cancelled", "--limit", "1")
     assert found["process"] == process["process"]
 
 
 def test_processes_of_a_store_that_is_not_there(folder: Any) -> None:
-    assert "there is no inbox" in refused(folder, "processes", "list", code=78)
+    assert "there is no inbox" in refused(folder, "workflow", "list", code=78)
     assert not list(folder.path.glob("*.db"))
 
 
@@ -219,18 +219,20 @@ def test_an_agent_is_seen_while_it_works_and_gone_afterwards(folder_on_each_log:
     folder = folder_on_each_log
     (folder.path / "agents.py").write_text(SHOP)
     worker = folder.worker()
-    folder.wait_until(lambda: bool(objects(folder, "agents", "list")))
-    (agent,) = objects(folder, "agents", "list", "--type", "shop.order")
+    folder.wait_until(lambda: bool(objects(folder, "agent", "list")))
+    (agent,) = objects(folder, "agent", "list", "--type", "shop.order")
     assert (agent["agent"], agent["health"], agent["capabilities"]) == ("shop@svc", "healthy", ["sells tea"])
-    assert "shop@svc" in said(folder, "agents", "show", "shop@svc")
-    assert folder.call("agents", "list", "--type", "shop.none").stderr.strip() == "no agent matches"
-    assert "was never heard of" in refused(folder, "agents", "show", "shop@svk")
-    assert "healthy" in said(folder, "agents", "ping", "shop@svc", "--wait", "30s")
-    assert "was not heard" in refused(folder, "agents", "ping", "nobody@svc", "--wait", "1s", code=75)
+    assert "shop@svc" in said(folder, "agent", "show", "shop@svc")
+    assert folder.call("agent", "list", "--type", "shop.none").stderr.strip() == "no agent matches"
+    assert "was never heard of" in refused(folder, "agent", "show", "shop@svk")
+    assert "healthy" in said(folder, "agent", "show", "shop@svc", "--wait-heartbeat", "30s", "--wait", "30s")
+    assert "was not heard" in refused(
+        folder, "agent", "show", "nobody@svc", "--wait-heartbeat", "30s", "--wait", "1s", code=75
+    )
     folder.end(worker)
-    assert objects(folder, "agents", "list") == []
-    assert "no agent is up" in folder.call("agents", "list").stderr
-    (agent,) = objects(folder, "agents", "list", "--all")
+    assert objects(folder, "agent", "list") == []
+    assert "no agent is up" in folder.call("agent", "list").stderr
+    (agent,) = objects(folder, "agent", "list", "--all")
     assert agent["health"] == "gone"
 
 
@@ -242,7 +244,7 @@ def guarded(folder_on_each_log: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     policy = folder.path / "policy.toml"
     policy.write_text(POLICY)
     policy.chmod(0o600)
-    said(folder, "keys", "new", "cli@sealbus", "lead@acme", "deployer@svc")
+    said(folder, "key", "new", "cli@sealbus", "lead@acme", "deployer@svc")
     settings = {"SEALBUS_TRUST__KEYS": "keys", "SEALBUS_TRUST__KEY_FILE": "keys", "SEALBUS_POLICY__FILE": "policy.toml"}
     set_for_all(folder, monkeypatch, settings)
     folder.worker()
@@ -251,40 +253,40 @@ def guarded(folder_on_each_log: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guarded: Any) -> None:
     published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
-    guarded.wait_until(lambda: bool(objects(guarded, "approvals", "list")))
-    (held,) = objects(guarded, "approvals", "list")
+    guarded.wait_until(lambda: bool(objects(guarded, "approval", "list")))
+    (held,) = objects(guarded, "approval", "list")
     digits = held["approval"].removeprefix("sha256:")[:12]
-    assert "the packet agrees with it" in said(guarded, "approvals", "show", digits)
+    assert "the packet agrees with it" in said(guarded, "approval", "show", digits)
     lead = ("--agent", "lead@acme", "--key-file", "keys")
-    assert "not the hash" in refused(guarded, "approvals", "approve", digits, *lead, "--hash", "00000000")
-    said(guarded, "approvals", "approve", digits, *lead, "--hash", held["action_hash"].removeprefix("sha256:")[:8])
+    assert "not the hash" in refused(guarded, "approval", "approve", digits, *lead, "--hash", "00000000")
+    said(guarded, "approval", "approve", digits, *lead, "--hash", held["action_hash"].removeprefix("sha256:")[:8])
     guarded.wait_until(lambda: bool(guarded.handled()))
     assert guarded.handled() == [["shop", "lead@acme"]]
-    guarded.wait_until(lambda: objects(guarded, "approvals", "list") == [])
-    guarded.wait_until(lambda: objects(guarded, "approvals", "list", "--all")[0]["state"] == "consumed")
-    (ended,) = objects(guarded, "approvals", "list", "--all")
+    guarded.wait_until(lambda: objects(guarded, "approval", "list") == [])
+    guarded.wait_until(lambda: objects(guarded, "approval", "list", "--all")[0]["state"] == "consumed")
+    (ended,) = objects(guarded, "approval", "list", "--all")
     assert ended["decided_by"] == ["lead@acme"]
-    assert "approved by lead@acme, it has run" in said(guarded, "approvals", "list", "--all")
+    assert "approved by lead@acme, it has run" in said(guarded, "approval", "list", "--all")
 
 
 def test_an_approval_is_not_cancelled_as_a_process(guarded: Any) -> None:
     published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
-    guarded.wait_until(lambda: bool(objects(guarded, "processes", "list")))
-    (process,) = objects(guarded, "processes", "list")
-    told = refused(guarded, "processes", "cancel", process["process"], "--why", "no", "--yes", code=1)
-    assert "this is an approval: `sealbus approvals reject` decides about it" in told
+    guarded.wait_until(lambda: bool(objects(guarded, "workflow", "list")))
+    (process,) = objects(guarded, "workflow", "list")
+    told = refused(guarded, "workflow", "cancel", process["process"], "--why", "no", "--yes", code=1)
+    assert "this is an approval: `sealbus approval reject` decides about it" in told
     assert "hint" not in told
 
 
 def test_a_rejected_message_is_dead_lettered(guarded: Any) -> None:
     published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
-    guarded.wait_until(lambda: bool(objects(guarded, "approvals", "list")))
-    (held,) = objects(guarded, "approvals", "list")
+    guarded.wait_until(lambda: bool(objects(guarded, "approval", "list")))
+    (held,) = objects(guarded, "approval", "list")
     digits = held["approval"].removeprefix("sha256:")[:12]
     # Whom the key speaks for, acts.
     (own,) = (guarded.path / "keys").glob("lead-acme-*.pem")
     lead = ("--key-file", str(own))
-    said(guarded, "approvals", "reject", digits, *lead, "--reason", "not on a Friday")
+    said(guarded, "approval", "reject", digits, *lead, "--why", "not on a Friday")
     guarded.wait_until(lambda: bool(objects(guarded, "dlq", "list")))
     assert [letter["reason"] for letter in objects(guarded, "dlq", "list")] == ["approval_rejected"]
     assert guarded.handled() == []
@@ -292,39 +294,39 @@ def test_a_rejected_message_is_dead_lettered(guarded: Any) -> None:
 
 def test_a_decided_approval_is_shown_with_its_end_and_is_not_decided_again(guarded: Any) -> None:
     published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
-    guarded.wait_until(lambda: bool(objects(guarded, "approvals", "list")))
-    (held,) = objects(guarded, "approvals", "list", "--all")
+    guarded.wait_until(lambda: bool(objects(guarded, "approval", "list")))
+    (held,) = objects(guarded, "approval", "list", "--all")
     assert (held["state"], held["decided_by"]) == ("open", [])
     digits = held["approval"].removeprefix("sha256:")[:12]
     (own,) = (guarded.path / "keys").glob("lead-acme-*.pem")
     lead = ("--key-file", str(own), "--reason", "not on a Friday")
-    said(guarded, "approvals", "reject", digits, *lead)
-    guarded.wait_until(lambda: objects(guarded, "approvals", "list") == [])
-    (ended,) = objects(guarded, "approvals", "list", "--all")
+    said(guarded, "approval", "reject", digits, *lead)
+    guarded.wait_until(lambda: objects(guarded, "approval", "list") == [])
+    (ended,) = objects(guarded, "approval", "list", "--all")
     assert (ended["state"], ended["decided_by"]) == ("rejected", ["lead@acme"])
-    assert "rejected by lead@acme" in said(guarded, "approvals", "list", "--all")
-    assert "state      rejected by lead@acme" in said(guarded, "approvals", "show", digits)
-    (shown,) = objects(guarded, "approvals", "show", digits)
+    assert "rejected by lead@acme" in said(guarded, "approval", "list", "--all")
+    assert "state      rejected by lead@acme" in said(guarded, "approval", "show", digits)
+    (shown,) = objects(guarded, "approval", "show", digits)
     assert (shown["state"], shown["decided_by"]) == ("rejected", ["lead@acme"])
-    assert "any more: rejected by lead@acme" in refused(guarded, "approvals", "reject", digits, *lead)
-    assert "no approval begins with 'ffff'" in refused(guarded, "approvals", "show", "ffff")
+    assert "any more: rejected by lead@acme" in refused(guarded, "approval", "reject", digits, *lead)
+    assert "no approval begins with 'ffff'" in refused(guarded, "approval", "show", "ffff")
 
 
 def test_a_workflow_is_checked_and_drawn(folder: Any) -> None:
     good = folder.path / "good.json"
     good.write_text(SAMPLE.read_text("utf-8"))
-    said(folder, "workflow", "check", "good.json")
-    assert said(folder, "workflow", "check", "good.json", "--mermaid").startswith(
+    said(folder, "check", "--only", "workflows", "good.json")
+    assert said(folder, "check", "--only", "workflows", "good.json", "-o", "mermaid").startswith(
         ("flowchart", "graph", "stateDiagram")
     )
     bad = json.loads(good.read_text())
     bad["nodes"][0]["out"]["to"] = "nowhere"
     (folder.path / "bad.json").write_text(json.dumps(bad))
-    result = folder.call("workflow", "check", "bad.json")
+    result = folder.call("check", "--only", "workflows", "bad.json")
     assert result.exit_code == 1
     assert "nowhere" in result.stdout + result.stderr
     (folder.path / "worse.json").write_text("[" * 2_000)
-    result = folder.call("workflow", "check", "worse.json")
+    result = folder.call("check", "--only", "workflows", "worse.json")
     assert result.exit_code != 0
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert json.loads(said(folder, "workflow", "schema"))["$schema"].startswith("https://json-schema.org")
@@ -332,9 +334,9 @@ def test_a_workflow_is_checked_and_drawn(folder: Any) -> None:
 
 def test_a_list_of_workflows_says_how_and_why_each_has_ended(folder: Any) -> None:
     (folder.path / "one.json").write_text(SAMPLE.read_text("utf-8"))
-    folder.start("workflow", "serve", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    said(folder, "workflow", "run", "one.json", "--no-wait")
-    folder.wait_until(lambda: bool(folder.call("workflow", "list", "--output", "json").stdout))
+    folder.start("serve", "workflows", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    said(folder, "workflow", "start", "one.json", "--no-wait")
+    folder.wait_until(lambda: bool(folder.call("workflow", "list", "-o", "json").stdout))
     (run,) = objects(folder, "workflow", "list")
     assert (run["status"], "outcome" in run) == ("open", False)
     said(folder, "workflow", "cancel", run["id"], "--why", "ordered twice", "--yes")
@@ -347,10 +349,10 @@ def test_a_list_of_workflows_says_how_and_why_each_has_ended(folder: Any) -> Non
 def test_a_task_is_asked_and_taken_up_again(folder: Any) -> None:
     (folder.path / "agents.py").write_text(HELPER)
     folder.worker()
-    assert "done: tea" in said(folder, "ask", "helper@svc", "tea", "--wait", "20s")
-    handle = said(folder, "ask", "helper@svc", "more tea", "--wait", "20s", "--no-wait").strip()
-    assert "done: more tea" in said(folder, "ask", "--task", handle)
+    assert "done: tea" in said(folder, "ask", "helper@svc", "tea", "--timeout", "20s")
+    handle = said(folder, "ask", "helper@svc", "more tea", "--timeout", "20s", "--no-wait").strip()
+    assert "done: more tea" in said(folder, "ask", "--resume", handle)
 
 
 def test_waiting_for_a_missing_agent_times_out(folder: Any) -> None:
-    refused(folder, "ask", "nobody@svc", "tea", "--wait", "1s", code=75)
+    refused(folder, "ask", "nobody@svc", "tea", "--timeout", "1s", code=75)

@@ -23,7 +23,7 @@ from consumers.app.testing import AppBus
 from consumers.deadletters.journal import Journal, prepare_journal, unended_runs
 from consumers.deadletters.letter_state import follow_states, load_states, state_of
 from consumers.deadletters.letters import list_dead_letters
-from consumers.deadletters.purge import Purge
+from consumers.deadletters.dismissal import Dismissal
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveOrders, RedriveResult
 from consumers.deadletters.selection import Selection
@@ -69,11 +69,11 @@ class World:
         )
         return await run.run(stop=stop or asyncio.Event(), stop_after=stop_after, rate=rate)
 
-    async def purge(self, place: str) -> int:
-        journal = Journal(self.bus.transport, self.settings, self.bus.clock, verb="purge", why="noise", by="me@here")
-        purge = Purge(self.bus.transport, self.settings, Selection(places=frozenset({place})))
-        planned = (await purge.plan()).total()
-        assert planned == 0 or (await purge.run(journal, stop=asyncio.Event())).purged == planned
+    async def dismiss(self, place: str) -> int:
+        journal = Journal(self.bus.transport, self.settings, self.bus.clock, verb="dismiss", why="noise", by="me@here")
+        dismiss = Dismissal(self.bus.transport, self.settings, Selection(places=frozenset({place})))
+        planned = (await dismiss.plan()).total()
+        assert planned == 0 or (await dismiss.run(journal, stop=asyncio.Event())).dismissed == planned
         return planned
 
     async def states(self) -> Counter[str]:
@@ -346,11 +346,11 @@ async def test_it_stops_in_order_also_where_nothing_is_found_to_send() -> None:
 
 async def test_a_purge_that_is_stopped_goes_through_no_more_letters() -> None:
     async with world(3) as it:
-        journal = Journal(it.bus.transport, it.settings, it.bus.clock, verb="purge", why="", by="me@here")
+        journal = Journal(it.bus.transport, it.settings, it.bus.clock, verb="dismiss", why="", by="me@here")
         stop = asyncio.Event()
         stop.set()
-        result = await Purge(it.bus.transport, it.settings, Selection()).run(journal, stop=stop)
-        assert (result.outcome, result.purged) == ("interrupted", 0)
+        result = await Dismissal(it.bus.transport, it.settings, Selection()).run(journal, stop=stop)
+        assert (result.outcome, result.dismissed) == ("interrupted", 0)
 
 
 async def test_it_stops_when_letters_die_again() -> None:
@@ -435,11 +435,11 @@ async def test_purged_letters_are_left_alone() -> None:
     async with world(3) as it:
         it.mended = True
         (first, *_) = it.bus.dead
-        assert await it.purge(first.place) == 1
-        assert await it.purge(first.place) == 0
-        assert await it.states() == {"open": 2, "purged": 1}
+        assert await it.dismiss(first.place) == 1
+        assert await it.dismiss(first.place) == 0
+        assert await it.states() == {"open": 2, "dismissed": 1}
         assert (await it.redrive()).sent == 2
-        assert [entry["event"] for entry in await it.audit()][:2] == ["purge.started", "purge.ended"]
+        assert [entry["event"] for entry in await it.audit()][:2] == ["dismiss.started", "dismiss.ended"]
 
 
 class Meanwhile:
@@ -462,9 +462,9 @@ async def test_letters_that_are_purged_while_a_redrive_runs_are_not_sent() -> No
     async with world() as it:
         it.mended = True
         letters = [letter async for letter in list_dead_letters(it.bus.transport, "agents")]
-        result = await it.redrive(Meanwhile(it.bus.transport, lambda: it.purge(letters[-1].place)), rate=50)
+        result = await it.redrive(Meanwhile(it.bus.transport, lambda: it.dismiss(letters[-1].place)), rate=50)
         assert result.sent == LETTERS - 1
-        assert await it.states() == {"redriven": LETTERS - 1, "purged": 1}
+        assert await it.states() == {"redriven": LETTERS - 1, "dismissed": 1}
 
 
 async def test_a_redrive_of_another_machine_is_at_work_whatever_that_machines_clock_says() -> None:

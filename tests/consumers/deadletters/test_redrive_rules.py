@@ -42,8 +42,8 @@ from consumers.deadletters.redrive_rules import (
 from consumers.deadletters.selection import Selection
 
 NOW_MS = 1_767_225_600_000
-STATES = ("open", "redriven", "parked", "purged")
-ACTIONS = ("sending", "redriven", "unsent", "twin", "parked", "purged")
+STATES = ("open", "redriven", "parked", "dismissed")
+ACTIONS = ("sending", "redriven", "unsent", "twin", "parked", "dismissed")
 
 names = st.sampled_from(
     [
@@ -214,8 +214,8 @@ def test_every_verdict_can_be_written_down(
 @pytest.mark.parametrize("digits", [15, 16, 18, 19])
 def test_a_letter_state_round_trips_for_any_redrive_count(digits: int) -> None:
     letter = letter_of(count=10**digits - 1)
-    written = follow_states(letter, None, step("purged")).record("agents", letter.place)
-    assert read_state(laid(written)) == (letter.place, follow_states(letter, None, step("purged")))
+    written = follow_states(letter, None, step("dismissed")).record("agents", letter.place)
+    assert read_state(laid(written)) == (letter.place, follow_states(letter, None, step("dismissed")))
 
 
 @given(st.none() | known, counts, st.sampled_from(ACTIONS))
@@ -227,9 +227,9 @@ def test_a_state_is_read_back_as_it_was_written_and_nothing_leads_out_of_purged(
         after = follow_states(letter, state, step(action))
     except IllegalStepError:
         assert state is not None
-        assert state.state in ("redriven", "purged")
+        assert state.state in ("redriven", "dismissed")
         return
-    assert state is None or state.state != "purged"
+    assert state is None or state.state != "dismissed"
     written = after.record("agents", letter.place)
     assert written.topic == "agents._deadletters"
     assert read_state(laid(written)) == (letter.place, after)
@@ -256,9 +256,13 @@ def test_a_letter_state_of_an_older_version_still_applies_and_gains_the_content(
     older = msgspec.structs.replace(state, count=count, content="")
     assert known_state_of(letter, older) == older
     assert state.state == "open" or state_of(letter, older) == state.state
-    if state.state != "purged":
-        after = follow_states(letter, older, step("purged"))
-        assert (after.state, after.content, after.steps) == ("purged", letter.content, (*state.steps, step("purged")))
+    if state.state != "dismissed":
+        after = follow_states(letter, older, step("dismissed"))
+        assert (after.state, after.content, after.steps) == (
+            "dismissed",
+            letter.content,
+            (*state.steps, step("dismissed")),
+        )
 
 
 def test_a_letter_is_parked_when_it_dies_after_its_last_redrive() -> None:

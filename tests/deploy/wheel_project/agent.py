@@ -1,4 +1,4 @@
-"""What `sealbus worker agent:app` runs."""
+"""What `sealbus run agent:app` runs."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, text: bytes, mode: int = 0o644) -> Path:
-    """Replace *path*, as an editor or `sealbus keys` does."""
+    """Replace *path*, as an editor or `sealbus key` does."""
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(text)
     part.chmod(mode)

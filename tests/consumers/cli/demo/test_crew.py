@@ -16,9 +16,9 @@ _START = """
 import sys, time
 from pathlib import Path
 from bus.settings.loading import load
-from consumers.cli.demo.crew import Crew
+from consumers.agents.demo.crew import Crew
 flags = {"bus.url": f"sqlite:///{sys.argv[1]}/log.db"}
-crew = Crew(Path(sys.argv[1]), load(flags=flags, env={}, file=None).settings, "consumers.cli.demo.agents")
+crew = Crew(Path(sys.argv[1]), load(flags=flags, env={}, file=None).settings, "consumers.agents.demo.agents")
 print(crew.start("writer"), flush=True)
 time.sleep(60)
 """

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bus.protocol import canonical
-from consumers.cli.demo.scan import Scanned, scan
+from consumers.agents.demo.scan import Scanned, scan
 
 
 def write(folder: Path, name: str, source: str | bytes) -> Path:

@@ -1,4 +1,4 @@
-"""`sealbus dlq adapt` writes the upcaster that heals letters whose sender has another idea of a type."""
+"""`sealbus type upcaster` writes the upcaster that heals letters whose sender has another idea of a type."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def test_a_generated_upcaster_heals_letters_of_a_sender_with_other_names(folder:
     worker = folder.worker()
     orders = "\n".join(json.dumps({"quantity": str(n), "curency": "EUR", "colour": "red"}) for n in range(5))
     assert folder.call("publish", "order.placed", "--app", "writers:app", stdin=orders).exit_code == 0
-    listed = lambda: folder.objects(folder.call("dlq", "list", "--output", "json").stdout)  # noqa: E731
+    listed = lambda: folder.objects(folder.call("dlq", "list", "-o", "json").stdout)  # noqa: E731
     folder.wait_until(lambda: len(listed()) == 5)
     folder.end(worker)
     sys.modules.pop("agents", None)
-    made = folder.call("dlq", "adapt", listed()[0]["place"], "--app", "agents:app")
+    made = folder.call("type", "upcaster", listed()[0]["place"], "--app", "agents:app")
     assert made.exit_code == 0, made.stdout + made.stderr
     assert 'version="2.0.0", upcasters={1: from_1}' in made.stderr
     text = READER.format(upcaster=made.stdout, version="2.0.0", upcasters=", upcasters={1: from_1}")
@@ -80,9 +80,9 @@ def test_what_cannot_be_guessed_raises_in_the_code_and_is_counted(folder: Any) -
     order = '{"quantity": "1", "owner": "me"}'
     sent = folder.call("publish", "order.placed", "--app", "others:app", stdin=order)
     assert sent.exit_code == 0, sent.output
-    listed = lambda: folder.objects(folder.call("dlq", "list", "--output", "json").stdout)  # noqa: E731
+    listed = lambda: folder.objects(folder.call("dlq", "list", "-o", "json").stdout)  # noqa: E731
     folder.wait_until(lambda: len(listed()) == 1)
-    made = folder.call("dlq", "adapt", listed()[0]["place"], "--app", "agents:app")
+    made = folder.call("type", "upcaster", listed()[0]["place"], "--app", "agents:app")
     assert made.exit_code == 1
     assert "raise NotImplementedError('due_day is required: what stands for it?')" in made.stdout
 

@@ -62,14 +62,14 @@ class Desk:
         return self.folder.call(*arguments, *self.common, **options)
 
     def letters(self, *filters: str) -> list[dict[str, Any]]:
-        return self.folder.objects(self.call("dlq", "list", "--output", "json", "--limit", "100000", *filters).stdout)
+        return self.folder.objects(self.call("dlq", "list", "-o", "json", "--limit", "100000", *filters).stdout)
 
     def states(self, *filters: str) -> Counter[str]:
         return Counter(letter["state"] for letter in self.letters(*filters))
 
     def rejected(self, count: int) -> Any:
         """*count* dead letters, and the worker that made them, still at work."""
-        applied = self.call("topics", "apply", "agents:app")
+        applied = self.call("topic", "apply", "agents:app")
         assert applied.exit_code == 0, applied.stderr
         (self.folder.path / "jobs.ndjson").write_text("".join(f'{{"number":{number}}}\n' for number in range(count)))
         assert self.call("publish", "job.run", "jobs.ndjson", "--app", "agents:app").exit_code == 0
@@ -79,7 +79,7 @@ class Desk:
 
     def reject_one(self, number: int) -> None:
         """One more dead letter, at the same partition as each of these."""
-        assert self.call("topics", "apply", "agents:app").exit_code == 0
+        assert self.call("topic", "apply", "agents:app").exit_code == 0
         (self.folder.path / "job.json").write_text(f'{{"number":{number}}}')
         assert self.call("publish", "job.run", "job.json", "--app", "agents:app", "--key", "k").exit_code == 0
         letters, worker = len(self.letters()), self.folder.worker(*self.common)
@@ -110,7 +110,9 @@ class Desk:
         return Counter(int(number) for (number,) in self.folder.handled())
 
     def records(self, topic: str) -> list[dict[str, Any]]:
-        return self.folder.objects(self.call("tail", f"{self.namespace}.{topic}", "--output", "json", "--all").stdout)
+        return self.folder.objects(
+            self.call("tail", f"{self.namespace}.{topic}", "-o", "json", "--from", "start").stdout
+        )
 
     def audit(self) -> list[dict[str, Any]]:
         return [record["value"] for record in self.records("_audit")]
@@ -139,16 +141,16 @@ def test_from_death_to_done(desk: Desk) -> None:
     again = max(desk.letters(), key=lambda letter: letter["redrive_count"])
     assert (again["redrive_count"], again["origin"]["topic"]) == (1, f"{desk.namespace}.job.run")
 
-    purged = desk.call("dlq", "purge", again["place"], "--why", "noise", "--yes")
-    assert "1 dead letters purged" in purged.stderr
+    dismissed = desk.call("dlq", "dismiss", again["place"], "--why", "noise", "--yes")
+    assert "1 dead letters dismissed" in dismissed.stderr
     desk.mend()
-    done = desk.call("dlq", "redrive", "--why", "mended", "--yes", "--output", "json")
+    done = desk.call("dlq", "redrive", "--why", "mended", "--yes", "-o", "json")
     (result,) = desk.folder.objects(done.stdout)
     assert (result["sent"], result["outcome"]) == (5, "finished")
     desk.folder.wait_until(lambda: len(desk.handled()) == 5)
-    assert desk.states() == {"redriven": 6, "purged": 1}
+    assert desk.states() == {"redriven": 6, "dismissed": 1}
     shown = desk.call("dlq", "show", again["place"]).stdout
-    assert "purged" in shown
+    assert "dismissed" in shown
     assert "because noise" in shown
     assert "an earlier letter of the message" in shown
     assert "0 sent back" in desk.call("dlq", "redrive", "--yes").stderr or desk.states()["open"] == 0
@@ -212,7 +214,7 @@ def test_times_may_be_as_late_as_there_are_and_no_later(folder: Any) -> None:
     assert desk.states() == {"redriven": 1}
 
 
-@pytest.mark.parametrize("verb", ["redrive", "purge"])
+@pytest.mark.parametrize("verb", ["redrive", "dismiss"])
 def test_ctrl_c_at_the_question_is_an_interrupt_and_a_no_is_not(folder: Any, verb: str) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     desk.reject_one(1)
@@ -228,12 +230,12 @@ def test_ctrl_c_at_the_question_is_an_interrupt_and_a_no_is_not(folder: Any, ver
     assert desk.states() == {"open": 1}
 
 
-@pytest.mark.parametrize("verb", ["redrive", "purge"])
+@pytest.mark.parametrize("verb", ["redrive", "dismiss"])
 def test_a_log_without_the_topics_says_which_command_makes_them(folder: Any, kafka: str, verb: str) -> None:
     result = Desk(folder, f"kafka://{kafka}").call("dlq", verb, "--yes")
     assert result.exit_code == 78
     assert "._deadletters" in result.stderr
-    assert "sealbus topics apply" in result.stderr
+    assert "sealbus topic apply" in result.stderr
 
 
 def test_a_missing_redrive_topic_says_which_command_makes_it(folder: Any) -> None:
@@ -245,7 +247,7 @@ def test_a_missing_redrive_topic_says_which_command_makes_it(folder: Any) -> Non
     result = desk.call("dlq", "redrive", "--yes", env={"SEALBUS_TOPICS__CREATE": "false"})
     assert result.exit_code == 1
     assert f"._redrive.{group} does not exist" in result.stderr
-    assert "sealbus topics apply" in result.stderr
+    assert "sealbus topic apply" in result.stderr
     assert desk.states() == {"open": 1}
 
 
@@ -259,7 +261,7 @@ def test_a_group_without_a_redrive_topic_is_reported_and_others_are_redriven(fol
         assert folder.end(worker) == 0
     gone = App(other.agent).group
     desk.delete(f"_redrive.{gone}")
-    result = desk.call("dlq", "redrive", "--yes", "--output", "json", env={"SEALBUS_TOPICS__CREATE": "false"})
+    result = desk.call("dlq", "redrive", "--yes", "-o", "json", env={"SEALBUS_TOPICS__CREATE": "false"})
     assert result.exit_code == 1
     assert f"error: group {gone} can't be sent anything back" in result.stderr
     assert "not there any more" not in result.stderr
@@ -286,7 +288,7 @@ def test_dead_letters_of_a_topic_and_of_its_recreation_are_all_redriven(folder: 
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("done", ["redrive", "purge"])
+@pytest.mark.parametrize("done", ["redrive", "dismiss"])
 def test_a_dead_letter_of_a_recreated_topic_is_open_whatever_its_predecessors_state(folder: Any, done: str) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     desk.reject_one(1)
@@ -302,23 +304,23 @@ def test_a_dead_letter_of_a_recreated_topic_is_open_whatever_its_predecessors_st
     desk.mend()
     assert desk.call("dlq", "redrive", "--yes").stderr.splitlines()[1].startswith("1 sent back; finished")
     assert desk.states() == {"redriven": 1}
-    assert desk.call("dlq", "purge", "--yes").stderr.splitlines()[1].startswith("1 dead letters purged")
-    assert desk.states() == {"purged": 1}
+    assert desk.call("dlq", "dismiss", "--yes").stderr.splitlines()[1].startswith("1 dead letters dismissed")
+    assert desk.states() == {"dismissed": 1}
 
 
-@pytest.mark.parametrize("verb", ["redrive", "purge"])
+@pytest.mark.parametrize("verb", ["redrive", "dismiss"])
 def test_a_dry_run_writes_nothing(folder: Any, verb: str) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     worker = desk.rejected(2)
     assert desk.folder.end(worker) == 0
-    before = desk.call("topics", "list").stdout
+    before = desk.call("topic", "list").stdout
     assert "2  █" in desk.call("dlq", verb, "--dry-run").stdout
-    (row,) = desk.folder.objects(desk.call("dlq", verb, "--dry-run", "--output", "json").stdout)
+    (row,) = desk.folder.objects(desk.call("dlq", verb, "--dry-run", "-o", "json").stdout)
     assert (row["letters"], row["reason"]) == (2, "rejected")
-    assert desk.call("topics", "list").stdout == before
+    assert desk.call("topic", "list").stdout == before
 
 
-@pytest.mark.parametrize("verb", ["redrive", "purge"])
+@pytest.mark.parametrize("verb", ["redrive", "dismiss"])
 def test_a_location_without_a_dead_letter_is_reported_and_nothing_changes(folder: Any, verb: str) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     desk.reject_one(1)
@@ -331,7 +333,7 @@ def test_a_location_without_a_dead_letter_is_reported_and_nothing_changes(folder
     assert desk.states() == {"open": 1}
 
 
-@pytest.mark.parametrize(("verb", "state"), [("redrive", "redriven"), ("purge", "purged")])
+@pytest.mark.parametrize(("verb", "state"), [("redrive", "redriven"), ("dismiss", "dismissed")])
 def test_a_letter_may_be_named_by_its_type_as_it_is_shown(folder: Any, verb: str, state: str) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
     desk.reject_one(1)
@@ -344,7 +346,7 @@ def test_a_letter_may_be_named_by_its_type_as_it_is_shown(folder: Any, verb: str
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("verb", "state", "asked"),
-    [("redrive", "redriven", "Send 1 dead letters back to"), ("purge", "purged", "Purge 1 dead")],
+    [("redrive", "redriven", "Send 1 dead letters back to"), ("dismiss", "dismissed", "Purge 1 dead")],
 )
 def test_a_letter_that_arrives_while_the_question_is_open_is_not_meant(
     folder: Any, monkeypatch: pytest.MonkeyPatch, verb: str, state: str, asked: str
@@ -401,8 +403,8 @@ def test_dead_letters_deleted_by_retention_before_redrive_are_reported(
 )
 def test_show_prints_expected_and_found(folder: Any, data: str, said: list[str]) -> None:
     desk = Desk(folder, "sqlite:///sealbus.db")
-    desk.call("topics", "apply", "agents:app")
-    desk.call("publish", "job.run", "--schema-version", "1.0.0", stdin=data)
+    desk.call("topic", "apply", "agents:app")
+    desk.call("publish", "job.run", "--type-version", "1.0.0", stdin=data)
     worker = desk.folder.worker(*desk.common)
     desk.folder.wait_until(lambda: len(desk.letters()) == 1)
     assert desk.folder.end(worker) == 0

@@ -94,12 +94,12 @@ def test_an_overlong_line_costs_itself_only(folder: Any) -> None:
 
 
 def test_a_type_known_by_name_only_needs_its_topic(folder: Any) -> None:
-    missing = folder.call("publish", "job.rum", "--schema-version", "1.0.0", stdin='{"number":1}')
+    missing = folder.call("publish", "job.rum", "--type-version", "1.0.0", stdin='{"number":1}')
     assert missing.exit_code == 78
     assert "there is no topic agents.job.rum" in missing.stderr
-    assert "hint: `sealbus topics list`" in missing.stderr
-    assert folder.call("topics", "apply", "agents:app").exit_code == 0
-    assert folder.call("publish", "job.run", "--schema-version", "1.0.0", stdin='{"anything":true}').exit_code == 0
+    assert "hint: `sealbus topic list`" in missing.stderr
+    assert folder.call("topic", "apply", "agents:app").exit_code == 0
+    assert folder.call("publish", "job.run", "--type-version", "1.0.0", stdin='{"anything":true}').exit_code == 0
 
 
 def test_an_unknown_type_names_the_nearest(folder: Any) -> None:
@@ -147,7 +147,7 @@ def test_requested_options_are_part_of_the_sealed_message(folder: Any) -> None:
     assert (
         folder.call("publish", "job.run", "--app", "agents:app", *options, *more, stdin='{"number":1}').exit_code == 0
     )
-    result = folder.call("tail", "job.run", "--namespace", "other", "--output", "json")
+    result = folder.call("tail", "job.run", "--namespace", "other", "-o", "json")
     (record,) = folder.objects(result.stdout)
     metadata, routing = record["value"]["metadata"], record["value"]["routing"]
     assert metadata["sender"]["id"] == "me@home"
@@ -159,7 +159,7 @@ def test_requested_options_are_part_of_the_sealed_message(folder: Any) -> None:
 def test_a_delay_is_sealed(folder: Any) -> None:
     done = folder.call("publish", "job.run", "--app", "agents:app", "--delay", "5m", stdin='{"number":1}')
     assert done.exit_code == 0
-    result = folder.call("tail", "job.run", "--output", "json")
+    result = folder.call("tail", "job.run", "-o", "json")
     value = json.loads(result.stdout)["value"]
     assert value["routing"]["not_before"] > value["metadata"]["timestamp"]
     assert value["metadata"]["critical_fields"] == ["/routing/not_before"]
@@ -179,7 +179,7 @@ def test_a_delay_is_sealed(folder: Any) -> None:
         ("--priority", "9" * 5000),
         ("--key", ""),
         ("--agent", "a\u202eb"),
-        ("--schema-version", "1.0"),
+        ("--type-version", "1.0"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_opened(folder: Any, option: str, value: str) -> None:

@@ -42,12 +42,12 @@ def test_a_payload_commands_no_terminal(folder: Any, label: str) -> None:
 
 @pytest.mark.medium
 def test_records_of_the_journals_are_named(folder: Any) -> None:
-    folder.call("topics", "apply", "agents:app")
-    assert folder.call("publish", "job.run", "--schema-version", "1.0.0", stdin='{"number":"x"}').exit_code == 0
+    folder.call("topic", "apply", "agents:app")
+    assert folder.call("publish", "job.run", "--type-version", "1.0.0", stdin='{"number":"x"}').exit_code == 0
     worker = folder.worker()
     folder.wait_until(lambda: folder.call("dlq", "list").stdout)
     assert folder.end(worker) == 0
-    assert folder.call("dlq", "purge", "--why", "a test", "--yes").exit_code == 0
+    assert folder.call("dlq", "dismiss", "--why", "a test", "--yes").exit_code == 0
     assert all("  entry of the operators' journal  {" in line for line in tailed(folder, "_audit", "--all"))
     assert all("  state of dead letters  {" in line for line in tailed(folder, "_deadletters", "--all"))
     assert "no message" not in "".join(tailed(folder, "_audit", "--verify"))

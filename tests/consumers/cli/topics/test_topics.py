@@ -1,4 +1,4 @@
-"""`sealbus topics apply|check` on the embedded log, and which findings follow from what was read."""
+"""`sealbus topic apply|check` on the embedded log, and which findings follow from what was read."""
 
 from __future__ import annotations
 
@@ -54,32 +54,32 @@ def on_the_log(*specs: TopicSpec, records: int = 0) -> None:
 
 
 def test_the_second_apply_has_nothing_to_do(folder: Any) -> None:
-    assert "17 topics wanted, 17 changed" in folder.call("topics", "apply", "agents:app").stderr
-    second = folder.call("topics", "apply", "agents:app")
+    assert "17 topics wanted, 17 changed" in folder.call("topic", "apply", "agents:app").stderr
+    second = folder.call("topic", "apply", "agents:app")
     assert (second.exit_code, second.stdout) == (0, "")
     assert "nothing to do" in second.stderr
 
 
 def test_apply_shows_the_cost_of_new_topics_before_creating_them(folder: Any) -> None:
-    assert "17 topics are new: 23 partitions" in folder.call("topics", "apply", "agents:app").stderr
-    assert "are new" not in folder.call("topics", "apply", "agents:app").stderr
+    assert "17 topics are new: 23 partitions" in folder.call("topic", "apply", "agents:app").stderr
+    assert "are new" not in folder.call("topic", "apply", "agents:app").stderr
 
 
 def test_a_client_without_app_gets_only_its_reply_topic(folder: Any) -> None:
-    made = folder.call("topics", "apply", "--agent", "client@svc", "--output", "json")
+    made = folder.call("topic", "apply", "--agent", "client@svc", "-o", "json")
     assert {each["topic"] for each in folder.objects(made.stdout)} == {reply_topic("agents", "client@svc")}
-    assert folder.call("topics", "apply").exit_code == 2
+    assert folder.call("topic", "apply").exit_code == 2
 
 
 def test_the_buss_own_agents_are_named_by_their_ids(folder: Any) -> None:
     node = {"id": "ask", "type": "emit", "message": {"receiver": "a@b", "type": "review.request"}, "out": {"to": "end"}}
     workflow = {"name": "one", "nodes": [node, {"id": "end", "type": "end"}]}
     (folder.path / "one.json").write_bytes(msgspec.json.encode(workflow))
-    made = folder.call("topics", "apply", "workflow@sealbus", "--workflow", "one.json", "--output", "json")
+    made = folder.call("topic", "apply", "workflow@sealbus", "--workflow", "one.json", "-o", "json")
     names = {each["topic"] for each in folder.objects(made.stdout)}
     assert {"agents.workflow.start", "agents.review.request", "agents.status.update", "agents.act.request"} <= names
-    assert folder.call("topics", "check", "workflow@sealbus", "--workflow", "one.json").exit_code == 0
-    made = folder.call("topics", "apply", "registry@sealbus", "--output", "json")
+    assert folder.call("doctor", "workflow@sealbus", "--workflow", "one.json").exit_code == 0
+    made = folder.call("topic", "apply", "registry@sealbus", "-o", "json")
     assert "agents.agent.discover" in {each["topic"] for each in folder.objects(made.stdout)}
 
 
@@ -114,24 +114,24 @@ def sending(message_type: str) -> bytes:
 
 def test_several_apps_are_applied_and_checked_at_once(other: Any) -> None:
     apps = ("agents:app", "topics_other:app")
-    missing = other.call("topics", "check", *apps, "--bus", "memory://", "--output", "json")
-    assert {each["advice"] for each in other.objects(missing.stdout)} == {f"sealbus topics apply {' '.join(apps)}"}
-    made = other.call("topics", "apply", *apps, "--output", "json")
+    missing = other.call("doctor", *apps, "--bus", "memory://", "-o", "json")
+    assert {each["advice"] for each in other.objects(missing.stdout)} == {f"sealbus topic apply {' '.join(apps)}"}
+    made = other.call("topic", "apply", *apps, "-o", "json")
     assert {"agents.job.run", "agents.other.job"} <= {each["topic"] for each in other.objects(made.stdout)}
     for words in (apps, apps[:1], apps[1:]):
-        assert other.call("topics", "check", *words).exit_code == 0
+        assert other.call("doctor", *words).exit_code == 0
 
 
 def test_apps_of_several_namespaces_are_named_apart(other: Any) -> None:
     (other.path / "topics_other.py").write_text(OTHER.replace("NAMESPACE", ', namespace="staging"'))
-    refused = other.call("topics", "apply", "agents:app", "topics_other:app")
+    refused = other.call("topic", "apply", "agents:app", "topics_other:app")
     assert refused.exit_code == 2
     assert "of several namespaces, agents, staging" in refused.stderr
 
 
 @pytest.mark.parametrize("agent", ["", "a\nb", "x" * 257], ids=["empty", "a line break", "too long"])
 def test_no_topic_is_created_for_an_invalid_agent_id(folder: Any, agent: str) -> None:
-    refused = folder.call("topics", "apply", "--agent", agent)
+    refused = folder.call("topic", "apply", "--agent", agent)
     assert refused.exit_code == 2
     assert "is not a valid id" in refused.stderr
     assert not list(folder.path.glob("*.db"))
@@ -140,7 +140,7 @@ def test_no_topic_is_created_for_an_invalid_agent_id(folder: Any, agent: str) ->
 @pytest.mark.parametrize("verb", ["apply", "check"])
 def test_an_unknown_type_in_a_workflow_gets_no_topic(folder: Any, verb: str) -> None:
     (folder.path / "one.json").write_bytes(sending("review.reqest"))
-    refused = folder.call("topics", verb, "workflow@sealbus", "--workflow", "one.json")
+    refused = folder.call("topic", verb, "workflow@sealbus", "--workflow", "one.json")
     assert refused.exit_code == 2
     assert "one.json sends 'review.reqest'" in refused.stderr
     assert "the nearest is review.request" in refused.stderr
@@ -150,12 +150,14 @@ def test_an_unknown_type_in_a_workflow_gets_no_topic(folder: Any, verb: str) -> 
 def test_a_workflow_may_send_the_types_of_a_named_app(other: Any) -> None:
     (other.path / "one.json").write_bytes(sending("other.job"))
     words = ("workflow@sealbus", "--workflow", "one.json")
-    assert other.call("topics", "apply", *words).exit_code == 2
-    assert other.call("topics", "apply", *words, "topics_other:app").exit_code == 0
+    assert other.call("topic", "apply", *words).exit_code == 2
+    assert other.call("topic", "apply", *words, "topics_other:app").exit_code == 0
 
 
 @pytest.mark.parametrize(
-    "words", [("topics", "apply", "--workflow"), ("workflow", "check"), ("workflow", "run")], ids=lambda words: words[1]
+    "words",
+    [("topic", "apply", "--workflow"), ("check", "--only", "workflows"), ("workflow", "start")],
+    ids=lambda words: words[1],
 )
 @pytest.mark.parametrize("text", ["{", "[]"], ids=["no JSON", "no workflow"])
 def test_a_broken_workflow_is_named(folder: Any, words: tuple[str, ...], text: str) -> None:
@@ -166,7 +168,7 @@ def test_a_broken_workflow_is_named(folder: Any, words: tuple[str, ...], text: s
 
 
 def test_a_target_that_names_nothing_is_answered_with_the_buss_own_agents(folder: Any) -> None:
-    refused = folder.call("topics", "apply", "workflows@sealbus")
+    refused = folder.call("topic", "apply", "workflows@sealbus")
     assert refused.exit_code == 2
     assert "none of the bus's own agents, workflow@sealbus, registry@sealbus" in refused.stderr
 
@@ -183,10 +185,10 @@ def test_a_topic_that_a_running_agent_needs_and_that_is_missing_is_named() -> No
 
 
 def test_a_dry_run_shows_the_plan_and_changes_nothing(folder: Any) -> None:
-    folder.call("topics", "apply", "agents:app")
+    folder.call("topic", "apply", "agents:app")
     more = {"SEALBUS_TOPICS__PARTITIONS": "6", "SEALBUS_TOPICS__RETENTION_S": "20d"}
-    dry = [folder.call("topics", "apply", "agents:app", "--dry-run", env=more) for _ in range(2)]
-    done = folder.call("topics", "apply", "agents:app", env=more)
+    dry = [folder.call("topic", "apply", "agents:app", "--dry-run", env=more) for _ in range(2)]
+    done = folder.call("topic", "apply", "agents:app", env=more)
     assert dry[0].stdout == dry[1].stdout == done.stdout
     assert "4 -> 6 partitions; kept 14d -> 20d" in done.stdout
     assert "6 would be changed" in dry[1].stderr
@@ -194,10 +196,8 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(folder: Any) -> None:
 
 
 def test_apply_writes_one_object_for_each_setting(folder: Any) -> None:
-    folder.call("topics", "apply", "agents:app")
-    result = folder.call(
-        "topics", "apply", "agents:app", "--output", "json", env={"SEALBUS_TOPICS__RETENTION_S": "20d"}
-    )
+    folder.call("topic", "apply", "agents:app")
+    result = folder.call("topic", "apply", "agents:app", "-o", "json", env={"SEALBUS_TOPICS__RETENTION_S": "20d"})
     assert {
         "topic": "agents.job.run",
         "change": "change",
@@ -209,11 +209,11 @@ def test_apply_writes_one_object_for_each_setting(folder: Any) -> None:
 
 
 def test_more_partitions_come_with_a_warning(folder: Any) -> None:
-    folder.call("topics", "apply", "agents:app")
+    folder.call("topic", "apply", "agents:app")
     more = {"SEALBUS_TOPICS__PARTITIONS": "6"}
     (warning,) = [
         line
-        for line in folder.call("topics", "apply", "agents:app", env=more).stderr.splitlines()
+        for line in folder.call("topic", "apply", "agents:app", env=more).stderr.splitlines()
         if line.startswith("warning")
     ]
     assert "agents.job.run" in warning
@@ -221,63 +221,63 @@ def test_more_partitions_come_with_a_warning(folder: Any) -> None:
 
 
 def test_apply_completes_a_topic_that_another_program_left_without_partitions(folder: Any) -> None:
-    folder.call("topics", "apply", "agents:app")
+    folder.call("topic", "apply", "agents:app")
     with contextlib.closing(sqlite3.connect("sealbus.db")) as connection, connection:
         connection.execute(
             "DELETE FROM partitions WHERE topic_id = (SELECT id FROM topics WHERE name = 'agents.job.run')"
         )
         connection.execute("UPDATE generation SET number = number + 1")
     assert "error: there is no topic agents.job.run" in folder.call("tail", "agents.job.run").stderr
-    assert folder.call("topics", "check", "agents:app").exit_code == 1
-    assert "17 topics wanted, 1 changed" in folder.call("topics", "apply", "agents:app").stderr
-    assert folder.call("topics", "check", "agents:app").exit_code == 0
+    assert folder.call("doctor", "agents:app").exit_code == 1
+    assert "17 topics wanted, 1 changed" in folder.call("topic", "apply", "agents:app").stderr
+    assert folder.call("doctor", "agents:app").exit_code == 0
 
 
 def test_fewer_partitions_than_there_are_is_nothing_to_do(folder: Any) -> None:
-    folder.call("topics", "apply", "agents:app", env={"SEALBUS_TOPICS__PARTITIONS": "6"})
-    assert "nothing to do" in folder.call("topics", "apply", "agents:app").stderr
-    assert folder.call("topics", "check", "agents:app").exit_code == 0
+    folder.call("topic", "apply", "agents:app", env={"SEALBUS_TOPICS__PARTITIONS": "6"})
+    assert "nothing to do" in folder.call("topic", "apply", "agents:app").stderr
+    assert folder.call("doctor", "agents:app").exit_code == 0
 
 
 def test_what_apply_made_passes_the_check(folder: Any) -> None:
-    folder.call("topics", "apply", "agents:app")
-    result = folder.call("topics", "check", "agents:app")
+    folder.call("topic", "apply", "agents:app")
+    result = folder.call("doctor", "agents:app")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "no findings" in result.stderr
 
 
 def test_check_names_every_missing_topic_once(folder: Any) -> None:
-    result = folder.call("topics", "check", "agents:app", "--bus", "memory://", "--output", "json")
+    result = folder.call("doctor", "agents:app", "--bus", "memory://", "-o", "json")
     assert result.exit_code == 1
     found = folder.objects(result.stdout)
     assert len(found) == 17
     assert {(finding["setting"], finding["advice"]) for finding in found} == {
-        ("topic", "sealbus topics apply agents:app")
+        ("topic", "sealbus topic apply agents:app")
     }
 
 
 @pytest.mark.medium
 def test_applies_at_the_same_time_all_succeed(folder: Any) -> None:
-    folder.call("topics", "apply", "agents:app", env={"SEALBUS_TOPICS__PARTITIONS": "1"})
-    running = [folder.start("topics", "apply", "agents:app", stderr=subprocess.STDOUT) for _ in range(4)]
+    folder.call("topic", "apply", "agents:app", env={"SEALBUS_TOPICS__PARTITIONS": "1"})
+    running = [folder.start("topic", "apply", "agents:app", stderr=subprocess.STDOUT) for _ in range(4)]
     for process in running:
         output, _ = process.communicate(timeout=30)
         assert process.returncode == 0, output
-    assert folder.call("topics", "check", "agents:app").exit_code == 0
+    assert folder.call("doctor", "agents:app").exit_code == 0
 
 
 def test_a_removed_retry_tier_with_records_must_be_kept(folder: Any) -> None:
-    folder.call("topics", "apply", "agents:app")
+    folder.call("topic", "apply", "agents:app")
     on_the_log(TopicSpec(name=OLD_TIER, partitions=2), records=3)
-    result = folder.call("topics", "check", "agents:app")
+    result = folder.call("doctor", "agents:app")
     assert result.exit_code == 1
     assert f"still has 3 records waiting for group {GROUP}: keep the tier until it is drained" in result.stdout
 
 
 def test_a_tier_no_setting_knows_and_that_is_empty_may_be_deleted(folder: Any) -> None:
-    folder.call("topics", "apply", "agents:app")
+    folder.call("topic", "apply", "agents:app")
     on_the_log(TopicSpec(name=OLD_TIER), TopicSpec(name="agents._retry.other.7s"))
-    result = folder.call("topics", "check", "agents:app", "--output", "json")
+    result = folder.call("doctor", "agents:app", "-o", "json")
     assert result.exit_code == 0
     (hint,) = folder.objects(result.stdout)
     assert (hint["severity"], hint["topic"], hint["advice"]) == ("hint", OLD_TIER, "it may be deleted")
@@ -285,8 +285,8 @@ def test_a_tier_no_setting_knows_and_that_is_empty_may_be_deleted(folder: Any) -
 
 def test_a_retention_shorter_than_lifetime_and_retries_is_found(folder: Any) -> None:
     short = {"SEALBUS_TOPICS__RETENTION_S": "8d"}
-    folder.call("topics", "apply", "agents:app", env=short)
-    result = folder.call("topics", "check", "agents:app", env=short)
+    folder.call("topic", "apply", "agents:app", env=short)
+    result = folder.call("doctor", "agents:app", env=short)
     assert result.exit_code == 1
     assert "set topics.retention_s to 14d or more" in result.stdout
 
@@ -388,10 +388,10 @@ def test_an_app_with_approvals_gets_the_approval_topics(folder: Any, by: str, mo
     (folder.path / "agents.py").write_text(APPROVED.replace("{approval}", said))
     (folder.path / "policy.toml").write_text(RULES)
     if by == "the policy":
-        assert folder.call("keys", "new", "deployer@svc").exit_code == 0
+        assert folder.call("key", "new", "deployer@svc").exit_code == 0
         monkeypatch.setenv("SEALBUS_TRUST__KEYS", "keys/jwks.json")
         monkeypatch.setenv("SEALBUS_POLICY__FILE", "policy.toml")
-    made = folder.call("topics", "apply", "agents:app", "--output", "json")
+    made = folder.call("topic", "apply", "agents:app", "-o", "json")
     assert made.exit_code == 0, made.stderr
     names = {each["topic"] for each in folder.objects(made.stdout)}
     assert {"agents.approval.request", "agents.approval.closed", "agents.status.update"} <= names

@@ -22,13 +22,13 @@ from tests.keyrings import jwks_of, key_of
 def value(folder: Any) -> bytes:
     """The sealed bytes of one message."""
     assert folder.call("publish", "job.run", "--app", "agents:app", "--ttl", "1h", stdin='{"number":7}').exit_code == 0
-    (record,) = folder.objects(folder.call("tail", "job.run", "--output", "json").stdout)
+    (record,) = folder.objects(folder.call("tail", "job.run", "-o", "json").stdout)
     return json.dumps(record["value"], separators=(",", ":")).encode()
 
 
 def verify(folder: Any, content: bytes, *options: str) -> tuple[int, dict[str, Any]]:
     Path("message.json").write_bytes(content)
-    result = folder.call("verify", "message.json", "--output", "json", *options)
+    result = folder.call("verify", "message.json", "-o", "json", *options)
     (answer,) = folder.objects(result.stdout)
     return result.exit_code, answer
 
@@ -79,13 +79,13 @@ def test_only_one_line_break_is_the_files_own(folder: Any, value: bytes) -> None
 def test_too_large_is_not_read(folder: Any, value: bytes) -> None:
     with Path("huge").open("wb") as huge:
         huge.truncate(1 << 40)
-    result = folder.call("verify", "huge", "--output", "json")
+    result = folder.call("verify", "huge", "-o", "json")
     assert (result.exit_code, json.loads(result.stdout)["reason"]) == (1, "oversized")
 
 
 def test_lines(folder: Any, value: bytes) -> None:
     Path("many").write_bytes(value + b"\n\n" + value.replace(b":7", b":9") + b"\n" + b"x" * 2_000_000 + b"\n" + value)
-    result = folder.call("verify", "--lines", "many", "--output", "json")
+    result = folder.call("verify", "--lines", "many", "-o", "json")
     answers = folder.objects(result.stdout)
     assert [(answer["line"], answer.get("reason")) for answer in answers] == [
         (1, None),
@@ -104,7 +104,7 @@ def test_wrong_usage(folder: Any, options: tuple[str, ...]) -> None:
 
 def test_a_recipient_skips_what_is_for_others(folder: Any) -> None:
     folder.call("publish", "job.run", "--app", "agents:app", "--to", "you@work", stdin='{"number":7}')
-    (record,) = folder.objects(folder.call("tail", "job.run", "--output", "json").stdout)
+    (record,) = folder.objects(folder.call("tail", "job.run", "-o", "json").stdout)
     content = json.dumps(record["value"], separators=(",", ":")).encode()
     assert verify(folder, content, "--recipient", "me@work") == (
         0,
@@ -158,17 +158,17 @@ def test_tail_shows_a_record_whose_time_is_of_no_year(folder: Any) -> None:
     folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1}')
     with contextlib.closing(sqlite3.connect(folder.path / "sealbus.db")) as log, log:
         log.execute("UPDATE records SET ts = 1 << 61")
-    assert folder.call("tail", "job.run", "--all").stdout.startswith(str(1 << 61))
-    assert folder.objects(folder.call("tail", "job.run", "--all", "--output", "json").stdout)[0]["timestamp"] == str(
-        1 << 61
-    )
+    assert folder.call("tail", "job.run", "--from", "start").stdout.startswith(str(1 << 61))
+    assert folder.objects(folder.call("tail", "job.run", "--from", "start", "-o", "json").stdout)[0][
+        "timestamp"
+    ] == str(1 << 61)
 
 
 def test_tail_follows_across_processes(folder: Any) -> None:
     folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1}')
     tail = folder.start("tail", "job.run", "--follow")
     assert "job.run" in tail.stdout.readline()
-    folder.call("publish", "job.run", "--app", "agents:app", "--agent", "later@home", stdin='{"number":2}')
+    folder.call("publish", "job.run", "--app", "agents:app", "--as", "later@home", stdin='{"number":2}')
     assert "later@home" in tail.stdout.readline()
     assert folder.end(tail, 2) == 130
     assert "2 records" in tail.stderr.read()
@@ -204,5 +204,5 @@ def test_lifetime_and_keys_are_judged_at_one_time(
     )
     routing = Routing(expires_at="2026-01-01T01:00:00.000Z")
     signed = sealing.seal(b'{"number":7}', metadata, routing, signer=key_of("a@svc"))
-    code, answer = verify(folder, signed.value, "--jwks", "jwks.json", "--now", now)
+    code, answer = verify(folder, signed.value, "--trusted-keys", "jwks.json", "--now", now)
     assert (code, answer.get("reason")) == (0 if reason is None else 1, reason)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from consumers.cli.worker import reload as reloading
-from consumers.cli.worker import supervisor
+from consumers.worker import reload as reloading
+from consumers.worker import supervisor
 from consumers.worker.signals import RepeatedSignal
 
 _IDLE = (sys.executable, "-c", "import time; time.sleep(60)")

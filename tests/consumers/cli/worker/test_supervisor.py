@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.cli.worker import supervisor
+from consumers.worker import supervisor
 
 DIES = [sys.executable, "-c", "raise SystemExit(1)"]
 

@@ -1,4 +1,4 @@
-"""`sealbus worker` in real processes: everything handled once, signals, supervision, and its exit codes."""
+"""`sealbus run` in real processes: everything handled once, signals, supervision, and its exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNT = 2_000
 
 
 def lag(folder: Any) -> int:
-    rows = folder.objects(folder.call("groups", "--output", "json").stdout)
+    rows = folder.objects(folder.call("group", "list", "-o", "json").stdout)
     return sum(row["lag"] for row in rows)
 
 
@@ -46,7 +46,7 @@ def test_a_worker_handles_everything_once_and_drains(folder: Any) -> None:
     folder.wait_until(lambda: lag(folder) == 0)
     assert folder.end(worker) == 0
     assert sorted(int(number) for number, _ in folder.handled()) == list(range(COUNT))
-    tail = folder.call("tail", "job.run", "--all", "--verify")
+    tail = folder.call("tail", "job.run", "--from", "start", "--verify")
     assert (tail.exit_code, tail.stderr) == (0, f"{COUNT} records, {COUNT} good, 0 bad\n")
     assert len(tail.stdout.splitlines()) == COUNT
     assert all("  sealed ok  {" in line for line in tail.stdout.splitlines())
@@ -55,7 +55,7 @@ def test_a_worker_handles_everything_once_and_drains(folder: Any) -> None:
 def test_two_processes_share_the_work_and_end_together(folder: Any) -> None:
     worker = folder.worker("--processes", "2", ready=2)
     folder.wait_until(
-        lambda: len({row["owner"] for row in folder.objects(folder.call("groups", "--output", "json").stdout)}) == 2
+        lambda: len({row["owner"] for row in folder.objects(folder.call("group", "list", "-o", "json").stdout)}) == 2
     )
     publish(folder, COUNT)
     folder.wait_until(lambda: len(folder.handled()) >= COUNT)
@@ -126,7 +126,7 @@ def test_a_service_whose_processes_all_get_the_signal_lets_handlers_finish(folde
 )
 def test_an_app_that_cannot_be_loaded(folder: Any, target: str, code: int, said: str) -> None:
     (folder.path / "broken.py").write_text("value = 1 / 0\n")
-    result = folder.call("worker", target)
+    result = folder.call("run", target)
     assert result.exit_code == code
     assert said in result.stderr
     assert "importlib" not in result.stderr
@@ -134,7 +134,7 @@ def test_an_app_that_cannot_be_loaded(folder: Any, target: str, code: int, said:
 
 def test_the_users_own_import_error_shows_the_users_line(folder: Any) -> None:
     (folder.path / "broken.py").write_text("import missing_dependency\n")
-    result = folder.call("worker", "broken:app")
+    result = folder.call("run", "broken:app")
     assert result.exit_code == 1
     assert "import missing_dependency" in result.stderr
     assert "No module named 'missing_dependency'" in result.stderr
@@ -214,7 +214,7 @@ process.run_process = run_process
 def test_what_the_system_refuses_is_not_blamed_on_the_metrics(folder: Any) -> None:
     with (folder.path / "agents.py").open("a") as source:
         source.write(FULL)
-    worker = folder.start("worker", "agents:app", "--metrics-port", "0")
+    worker = folder.start("run", "agents:app", "--metrics-port", "0")
     _, err = worker.communicate(timeout=20)
     assert worker.returncode == 1
     assert "No space left on device" in err
@@ -222,7 +222,7 @@ def test_what_the_system_refuses_is_not_blamed_on_the_metrics(folder: Any) -> No
 
 
 def test_children_that_cannot_start_end_the_supervisor(folder: Any) -> None:
-    worker = folder.start("worker", "agents:app", "--processes", "2", "--bus", "sqlite:///no/such/folder/x.db")
+    worker = folder.start("run", "agents:app", "--processes", "2", "--bus", "sqlite:///no/such/folder/x.db")
     _, err = worker.communicate(timeout=20)
     assert worker.returncode == 69
     assert "create it or correct the URL" in err

@@ -1,4 +1,4 @@
-"""`sealbus console` in a real Chromium: an operator finds causes, mends them and sends letters back."""
+"""`sealbus serve console` in a real Chromium: an operator finds causes, mends them and sends letters back."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Served:
 
     def __init__(self, folder: Any, *arguments: str) -> None:
         self.folder = folder
-        self.process = folder.start("console", "--port", "0", *arguments)
+        self.process = folder.start("serve", "console", "--port", "0", *arguments)
         self.lines: list[str] = []
         self.url = self.token = ""
         reading = threading.Thread(target=self._read, daemon=True)
@@ -117,7 +117,7 @@ def call(folder: Any, *arguments: str, stdin: str = "") -> subprocess.CompletedP
 
 def publish(folder: Any, kind: str, rows: list[dict[str, Any]], sender: str) -> None:
     lines = "\n".join(map(json.dumps, rows))
-    result = call(folder, "publish", kind, "--app", "agents:app", "--agent", sender, stdin=lines)
+    result = call(folder, "publish", kind, "--app", "agents:app", "--as", sender, stdin=lines)
     assert result.returncode == 0, result.stderr
 
 
@@ -133,7 +133,7 @@ def ailing(folder: Any, each: int = 100) -> None:
 
 
 def letters(folder: Any, state: str = "open") -> int:
-    result = call(folder, "dlq", "list", "--state", state, "--limit", "1000", "--output", "json")
+    result = call(folder, "dlq", "list", "--state", state, "--limit", "1000", "-o", "json")
     return len(result.stdout.splitlines())
 
 
@@ -190,11 +190,11 @@ def test_hostile_text_is_text_on_every_page(shop: Any, chromium: Any) -> None:
     publish(shop, "shop.bill", [{"currency": HOSTILE, "api_token": SECRET}], "erp@corp")
     shop.wait_until(lambda: letters(shop) == 2)
     shop.end(worker)
-    shown = [json.loads(line) for line in call(shop, "dlq", "list", "--output", "json").stdout.splitlines()]
+    shown = [json.loads(line) for line in call(shop, "dlq", "list", "-o", "json").stdout.splitlines()]
     page = watched(chromium, served := Served(shop))
     page.get_by_role("heading", name=re.compile("wrong")).wait_for()
     message = shown[-1]["message_id"]
-    sealed = json.loads(call(shop, "show", message, "--output", "json").stdout)
+    sealed = json.loads(call(shop, "show", message, "-o", "json").stdout)
     conversation = sealed["envelope"]["metadata"]["conversation_id"]
     paths = ["/", "/letters", "/letters?state=&type=%3Cscript%3E", "/groups", "/agents", "/processes", "/approvals"]
     paths += ["/conversations", f"/conversations?id={conversation}", f"/messages?id={message}", "/audit", "/costs"]
@@ -324,8 +324,8 @@ def test_pictures_of_the_pages_can_be_taken(shop: Any, chromium: Any, tmp_path: 
     served = Served(shop)
     page = watched(chromium, served, viewport={"width": 1280, "height": 720})
     page.get_by_text("60 dead letters are open").wait_for()
-    shown = json.loads(call(shop, "dlq", "list", "--output", "json").stdout.splitlines()[0])
-    sealed = json.loads(call(shop, "show", shown["message_id"], "--output", "json").stdout)
+    shown = json.loads(call(shop, "dlq", "list", "-o", "json").stdout.splitlines()[0])
+    sealed = json.loads(call(shop, "show", shown["message_id"], "-o", "json").stdout)
     conversation = sealed["envelope"]["metadata"]["conversation_id"]
     pages = {
         "overview": "/",

@@ -1,4 +1,4 @@
-"""`sealbus lint` finds the anti-patterns of seed 000 and 001, in apps and in recorded traffic."""
+"""`sealbus check` finds the anti-patterns of seed 000 and 001, in apps and in recorded traffic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THRESHOLDS = "tests.consumers.operations.lint.thresholds_app:app"
 
 
 def lint(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
-    done = CliRunner().invoke(main, ["lint", *arguments, "--output", "json"], catch_exceptions=False)
+    done = CliRunner().invoke(main, ["check", *arguments, "-o", "json"], catch_exceptions=False)
     return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -96,7 +96,7 @@ def test_a_type_whose_risk_no_setting_raises_is_noted() -> None:
 
 
 def test_the_checklist_is_answered_for_types_that_choose_their_performative_by_value() -> None:
-    done = CliRunner().invoke(main, ["lint", THRESHOLDS, "--checklist"], catch_exceptions=False)
+    done = CliRunner().invoke(main, ["check", THRESHOLDS, "--checklist"], catch_exceptions=False)
     assert "no task is needed by guard.request, guard.chosen" in done.stdout
 
 
@@ -121,7 +121,7 @@ def test_checks_can_be_left_out_and_the_level_chosen() -> None:
 
 
 def test_sarif_names_rules_places_and_levels() -> None:
-    done = CliRunner().invoke(main, ["lint", SLOPPY, "--sarif"], catch_exceptions=False)
+    done = CliRunner().invoke(main, ["check", SLOPPY, "-o", "sarif"], catch_exceptions=False)
     log = json.loads(done.stdout)
     assert log["version"] == "2.1.0"
     run = log["runs"][0]
@@ -163,13 +163,13 @@ def test_recorded_traffic_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_an_unknown_check_is_refused_with_those_there_are() -> None:
-    done = CliRunner().invoke(main, ["lint", SLOPPY, "--ignore", "nothing"])
+    done = CliRunner().invoke(main, ["check", SLOPPY, "--ignore", "nothing"])
     assert done.exit_code == 2
     assert "hard-coded-recipient" in done.output
 
 
 def test_the_checklist_answers_fifteen_questions() -> None:
-    done = CliRunner().invoke(main, ["lint", SLOPPY, "--checklist", "--output", "json"], catch_exceptions=False)
+    done = CliRunner().invoke(main, ["check", SLOPPY, "--checklist", "-o", "json"], catch_exceptions=False)
     answers = {json.loads(line)["question"]: json.loads(line) for line in done.stdout.splitlines()}
     assert done.exit_code == 1
     assert len(answers) == 15

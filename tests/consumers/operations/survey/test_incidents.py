@@ -140,14 +140,14 @@ class Site:
             'key_file = "keys"',
         )
         (folder.path / "sealbus.toml").write_text("\n".join([*settings, "[policy]", 'file = "policy.toml"', ""]))
-        self.call("keys", "new", "worker@svc", "shop@corp", "lead@acme", "audit@sealbus", code=0)
+        self.call("key", "new", "worker@svc", "shop@corp", "lead@acme", "audit@sealbus", code=0)
 
     def open(self) -> None:
-        self.call("topics", "apply", "agents:app", *self.common, code=0)
+        self.call("topic", "apply", "agents:app", *self.common, code=0)
         self.begin("one", "worker", "agents:app", "--metrics-port", str(self.ports["one"]))
         self.begin("two", "worker", "agents:app", "--metrics-port", str(self.ports["two"]))
         self.begin("exporter", "exporter", "--port", str(self.ports["exporter"]), "--every", "2s")
-        self.begin("audit", "audit", "run", "--app", "agents:app", "--metrics-port", str(self.ports["audit"]))
+        self.begin("audit", "serve", "audit", "--app", "agents:app", "--metrics-port", str(self.ports["audit"]))
         self.begin("console", "console", "--port", str(self.ports["console"]), "--read-only")
         jobs = {
             "sealbus-worker": [self.ports["one"], self.ports["two"]],
@@ -190,7 +190,7 @@ class Site:
         return found
 
     def publish(self, kind: str, data: dict[str, Any], agent: str = "shop@corp") -> None:
-        words = ("publish", kind, "--app", "agents:app", "--agent", agent, *self.common)
+        words = ("publish", kind, "--app", "agents:app", "--as", agent, *self.common)
         self.call(*words, stdin=json.dumps(data), code=0)
 
     def probes(self) -> dict[str, int]:
@@ -209,7 +209,7 @@ class Site:
 
     def doctor(self) -> dict[str, str]:
         """Area and text of every fault and hint."""
-        told = self.call("doctor", "--output", "json", *self.common)
+        told = self.call("doctor", "-o", "json", *self.common)
         return {
             f"{each['state']} {each['area']}": each["text"]
             for each in map(json.loads, told.stdout.splitlines())
@@ -331,10 +331,10 @@ def test_every_surface_shows_each_fault_and_its_end(on_kafka: tuple[Site, Any, A
 
     # A message that nobody signed.
     (site.folder.path / "unsigned.toml").write_text("")
-    words = ("publish", "job.run", "--app", "agents:app", "--agent", "shop@corp", "--config", "unsigned.toml")
+    words = ("publish", "job.run", "--app", "agents:app", "--as", "shop@corp", "--config", "unsigned.toml")
     site.call(*words, *site.common[:2], stdin='{"number": 4}', code=0)
     Told(site, alert=lambda: "SealbusForged" in site.alerts(), **tells(site, "letters", "signature_missing")).within()
-    site.call("dlq", "purge", "--yes", *site.common, code=0)
+    site.call("dlq", "dismiss", "--yes", *site.common, code=0)
     Told(site, **all_well(site)).within(60)
 
     # A machine whose clock is wrong.
@@ -372,7 +372,7 @@ def test_under_load_every_scrape_succeeds_and_nothing_fires(on_kafka: tuple[Site
     jobs = site.folder.path / "load.ndjson"
     jobs.write_text("".join(f'{{"number": {number}}}\n' for number in range(2_000)))
     begun_s, rounds = time.monotonic(), 0
-    words = ("publish", "job.run", "--app", "agents:app", "--agent", "shop@corp", *site.common, "load.ndjson")
+    words = ("publish", "job.run", "--app", "agents:app", "--as", "shop@corp", *site.common, "load.ndjson")
     while time.monotonic() < begun_s + float(os.environ.get("WATCH_S", "20")):
         site.call(*words, code=0)
         rounds += 1
@@ -415,7 +415,7 @@ def test_every_surface_shows_a_full_disk(on_a_small_disk: tuple[Site, Path]) -> 
         while True:
             filling.write(b"x" * 65_536)
             filling.flush()
-    words = ("publish", "job.run", "--app", "agents:app", "--agent", "shop@corp", *site.common)
+    words = ("publish", "job.run", "--app", "agents:app", "--as", "shop@corp", *site.common)
     refused = site.call(*words, stdin='{"number": 2}')
     assert refused.returncode != 0
     assert "no space left" in refused.stdout + refused.stderr, refused.stdout + refused.stderr

@@ -15,8 +15,8 @@ from tests.prometheus import Prometheus
 def test_a_real_prometheus_sees_faults_begin_and_end(folder: Any) -> None:
     ports = {name: folder.free_port() for name in ("worker", "exporter", "audit")}
     worker = folder.worker("--metrics-port", str(ports["worker"]))
-    folder.start("exporter", "--port", str(ports["exporter"]), "--every", "1s", stderr=subprocess.DEVNULL)
-    folder.start("audit", "run", "--metrics-port", str(ports["audit"]), stderr=subprocess.DEVNULL)
+    folder.start("serve", "metrics", "--port", str(ports["exporter"]), "--every", "1s", stderr=subprocess.DEVNULL)
+    folder.start("serve", "audit", "--metrics-port", str(ports["audit"]), stderr=subprocess.DEVNULL)
     jobs = {f"sealbus-{name}": [port] for name, port in ports.items()}
     watching = Prometheus(folder.path, folder.free_port(), jobs)
     try:
@@ -26,7 +26,7 @@ def test_a_real_prometheus_sees_faults_begin_and_end(folder: Any) -> None:
         assert folder.call("publish", "job.run", "--app", "agents:app", stdin=job).exit_code == 0
         folder.wait_until(lambda: watching.firing() == {"SealbusDeadLetters"}, within_s=30)
         folder.wait_until(lambda: watching.series() > 40)
-        assert folder.call("dlq", "purge", "--yes").exit_code == 0
+        assert folder.call("dlq", "dismiss", "--yes").exit_code == 0
         folder.wait_until(lambda: watching.firing() == set(), within_s=30)
         folder.end(worker)
         assert folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number": 2}').exit_code == 0

@@ -90,7 +90,7 @@ def test_no_surface_shows_a_secret(folder: Any) -> None:
     logs = {}
     for name, words in {
         "exporter": ("exporter", "--port", str(ports["exporter"]), "--every", "1s"),
-        "audit": ("audit", "run", "--app", "agents:app", "--metrics-port", str(ports["audit"])),
+        "audit": ("serve", "audit", "--app", "agents:app", "--metrics-port", str(ports["audit"])),
         "console": ("console", "--port", str(ports["console"]), "--read-only"),
     }.items():
         logs[name] = (folder.path / f"{name}.log").open("w+")
@@ -117,7 +117,7 @@ def test_no_surface_shows_a_secret(folder: Any) -> None:
     asyncio.run(with_headers())
 
     def letters() -> list[dict[str, Any]]:
-        lines = call(folder, "dlq", "list", "--output", "json").splitlines()
+        lines = call(folder, "dlq", "list", "-o", "json").splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     folder.wait_until(lambda: len([each for each in letters() if each["reason"] in ("rejected", "malformed")]) == 7)
@@ -128,9 +128,9 @@ def test_no_surface_shows_a_secret(folder: Any) -> None:
         "publish": published,
         "doctor": call(folder, "doctor"),
         "groups": call(folder, "groups"),
-        "agents": call(folder, "agents", "list"),
+        "agents": call(folder, "agent", "list"),
         "dlq list": call(folder, "dlq", "list"),
-        "dlq causes": call(folder, "dlq", "causes"),
+        "dlq causes": call(folder, "dlq", "list", "--by", "cause"),
         "audit": call(folder, "audit", "export"),
         **{f"explain {n}": call(folder, "explain", each["message_id"] or "none") for n, each in enumerate(found)},
         **{name: read(f"http://127.0.0.1:{ports[name]}") for name in ("worker", "exporter", "audit")},
@@ -179,8 +179,8 @@ def crawled(url: str, most: int = 200) -> dict[str, str]:
 def test_a_password_in_the_settings_is_shown_nowhere(folder: Any) -> None:
     url = f"postgresql://me:{SECRETS['url']}@127.0.0.1:{folder.free_port()}/db"
     settings = {"SEALBUS_INBOX__URL": url, "SEALBUS_AUDIT__URL": url, "SEALBUS_KAFKA__PASSWORD": SECRETS["password"]}
-    words = [["doctor"], ["doctor", "agents:app"], ["config"], ["audit", "verify"], ["processes", "list"]]
-    words += [["worker", "agents:app", "--log-level", "debug"], ["audit", "run", "--once"]]
+    words = [["doctor"], ["doctor", "agents:app"], ["config"], ["audit", "verify"], ["workflow", "list"]]
+    words += [["worker", "agents:app", "--log-level", "debug"], ["serve", "audit", "--once"]]
     for each in words:
         said = call(folder, *each, **settings)
         assert said, each
@@ -192,8 +192,8 @@ def test_a_password_in_the_settings_is_shown_nowhere(folder: Any) -> None:
 def test_names_of_strangers_and_conversations_make_no_series(folder: Any) -> None:
     ports = {name: folder.free_port() for name in ("worker", "exporter", "audit")}
     folder.worker("--metrics-port", str(ports["worker"]))
-    folder.start("exporter", "--port", str(ports["exporter"]), "--every", "1s", stderr=subprocess.DEVNULL)
-    folder.start("audit", "run", "--metrics-port", str(ports["audit"]), stderr=subprocess.DEVNULL)
+    folder.start("serve", "metrics", "--port", str(ports["exporter"]), "--every", "1s", stderr=subprocess.DEVNULL)
+    folder.start("serve", "audit", "--metrics-port", str(ports["audit"]), stderr=subprocess.DEVNULL)
     scraped = lambda name: [  # noqa: E731
         line for line in read(f"http://127.0.0.1:{ports[name]}").splitlines() if not line.startswith("#")
     ]

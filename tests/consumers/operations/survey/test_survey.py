@@ -32,7 +32,7 @@ async def run(job: Job) -> None:
 
 
 def objects(folder: Any, *words: str, code: int = 0) -> list[dict[str, Any]]:
-    result = folder.call(*words, "--output", "json")
+    result = folder.call(*words, "-o", "json")
     assert result.exit_code == code, result.output + result.stderr
     assert "Traceback" not in result.stderr
     return list(folder.objects(result.stdout))
@@ -75,7 +75,7 @@ def test_every_fault_is_named_with_what_to_do(ailing: Any) -> None:
     assert "no worker, and 3 records wait" in found["groups"]
     assert found["letters"].startswith("30 dead letters are open; 20 of them: rejected of job.run")
     text = ailing.call("doctor").stdout
-    assert "sealbus worker MODULE:APP" in text
+    assert "sealbus run MODULE:APP" in text
     assert "sealbus dlq redrive" in text
     assert "\x1b[31mtea" not in text
 
@@ -87,29 +87,29 @@ def test_unreachable_or_unreadable_parts_are_reported_as_faults(folder: Any, mon
 
 
 def test_top_groups_dead_letters_by_cause_and_escapes_untrusted_text(ailing: Any) -> None:
-    (survey,) = objects(ailing, "top", "--once")
+    (survey,) = objects(ailing, "status")
     assert survey["letters"]["count"] == 30
     assert [count for _, count, _ in survey["letters"]["causes"]] == [20, 10]
-    text = ailing.call("top", "--once").stdout
+    text = ailing.call("status").stdout
     assert "Dead letters: 30 open" in text
     assert "\x1b[31mtea" not in text
 
 
 def test_letters_are_grouped_by_cause_and_a_cause_is_sent_back_alone(ailing: Any) -> None:
-    tea, ink = objects(ailing, "dlq", "causes")
+    tea, ink = objects(ailing, "dlq", "list", "--by", "cause")
     assert (tea["letters"], tea["error"], tea["sender"]) == (20, "Reject: no \x1b[#mtea for #", "cli@sealbus")
     assert (ink["letters"], ink["error"]) == (10, "Reject: no ink for #")
-    assert "\x1b" not in ailing.call("dlq", "causes").stdout
+    assert "\x1b" not in ailing.call("dlq", "list", "--by", "cause").stdout
     assert len(objects(ailing, "dlq", "list", "--cause", ink["cause"])) == 10
     sent = ailing.call("dlq", "redrive", "--cause", ink["cause"], "--why", "ink is here", "--yes")
     assert sent.exit_code == 0, sent.stderr
-    assert [each["cause"] for each in objects(ailing, "dlq", "causes")] == [tea["cause"]]
+    assert [each["cause"] for each in objects(ailing, "dlq", "list", "--by", "cause")] == [tea["cause"]]
     assert objects(ailing, "dlq", "list", "--pointer", "/data/none") == []
 
 
 def test_a_message_is_explained_with_its_fix(ailing: Any) -> None:
     letter = objects(ailing, "dlq", "list")[0]
-    told = ailing.call("explain", letter["message_id"], "--app", "agents:app").stdout
+    told = ailing.call("show", letter["message_id"], "--app", "agents:app").stdout
     assert "job.run 1.0.0 from cli@sealbus was appended to agents.job.run/" in told
     assert "rejected (gate handler), Reject: no" in told
     assert f"cure: fix the named problem, then sealbus dlq redrive {letter['place']}" in told
@@ -117,13 +117,13 @@ def test_a_message_is_explained_with_its_fix(ailing: Any) -> None:
     (answer,) = objects(ailing, "explain", letter["message_id"])
     assert (answer["state"], answer["place"]) == ("dead", letter["place"])
     assert '"number":' in ailing.call("show", letter["message_id"]).stdout
-    assert ailing.call("explain", "nothing").exit_code == 2
+    assert ailing.call("show", "nothing").exit_code == 2
 
 
 def test_a_redriven_or_purged_letter_shows_its_state_and_no_fix(ailing: Any) -> None:
     first, second = objects(ailing, "dlq", "list")[:2]
     assert ailing.call("dlq", "redrive", first["place"], "--why", "tea \x1b[31mis here", "--yes").exit_code == 0
-    told = ailing.call("explain", first["message_id"]).stdout
+    told = ailing.call("show", first["message_id"]).stdout
     assert "Its letter was sent back at" in told
     assert "is here." in told
     assert "waits next in agents._redrive." in told
@@ -131,9 +131,9 @@ def test_a_redriven_or_purged_letter_shows_its_state_and_no_fix(ailing: Any) -> 
     assert "\x1b" not in told
     (answer,) = objects(ailing, "explain", first["message_id"])
     assert (answer["state"], answer["cure"]) == ("redriven", "")
-    assert ailing.call("dlq", "purge", second["place"], "--why", "noise", "--yes").exit_code == 0
-    told = ailing.call("explain", second["message_id"]).stdout
-    assert "Its letter was purged at" in told
+    assert ailing.call("dlq", "dismiss", second["place"], "--why", "noise", "--yes").exit_code == 0
+    told = ailing.call("show", second["message_id"]).stdout
+    assert "Its letter was dismissed at" in told
     assert "because: noise." in told
     assert "cure:" not in told
 
@@ -147,13 +147,13 @@ def test_a_letter_that_is_parked_is_cured_by_force(folder: Any) -> None:
         letter = max(objects(folder, "dlq", "list"), key=lambda each: each["redrive_count"])
         if count < 3:
             assert folder.call("dlq", "redrive", letter["place"], "--why", "again", "--yes").exit_code == 0
-    told = folder.call("explain", letter["message_id"]).stdout
+    told = folder.call("show", letter["message_id"]).stdout
     assert "Its dead letter is parked: it was redriven 3 times before." in told
     assert f"sealbus dlq redrive {letter['place']} --force" in told
 
 
 def test_the_exporter_serves_the_same_and_goes_on_when_the_log_is_gone(ailing: Any) -> None:
-    process = ailing.start("exporter", "--port", "0", "--every", "200ms")
+    process = ailing.start("serve", "metrics", "--port", "0", "--every", "200ms")
     assert process.stderr is not None
     port = 0
     for line in process.stderr:
@@ -193,17 +193,17 @@ def test_one_trace_is_logged_for_many_failures_at_one_line(folder: Any) -> None:
 
 
 def test_groups_are_a_line_each_and_one_group_shows_its_partitions(ailing: Any) -> None:
-    brief = ailing.call("groups")
+    brief = ailing.call("group", "list")
     assert len(brief.stdout.splitlines()) == 2
     name = brief.stdout.splitlines()[1].split()[0]
-    assert len(ailing.call("groups", name).stdout.splitlines()) > 10
+    assert len(ailing.call("group", "list", name).stdout.splitlines()) > 10
 
 
 def test_tail_shows_the_last_that_fit_however_far_back(folder: Any) -> None:
     (folder.path / "agents.py").write_text(FAILING)
     lines = "\n".join(json.dumps({"number": number, "label": "moon" if number < 3 else ""}) for number in range(40))
     for sender in ("a@svc", "b@svc"):
-        told = folder.call("publish", "job.run", "--app", "agents:app", "--agent", sender, stdin=lines)
+        told = folder.call("publish", "job.run", "--app", "agents:app", "--as", sender, stdin=lines)
         assert told.exit_code == 0
     found = objects(folder, "tail", "job.run", "--sender", "a@svc", "--grep", "moon")
     assert [each["value"]["data"]["label"] for each in found] == ["moon"] * 3

@@ -217,7 +217,7 @@ async def test_the_owners_cancel_finds_its_process_among_any_number_of_decoys() 
 
 
 async def asked_to_cancel(bus: AppBus, why: str) -> None:
-    """What `sealbus processes cancel` does."""
+    """What `sealbus workflow cancel` does."""
     steps = bus.workers[0].steps
     assert steps is not None
     (process,) = await processes(bus)

@@ -1,0 +1,285 @@
+"""`sealbus check [MODULE:APP]...`: find mistakes before a deployment. `consumers.operations.checks` judges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from bus.clock import SystemClock
+from bus.errors import BusError
+from bus.payloads.payload_types import PayloadType
+from bus.settings import loading
+from bus.telemetry.terminal import printable
+from bus.topics.names import read_topic
+from bus.trust.policy.file import parse_policy
+from bus.vocabulary import BUILT_IN
+from consumers.agents.workflows.check import check_workflow
+from consumers.agents.workflows.definition import read_workflow
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.io.parameter_types import OneOf
+from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.recorded import recorded_messages
+from consumers.cli.key import trusted_directory
+from consumers.cli.session import CommandSession, gathered, registry_of, verb
+from consumers.cli.shell import Command
+from consumers.operations.checks.findings import AREAS, LEVELS, CheckFinding
+from consumers.operations.checks.sarif import sarif_of
+from consumers.operations.checks.trust_findings import key_findings, policy_findings
+from consumers.operations.checks.type_findings import RecordedChecks, schema_findings
+from consumers.operations.lint.app_checks import lint_app
+from consumers.operations.lint.checklist import checklist
+from consumers.operations.lint.findings import LintFinding
+from consumers.operations.lint.traffic_checks import TrafficLint
+
+if TYPE_CHECKING:
+    from bus.settings.schema import Settings
+    from consumers.app.app import App
+
+__all__ = ["check"]
+
+_WORKFLOWS: Final = "workflows"
+_SCHEMAS: Final = "schemas"
+
+
+class _CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
+    targets: tuple[str, ...]
+    only: tuple[str, ...]
+    ignore: tuple[str, ...]
+    fail_on: str
+    recorded: bool
+    accept_new_values: str | None
+    schemas: Path | None
+
+
+def _areas(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    kind = OneOf(AREAS)
+    return tuple(kind.convert(name, parameter, ctx) for text in value for name in text.split(",") if name)
+
+
+@click.command(cls=Command)
+@click.argument("targets", metavar="[MODULE:APP]...", nargs=-1)
+@click.option("--only", multiple=True, metavar="AREA,...", callback=_areas, help=f"Only these: {', '.join(AREAS)}.")
+@click.option("--ignore", metavar="CHECK", multiple=True, help="Leave out findings of this check; repeatable.")
+@click.option(
+    "--fail-on",
+    type=OneOf(["error", "warning", "note", "never"]),
+    default="warning",
+    show_default=True,
+    help="The least grave level that gives exit code 1.",
+)
+@click.option("--recorded", is_flag=True, help="Also judge the messages that are in the log by the types of now.")
+@click.option(
+    "--accept-new-values", metavar="WHY", help="Take new enum values as minor changes: you checked the readers."
+)
+@click.option(
+    "--schemas",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The folder of `sealbus type export`.  [default: schemas, beside sealbus.toml]",
+)
+@verb(CheckFinding, forms=("sarif", "checklist"))
+@gathered(_CheckOptions)
+async def check(session: CommandSession, options: _CheckOptions) -> int:
+    """Find mistakes in code, schemas, settings, policy, keys and workflow files. Needs no bus.
+
+    It finds everything itself: the apps, policy and keys of sealbus.toml, and beside it schemas/ and workflows/*.json.
+    What is not there is not looked at, and the last line says so. Each finding has its location, its harm and its fix;
+    `-o sarif` is for code hosts and editors.
+
+    \b
+    types      a changed schema without the version it requires; --recorded: messages that would be refused
+    lint       what goes wrong between agents although messages are valid: free-form status, hard-coded recipients,
+               effects without a key, untrusted text used as it is, ...
+    policy     rules with no effect, contradictions, unknown names
+    keys       files, rights and dates
+
+    \b
+    Examples:
+      sealbus check
+      sealbus check desk.agent:app --only types,lint
+      sealbus check --recorded --bus kafka://kafka:9092
+      sealbus check --accept-new-values "both readers map unknown values"
+      sealbus check -o sarif > check.sarif
+
+    \b
+    Exit codes: 0 no finding of --fail-on or worse, 1 some, 78 settings, keys or a policy that cannot be read.
+    """
+    loaded = session.load()
+    apps = session.apps(options.targets)
+    settings = session.settings(apps)
+    home = Path.cwd() if loaded.file is None else loaded.file.parent
+    if session.form == "checklist":
+        return _checklist(settings, apps)
+    looked: list[str] = []
+    found: list[CheckFinding] = []
+    areas = options.only or AREAS
+    if "settings" in areas:
+        looked.append(f"{len(loading.describe(loaded))} settings")
+    if "types" in areas:
+        kinds = _own_types(apps)
+        schemas = home / _SCHEMAS if options.schemas is None else options.schemas
+        accepted = options.accept_new_values is not None
+        found += schema_findings(kinds, schemas, today=datetime.now(UTC).date(), accept_new_values=accepted)
+        looked.append(f"{len(kinds)} types")
+    found += _lint(settings, apps) if "lint" in areas else ()
+    if options.recorded:
+        found += await _recorded(session, settings, apps, looked, areas)
+    found += _read_files(settings, apps, home, areas, looked)
+    known = sorted(
+        (one for one in found if one.check not in options.ignore),
+        key=lambda one: (-LEVELS.index(one.level), one.area, one.location),
+    )
+    _print(session, known)
+    session.note(f"{_counts(known)}; looked at {', '.join(looked)}, {len(apps)} apps{_not_looked(settings, areas)}")
+    if options.fail_on == "never":
+        return 0
+    worst = LEVELS.index(options.fail_on)
+    return FAILED if any(LEVELS.index(one.level) >= worst for one in known) else 0
+
+
+def _read_files(
+    settings: Settings, apps: Sequence[App], home: Path, areas: Sequence[str], looked: list[str]
+) -> Iterator[CheckFinding]:
+    """Yield what is wrong with policy, keys and workflow files, and note what was looked at."""
+    if "policy" in areas and settings.policy.file and settings.policy.file != "allow-all":
+        file = Path(settings.policy.file)
+        rules = parse_policy(file.read_bytes(), name=str(file))
+        declared, types = [app.declaration for app in apps], registry_of(apps).names()
+        yield from policy_findings(rules, declared, types, settings.trust.high_risk)
+        looked.append(f"{len(rules.rules)} rules of {file.name}")
+    if "keys" in areas and settings.trust.keys:
+        directory = trusted_directory(settings, None)
+        folder = Path(settings.trust.key_file or settings.trust.keys)
+        yield from key_findings(directory, folder if folder.is_dir() else folder.parent, SystemClock().now_ms())
+        looked.append(f"{len(directory.keys)} keys")
+    if "workflows" in areas:
+        files = sorted((home / _WORKFLOWS).glob("*.json"))
+        for file in files:
+            yield from _workflow(file)
+        looked.append(f"{len(files)} workflow files")
+
+
+def _not_looked(settings: Settings, areas: Sequence[str]) -> str:
+    missing = []
+    if "policy" in areas and not settings.policy.file:
+        missing.append("policy (policy.file is not set)")
+    if "keys" in areas and not settings.trust.keys:
+        missing.append("keys (trust.keys is not set)")
+    return f"; not looked at: {', '.join(missing)}" if missing else ""
+
+
+def _own_types(apps: Sequence[App]) -> list[PayloadType]:
+    """Return the types of *apps* that are not built in, each once, sorted."""
+    found = {kind.name: kind for app in reversed(apps) for kind in app.registry if BUILT_IN.get(kind.name) is not kind}
+    return [found[name] for name in sorted(found)]
+
+
+def _lint(settings: Settings, apps: Sequence[App]) -> Iterator[CheckFinding]:
+    for app in apps:
+        for each in lint_app(
+            app.declaration,
+            own=lambda kind: BUILT_IN.get(kind.name) is not kind,
+            high_risk=settings.trust.high_risk,
+            worker=settings.worker,
+        ):
+            yield _of_lint(each)
+
+
+def _of_lint(each: LintFinding) -> CheckFinding:
+    return CheckFinding(
+        area="lint",
+        check=each.check,
+        level=each.level,
+        location=each.place,
+        what=each.what,
+        why=each.why,
+        fix=each.cure,
+        file=each.file,
+        line=each.line,
+    )
+
+
+async def _recorded(
+    session: CommandSession, settings: Settings, apps: Sequence[App], looked: list[str], areas: Sequence[str]
+) -> list[CheckFinding]:
+    subscriptions = {name: each for app in reversed(apps) for name, each in app.subscriptions.items()}
+    judged, seen = RecordedChecks(registry_of(apps), subscriptions), TrafficLint()
+    async with session.open(settings) as transport:
+        topics = [
+            topic
+            for topic in sorted(await transport.admin.topics())
+            if (name := read_topic(topic)) is not None
+            and name.kind == "message"
+            and name.namespace == settings.bus.namespace
+        ]
+        async for _topic, message, location in recorded_messages(transport, topics):
+            seen.look(message, location)
+            judged.look(message, location)
+    looked.append(f"{seen.messages} recorded messages")
+    traffic = [_of_lint(each) for each in seen.findings()] if "lint" in areas else []
+    return [*(judged.findings() if "types" in areas else ()), *traffic]
+
+
+def _workflow(file: Path) -> Iterator[CheckFinding]:
+    try:
+        findings = check_workflow(read_workflow(file))
+    except BusError as error:
+        yield CheckFinding(
+            area="workflows", check="workflow", level="error", location=str(file), what=str(error), file=str(file)
+        )
+        return
+    for each in findings:
+        yield CheckFinding(
+            area="workflows",
+            check="workflow",
+            level=each.severity,
+            location=f"{file.name}{each.pointer}",
+            what=each.text,
+            fix=each.cure,
+            file=str(file),
+        )
+
+
+def _print(session: CommandSession, found: Sequence[CheckFinding]) -> None:
+    if session.form == "sarif":
+        click.echo(msgspec.json.format(msgspec.json.encode(sarif_of(found)), indent=2).decode())
+        return
+    for one in found:
+        if session.as_json:
+            print_json(one)
+            continue
+        click.echo(f"{one.level}: {printable(one.location)}: {printable(one.what)}  [{one.check}]")
+        for heading, text in (("why", one.why), ("fix", one.fix)):
+            if text:
+                click.echo(f"    {heading}: {printable(text)}")
+
+
+def _counts(found: Sequence[CheckFinding]) -> str:
+    parts = [
+        f"{count} {level}{'s' if count != 1 else ''}"
+        for level in reversed(LEVELS)
+        if (count := sum(one.level == level for one in found))
+    ]
+    return ", ".join(parts) or "nothing found"
+
+
+def _checklist(settings: Settings, apps: Sequence[App]) -> int:
+    """Print the answers to fifteen questions about a protocol."""
+    answers: list[Any] = []
+    for app in apps:
+        found = lint_app(
+            app.declaration,
+            own=lambda kind: BUILT_IN.get(kind.name) is not kind,
+            high_risk=settings.trust.high_risk,
+            worker=settings.worker,
+        )
+        answers += checklist(app.declaration, found)
+    if not apps:
+        raise click.UsageError("the checklist is about an app: name it, MODULE:APP")
+    print_table(("", "QUESTION", "BECAUSE"), [(each.answer, each.question, each.because) for each in answers])
+    return FAILED if any(each.answer == "no" for each in answers) else 0

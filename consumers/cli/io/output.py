@@ -1,0 +1,108 @@
+"""What a verb returns, and how it is printed: rows or one record, as text or as JSON.
+
+Owns the choice between text and JSON. A verb returns Structs; their fields are the members of its JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import click
+import msgspec
+
+from bus.telemetry.terminal import printable
+from consumers.cli.io.printing import print_json, print_table
+
+__all__ = ["Cell", "Output", "Record", "Rows", "details", "member_names", "print_output"]
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+Cell = str | Callable[[Any], object]
+"""The field of a row, or a function of the row."""
+
+
+class Output:
+    """What a verb returns: notes for standard error, and the exit code."""
+
+    def __init__(self, *, notes: Iterable[str] = (), code: int = 0) -> None:
+        self.notes = tuple(notes)
+        self.code = code
+
+
+class Rows(Output, Generic[_T]):
+    """A list: one line of JSON per row, or a table of *columns*, heading -> cell.
+
+    *empty* is noted where it is empty; *below* are printable lines below the table.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[_T],
+        columns: Mapping[str, Cell],
+        *,
+        empty: str = "",
+        below: Iterable[str] = (),
+        notes: Iterable[str] = (),
+        code: int = 0,
+    ) -> None:
+        super().__init__(notes=notes, code=code)
+        self.rows: Sequence[_T] = tuple(rows)
+        self.columns = columns
+        self.empty = empty
+        self.below = below
+
+
+class Record(Output, Generic[_T]):
+    """One thing: one object of JSON, or lines of *text*, whose foreign parts are printable already."""
+
+    def __init__(self, value: _T, text: Iterable[str], *, notes: Iterable[str] = (), code: int = 0) -> None:
+        super().__init__(notes=notes, code=code)
+        self.value = value
+        self.text = text
+
+
+def print_output(output: Output, as_json: bool, note: Callable[[str], None]) -> int:
+    """Print *output*, its notes by *note*, and return its exit code."""
+    if as_json:
+        for value in output.rows if isinstance(output, Rows) else [output.value] if isinstance(output, Record) else ():
+            print_json(value)
+    elif isinstance(output, Rows):
+        _print_rows(output)
+    elif isinstance(output, Record):
+        for line in output.text:
+            click.echo(line)
+    if isinstance(output, Rows) and not output.rows and output.empty:
+        note(output.empty)
+    for text in output.notes:
+        note(text)
+    return output.code
+
+
+def _print_rows(output: Rows[Any]) -> None:
+    if output.rows and output.columns:
+        cells = output.columns.values()
+        print_table(tuple(output.columns), ([_cell(row, cell) for cell in cells] for row in output.rows))
+    for line in output.below:
+        click.echo(line)
+
+
+def _cell(row: Any, cell: Cell) -> object:
+    value = getattr(row, cell) if isinstance(cell, str) else cell(row)
+    if value is None or value == "":
+        return "-"
+    return ", ".join(map(str, value)) or "-" if isinstance(value, list | tuple | frozenset) else value
+
+
+def member_names(kind: type[msgspec.Struct]) -> list[str]:
+    """Return the members of the JSON of *kind*."""
+    return [field.encode_name for field in msgspec.structs.fields(kind)]
+
+
+def details(about: Mapping[str, object], *, width: int = 14) -> Iterable[str]:
+    """Return one line per entry of *about* that says something: name and value, printable."""
+    for name, value in about.items():
+        if value not in (None, "", [], {}, ()):
+            shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            text = shown if isinstance(shown, str) else str(shown)
+            yield f"{name + ':':<{width}}{printable(text)}"

@@ -1,0 +1,453 @@
+"""`sealbus serve console|metrics|audit|outbox|workflows|registry`: the services that run beside your workers.
+
+Owns the options and the lines that say what is served. Each service has its room: `consumers.operations.console`,
+`.survey`, `.audit`, `producers.outbox`, `consumers.agents`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from bus.clock import SystemClock
+from bus.errors import InboxError, UnreachableError
+from bus.settings import durations
+from bus.settings.schema import Settings
+from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import Metrics
+from bus.telemetry.terminal import printable
+from bus.transports.base import Transport
+from consumers.cli.exit_codes import FAILED, LATER
+from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.parameter_types import DURATION_TYPE
+from consumers.cli.io.progress import Progress
+from consumers.cli.session import CommandSession, app_option, gathered, registry_of, trusted_keys, verb
+from consumers.cli.shell import VerbGroup
+from consumers.worker.metrics_server import MetricsServer
+
+if TYPE_CHECKING:
+    from producers.outbox.rows import Backlog
+    from producers.outbox.rows import Rows as OutboxRows
+
+__all__ = ["serve"]
+
+_LAST_PORT: Final = 65_535
+_OUTBOX: Final = "outbox@sealbus"
+_PAUSE_S: Final = 2.0
+_log = get_logger("outbox")
+
+_host_option = click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
+_metrics_option = click.option(
+    "--metrics-port", type=click.IntRange(0, _LAST_PORT), help="Serve its metrics on this port; 0 picks a free one."
+)
+
+
+def _port_option(default: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--port", type=click.IntRange(0, _LAST_PORT), default=default, show_default=True, help="0 picks a free one."
+    )
+
+
+class OutboxTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits in an outbox for one topic."""
+
+    topic: str
+    pending: int
+    oldest_s: float | None
+    failed: int
+    """Rows that the log refuses for good."""
+    error: str | None
+
+
+class _ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
+    port: int
+    host: str
+    metrics_port: int | None
+    hosts: tuple[str, ...]
+    tokens: Path | None
+    new_token: str | None
+    read_only: bool
+    behind_tls: bool
+    agent: str | None
+    key_file: Path | None
+
+
+@click.group(cls=VerbGroup)
+def serve() -> None:
+    """Run the services beside your workers. Each runs until Ctrl-C; a second one of a kind is harmless.
+
+    \b
+    console    the operations page in a browser
+    metrics    Prometheus metrics of the whole namespace
+    audit      writes the permanent record
+    outbox     publishes what applications committed to their databases
+    workflows  runs workflow files
+    registry   answers which agents there are
+
+    \b
+    Examples:
+      sealbus serve console
+      sealbus serve metrics --host 0.0.0.0
+      sealbus serve outbox postgresql://shop@localhost/shop
+    """
+
+
+@serve.command()
+@_port_option(8_765)
+@_host_option
+@_metrics_option
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME[:PORT]", help="Answer to this name, too.")
+@click.option(
+    "--tokens",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Tokens and their rights: [NAME] sha256, scopes. Without it one token is printed for this run.",
+)
+@click.option("--new-token", metavar="NAME", help="Print a new token and its entry for --tokens, and end.")
+@click.option("--read-only", is_flag=True, help="No page can change anything.")
+@click.option("--behind-tls", is_flag=True, help="A proxy in front terminates TLS: cookies and origins are of https.")
+@click.option("--as", "agent", metavar="AGENT", help="The person who decides in this console.  [default: the key's]")
+@click.option("--key-file", type=click.Path(path_type=Path), help="The private key of that person.")
+@verb()
+@gathered(_ConsoleOptions)
+async def console(session: CommandSession, options: _ConsoleOptions) -> int:
+    """Serve the operations page: what is wrong, dead letters by cause, conversations, approvals, agents, audit.
+
+    Reading needs no token on this machine; changing something does, and the token is printed at the start. On another
+    --host every page needs a token with the scope `read`.
+
+    \b
+    Examples:
+      sealbus serve console
+      sealbus serve console --read-only --port 9000
+      sealbus serve console --new-token alice >> tokens.toml
+      sealbus serve console --tokens tokens.toml --host 0.0.0.0 --allow-host console.example.org --behind-tls
+      sealbus serve console --key-file lead.pem
+    """
+    from consumers.operations.console import serving
+
+    if options.new_token is not None:
+        made, text = serving.new_token(options.new_token)
+        click.echo(f'["{printable(options.new_token)}"]\nsha256 = "{made.sha256}"\nscopes = ["read", "redrive"]')
+        click.echo(f"token (shown once, not stored): {text}", err=True)
+        return 0
+    serving.check_extra()
+    if options.agent is not None and options.key_file is None:
+        raise click.UsageError("--as needs --key-file: the person signs each decision")
+    if not serving.is_loopback(options.host) and options.tokens is None:
+        raise click.UsageError(f"--host {options.host} exposes the console to the network: add --tokens FILE")
+    settings = session.settings()
+    person_settings = None if options.key_file is None else session.settings_for(options.key_file)
+    person = "" if person_settings is None else session.acting_agent(person_settings, options.agent)
+    known, printed = serving.tokens_of(options.tokens, read_only=options.read_only, can_decide=bool(person))
+
+    def ready(url: str, stop: Callable[[], None]) -> None:
+        session.interrupts.soften = stop
+        click.echo(f"console of {settings.bus.namespace}: {url}", err=True)
+        if printed:
+            click.echo(f"token to change something, for this run: {printed}", err=True)
+
+    with MetricsServer(Metrics().registry, options.host, options.metrics_port):
+        async with session.open(settings) as transport:
+            await serving.serve_console(
+                transport,
+                settings,
+                SystemClock(),
+                address=(options.host, options.port),
+                tokens=known,
+                names=options.hosts,
+                is_tls=options.behind_tls,
+                person=person,
+                person_settings=person_settings,
+                on_ready=ready,
+            )
+    return 0
+
+
+@serve.command()
+@_port_option(9_109)
+@_host_option
+@click.option("--every", type=DURATION_TYPE, default=5.0, show_default="5s", help="How often to look.")
+@verb()
+async def metrics(session: CommandSession, *, port: int, host: str, every: float) -> int:
+    """Serve Prometheus metrics of the namespace: lag and workers of groups, dead letters, workflows, approvals, agents.
+
+    Run one per namespace; a second is harmless. Workers serve their own metrics: `sealbus run --metrics-port`.
+
+    \b
+    Examples:
+      sealbus serve metrics
+      sealbus serve metrics --host 0.0.0.0 --port 9109 --every 30s
+    """
+    from consumers.operations.survey.exporter import SurveyCollector, keep_current
+    from consumers.operations.survey.survey import opened_surveyor
+
+    settings, clock = session.settings(), SystemClock()
+    collector, registry = SurveyCollector(), CollectorRegistry()
+    registry.register(collector)
+    with MetricsServer(registry, host, port) as server:
+        session.note(f"metrics of {settings.bus.namespace} on http://{host}:{server.port}/metrics")
+        async with session.open(settings) as transport, opened_surveyor(transport, settings, clock) as surveyor:
+            await keep_current(collector, surveyor, settings, clock, every)
+    return 0
+
+
+@serve.command()
+@click.option("--once", is_flag=True, help="Read to the present end of the log, then stop.")
+@app_option
+@_metrics_option
+@_host_option
+@verb()
+async def audit(
+    session: CommandSession, *, once: bool, targets: tuple[str, ...], metrics_port: int | None, host: str
+) -> int:
+    """Write the permanent record: a row for each record of the log. Two processes share the partitions.
+
+    The messages of your apps are checked against their schemas, too. Trusted keys come from trust.keys. With a key of
+    audit@sealbus in trust.key_file, signed checkpoints are written to the log.
+
+    \b
+    Examples:
+      sealbus serve audit
+      sealbus serve audit --once
+      sealbus serve audit --metrics-port 9108
+    """
+    from consumers.deadletters.journal import prepare_journal
+    from consumers.operations.audit.anchor import check_anchor
+    from consumers.operations.audit.checkpoints import checkpoint_publisher
+    from consumers.operations.audit.databases import shown_audit_url
+    from consumers.operations.audit.metrics import AuditMetrics
+    from consumers.operations.audit.reading import opened_audit
+    from consumers.operations.audit.trail import AuditTrail, TrailSettings
+
+    apps = session.apps(targets)
+    settings, clock = session.settings(apps), SystemClock()
+    session.announce()
+    counted = AuditMetrics()
+    if settings.audit.anchor:
+        check_anchor(settings.audit.anchor)
+    async with session.open(settings) as transport, opened_audit(settings, create=True) as store:
+        trail = AuditTrail(
+            transport,
+            store,
+            TrailSettings(
+                namespace=settings.bus.namespace,
+                holder=f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}",
+                max_message_bytes=settings.publish.max_message_bytes,
+                checkpoint_s=settings.audit.checkpoint_s,
+                anchor=settings.audit.anchor,
+                keep_s=settings.audit.keep_s,
+                keep_sensitive_s=settings.audit.keep_sensitive_s,
+            ),
+            registry=registry_of(apps),
+            verifier=trusted_keys(settings, clock),
+            publisher=checkpoint_publisher(transport, settings, clock),
+            clock=clock,
+            metrics=counted,
+        )
+        await prepare_journal(transport, settings)
+        session.note(f"recording {settings.bus.namespace} from {settings.bus.url} into {shown_audit_url(settings)}")
+        with MetricsServer(counted.registry, host, metrics_port), Progress(None, unit="rows", alone=True) as progress:
+            await trail.run(until_caught_up=once, on_progress=lambda rows, _: progress.show(0, rows))
+        session.note(f"{trail.rows:,} rows written")
+    return 0
+
+
+@serve.command()
+@app_option
+@_metrics_option
+@_host_option
+@verb()
+def workflows(session: CommandSession, *, targets: tuple[str, ...], metrics_port: int | None, host: str) -> int:
+    """Run workflow files, as the agent workflow@sealbus; they may send the types of your apps, too.
+
+    \b
+    Examples:
+      sealbus serve workflows
+      sealbus serve workflows --app desk.agent:app
+    """
+    from consumers.agents.workflows.engine import engine_app
+    from consumers.worker.process import run_process
+
+    apps = session.apps(targets)
+    types = list({kind.name: kind.cls for app in reversed(apps) for kind in app.registry}.values())
+    settings = session.settings()
+    session.announce()
+    return asyncio.run(
+        run_process([engine_app(types=types).declaration], settings, metrics_port=metrics_port, metrics_host=host)
+    )
+
+
+@serve.command()
+@_metrics_option
+@_host_option
+@verb()
+def registry(session: CommandSession, *, metrics_port: int | None, host: str) -> int:
+    """Answer which agents there are, as the agent registry@sealbus (type agent.discover).
+
+    \b
+    Examples:
+      sealbus serve registry
+    """
+    from consumers.agents.directory.registry import registry_app
+    from consumers.worker.process import run_process
+
+    settings = session.settings()
+    session.announce()
+    declaration = registry_app(settings).declaration
+    return asyncio.run(run_process([declaration], settings, metrics_port=metrics_port, metrics_host=host))
+
+
+@serve.command()
+@click.argument("database", metavar="DATABASE_URL")
+@click.option("--once", is_flag=True, help="End when nothing is left to send.")
+@click.option("--dry-run", is_flag=True, help="List what waits, and send nothing.")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=500, show_default=True, help="Rows read at a time.")
+@click.option("--every", type=DURATION_TYPE, default=0.25, show_default="250ms", help="How often to look for new rows.")
+@_metrics_option
+@_host_option
+@verb(OutboxTopic)
+async def outbox(
+    session: CommandSession,
+    *,
+    database: str,
+    once: bool,
+    dry_run: bool,
+    batch: int,
+    every: float,
+    metrics_port: int | None,
+    host: str,
+) -> Output | int:
+    """Publish the committed rows of an application's outbox table, in the order of each key.
+
+    One process works on a database at a time; others stand by and take over within seconds. It waits while the database
+    or the log is unreachable. A message is sent again, byte for byte, if it is unknown whether it was written. A
+    message that the log refuses for good stays in its row with the error.
+
+    \b
+    Examples:
+      sealbus serve outbox postgresql://shop@localhost/shop --bus kafka://localhost:9092
+      sealbus serve outbox sqlite:///shop.db --once
+      sealbus serve outbox sqlite:///shop.db --dry-run
+
+    \b
+    Exit codes, with --once: 0 all sent, 1 some refused for good, 69 bus or database unreachable, 75 some left,
+    or another process is at work.
+    """
+    from producers.connection import make_publisher
+    from producers.outbox.open import open_rows
+    from producers.outbox.relay import Relay, Round
+
+    settings, clock, counted = session.settings(), SystemClock(), Metrics()
+    session.announce()
+    rows = open_rows(database, clock=clock)
+    if dry_run:
+        return await _backlog(rows, clock.now_ms())
+    total = Round()
+
+    def count(done: Round) -> None:
+        nonlocal total
+        total += done
+        progress.show(0, total.sent)
+
+    async with AsyncExitStack() as stack:
+        stack.enter_context(MetricsServer(counted.registry, host, metrics_port))
+        transport = await stack.enter_async_context(_opened(session, settings, wait=not once))
+        publisher = make_publisher(transport, settings, _OUTBOX, clock=clock, metrics=counted)
+        stack.push_async_callback(publisher.close)
+        progress = stack.enter_context(Progress(None, unit="sent", alone=True))
+        working = Relay(rows, publisher, batch=batch, interval_s=every, on_round=count)
+        session.interrupts.soften = working.stop
+        stack.push_async_callback(working.close)
+        if once:
+            await _reach(rows, transport)
+            total = await working.run_once()
+        else:
+            await working.run()
+    session.note(f"{total.sent} sent, {total.failed} refused for good")
+    if once and total.trouble is not None:
+        click.echo(f"error: {printable(str(total.trouble))}", err=True)
+        return LATER
+    return FAILED if once and total.failed else 0
+
+
+async def _backlog(rows: OutboxRows, now_ms: int) -> Output:
+    try:
+        found = await rows.backlog()
+    except InboxError as error:
+        raise _unreachable(error) from error
+    finally:
+        await rows.close()
+    listed = [
+        OutboxTopic(
+            topic=each.topic,
+            pending=each.pending,
+            oldest_s=_age_s(each, now_ms),
+            failed=each.failed,
+            error=each.error,
+        )
+        for each in found
+    ]
+    ages = [each.oldest_s for each in listed if each.oldest_s is not None]
+    oldest = f", the oldest for {_age(max(ages))}" if ages else ""
+    pending, failed = sum(each.pending for each in listed), sum(each.failed for each in listed)
+    return Rows(
+        listed,
+        {
+            "TOPIC": "topic",
+            "PENDING": "pending",
+            "OLDEST": lambda row: None if row.oldest_s is None else _age(row.oldest_s),
+            "FAILED": "failed",
+            "LAST ERROR": "error",
+        },
+        notes=[f"{pending} pending{oldest}; {failed} refused for good"],
+    )
+
+
+@asynccontextmanager
+async def _opened(session: CommandSession, settings: Settings, *, wait: bool) -> AsyncGenerator[Transport]:
+    """Open the log; *wait* for one that cannot be opened yet."""
+    async with AsyncExitStack() as stack:
+        while True:
+            try:
+                transport = await stack.enter_async_context(session.open(settings, create=True))
+                break
+            except UnreachableError as error:
+                if not wait:
+                    raise
+                _log.warning("outbox.log_unreachable", error=str(error), again_in_s=_PAUSE_S)
+            await asyncio.sleep(_PAUSE_S)
+        yield transport
+
+
+async def _reach(rows: OutboxRows, transport: Transport) -> None:
+    """Raise UnreachableError unless database and log can be used."""
+    try:
+        await rows.open()
+    except InboxError as error:
+        raise _unreachable(error) from error
+    await transport.admin.topics()
+
+
+def _unreachable(error: InboxError) -> UnreachableError:
+    """Return the error for an unreachable database; the log is not at fault."""
+    unreachable = UnreachableError(str(error))
+    unreachable.add_note("check DATABASE_URL")
+    return unreachable
+
+
+def _age_s(each: Backlog, now_ms: int) -> float | None:
+    return None if each.oldest_ms is None else max(0, now_ms - each.oldest_ms) / 1000
+
+
+def _age(age_s: float) -> str:
+    return durations.duration_words(float(round(age_s)))

@@ -1,0 +1,274 @@
+"""`sealbus topic list|apply`: the topics of a log, and those that apps need.
+
+`consumers.worker.needed_topics` owns the wanted topics, `bus.transports.topic_settings` the comparison, and the
+transport's admin carries out changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from bus.clock import SystemClock
+from bus.errors import ConfigurationError
+from bus.nearest import nearest
+from bus.telemetry.terminal import printable
+from bus.topics.names import read_topic, reply_topic
+from bus.topics.specs import message_topics, reply_topics
+from bus.transports.base import Change, TopicSpec
+from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.parameter_types import TEXT_ID
+from consumers.cli.session import CommandSession, changing, verb
+from consumers.cli.shell import VerbGroup
+from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.operations.survey import drift
+from consumers.worker.needed_topics import needed_topics
+
+if TYPE_CHECKING:
+    from bus.settings.schema import Settings
+    from consumers.app.app import App
+
+__all__ = ["topic", "wanted_topics"]
+
+
+class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic; *retention_ms* None keeps records for ever."""
+
+    topic: str
+    kind: str
+    partitions: int
+    retention_ms: int | None
+    records: int
+
+
+class TopicChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of a topic that is created or changed."""
+
+    topic: str
+    change: str
+    """create or change."""
+    setting: str
+    found: str | None
+    wanted: str
+    detail: str
+
+
+@click.group(cls=VerbGroup)
+def topic() -> None:
+    """List topics, and create those that apps need.
+
+    \b
+    Examples:
+      sealbus topic list
+      sealbus topic apply --dry-run
+      sealbus topic apply desk.agent:app --why "release 1.4"
+    """
+
+
+@topic.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also topics of other namespaces and of other programs.")
+@verb(TopicRow)
+async def list_(session: CommandSession, *, everything: bool) -> Output:
+    """List topics: what each is for, partitions, retention, records.
+
+    \b
+    Examples:
+      sealbus topic list
+      sealbus topic list --all -o json
+    """
+    settings, rows = session.settings(), []
+    async with session.open(settings) as transport:
+        for name, spec in sorted((await transport.admin.topics()).items()):
+            read = read_topic(name)
+            if everything or (read is not None and read.namespace == settings.bus.namespace):
+                ranges = (await transport.admin.ranges(name)).values()
+                rows.append(
+                    TopicRow(
+                        topic=name,
+                        kind="foreign" if read is None else read.kind,
+                        partitions=spec.partitions,
+                        retention_ms=spec.retention_ms,
+                        records=sum(each.end - each.start for each in ranges),
+                    )
+                )
+    return Rows(
+        rows,
+        {
+            "TOPIC": "topic",
+            "KIND": "kind",
+            "PARTITIONS": "partitions",
+            "RETENTION": lambda row: drift.duration_text(row.retention_ms),
+            "RECORDS": "records",
+        },
+        empty=f"no topics in namespace {settings.bus.namespace}; `sealbus topic apply` creates those of an app",
+    )
+
+
+@topic.command()
+@click.argument("targets", metavar="[MODULE:APP]...", nargs=-1)
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    type=TEXT_ID,
+    metavar="ID",
+    help="The topic of answers to this agent; repeatable. Without MODULE:APP, only these topics.",
+)
+@click.option(
+    "--workflow",
+    "workflows",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Also the topics of what this workflow sends; repeatable.",
+)
+@changing
+@verb(TopicChange)
+async def apply(
+    session: CommandSession,
+    *,
+    targets: tuple[str, ...],
+    agents: tuple[str, ...],
+    workflows: tuple[Path, ...],
+    why: str,
+    dry_run: bool,
+    yes: bool,
+) -> Output:
+    """Create the topics that apps need, and change existing ones to what is needed.
+
+    These are all topics that an app, and the bus in its name, may read or append to. Partitions are only added, and no
+    topic is removed. Give the bus's own agents by their ids. For an agent that only sends requests and handles nothing,
+    give --agent. Changes of existing topics ask for a confirmation.
+
+    \b
+    Examples:
+      sealbus topic apply --dry-run
+      sealbus topic apply desk.agent:app billing.agent:app
+      sealbus topic apply workflow@sealbus --workflow research.json
+      sealbus topic apply --agent client@svc
+    """
+    # Whoever names something means that alone.
+    apps = () if not targets and (agents or workflows) else session.apps(targets)
+    if not apps and not agents and not workflows:
+        raise click.UsageError("name an app, MODULE:APP, or an agent that only sends requests, --agent ID")
+    settings, sent = session.settings(apps), _sent_by(workflows, apps)
+    session.announce()
+    async with session.open(settings, create=not dry_run) as transport:
+        replies = reply_topics(settings, [reply_topic(settings.bus.namespace, agent) for agent in agents])
+        specs = _distinct([*wanted_topics(settings, apps), *replies, *message_topics(settings, sent)])
+        plan = await transport.admin.plan(specs)
+        to_do = [change for change in plan if not change.by_hand]
+        for text in (*_warnings(plan), *_cost(to_do)):
+            session.note(text)
+        changed = sorted({change.topic for change in to_do if change.found is not None})
+        if changed and not dry_run:
+            session.confirm(f"Change {len(changed)} existing topics ({', '.join(changed[:5])}, ...)?", yes=yes)
+        if to_do and not dry_run:
+            # Another process reports its own changes.
+            done = set(await transport.admin.create_topics(specs))
+            to_do = [change for change in to_do if change.topic in done]
+        if changed and not dry_run:
+            await prepare_journal(transport, settings)
+            await Journal(transport, settings, SystemClock(), verb="topics", why=why).note(
+                "changed", topics=changed, why=why
+            )
+    count = len({change.topic for change in to_do})
+    ending = f"{count} {'would be ' if dry_run else ''}created or changed" if count else "nothing to do"
+    rows = [
+        TopicChange(
+            topic=change.topic,
+            change="create" if change.found is None else "change",
+            setting=change.setting,
+            found=change.found,
+            wanted=change.wanted,
+            detail=drift.detail(change),
+        )
+        for change in to_do
+    ]
+    columns = {"TOPIC": "topic", "CHANGE": "change", "DETAIL": "detail"}
+    return Rows(
+        rows if session.as_json else _by_topic(rows),
+        columns,
+        notes=[f"{len(specs)} topics wanted, {ending}"],
+    )
+
+
+def _by_topic(rows: Sequence[TopicChange]) -> list[TopicChange]:
+    """Return one row per topic, with all its details."""
+    found: dict[str, TopicChange] = {}
+    for row in rows:
+        known = found.get(row.topic)
+        found[row.topic] = (
+            row if known is None else msgspec.structs.replace(known, detail=f"{known.detail}; {row.detail}")
+        )
+    return list(found.values())
+
+
+def wanted_topics(settings: Settings, apps: Sequence[App]) -> Sequence[TopicSpec]:
+    """Return the topics that *apps* need, each once."""
+    return _distinct([spec for app in apps for spec in _wanted_by(settings, app)])
+
+
+def _wanted_by(settings: Settings, app: App) -> Sequence[TopicSpec]:
+    declared = app.declaration
+    # A policy may want approvals: they need a mailbox, and topics of their own. Without its keys it is read elsewhere.
+    if settings.policy.file:
+        from bus.trust.opening import keyless
+        from consumers.worker.host import trusting
+
+        try:
+            declared = trusting(declared, keyless(settings), SystemClock())
+        except ConfigurationError as error:
+            click.echo(f"hint: topics that only the policy needs are left out: {printable(str(error))}", err=True)
+    return needed_topics(settings, declared)
+
+
+def _distinct(specs: Sequence[TopicSpec]) -> Sequence[TopicSpec]:
+    return [*{spec.name: spec for spec in specs}.values()]
+
+
+def _sent_by(workflows: Sequence[Path], apps: Sequence[App]) -> Sequence[str]:
+    """Return the types that *workflows* send. Raises UsageError for an unknown type: a typo creates no topic."""
+    if not workflows:
+        return ()
+    from bus.vocabulary import BUILT_IN
+    from consumers.agents.workflows.definition import read_workflow, sent_by
+
+    known = BUILT_IN.names().union(*(app.registry.names() for app in apps))
+    found: set[str] = set()
+    for file in workflows:
+        sent = set(sent_by(read_workflow(file)))
+        if unknown := sorted(sent - known):
+            raise click.BadParameter(
+                f"{file} sends {printable(unknown[0])!r}, which is neither a built-in type nor one of a named app"
+                f"{nearest(unknown[0], known)}",
+                param_hint="--workflow",
+            )
+        found |= sent
+    return sorted(found)
+
+
+def _cost(plan: Sequence[Change]) -> Iterator[str]:
+    """Yield what new topics cost the brokers, before they are created."""
+    new: dict[str, dict[str, str]] = {}
+    for change in plan:
+        if change.found is None:
+            new.setdefault(change.topic, {})[change.setting] = change.wanted
+    if new:
+        partitions = sum(int(wanted["partitions"]) for wanted in new.values())
+        replicas = sum(int(wanted["partitions"]) * int(wanted.get("replicas", "1")) for wanted in new.values())
+        copies = f", {replicas} with their replicas" if replicas > partitions else ""
+        yield f"{len(new)} topics are new: {partitions} partitions{copies}"
+
+
+def _warnings(plan: Sequence[Change]) -> Iterator[str]:
+    """Yield one line per warning, with its topics."""
+    topics_by_note: dict[str, list[str]] = {}
+    for change in plan:
+        if change.note:
+            topics_by_note.setdefault(f"{drift.detail(change)}: {change.note}", []).append(change.topic)
+    for note, names in topics_by_note.items():
+        yield f"warning: {', '.join(names)}: {note}"

@@ -1,0 +1,305 @@
+"""`sealbus verify MESSAGE_ID`, and `sealbus verify --file FILE`: check signatures and hashes.
+
+Of a message in the log the causes are checked, too. Files are checked without a bus. `consumers.operations.lineage` and
+`bus.gates.verdicts` judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import click
+import msgspec
+
+from bus.clock import Clock, ManualClock, SystemClock
+from bus.errors import BusError
+from bus.gates.verdicts import DEAD, OK, FileChecks, FileVerdict, judge_line
+from bus.payloads.payload_types import Registry, RiskClass
+from bus.protocol.identifiers import is_message_id
+from bus.telemetry.terminal import printable
+from bus.transports.base import Record as LogRecord
+from consumers.cli.exit_codes import FAILED
+from consumers.cli.io.lines import read_lines
+from consumers.cli.io.output import Output, Record
+from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID, OneOf
+from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.progress import Progress
+from consumers.cli.session import (
+    CommandSession,
+    app_option,
+    gathered,
+    proof_of,
+    registry_of,
+    risk_in,
+    trusted_keys,
+    trusted_keys_option,
+    verb,
+    whole_log_option,
+)
+from consumers.cli.shell import Command
+from consumers.operations.lineage.ancestry import Ancestry, Hop, judge_ancestry
+from consumers.operations.lineage.log_search import find_lineage
+from consumers.operations.survey.look_up import looked_in_words, moment_of
+
+__all__ = ["verify"]
+
+
+class VerifiedCauses(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on a message in the log and its causes."""
+
+    message_id: str
+    valid: bool
+    signatures_checked: bool
+    unknown_before: int | None
+    """Causes before the first stored one; None: unknown."""
+    first_invalid: Hop | None
+    causes: tuple[Hop, ...]
+
+
+class VerifiedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The verdict on one message of a file."""
+
+    file: str
+    line: int | None = None
+    verdict: str
+    """ok, dead or skipped."""
+    check: str = ""
+    reason: str = ""
+    pointer: str = ""
+    detail: str = ""
+    message_id: str | None = None
+
+
+class _FromFile(NamedTuple):
+    file: str
+    line: int | None
+    content: bytes
+    overlong: bool
+
+
+class _VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    message_id: str | None
+    files: tuple[BinaryIO, ...]
+    lines: bool
+    targets: tuple[str, ...]
+    risk: RiskClass | None
+    jwks: Path | None
+    now: int | None
+    recipient: str | None
+    message_type: str | None
+    key: str | None
+    whole_log: bool
+
+
+@click.command(cls=Command)
+@click.argument("message_id", required=False, metavar="[MESSAGE_ID]")
+@click.option(
+    "--file", "files", multiple=True, type=click.File("rb", lazy=True), help="A file instead; - is standard input."
+)
+@click.option("--lines", is_flag=True, help="Each line of a file is one message; blank lines are skipped.")
+@trusted_keys_option
+@app_option
+@whole_log_option
+@click.option(
+    "--risk", type=OneOf(["low", "medium", "high"]), help="With --file: the proof needed.  [default: the type's]"
+)
+@click.option("--now", type=MOMENT, help="With --file: judge lifetimes and keys as of this time.")
+@click.option("--recipient", type=TEXT_ID, help="With --file: skip messages that are addressed to another agent.")
+@click.option("--type", "message_type", type=MESSAGE_TYPE, help="With --file: refuse messages of other types.")
+@click.option("--key", help="With --file: refuse messages whose record key is another.")
+@verb(VerifiedCauses, VerifiedRecord)
+@gathered(_VerifyOptions)
+async def verify(session: CommandSession, options: _VerifyOptions) -> Output | int:
+    """Check signatures and hashes: of a message in the log and all its causes, or of messages in files.
+
+    Of a message in the log each cause is checked, from the first one on: its bytes, hashes, proof chain, its own cause,
+    and with trusted keys its signature. The first invalid message is named. A valid message that replaced another one
+    is detected from the messages it caused. An agent is named only after the whole log was read.
+
+    A file has one record value, byte for byte, or with --lines one per line. Size, form, hashes, proof chain and
+    lifetime are checked without a bus; --trusted-keys adds every signature, --app the schema, --namespace, --type and
+    --key the destination.
+
+    \b
+    Examples:
+      sealbus verify 019b7a3c-4c00-7000-8000-000000000004
+      sealbus verify --file message.json --trusted-keys keys/jwks.json
+      sealbus verify --lines --file messages.ndjson --now 2026-01-31T12:00:00Z
+      sealbus dlq show desk.question/0/3 -o raw | sealbus verify --file - --risk high
+
+    \b
+    Exit codes: 0 every message is valid, 1 at least one is not, or there is no such message.
+    """
+    if (options.message_id is None) == (not options.files):
+        raise click.UsageError("give the id of a message in the log, or --file FILE")
+    if options.message_id is None:
+        return _verify_files(session, options)
+    if not is_message_id(options.message_id):
+        raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
+    apps = session.apps(options.targets)
+    settings = session.settings(apps, jwks=options.jwks)
+    risk_of, verifier = risk_in(registry_of(apps)), trusted_keys(settings, SystemClock())
+    message_id, namespace = options.message_id, settings.bus.namespace
+    with Progress(None, unit="records", alone=True) as progress:
+        async with session.open(settings) as transport:
+            moment_ms = await moment_of(settings, message_id)
+            for whole in (options.whole_log, True):
+                lineage = await find_lineage(
+                    transport,
+                    namespace,
+                    message_id,
+                    moment_ms=moment_ms,
+                    whole=whole,
+                    on_progress=lambda read: progress.show(0, read),
+                )
+                found = judge_ancestry(lineage, message_id, namespace=namespace, risk_of=risk_of, verifier=verifier)
+                if lineage.looked.is_whole or found is None or found.blamed is None:
+                    break
+    looked = looked_in_words(lineage.looked, message_id)
+    if found is None:
+        raise BusError(
+            f"no message {message_id} in namespace {namespace}, and no message names it as a cause: {looked}"
+        )
+    if not lineage.looked.is_whole:
+        session.note(f"hint: {looked}")
+    verdict = VerifiedCauses(
+        message_id=message_id,
+        valid=found.blamed is None,
+        signatures_checked=verifier is not None,
+        unknown_before=found.unknown,
+        first_invalid=found.blamed,
+        causes=tuple(found.hops),
+    )
+    if not session.as_json:
+        _print_causes(found, has_keys=verifier is not None)
+    return Record(verdict, (), code=0 if verdict.valid else FAILED)
+
+
+def _verify_files(session: CommandSession, options: _VerifyOptions) -> int:
+    settings = session.settings(jwks=options.jwks)
+    apps = session.apps(options.targets)
+    # One clock for lifetimes and for keys: an archive is judged as it would have been then.
+    clock: Clock = SystemClock() if options.now is None else ManualClock(options.now)
+    verifier, admit = proof_of(settings, clock)
+    checks = FileChecks(
+        max_message_bytes=settings.publish.max_message_bytes,
+        max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
+        risk=options.risk,
+        registry=registry_of(apps) if apps else Registry(),
+        schemas=registry_of(apps) if apps else None,
+        recipient=options.recipient,
+        namespace=session.namespace,
+        message_type=options.message_type,
+        key=options.key.encode() if options.key is not None else None,
+        now_ms=clock.now_ms,
+        append_ms=options.now,
+        verifier=verifier,
+        admit=admit,
+    )
+    failed = False
+    for stream in options.files:
+        for value in _values(stream, checks.max_message_bytes, lines=options.lines):
+            verdict = _judge(value, checks)
+            failed = failed or verdict.verdict == DEAD
+            if session.as_json:
+                message = verdict.message
+                print_json(
+                    VerifiedRecord(
+                        file=value.file,
+                        line=value.line,
+                        verdict=verdict.verdict,
+                        check=verdict.gate,
+                        reason=verdict.reason,
+                        pointer=verdict.pointer,
+                        detail=verdict.detail,
+                        message_id=None if message is None else message.message_id,
+                    )
+                )
+            else:
+                click.echo(_sentence(value, verdict, many=options.lines or len(options.files) > 1))
+    return FAILED if failed else 0
+
+
+def _values(stream: BinaryIO, limit: int, *, lines: bool) -> Iterator[_FromFile]:
+    """Yield record values; of an oversized one only the beginning."""
+    name = str(getattr(stream, "name", "-"))
+    try:
+        if lines:
+            for line in read_lines(stream, limit):
+                yield _FromFile(name, line.number, line.content or b"", line.content is None)
+            return
+        content = _read_up_to(stream, limit + 2)
+    except OSError as error:
+        raise click.FileError(printable(name), error.strerror or str(error)) from error
+    if len(content) <= limit + 1:
+        content = content.removesuffix(b"\n")
+    yield _FromFile(name, None, content, len(content) > limit)
+
+
+def _read_up_to(stream: BinaryIO, limit: int) -> bytes:
+    """Read *limit* bytes, although one read of a pipe may return less."""
+    parts = []
+    while limit > 0 and (part := stream.read(limit)):
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)
+
+
+def _judge(value: _FromFile, checks: FileChecks) -> FileVerdict:
+    if value.overlong:
+        detail = f"has more than the {checks.max_message_bytes} bytes that are allowed"
+        return FileVerdict(verdict=DEAD, gate="size", reason="oversized", detail=detail)
+    return judge_line(LogRecord("", 0, 0, checks.append_ms or 0, None, value.content), checks)
+
+
+def _sentence(value: _FromFile, verdict: FileVerdict, *, many: bool) -> str:
+    location = f"{printable(value.file)}:{value.line}: " if value.line is not None else f"{printable(value.file)}: "
+    if verdict.message is None:
+        return f"{location if many else ''}{verdict.sentence()}"
+    metadata = verdict.message.metadata
+    about = f"{metadata.message_id}  {metadata.message_type} from {printable(metadata.sender.id or '')}"
+    sentence = f"ok  {about}" if verdict.verdict == OK else f"{verdict.sentence()}  ({about})"
+    return f"{location if many else ''}{sentence}"
+
+
+def _print_causes(found: Ancestry, *, has_keys: bool) -> None:
+    if found.unknown is None or found.unknown:
+        count = "an unknown number of" if found.unknown is None else str(found.unknown)
+        click.echo(f"{count} causes before the first stored one are not in the log")
+    print_table(
+        ("CAUSE", "VERDICT", "MESSAGE", "TYPE", "SENDER", "KEY", "LOCATION"),
+        [
+            (
+                "-" if hop.number is None else hop.number,
+                hop.kind or {"holds": "valid"}.get(hop.state, hop.state),
+                hop.message_id or "-",
+                hop.message_type or "-",
+                hop.sender or "-",
+                hop.kid or "-",
+                hop.place or "-",
+            )
+            for hop in found.hops
+        ],
+    )
+    for hop in found.hops:
+        for note in hop.notes:
+            click.echo(f"note: {_name(hop)}: {printable(note)}")
+    invalid = found.blamed
+    if invalid is None:
+        valid = sum(hop.state == "holds" for hop in found.hops)
+        click.echo(f"valid: {valid} of {len(found.hops)} stored messages, each caused by the one before")
+        return
+    click.echo(f"{_name(invalid)} is invalid: {invalid.kind}: {printable(invalid.detail)}")
+    if invalid.differs:
+        click.echo(f"  differs in: {', '.join(invalid.differs)}")
+    signer = "not signed"
+    if invalid.kid:
+        signer = f"names key {printable(invalid.kid)}" + ("" if has_keys else " (no trusted keys to check it)")
+    click.echo(f"  sender: {printable(invalid.sender) or 'unknown'}; {signer}")
+
+
+def _name(hop: Hop) -> str:
+    number = "the cause" if hop.number is None else f"cause {hop.number}"
+    return f"{number} {printable(hop.message_id)}" if hop.message_id else number

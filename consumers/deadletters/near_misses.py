@@ -1,0 +1,38 @@
+"""Suggestions for filters that match no dead letter.
+
+Owns finding the nearest type, group and sender among the existing dead letters. Only a selection without result needs
+this second scan.
+"""
+
+from __future__ import annotations
+
+from bus.errors import BusError
+from bus.nearest import nearest
+from bus.telemetry.terminal import printable
+from bus.topics.names import read_topic
+from bus.transports.base import Transport
+from consumers.deadletters.letters import list_dead_letters
+from consumers.deadletters.selection import Selection
+
+__all__ = ["near_misses"]
+
+
+async def near_misses(transport: Transport, namespace: str, selection: Selection) -> list[str]:
+    """Return a hint for each filter of *selection* that matches no dead letter."""
+    provided = {"type": selection.message_type, "group": selection.group, "sender": selection.sender}
+    if not any(provided.values()):
+        return []
+    known: dict[str, set[str]] = {name: set() for name in provided}
+    try:
+        async for letter in list_dead_letters(transport, namespace):
+            topic = read_topic(letter.record.topic)
+            known["type"].add(topic.message_type if topic is not None else "")
+            known["group"].add(letter.group)
+            known["sender"].add(letter.sender)
+    except BusError:
+        return []
+    return [
+        f"no dead letters of {name} {printable(value)}{printable(nearest(value, known[name]))}"
+        for name, value in provided.items()
+        if value and value not in known[name]
+    ]

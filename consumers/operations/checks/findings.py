@@ -1,0 +1,29 @@
+"""CheckFinding: one mistake that `sealbus check` found, its harm and its fix. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+__all__ = ["AREAS", "Area", "CheckFinding", "LEVELS", "Severity"]
+
+Area: TypeAlias = Literal["settings", "types", "lint", "policy", "keys", "workflows"]
+Severity: TypeAlias = Literal["error", "warning", "note"]
+AREAS: Final[tuple[Area, ...]] = ("settings", "types", "lint", "policy", "keys", "workflows")
+LEVELS: Final[tuple[Severity, ...]] = ("note", "warning", "error")
+"""From the least grave."""
+
+
+class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding; *location* is a file and line, a type and field, a rule, a key, or TOPIC/PARTITION/OFFSET."""
+
+    area: Area
+    check: str
+    level: Severity
+    location: str
+    what: str
+    why: str = ""
+    fix: str = ""
+    file: str | None = None
+    line: int | None = None

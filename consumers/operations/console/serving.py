@@ -1,0 +1,122 @@
+"""Serve the console: its socket, its tokens, and the server. The extra `console` is imported only here."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from bus.clock import Clock
+from bus.errors import ConfigurationError
+from bus.settings.schema import Settings
+from bus.transports.base import Transport
+from consumers.operations.console.access import SCOPES, Token, read_tokens, token_of
+
+__all__ = ["check_extra", "is_loopback", "new_token", "serve_console", "tokens_of"]
+
+_TOKEN_BYTES: Final = 18
+
+
+def check_extra() -> None:
+    """Raise ConfigurationError where the extra `console` is missing."""
+    try:
+        import litestar  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the console needs the extra `console` ({error.name} is missing): pip install 'sealbus[console]'"
+        ) from error
+
+
+async def serve_console(
+    transport: Transport,
+    settings: Settings,
+    clock: Clock,
+    *,
+    address: tuple[str, int],
+    tokens: Sequence[Token],
+    names: Collection[str],
+    is_tls: bool,
+    person: str,
+    person_settings: Settings | None,
+    on_ready: Callable[[str, Callable[[], None]], object],
+) -> None:
+    """Serve until stopped; *on_ready* gets the URL and what stops it. Raises ConfigurationError.
+
+    *names* are further names of this host; *person* decides about approvals, with the key of *person_settings*.
+    """
+    check_extra()
+    import uvicorn
+
+    from consumers.operations.console.model import Console
+    from consumers.operations.console.site import make_site
+
+    host, port = address
+    model = Console(transport, settings, clock, person=person, person_settings=person_settings)
+    sock = _listen(host, port)
+    bound = sock.getsockname()[1]
+    known = {f"{name}:{bound}" for name in ("127.0.0.1", "localhost", "[::1]")} | {name.lower() for name in names}
+    config = uvicorn.Config(
+        make_site(model, tokens, known, is_private=is_loopback(host), is_tls=is_tls),
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=3,
+        h11_max_incomplete_event_size=64 << 10,
+        limit_concurrency=200,
+        ws="none",
+    )
+    server = uvicorn.Server(config)
+
+    def stop() -> None:
+        model.stop()
+        server.should_exit = True
+
+    shown = f"[{host}]" if ":" in host else host
+    on_ready(f"http://{shown}:{bound}/", stop)
+    # Its own handlers of signals are not installed: Ctrl-C ends it as it ends every verb.
+    await server._serve([sock])  # noqa: SLF001
+
+
+def new_token(name: str) -> tuple[Token, str]:
+    """Return a new token with every right, and its text, which is stored nowhere."""
+    text = secrets.token_urlsafe(_TOKEN_BYTES)
+    return token_of(name, text, SCOPES), text
+
+
+def tokens_of(path: Path | None, *, read_only: bool, can_decide: bool) -> tuple[list[Token], str]:
+    """Return the tokens that count, and the text of one that was made for this run, if any."""
+    if read_only:
+        found = [] if path is None else read_tokens(path)
+        return [Token(each.name, each.sha256, each.scopes & {"read"}) for each in found], ""
+    if path is not None:
+        return read_tokens(path), ""
+    text = secrets.token_urlsafe(_TOKEN_BYTES)
+    return [token_of("operator", text, SCOPES if can_decide else ("read", "redrive"))], text
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach *host*."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(128)
+    except OSError as error:
+        sock.close()
+        raise ConfigurationError(
+            f"the console cannot be served on {host}:{port}: {error.strerror or error}; choose another --port"
+        ) from error
+    return sock

@@ -1,0 +1,74 @@
+"""The partitions of consumer groups: owner, committed offset, lag, and what retention deleted before it was read. Pure.
+
+`consumers.operations.survey.survey` reads groups and ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from bus.transports.base import GroupInfo, PartitionRange
+from consumers.operations.survey.survey import topics_of
+
+__all__ = ["GroupPartition", "LostPartition", "group_partitions", "lost_partitions"]
+
+
+class GroupPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of one group; *lag* counts stored records that are not settled."""
+
+    group: str
+    topic: str
+    partition: int
+    owner: str | None
+    committed: int | None
+    start: int
+    end: int
+    lag: int
+
+
+class LostPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition whose committed offset was deleted; *start* is the oldest stored offset."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    start: int
+    end: int
+
+
+def group_partitions(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> Iterator[GroupPartition]:
+    """Yield the partitions that *info* reads, with or without a commit."""
+    owners = {location: member for member, locations in info.members.items() for location in locations}
+    topics = topics_of(info)
+    # Include partitions without a commit: their records are not settled either.
+    for topic, partition in sorted(location for location in ranges if location[0] in topics):
+        retained, committed = ranges[topic, partition], info.committed.get((topic, partition))
+        lag = retained.end - max(retained.start, retained.start if committed is None else committed)
+        yield GroupPartition(
+            group=info.name,
+            topic=topic,
+            partition=partition,
+            owner=owners.get((topic, partition)),
+            committed=committed,
+            start=retained.start,
+            end=retained.end,
+            lag=max(0, lag),
+        )
+
+
+def lost_partitions(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange]) -> Iterator[LostPartition]:
+    """Yield the partitions in which retention deleted the next records of *info*."""
+    for (topic, partition), committed in sorted(info.committed.items()):
+        retained = ranges.get((topic, partition))
+        if retained is not None and not retained.start <= committed <= retained.end:
+            yield LostPartition(
+                group=info.name,
+                topic=topic,
+                partition=partition,
+                committed=committed,
+                start=retained.start,
+                end=retained.end,
+            )
