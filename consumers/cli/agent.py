@@ -16,7 +16,7 @@ from bus.nearest import nearest
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.io.output import Output, Record, Rows, details
+from consumers.cli.io.output import Detail, Listing, VerbResult, details
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, limit_option, verb
@@ -85,7 +85,7 @@ async def list_(
     message_type: str | None,
     watch: bool,
     limit: int,
-) -> Output | int:
+) -> VerbResult | int:
     """List agents, healthy ones first.
 
     \b
@@ -109,7 +109,7 @@ async def list_(
     elif capability or message_type:
         empty = "no agent matches"
     more = [f"{len(found) - limit} more: --limit"] if len(found) > limit else []
-    return Rows(
+    return Listing(
         [_row(each) for each in found[:limit]],
         {
             "AGENT": "agent",
@@ -134,7 +134,7 @@ async def list_(
     help="Wait so long for the next heartbeat; exit code 75 if none arrives.",
 )
 @verb(AgentRow)
-async def show(session: CommandSession, *, name: str, wait_heartbeat: float | None) -> Output:
+async def show(session: CommandSession, *, name: str, wait_heartbeat: float | None) -> VerbResult:
     """Show one agent: its health, its workers, what it accepts in which versions.
 
     \b
@@ -163,7 +163,7 @@ async def show(session: CommandSession, *, name: str, wait_heartbeat: float | No
         code = FAILED
     row = _row(entry)
     shown = {field.replace("_", " "): value for field, value in msgspec.structs.asdict(row).items()}
-    return Record(row, details(shown, width=26), notes=notes, code=code)
+    return Detail(row, details(shown, width=26), notes=notes, code=code)
 
 
 async def _watch(session: CommandSession, directory: Directory) -> int:

@@ -21,7 +21,7 @@ from bus.protocol.timestamps import format_ms, parse_ms
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from bus.transports.base import Transport
-from consumers.cli.io.output import Output, Record, Rows, details
+from consumers.cli.io.output import Detail, Listing, VerbResult, details
 from consumers.cli.session import CommandSession, key_options, limit_option, trusted_keys, verb
 from consumers.cli.shell import VerbGroup
 from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
@@ -78,7 +78,7 @@ class ApprovalDetails(ApprovalRow, frozen=True, kw_only=True):
     """Whether the request is about exactly this message; None: not looked at, the message is gone."""
 
 
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
+class SentDecision(msgspec.Struct, frozen=True, kw_only=True):
     """A decision that was sent."""
 
     approval: str
@@ -107,7 +107,7 @@ def approval() -> None:
 @click.option("--all", "closed", is_flag=True, help="Also those that are decided or expired.")
 @limit_option
 @verb(ApprovalRow)
-async def list_(session: CommandSession, *, closed: bool, limit: int) -> Output:
+async def list_(session: CommandSession, *, closed: bool, limit: int) -> VerbResult:
     """List what waits for a decision, the most urgent first; with --all also what was decided, and by whom.
 
     \b
@@ -132,13 +132,13 @@ async def list_(session: CommandSession, *, closed: bool, limit: int) -> Output:
     empty = "no approvals were requested" if closed else "no action waits for a decision"
     more = [f"{len(found) - limit} more: --limit"] if len(found) > limit else []
     rows: list[Any] = [_row(each) for each in found[:limit]] if session.as_json else list(found[:limit])
-    return Rows(rows, columns, empty=empty, notes=more)
+    return Listing(rows, columns, empty=empty, notes=more)
 
 
 @approval.command()
 @click.argument("which", metavar="ID")
 @verb(ApprovalDetails)
-async def show(session: CommandSession, *, which: str) -> Output:
+async def show(session: CommandSession, *, which: str) -> VerbResult:
     """Show what would run: the action, its hash, and the waiting message as it is in the log; and its end.
 
     \b
@@ -156,7 +156,7 @@ async def show(session: CommandSession, *, which: str) -> Output:
         waiting_sender=None if waiting is None else waiting.metadata.sender.id,
         agrees=None if waiting is None else agrees(found.message, waiting),
     )
-    return Record(shown, _lines(found, shown, waiting))
+    return Detail(shown, _lines(found, shown, waiting))
 
 
 @approval.command()
@@ -164,7 +164,7 @@ async def show(session: CommandSession, *, which: str) -> Output:
 @key_options
 @_hash_option
 @click.option("--condition", "conditions", multiple=True, metavar="TEXT", help="A condition; may be repeated.")
-@verb(Decided)
+@verb(SentDecision)
 async def approve(
     session: CommandSession,
     *,
@@ -173,7 +173,7 @@ async def approve(
     key_file: Path | None,
     digits: str | None,
     conditions: tuple[str, ...],
-) -> Output:
+) -> VerbResult:
     """Approve an action, with your own key. Without --hash you are asked for the hash's first digits.
 
     A handler that takes no conditions does not run on a conditional approval.
@@ -191,7 +191,7 @@ async def approve(
 @_hash_option
 @click.option("--why", metavar="TEXT", required=True, help="The reason; the requester reads it.")
 @click.option("--change", "changes", multiple=True, metavar="TEXT", help="What to change; may be repeated.")
-@verb(Decided)
+@verb(SentDecision)
 async def reject(
     session: CommandSession,
     *,
@@ -201,7 +201,7 @@ async def reject(
     digits: str | None,
     why: str,
     changes: tuple[str, ...],
-) -> Output:
+) -> VerbResult:
     """Reject an action, with your own key; with --change, ask for changes.
 
     \b
@@ -221,7 +221,7 @@ async def _decide(
     *,
     digits: str | None,
     **members: Any,
-) -> Output:
+) -> VerbResult:
     settings = session.settings_for(key_file)
     agent = session.acting_agent(settings, named)
     session.announce()
@@ -237,8 +237,8 @@ async def _decide(
             _check_hash(found, waiting if verdict == "approve" else None, digits)
         decision = decision_about(found.message, verdict, by=agent, **members)
         receipt = await bus.publisher.send(seal_decision(bus.publisher.sealer, decision, found.message))
-    sent = Decided(approval=found.digits, decision=verdict, by=agent, message_id=receipt.message_id)
-    return Record(
+    sent = SentDecision(approval=found.digits, decision=verdict, by=agent, message_id=receipt.message_id)
+    return Detail(
         sent,
         [f"{verdict.replace('_', ' ')}: {short} as {printable(agent)} ({receipt.message_id})"],
         notes=[

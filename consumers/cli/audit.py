@@ -12,7 +12,7 @@ from bus.clock import SystemClock
 from bus.errors import BusError
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import PAST
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import (
@@ -105,7 +105,7 @@ def _answer_lines(each: dict[str, Any]) -> Iterator[str]:
 @audit.command()
 @click.option("--against-log", is_flag=True, help="Also compare rows with the records that the log still has.")
 @verb(ChainReport)
-async def verify(session: CommandSession, *, against_log: bool) -> Output:
+async def verify(session: CommandSession, *, against_log: bool) -> VerbResult:
     """Check the chain of every partition: no row was changed, removed, inserted, moved or cut off.
 
     Checkpoints in the log and in the file audit.anchor prove the rows up to the last one. Later rows can be checked
@@ -133,7 +133,7 @@ async def verify(session: CommandSession, *, against_log: bool) -> Output:
     unproven = (
         "no signed checkpoint is in the log, so only the database proves its rows: `sealbus key new audit@sealbus`"
     )
-    return Rows(
+    return Listing(
         reports,
         {
             "TOPIC": "topic",
@@ -187,7 +187,7 @@ async def export(session: CommandSession, *, conversation: str | None, since_ms:
 @click.option("--sender", default="", metavar="AGENT", help="Messages from or to this agent or person.")
 @click.option("--conversation", default="", metavar="ID", help="Messages of this conversation.")
 @click.option("--message", "message_id", default="", metavar="ID", help="This message and its copies.")
-@click.option("--containing", default="", metavar="TEXT", help="Rows whose facts or payload contain this text.")
+@click.option("--containing", default="", metavar="TEXT", help="Listing whose facts or payload contain this text.")
 @changing
 @verb()
 async def erase(
@@ -203,7 +203,7 @@ async def erase(
 ) -> int:
     """Erase content: names, ids, facts and payloads, with the random keys that could confirm a guess.
 
-    Rows and chain stay. With several options, only rows that match all of them are erased. The output lists other
+    Listing and chain stay. With several options, only rows that match all of them are erased. The output lists other
     copies of the data: the log until its retention ends, inboxes, and workflows.
 
     \b

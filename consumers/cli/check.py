@@ -27,7 +27,7 @@ from consumers.cli.io.recorded import recorded_messages
 from consumers.cli.key import trusted_directory
 from consumers.cli.session import CommandSession, gathered, registry_of, verb
 from consumers.cli.shell import Command
-from consumers.operations.checks.findings import AREAS, LEVELS, CheckFinding
+from consumers.operations.checks.findings import AREAS, GRAVITIES, CheckFinding
 from consumers.operations.checks.sarif import sarif_of
 from consumers.operations.checks.trust_findings import key_findings, policy_findings
 from consumers.operations.checks.type_findings import RecordedChecks, schema_findings
@@ -132,14 +132,14 @@ async def check(session: CommandSession, options: _CheckOptions) -> int:
     found += _read_files(settings, apps, home, areas, looked)
     known = sorted(
         (one for one in found if one.check not in options.ignore),
-        key=lambda one: (-LEVELS.index(one.level), one.area, one.location),
+        key=lambda one: (-GRAVITIES.index(one.level), one.area, one.location),
     )
     _print(session, known)
     session.note(f"{_counts(known)}; looked at {', '.join(looked)}, {len(apps)} apps{_not_looked(settings, areas)}")
     if options.fail_on == "never":
         return 0
-    worst = LEVELS.index(options.fail_on)
-    return FAILED if any(LEVELS.index(one.level) >= worst for one in known) else 0
+    worst = GRAVITIES.index(options.fail_on)
+    return FAILED if any(GRAVITIES.index(one.level) >= worst for one in known) else 0
 
 
 def _read_files(
@@ -262,7 +262,7 @@ def _print(session: CommandSession, found: Sequence[CheckFinding]) -> None:
 def _counts(found: Sequence[CheckFinding]) -> str:
     parts = [
         f"{count} {level}{'s' if count != 1 else ''}"
-        for level in reversed(LEVELS)
+        for level in reversed(GRAVITIES)
         if (count := sum(one.level == level for one in found))
     ]
     return ", ".join(parts) or "nothing found"

@@ -8,7 +8,7 @@ import msgspec
 from bus.nearest import nearest
 from bus.settings import loading
 from consumers.cli.io.known_names import complete_settings
-from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.session import CommandSession, verb
 from consumers.cli.shell import Command
 
@@ -26,7 +26,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(cls=Command)
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_settings)
 @verb(Setting)
-def config(session: CommandSession, *, names: tuple[str, ...]) -> Output:
+def config(session: CommandSession, *, names: tuple[str, ...]) -> VerbResult:
     """Show every setting and where it comes from, or those called NAME (worker, worker.concurrency).
 
     The first source that sets a value wins: an option, the variable SEALBUS_SECTION__NAME, SEALBUS_SECTION__NAME_FILE
@@ -49,4 +49,4 @@ def config(session: CommandSession, *, names: tuple[str, ...]) -> Output:
         for name, value, origin in loading.describe(session.load())
         if not names or name in names or name.partition(".")[0] in names
     ]
-    return Rows(rows, {"SETTING": "name", "VALUE": "value", "ORIGIN": "origin"})
+    return Listing(rows, {"SETTING": "name", "VALUE": "value", "ORIGIN": "origin"})

@@ -11,7 +11,7 @@ from bus.clock import SystemClock
 from bus.errors import BusError
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.session import CommandSession, verb
 from consumers.cli.shell import Command
 from consumers.cli.topic import wanted_topics
@@ -27,7 +27,7 @@ _MARKS: Final = {"ok": ("ok   ", "green"), "hint": ("hint ", "yellow"), "fault":
 @click.command(cls=Command)
 @click.argument("targets", metavar="[MODULE:APP]...", nargs=-1)
 @verb(CheckResult)
-async def doctor(session: CommandSession, *, targets: tuple[str, ...]) -> Output | int:
+async def doctor(session: CommandSession, *, targets: tuple[str, ...]) -> VerbResult | int:
     """Check settings, machine, log, topics, clocks, keys, policy, inbox, groups, dead letters and agents.
 
     Each fault comes with its fix. With apps (by default those of project.apps) their topics, keys and limits are
@@ -64,7 +64,7 @@ async def doctor(session: CommandSession, *, targets: tuple[str, ...]) -> Output
     code = FAILED if faults else 0
     listed = worst_first(found)
     if session.as_json:
-        return Rows(listed, {}, notes=[ending], code=code)
+        return Listing(listed, {}, notes=[ending], code=code)
     for line in _lines(listed):
         click.echo(line)
     session.note(ending)

@@ -16,7 +16,7 @@ from bus.telemetry.terminal import printable
 from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import GroupInfo, PartitionRange, Transport
 from consumers.cli.io.known_names import complete_groups
-from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.session import CommandSession, changing, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
@@ -62,7 +62,7 @@ def group() -> None:
 
 @group.command("list")
 @verb(GroupSummary)
-async def list_(session: CommandSession) -> Output:
+async def list_(session: CommandSession) -> VerbResult:
     """List the groups. LAG counts stored records that the group has not finished.
 
     \b
@@ -89,7 +89,7 @@ async def list_(session: CommandSession) -> Output:
                     lost_partitions=len(lost),
                 )
             )
-    return Rows(
+    return Listing(
         rows,
         {
             "GROUP": "group",
@@ -106,7 +106,7 @@ async def list_(session: CommandSession) -> Output:
 @group.command()
 @_group
 @verb(GroupPartition)
-async def show(session: CommandSession, *, name: str) -> Output:
+async def show(session: CommandSession, *, name: str) -> VerbResult:
     """Show the partitions of one group: who reads each, the committed offset, the end and the lag.
 
     \b
@@ -119,7 +119,7 @@ async def show(session: CommandSession, *, name: str) -> Output:
         (info,), ranges = await _seen(transport, settings, name)
     rows = list(group_partitions(info, ranges))
     session.note(f"{printable(info.name)}: {len(info.members)} workers, lag {sum(row.lag for row in rows)}")
-    return Rows(
+    return Listing(
         rows,
         {
             "TOPIC": "topic",
@@ -137,7 +137,7 @@ async def show(session: CommandSession, *, name: str) -> Output:
 @_group
 @changing
 @verb(LostPartition)
-async def skip_lost(session: CommandSession, *, name: str, why: str, dry_run: bool, yes: bool) -> Output:
+async def skip_lost(session: CommandSession, *, name: str, why: str, dry_run: bool, yes: bool) -> VerbResult:
     """Continue GROUP at the oldest stored record where retention deleted its next records.
 
     A worker does not start in such a partition, because messages may be lost. Use this after you have accepted the
@@ -154,7 +154,7 @@ async def skip_lost(session: CommandSession, *, name: str, why: str, dry_run: bo
         (info,), ranges = await _seen(transport, settings, name)
         lost = list(lost_partitions(info, ranges))
         if not lost or dry_run:
-            return Rows(
+            return Listing(
                 lost, _LOST_COLUMNS, notes=[f"{printable(name)}: {len(lost) or 'no'} partitions would be skipped"]
             )
         session.confirm(f"Continue {printable(name)} at the oldest record of {len(lost)} partitions?", yes=yes)
@@ -165,7 +165,7 @@ async def skip_lost(session: CommandSession, *, name: str, why: str, dry_run: bo
         journal = Journal(transport, settings, SystemClock(), verb="groups", why=why)
         await journal.note("skipped", group=name, why=why, places=[msgspec.to_builtins(each) for each in lost])
     done = f"{printable(name)}: skipped the deleted records in {len(lost)} partitions"
-    return Rows(lost, _LOST_COLUMNS, notes=[done])
+    return Listing(lost, _LOST_COLUMNS, notes=[done])
 
 
 async def _seen(

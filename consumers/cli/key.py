@@ -24,7 +24,7 @@ from bus.trust.keys.key_folder import JWKS, KeyFolder
 from bus.trust.keys.private_keys import public_jwk, read_private_key
 from bus.trust.keys.signature_algorithms import ED25519
 from bus.trust.keys.trusted_files import check_trusted_file, files_of, read_files
-from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE, MOMENT, TEXT_ID
 from consumers.cli.session import CommandSession, changing, verb
 from consumers.cli.shell import VerbGroup
@@ -94,7 +94,7 @@ def key() -> None:
 @_dir_option
 @click.option("--types", "types", multiple=True, metavar="PATTERN", help="Message types it may sign, such as task.*.")
 @verb(NewKey)
-def new(session: CommandSession, *, agents: tuple[str, ...], folder: Path | None, types: tuple[str, ...]) -> Output:
+def new(session: CommandSession, *, agents: tuple[str, ...], folder: Path | None, types: tuple[str, ...]) -> VerbResult:
     """Make a key (Ed25519) for each AGENT: its private half in a file of its own, its public half in jwks.json.
 
     \b
@@ -110,7 +110,7 @@ def new(session: CommandSession, *, agents: tuple[str, ...], folder: Path | None
         added = store.add(agent, principals=[agent], types=types, not_before_ms=since_ms)
         file = store.private_file(agent)
         made.append(NewKey(agent=agent, kid=added.kid, private=str(file), jwks=str(store.jwks)))
-    return Rows(
+    return Listing(
         made,
         {"AGENT": "agent", "KID": "kid", "PRIVATE KEY": "private"},
         notes=[f"readers need trust.keys = {str(store.jwks)!r}, signers trust.key_file = {str(store.folder)!r}"],
@@ -121,7 +121,7 @@ def new(session: CommandSession, *, agents: tuple[str, ...], folder: Path | None
 @click.argument("which", metavar="[AGENT|KID]", required=False)
 @_dir_option
 @verb(KeyRow)
-def list_(session: CommandSession, *, which: str | None, folder: Path | None) -> Output:
+def list_(session: CommandSession, *, which: str | None, folder: Path | None) -> VerbResult:
     """List the trusted keys, whose they are, and until when they are valid.
 
     \b
@@ -132,7 +132,7 @@ def list_(session: CommandSession, *, which: str | None, folder: Path | None) ->
     directory, now_ms = trusted_directory(session.settings(), folder), SystemClock().now_ms()
     found = list(directory.keys.values()) if which is None else _chosen(directory, which)
     found.sort(key=lambda each: (sorted(each.principals), each.not_before_ms or 0))
-    return Rows(
+    return Listing(
         [_row(each, now_ms) for each in found],
         {
             "KID": "kid",
@@ -157,7 +157,7 @@ def list_(session: CommandSession, *, which: str | None, folder: Path | None) ->
     help="How long the new key is published before it signs: longer than receivers take to get jwks.json.",
 )
 @verb(NewKey)
-async def rotate(session: CommandSession, *, agent: str, folder: Path | None, overlap: float) -> Output:
+async def rotate(session: CommandSession, *, agent: str, folder: Path | None, overlap: float) -> VerbResult:
     """Replace the key of AGENT, while everything runs: no message is lost, and none is refused.
 
     The new public key is published first. After --overlap the private key file is replaced, and the old key expires a
@@ -176,7 +176,7 @@ async def rotate(session: CommandSession, *, agent: str, folder: Path | None, ov
     made = NewKey(
         agent=agent, kid=successor.kid, private=str(store.private_file(agent)), jwks=str(store.jwks), replaces=old.kid
     )
-    return Rows([made], {"AGENT": "agent", "SIGNS WITH": "kid", "ENDS IN A MINUTE": "replaces"})
+    return Listing([made], {"AGENT": "agent", "SIGNS WITH": "kid", "ENDS IN A MINUTE": "replaces"})
 
 
 @key.command()
@@ -187,7 +187,7 @@ async def rotate(session: CommandSession, *, agent: str, folder: Path | None, ov
 @verb(KeyRow)
 def revoke(
     session: CommandSession, *, which: str, folder: Path | None, at: int | None, why: str, dry_run: bool, yes: bool
-) -> Output:
+) -> VerbResult:
     """Refuse everything a key has signed or will sign, and every message that one of its messages caused.
 
     Running workers follow within a second. A revocation cannot be undone: make a new key.
@@ -201,10 +201,10 @@ def revoke(
     found = _chosen(store.directory(), which)
     columns = {"KID": "kid", "AGENTS": "principals", "STATE": "state"}
     if dry_run:
-        return Rows([_row(each, now_ms) for each in found], columns, notes=[f"{len(found)} keys would be revoked"])
+        return Listing([_row(each, now_ms) for each in found], columns, notes=[f"{len(found)} keys would be revoked"])
     session.confirm(f"Revoke {len(found)} keys of {which}?", yes=yes)
     revoked = [store.revoke(each.kid, at_ms=now_ms if at is None else at) for each in found]
-    return Rows([_row(each, now_ms) for each in revoked], columns, notes=[f"why: {why}"] if why else [])
+    return Listing([_row(each, now_ms) for each in revoked], columns, notes=[f"why: {why}"] if why else [])
 
 
 @key.command()

@@ -24,7 +24,7 @@ from bus.trust.policy.file import parse_policy
 from bus.trust.policy.rules import PolicyRules
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
-from consumers.cli.io.output import Output, Record, Rows
+from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, OneOf
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, app_option, registry_of, verb
@@ -62,7 +62,7 @@ class PolicyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyCaseRow(msgspec.Struct, frozen=True, kw_only=True):
     """One case of a team against its policy."""
 
     name: str
@@ -115,7 +115,7 @@ def explain(
     via_incomplete: bool,
     message_type: str,
     **facts: Any,
-) -> Output:
+) -> VerbResult:
     """Show how the policy decides one request: the facts, the deciding rule, and why other rules do not match.
 
     Missing facts have ordinary values: a signed message at level user_request, with internal data, without earlier
@@ -149,9 +149,9 @@ def explain(
     )
     code = FAILED if isinstance(decision, Deny) else 0
     if session.as_json:
-        return Record(shown, (), code=code)
+        return Detail(shown, (), code=code)
     _print_explanation(request, decision, row, [one for one in verdicts if every or _is_near(one)], rules)
-    return Rows([], {}, code=code)
+    return Listing([], {}, code=code)
 
 
 def _print_explanation(
@@ -191,7 +191,7 @@ def _is_near(verdict: RuleVerdict) -> bool:
 @click.argument("file", metavar="[FILE]", type=_FILE, required=False)
 @click.argument("cases", metavar="[CASES]", type=_FILE, required=False)
 @app_option
-@verb(CaseResult)
+@verb(PolicyCaseRow)
 def test_(session: CommandSession, *, file: Path | None, cases: Path | None, targets: tuple[str, ...]) -> int:
     """Run the cases of a team against its policy: tables [[cases]] with facts and the answer that is expected.
 
@@ -222,7 +222,7 @@ def test_(session: CommandSession, *, file: Path | None, cases: Path | None, tar
         case = result.case
         if session.as_json:
             decision = {"answer": answer_of(result.decision), **msgspec.to_builtins(result.decision)}
-            print_json(CaseResult(name=case.name, passed=result.passed, expected=case.expect, decision=decision))
+            print_json(PolicyCaseRow(name=case.name, passed=result.passed, expected=case.expect, decision=decision))
         elif not result.passed:
             wanted = case.expect if case.rule is None else f"{case.expect} by rule {case.rule}"
             click.echo(f"{printable(case.name)}: expected {printable(wanted)}; {_sentence(result.decision)}")

@@ -27,7 +27,7 @@ from bus.telemetry.metrics import Metrics
 from bus.telemetry.terminal import printable
 from bus.transports.base import Transport
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_option, gathered, registry_of, trusted_keys, verb
@@ -64,7 +64,7 @@ class OutboxTopic(msgspec.Struct, frozen=True, kw_only=True):
     pending: int
     oldest_s: float | None
     failed: int
-    """Rows that the log refuses for good."""
+    """Listing that the log refuses for good."""
     error: str | None
 
 
@@ -162,12 +162,15 @@ async def console(session: CommandSession, options: _ConsoleOptions) -> int:
                 transport,
                 settings,
                 SystemClock(),
-                address=(options.host, options.port),
-                tokens=known,
-                names=options.hosts,
-                is_tls=options.behind_tls,
-                person=person,
-                person_settings=person_settings,
+                site=serving.ServedSite(
+                    options.host,
+                    options.port,
+                    known,
+                    options.hosts,
+                    options.behind_tls,
+                    person,
+                    person_settings,
+                ),
                 on_ready=ready,
             )
     return 0
@@ -311,7 +314,7 @@ def registry(session: CommandSession, *, metrics_port: int | None, host: str) ->
 @click.argument("database", metavar="DATABASE_URL")
 @click.option("--once", is_flag=True, help="End when nothing is left to send.")
 @click.option("--dry-run", is_flag=True, help="List what waits, and send nothing.")
-@click.option("--batch", type=click.IntRange(1, 10_000), default=500, show_default=True, help="Rows read at a time.")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=500, show_default=True, help="Listing read at a time.")
 @click.option("--every", type=DURATION_TYPE, default=0.25, show_default="250ms", help="How often to look for new rows.")
 @_metrics_option
 @_host_option
@@ -326,7 +329,7 @@ async def outbox(
     every: float,
     metrics_port: int | None,
     host: str,
-) -> Output | int:
+) -> VerbResult | int:
     """Publish the committed rows of an application's outbox table, in the order of each key.
 
     One process works on a database at a time; others stand by and take over within seconds. It waits while the database
@@ -380,7 +383,7 @@ async def outbox(
     return FAILED if once and total.failed else 0
 
 
-async def _backlog(rows: OutboxRows, now_ms: int) -> Output:
+async def _backlog(rows: OutboxRows, now_ms: int) -> VerbResult:
     try:
         found = await rows.backlog()
     except InboxError as error:
@@ -400,7 +403,7 @@ async def _backlog(rows: OutboxRows, now_ms: int) -> Output:
     ages = [each.oldest_s for each in listed if each.oldest_s is not None]
     oldest = f", the oldest for {_age(max(ages))}" if ages else ""
     pending, failed = sum(each.pending for each in listed), sum(each.failed for each in listed)
-    return Rows(
+    return Listing(
         listed,
         {
             "TOPIC": "topic",

@@ -24,7 +24,7 @@ from bus.settings import loading
 from bus.telemetry import logs
 from bus.telemetry.terminal import printable
 from consumers.cli.interrupts import Interrupts, execute
-from consumers.cli.io.output import Output, print_output
+from consumers.cli.io.output import VerbResult, print_result
 from consumers.cli.io.parameter_types import TEXT_ID, OneOf
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def verb(
 ) -> Callable[[Callable[..., Any]], Callable[..., int]]:
     """Make a function a verb: it gets the common options as a CommandSession, its first argument.
 
-    It returns an exit code, or an Output, which is printed. *members* are the Structs of its JSON, named in its help;
+    It returns an exit code, or a VerbResult, which is printed. *members* are the Structs of its JSON, named in its help;
     *forms* are further values of --output. An async one may be interrupted.
     """
 
@@ -275,7 +275,7 @@ def verb(
                 returned.append(function(session, **options))
             # What a verb has done before a signal ended it is printed, too.
             for each in returned:
-                ended = print_output(each, session.as_json, session.note) if isinstance(each, Output) else int(each)
+                ended = print_result(each, session.as_json, session.note) if isinstance(each, VerbResult) else int(each)
                 code = code or ended
             return code
 

@@ -22,7 +22,7 @@ from bus.transports.base import Transport
 from bus.trust.opening import keyless, open_trust
 from consumers.cli.dlq.locations import parse_location
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.io.output import Output, Record, details
+from consumers.cli.io.output import Detail, VerbResult, details
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import (
@@ -87,7 +87,7 @@ async def show(
     policy_file: Path | None,
     whole_log: bool,
     targets: tuple[str, ...],
-) -> Output:
+) -> VerbResult:
     """Show one message: content, what became of it and why, and how far it is trusted.
 
     ID is a message id, LOCATION is TOPIC/PARTITION/OFFSET. The outcome names the check that refused it, the values
@@ -114,7 +114,7 @@ async def show(
         rows = tuple({**described(each), **facts_of(each)} for each in found.audited)
         shown = ShownMessage(message_id=message_id, locations=(), audit=rows)
         where = looked_in_words(found.search.looked, message_id)
-        return Record(shown, _audited(rows), notes=[f"the log no longer has it ({where}); this is what the audit has"])
+        return Detail(shown, _audited(rows), notes=[f"the log no longer has it ({where}); this is what the audit has"])
     outcome, views = None, None
     if "outcome" in parts:
         letters = [read_dead_letter(copy.record) for copy in own if copy.kind == "dlq"]
@@ -147,7 +147,7 @@ async def show(
     )
     faults = {copy.place: copy.fault.text for copy in own if copy.fault is not None}
     invalid = part == "trust" and not all(view.valid for view in views or ())
-    return Record(shown, _lines(shown, found, faults), code=FAILED if invalid else 0)
+    return Detail(shown, _lines(shown, found, faults), code=FAILED if invalid else 0)
 
 
 async def _id_of(transport: Transport, settings: Settings, location: str) -> str:

@@ -20,7 +20,7 @@ from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic, reply_topic
 from bus.topics.specs import message_topics, reply_topics
 from bus.transports.base import Change, TopicSpec
-from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import TEXT_ID
 from consumers.cli.session import CommandSession, changing, verb
 from consumers.cli.shell import VerbGroup
@@ -72,7 +72,7 @@ def topic() -> None:
 @topic.command("list")
 @click.option("--all", "everything", is_flag=True, help="Also topics of other namespaces and of other programs.")
 @verb(TopicRow)
-async def list_(session: CommandSession, *, everything: bool) -> Output:
+async def list_(session: CommandSession, *, everything: bool) -> VerbResult:
     """List topics: what each is for, partitions, retention, records.
 
     \b
@@ -95,7 +95,7 @@ async def list_(session: CommandSession, *, everything: bool) -> Output:
                         records=sum(each.end - each.start for each in ranges),
                     )
                 )
-    return Rows(
+    return Listing(
         rows,
         {
             "TOPIC": "topic",
@@ -136,7 +136,7 @@ async def apply(
     why: str,
     dry_run: bool,
     yes: bool,
-) -> Output:
+) -> VerbResult:
     """Create the topics that apps need, and change existing ones to what is needed.
 
     These are all topics that an app, and the bus in its name, may read or append to. Partitions are only added, and no
@@ -189,7 +189,7 @@ async def apply(
         for change in to_do
     ]
     columns = {"TOPIC": "topic", "CHANGE": "change", "DETAIL": "detail"}
-    return Rows(
+    return Listing(
         rows if session.as_json else _by_topic(rows),
         columns,
         notes=[f"{len(specs)} topics wanted, {ending}"],

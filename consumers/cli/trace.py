@@ -14,7 +14,7 @@ from bus.clock import SystemClock
 from bus.errors import BusError
 from bus.protocol.identifiers import is_text_id
 from bus.telemetry.terminal import printable
-from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import (
     CommandSession,
@@ -42,7 +42,7 @@ __all__ = ["trace"]
 @verb(TimelineEvent, forms=("mermaid",))
 async def trace(
     session: CommandSession, *, conversation: str, jwks: Path | None, whole_log: bool, targets: tuple[str, ...]
-) -> Output | int:
+) -> VerbResult | int:
     """Show a conversation: its messages in the order of time, and the tree of causes.
 
     Marks show the outcome of a message: dead letters, retries, redrives, and invalid messages. Messages that are
@@ -81,7 +81,7 @@ async def trace(
             click.echo(line)
         return 0
     tree = _tree(timeline) if not session.as_json else ()
-    return Rows(
+    return Listing(
         timeline.events,
         {
             "N": "number",

@@ -25,7 +25,7 @@ from bus.vocabulary import BUILT_IN, family_of, older_types
 from consumers.cli.dlq.locations import find_letter
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
-from consumers.cli.io.output import Output, Record, Rows
+from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import encode_json, print_json, print_table
 from consumers.cli.session import CommandSession, app_option, registry_of, verb
@@ -111,7 +111,7 @@ def type_() -> None:
     help="List the built-in types instead, or those of one family, such as task.",
 )
 @verb(TypeRow)
-def list_(session: CommandSession, *, targets: tuple[str, ...], builtin: str | None) -> Output:
+def list_(session: CommandSession, *, targets: tuple[str, ...], builtin: str | None) -> VerbResult:
     """List the message types of your apps with version, risk and fields; optional fields have a question mark.
 
     \b
@@ -133,7 +133,7 @@ def list_(session: CommandSession, *, targets: tuple[str, ...], builtin: str | N
         if (kind := registry.get(name)) is not None
         if (BUILT_IN.get(name) is not kind if builtin is None else builtin in (_ALL_FAMILIES, family_of(name)))
     ]
-    return Rows(
+    return Listing(
         [
             TypeRow(
                 type=kind.name,
@@ -163,7 +163,7 @@ def list_(session: CommandSession, *, targets: tuple[str, ...], builtin: str | N
 @click.argument("name", metavar="TYPE", shell_complete=complete_types)
 @app_option
 @verb(TypeDetails, forms=("json-schema", "example"))
-def show(session: CommandSession, *, name: str, targets: tuple[str, ...]) -> Output | int:
+def show(session: CommandSession, *, name: str, targets: tuple[str, ...]) -> VerbResult | int:
     """Show a message type: what it is for, its fields and rules, and an example of its data.
 
     -o json-schema prints the schema alone, -o example one line that `sealbus publish TYPE` accepts.
@@ -186,7 +186,7 @@ def show(session: CommandSession, *, name: str, targets: tuple[str, ...]) -> Out
         return 0
     shown = TypeDetails(type=kind.name, version=kind.version, risk=kind.risk, schema=schema, example=example)
     if session.as_json:
-        return Record(shown, ())
+        return Detail(shown, ())
     about = (kind.cls.__doc__ or "").strip().partition("\n")[0]
     click.echo(f"{kind.name} {kind.version}, risk {kind.risk}{f': {about}' if about else ''}")
     for line in _terms(kind):
@@ -218,7 +218,7 @@ def show(session: CommandSession, *, name: str, targets: tuple[str, ...]) -> Out
 @verb(ExportedType)
 def export(
     session: CommandSession, *, folder: Path, names: tuple[str, ...], targets: tuple[str, ...], form: str
-) -> Output:
+) -> VerbResult:
     """Write the schemas of your apps' types to DIR/TYPE/VERSION.json; published files never change.
 
     If a version exists with another content, the export is refused: give the type a new version. With TYPE these types
@@ -257,10 +257,10 @@ def export(
         write_package(kinds, folder)
     fresh = sum(row.written for row in rows)
     ending = f"{fresh} written to {folder}, {len(rows) - fresh} unchanged, {len(refused)} refused"
-    return Rows(rows if session.as_json else [], {}, notes=[*refused, ending], code=FAILED if refused else 0)
+    return Listing(rows if session.as_json else [], {}, notes=[*refused, ending], code=FAILED if refused else 0)
 
 
-def _export_asyncapi(session: CommandSession, folder: Path, apps: tuple[Any, ...]) -> Output:
+def _export_asyncapi(session: CommandSession, folder: Path, apps: tuple[Any, ...]) -> VerbResult:
     from bus.schemas.asyncapi import asyncapi_of
 
     if len(apps) != 1:
@@ -278,14 +278,14 @@ def _export_asyncapi(session: CommandSession, folder: Path, apps: tuple[Any, ...
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "asyncapi.json"
     file.write_text(msgspec.json.format(encode_json(document), indent=2).decode() + "\n", "utf-8")
-    return Rows([], {}, notes=[f"{file} written"])
+    return Listing([], {}, notes=[f"{file} written"])
 
 
 @type_.command()
 @click.argument("which", metavar="LOCATION|MESSAGE_ID")
 @app_option
 @verb(WrittenUpcaster)
-async def upcaster(session: CommandSession, *, which: str, targets: tuple[str, ...]) -> Output:
+async def upcaster(session: CommandSession, *, which: str, targets: tuple[str, ...]) -> VerbResult:
     """Write an upcaster that would make a dead message valid, for you to review: similar names, converted values.
 
     For dead letters whose data the current type refuses (schema_violation, unsupported_version). Give the type the
@@ -317,7 +317,7 @@ async def upcaster(session: CommandSession, *, which: str, targets: tuple[str, .
         f'hint: @payload("{kind.name}", version="{made.next_version}", upcasters={{{major}: {made.name}}}), then '
         "`sealbus dlq redrive --cause ID --wait`"
     )
-    return Record(shown, [made.source.rstrip("\n")], notes=[hint], code=FAILED if made.open_questions else 0)
+    return Detail(shown, [made.source.rstrip("\n")], notes=[hint], code=FAILED if made.open_questions else 0)
 
 
 def _found(name: str, registry: Registry) -> PayloadType:

@@ -19,10 +19,10 @@ from bus.gates.verdicts import DEAD, OK, FileChecks, FileVerdict, judge_line
 from bus.payloads.payload_types import Registry, RiskClass
 from bus.protocol.identifiers import is_message_id
 from bus.telemetry.terminal import printable
-from bus.transports.base import Record as LogRecord
+from bus.transports.base import Record
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.lines import read_lines
-from consumers.cli.io.output import Output, Record
+from consumers.cli.io.output import Detail, VerbResult
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.progress import Progress
@@ -111,7 +111,7 @@ class _VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--key", help="With --file: refuse messages whose record key is another.")
 @verb(VerifiedCauses, VerifiedRecord)
 @gathered(_VerifyOptions)
-async def verify(session: CommandSession, options: _VerifyOptions) -> Output | int:
+async def verify(session: CommandSession, options: _VerifyOptions) -> VerbResult | int:
     """Check signatures and hashes: of a message in the log and all its causes, or of messages in files.
 
     Of a message in the log each cause is checked, from the first one on: its bytes, hashes, proof chain, its own cause,
@@ -174,7 +174,7 @@ async def verify(session: CommandSession, options: _VerifyOptions) -> Output | i
     )
     if not session.as_json:
         _print_causes(found, has_keys=verifier is not None)
-    return Record(verdict, (), code=0 if verdict.valid else FAILED)
+    return Detail(verdict, (), code=0 if verdict.valid else FAILED)
 
 
 def _verify_files(session: CommandSession, options: _VerifyOptions) -> int:
@@ -251,7 +251,7 @@ def _judge(value: _FromFile, checks: FileChecks) -> FileVerdict:
     if value.overlong:
         detail = f"has more than the {checks.max_message_bytes} bytes that are allowed"
         return FileVerdict(verdict=DEAD, gate="size", reason="oversized", detail=detail)
-    return judge_line(LogRecord("", 0, 0, checks.append_ms or 0, None, value.content), checks)
+    return judge_line(Record("", 0, 0, checks.append_ms or 0, None, value.content), checks)
 
 
 def _sentence(value: _FromFile, verdict: FileVerdict, *, many: bool) -> str:

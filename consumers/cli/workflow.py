@@ -1,6 +1,6 @@
 """`sealbus workflow start|list|show|cancel`: work that outlives a message, of a Saga class or of a workflow file.
 
-Rows are read and changed by `consumers.processes.sagas.store`, workflow files by `consumers.agents.workflows`.
+Listing are read and changed by `consumers.processes.sagas.store`, workflow files by `consumers.agents.workflows`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from consumers.agents.workflows.diagram import mermaid_of_workflow
 from consumers.agents.workflows.engine import ENGINE, RunState
 from consumers.cli.ask import name_and_value, new_task_id, watch_task
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.io.output import Output, Record, Rows, details
+from consumers.cli.io.output import Detail, Listing, VerbResult, details
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_table
 from consumers.cli.session import CommandSession, changing, key_options, limit_option, verb
@@ -191,7 +191,7 @@ async def list_(
     waits: bool,
     overdue: bool,
     limit: int,
-) -> Output:
+) -> VerbResult:
     """List workflows, those that changed last first.
 
     An overdue one means that no worker of its group runs, that its mailbox lags, or that its step fails: see `sealbus
@@ -208,7 +208,7 @@ async def list_(
         if waits or overdue:
             waiting = await store.waits(overdue_ms=_OVERDUE_MS if overdue else None, max_rows=limit)
             where = f" in group {printable(group)}" if group else ""
-            return Rows(
+            return Listing(
                 [_wait_row(wait, process, now_ms) for wait, process, now_ms in waiting if name in (None, process.saga)],
                 {
                     "ID": lambda row: row.id[:_ID_DIGITS],
@@ -232,7 +232,7 @@ async def list_(
     if ended:
         found = [each for each in found if (ending := ending_of(each)) is not None and ending.outcome == state]
     more = [f"more than {limit}: --limit"] if len(found) > limit else []
-    return Rows(
+    return Listing(
         [_row(each) for each in found[:limit]],
         {
             "ID": lambda row: row.id[:_ID_DIGITS],
@@ -253,7 +253,7 @@ async def list_(
 @workflow.command()
 @click.argument("which", metavar="ID")
 @verb(WorkflowDetails, forms=("mermaid",))
-async def show(session: CommandSession, *, which: str) -> Output | int:
+async def show(session: CommandSession, *, which: str) -> VerbResult | int:
     """Show one workflow: its state, who started it, and what it waits for. ID may be its first digits.
 
     \b
@@ -284,7 +284,7 @@ async def show(session: CommandSession, *, which: str) -> Output | int:
         nodes={} if run is None else _nodes_of(run),
     )
     if session.as_json:
-        return Record(shown, ())
+        return Detail(shown, ())
     about = {name: value for name, value in msgspec.structs.asdict(shown).items() if name not in ("waits", "nodes")}
     about["data"] = msgspec.json.encode(about["data"]).decode()
     for line in details({name.replace("_", " "): value for name, value in about.items()}):
@@ -304,7 +304,7 @@ async def show(session: CommandSession, *, which: str) -> Output | int:
 @verb(WorkflowRow)
 async def cancel(
     session: CommandSession, *, which: str, force: bool, why: str, dry_run: bool, yes: bool
-) -> Output | int:
+) -> VerbResult | int:
     """Cancel a workflow: a worker of its group runs its @on_cancel method, and notifies the requester.
 
     A running worker of the group does this within two seconds. Requests of the workflow are cancelled, too, and later
@@ -327,7 +327,7 @@ async def cancel(
             raise BusError("this is an approval: `sealbus approval reject` decides about it")
         if found.status == "finished" or dry_run:
             ended = "it has ended already" if found.status == "finished" else f"{short} would be cancelled"
-            return Rows([shown], {"ID": "id", "NAME": "name", "KEY": "key", "STATE": "state"}, notes=[ended])
+            return Listing([shown], {"ID": "id", "NAME": "name", "KEY": "key", "STATE": "state"}, notes=[ended])
         waiting = await store.waits_of(found.id)
         session.confirm(f"Cancel {printable(shown.name)} {printable(found.key)} with {len(waiting)} waits?", yes=yes)
         if not force and not await store.ask_to_cancel(found, why):

@@ -22,7 +22,7 @@ from consumers.cli.dlq.letter_view import LetterDetails, LetterRow, letter_detai
 from consumers.cli.dlq.locations import find_letter, parse_location
 from consumers.cli.dlq.redrive import redrive
 from consumers.cli.io.known_names import complete_groups
-from consumers.cli.io.output import Output, Record, Rows
+from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import bars
 from consumers.cli.session import CommandSession, app_option, changing, limit_option, registry_of, verb
@@ -99,7 +99,7 @@ dlq.add_command(dismiss)
 @click.option("--by", type=OneOf(_BY), help="Count those that have this in common: one line per cause, type, ...")
 @limit_option
 @verb(LetterRow)
-async def list_(session: CommandSession, *, selection: Selection, by: str | None, limit: int) -> Output:
+async def list_(session: CommandSession, *, selection: Selection, by: str | None, limit: int) -> VerbResult:
     """List dead letters, the newest last; with --by, count them, the most frequent first.
 
     A cause is the reason, type, group, sender, field and error, without the numbers in its text: each cause is one
@@ -142,11 +142,11 @@ async def list_(session: CommandSession, *, selection: Selection, by: str | None
     if by is not None:
         rows = [_grouped(by, value, count, first[value]) for value, count in groups.most_common(limit)]
         named = {"cause": "causes", "type": "types", "reason": "reasons", "sender": "senders", "group": "groups"}[by]
-        return Rows(rows, _GROUP_COLUMNS[by], notes=[f"{total:,} dead letters, {len(groups)} {named}", *hints])
+        return Listing(rows, _GROUP_COLUMNS[by], notes=[f"{total:,} dead letters, {len(groups)} {named}", *hints])
     counted = ", ".join(f"{count} {printable(name) or 'without a reason'}" for name, count in reasons.most_common())
     more = f", the newest {len(newest)} shown (--limit)" if total > len(newest) else ""
     drawn = [] if session.as_json else bars(("REASON", "STATE"), by_state)
-    return Rows(
+    return Listing(
         [letter_row(letter, states.get(letter.place)) for _, _, letter in sorted(newest, key=lambda entry: entry[:2])],
         {
             "LOCATION": "location",
@@ -170,7 +170,7 @@ async def list_(session: CommandSession, *, selection: Selection, by: str | None
 @click.argument("which", metavar="LOCATION|MESSAGE_ID")
 @app_option
 @verb(LetterDetails, forms=("raw",))
-async def show(session: CommandSession, *, which: str, targets: tuple[str, ...]) -> Output | int:
+async def show(session: CommandSession, *, which: str, targets: tuple[str, ...]) -> VerbResult | int:
     """Show one dead letter: the check that refused it and why, the values expected and found, its history, its content.
 
     LOCATION is TOPIC/PARTITION/OFFSET, as `sealbus dlq list` prints it; a message type may stand for the topic. The
@@ -194,7 +194,7 @@ async def show(session: CommandSession, *, which: str, targets: tuple[str, ...])
         letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes
     )
     facts = (letter, states.get(letter.place), _history(letter, states), finding, registry)
-    return Record(letter_details(*facts), letter_lines(*facts))
+    return Detail(letter_details(*facts), letter_lines(*facts))
 
 
 @dlq.command()
@@ -202,7 +202,7 @@ async def show(session: CommandSession, *, which: str, targets: tuple[str, ...])
 @click.option("--group", "group", required=True, shell_complete=complete_groups, help="The group that is to skip it.")
 @changing
 @verb(OrderedDeath)
-async def add(session: CommandSession, *, location: str, group: str, why: str, dry_run: bool, yes: bool) -> Output:
+async def add(session: CommandSession, *, location: str, group: str, why: str, dry_run: bool, yes: bool) -> VerbResult:
     """Dead-letter the message at LOCATION for one group, instead of running it.
 
     For a message that the group has not finished, whether its workers run or not: a worker dead-letters it when it
@@ -228,7 +228,7 @@ async def add(session: CommandSession, *, location: str, group: str, why: str, d
         )
         columns = {"GROUP": "group", "LOCATION": "location", "MESSAGE": "message_id", "REDRIVES": "redrives"}
         if dry_run:
-            return Rows([shown], columns, notes=[f"{printable(shown.location)} would be dead-lettered"])
+            return Listing([shown], columns, notes=[f"{printable(shown.location)} would be dead-lettered"])
         session.confirm(f"Dead-letter {printable(location)} for {printable(group)} instead of running it?", yes=yes)
         await prepare_journal(transport, settings)
         journal = Journal(transport, settings, clock, verb="groups", why=why)
@@ -237,7 +237,7 @@ async def add(session: CommandSession, *, location: str, group: str, why: str, d
     done = (
         f"a worker of {printable(group)} dead-letters it when it reaches it; workers know within {PARK_FOLLOWED_S:g} s"
     )
-    return Rows([shown], columns, notes=[done])
+    return Listing([shown], columns, notes=[done])
 
 
 _EACH: Final[Mapping[str, str]] = {"DEAD LETTERS": "dead_letters", "FIRST FAILED": "first", "EXAMPLE": "example"}

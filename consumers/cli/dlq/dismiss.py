@@ -10,7 +10,7 @@ from bus.clock import SystemClock
 from consumers.cli.dlq.filters import with_selection
 from consumers.cli.dlq.locations import pinned
 from consumers.cli.dlq.redrive import LetterCount, print_counts
-from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, changing, verb
 from consumers.cli.shell import Command
@@ -27,7 +27,9 @@ __all__ = ["dismiss"]
 @with_selection
 @changing
 @verb(DismissalResult)
-async def dismiss(session: CommandSession, *, selection: Selection, why: str, dry_run: bool, yes: bool) -> Output | int:
+async def dismiss(
+    session: CommandSession, *, selection: Selection, why: str, dry_run: bool, yes: bool
+) -> VerbResult | int:
     """Dismiss dead letters: they count as finished, and a redrive skips them.
 
     Their records stay in the log until topics.deadletter_retention_s has passed. Without a LOCATION or a filter all
@@ -69,4 +71,4 @@ async def dismiss(session: CommandSession, *, selection: Selection, why: str, dr
                 journal, stop=stop, on_progress=lambda done: progress.show(done.dismissed, done.dismissed)
             )
     done = f"{result.dismissed} dead letters dismissed; {result.outcome}, run {result.run}"
-    return Rows([result] if session.as_json else [], {}, notes=[done])
+    return Listing([result] if session.as_json else [], {}, notes=[done])

@@ -20,7 +20,7 @@ from bus.trust.opening import open_trust
 from consumers.cli.dlq.filters import with_selection
 from consumers.cli.dlq.locations import pinned
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.io.output import Output, Rows
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE, RATE
 from consumers.cli.io.printing import bars, print_json
 from consumers.cli.io.progress import Progress
@@ -89,7 +89,7 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
 @changing
 @verb(RedriveResult)
 @gathered(_RedriveOptions)
-async def redrive(session: CommandSession, options: _RedriveOptions) -> Output | int:
+async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResult | int:
     """Send each dead letter back, with its original bytes, to the group that failed on it and to no other.
 
     Without a LOCATION (as `sealbus dlq list` shows it) or a filter all open dead letters are sent. You may interrupt
@@ -153,7 +153,7 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> Output |
             )
     code = {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
     code = code or (FAILED if result.left or (options.wait and result.failures) else 0)
-    return Rows([result] if session.as_json else [], {}, notes=_result_lines(result, plan), code=code)
+    return Listing([result] if session.as_json else [], {}, notes=_result_lines(result, plan), code=code)
 
 
 def print_counts(session: CommandSession, rows: Sequence[LetterCount], *, err: bool = False) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from bus.telemetry.terminal import printable
 from consumers.cli.io.printing import print_json, print_table
 
-__all__ = ["Cell", "Output", "Record", "Rows", "details", "member_names", "print_output"]
+__all__ = ["Cell", "VerbResult", "Detail", "Listing", "details", "member_names", "print_result"]
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -22,7 +22,7 @@ Cell = str | Callable[[Any], object]
 """The field of a row, or a function of the row."""
 
 
-class Output:
+class VerbResult:
     """What a verb returns: notes for standard error, and the exit code."""
 
     def __init__(self, *, notes: Iterable[str] = (), code: int = 0) -> None:
@@ -30,7 +30,7 @@ class Output:
         self.code = code
 
 
-class Rows(Output, Generic[_T]):
+class Listing(VerbResult, Generic[_T]):
     """A list: one line of JSON per row, or a table of *columns*, heading -> cell.
 
     *empty* is noted where it is empty; *below* are printable lines below the table.
@@ -53,7 +53,7 @@ class Rows(Output, Generic[_T]):
         self.below = below
 
 
-class Record(Output, Generic[_T]):
+class Detail(VerbResult, Generic[_T]):
     """One thing: one object of JSON, or lines of *text*, whose foreign parts are printable already."""
 
     def __init__(self, value: _T, text: Iterable[str], *, notes: Iterable[str] = (), code: int = 0) -> None:
@@ -62,24 +62,26 @@ class Record(Output, Generic[_T]):
         self.text = text
 
 
-def print_output(output: Output, as_json: bool, note: Callable[[str], None]) -> int:
+def print_result(output: VerbResult, as_json: bool, note: Callable[[str], None]) -> int:
     """Print *output*, its notes by *note*, and return its exit code."""
     if as_json:
-        for value in output.rows if isinstance(output, Rows) else [output.value] if isinstance(output, Record) else ():
+        for value in (
+            output.rows if isinstance(output, Listing) else [output.value] if isinstance(output, Detail) else ()
+        ):
             print_json(value)
-    elif isinstance(output, Rows):
+    elif isinstance(output, Listing):
         _print_rows(output)
-    elif isinstance(output, Record):
+    elif isinstance(output, Detail):
         for line in output.text:
             click.echo(line)
-    if isinstance(output, Rows) and not output.rows and output.empty:
+    if isinstance(output, Listing) and not output.rows and output.empty:
         note(output.empty)
     for text in output.notes:
         note(text)
     return output.code
 
 
-def _print_rows(output: Rows[Any]) -> None:
+def _print_rows(output: Listing[Any]) -> None:
     if output.rows and output.columns:
         cells = output.columns.values()
         print_table(tuple(output.columns), ([_cell(row, cell) for cell in cells] for row in output.rows))

@@ -6,12 +6,12 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["AREAS", "Area", "CheckFinding", "LEVELS", "Severity"]
+__all__ = ["AREAS", "Area", "CheckFinding", "GRAVITIES", "Gravity"]
 
 Area: TypeAlias = Literal["settings", "types", "lint", "policy", "keys", "workflows"]
-Severity: TypeAlias = Literal["error", "warning", "note"]
+Gravity: TypeAlias = Literal["error", "warning", "note"]
 AREAS: Final[tuple[Area, ...]] = ("settings", "types", "lint", "policy", "keys", "workflows")
-LEVELS: Final[tuple[Severity, ...]] = ("note", "warning", "error")
+GRAVITIES: Final[tuple[Gravity, ...]] = ("note", "warning", "error")
 """From the least grave."""
 
 
@@ -20,7 +20,7 @@ class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     area: Area
     check: str
-    level: Severity
+    level: Gravity
     location: str
     what: str
     why: str = ""

@@ -14,7 +14,7 @@ from bus.trust.keys.trusted_files import check_secret_file
 from bus.trust.policy.check import check_policy
 from bus.trust.policy.rules import PolicyRules
 from consumers.delivery.declaration import Declaration
-from consumers.operations.checks.findings import CheckFinding, Severity
+from consumers.operations.checks.findings import CheckFinding, Gravity
 from consumers.operations.lint.thresholds import THRESHOLD_CURE, unguarded_types
 
 __all__ = ["key_findings", "key_state", "policy_findings"]
@@ -73,7 +73,7 @@ def _private(file: Path, directory: KeyDirectory, early: dict[str, bool], now_ms
         )
 
 
-def _key(location: str, what: str, fix: str, level: Severity = "error") -> CheckFinding:
+def _key(location: str, what: str, fix: str, level: Gravity = "error") -> CheckFinding:
     return CheckFinding(area="keys", check="key", level=level, location=location, what=what, fix=fix)
 
 

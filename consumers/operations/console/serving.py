@@ -7,7 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from bus.clock import Clock
 from bus.errors import ConfigurationError
@@ -15,9 +15,24 @@ from bus.settings.schema import Settings
 from bus.transports.base import Transport
 from consumers.operations.console.access import SCOPES, Token, read_tokens, token_of
 
-__all__ = ["check_extra", "is_loopback", "new_token", "serve_console", "tokens_of"]
+__all__ = ["ServedSite", "check_extra", "is_loopback", "new_token", "serve_console", "tokens_of"]
 
 _TOKEN_BYTES: Final = 18
+
+
+class ServedSite(NamedTuple):
+    """Where and to whom the console is served.
+
+    *names* are further names of this host; *person* decides about approvals, with the key of *person_settings*.
+    """
+
+    host: str
+    port: int
+    tokens: Sequence[Token]
+    names: Collection[str]
+    is_tls: bool
+    person: str
+    person_settings: Settings | None
 
 
 def check_extra() -> None:
@@ -36,31 +51,23 @@ async def serve_console(
     settings: Settings,
     clock: Clock,
     *,
-    address: tuple[str, int],
-    tokens: Sequence[Token],
-    names: Collection[str],
-    is_tls: bool,
-    person: str,
-    person_settings: Settings | None,
+    site: ServedSite,
     on_ready: Callable[[str, Callable[[], None]], object],
 ) -> None:
-    """Serve until stopped; *on_ready* gets the URL and what stops it. Raises ConfigurationError.
-
-    *names* are further names of this host; *person* decides about approvals, with the key of *person_settings*.
-    """
+    """Serve until stopped; *on_ready* gets the URL and what stops it. Raises ConfigurationError."""
     check_extra()
     import uvicorn
 
     from consumers.operations.console.model import Console
     from consumers.operations.console.site import make_site
 
-    host, port = address
-    model = Console(transport, settings, clock, person=person, person_settings=person_settings)
-    sock = _listen(host, port)
+    host = site.host
+    model = Console(transport, settings, clock, person=site.person, person_settings=site.person_settings)
+    sock = _listen(host, site.port)
     bound = sock.getsockname()[1]
-    known = {f"{name}:{bound}" for name in ("127.0.0.1", "localhost", "[::1]")} | {name.lower() for name in names}
+    known = {f"{name}:{bound}" for name in ("127.0.0.1", "localhost", "[::1]")} | {name.lower() for name in site.names}
     config = uvicorn.Config(
-        make_site(model, tokens, known, is_private=is_loopback(host), is_tls=is_tls),
+        make_site(model, site.tokens, known, is_private=is_loopback(host), is_tls=site.is_tls),
         log_config=None,
         log_level="warning",
         access_log=False,
