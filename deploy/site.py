@@ -248,14 +248,16 @@ def _type_lines(kind: PayloadType) -> list[str]:
     kind.resolve()
     terms, said = kind.terms, kind.terms.performative
     spoken = f"{' or '.join(said.words)}, by its data" if isinstance(said, ByField) else said
-    lifetime = " and ".join(f"{option} from {field}" for option, field in terms.takes.items()) or f"{terms.ttl_s} s"
+    lifetime = (
+        " and ".join(f"{option} from {field}" for option, field in terms.options_from.items()) or f"{terms.ttl_s} s"
+    )
     changes = kind.side_effect or "what its data say"
     resource = f" at `{kind.resource}`" if kind.resource else ""
     said_of_it = (
         f"Says {spoken}",
         f"risk {kind.risk}",
         f"lives {lifetime}",
-        f"needs {', '.join(terms.needs) or 'nothing'}",
+        f"needs {', '.join(terms.required_options) or 'nothing'}",
         f"asks to change {changes}{resource}",
         f"moves {', '.join(machines_of(kind.name)) or 'none'}",
     )

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import sealbus
-from producers.sealing.options import Draft, Options, RequestOptions
+from producers.sealing.options import Options, Outgoing, RequestOptions
 
-OPTIONS = Path(inspect.getfile(Draft))
+OPTIONS = Path(inspect.getfile(Outgoing))
 SHORT = {"ClosedError", "ConfigurationError", "InboxError", "UnreachableError"}
 """What needs no example, or is shown elsewhere."""
 
@@ -40,4 +40,4 @@ def documented(name: str) -> set[str]:
 def test_every_option_of_publish_is_documented_once() -> None:
     assert documented("RequestOptions") == set(RequestOptions.__annotations__)
     assert documented("RequestOptions") | documented("Options") == set(Options.__annotations__)
-    assert set(Draft.__struct_fields__) == {"payload", *Options.__annotations__}
+    assert set(Outgoing.__struct_fields__) == {"payload", *Options.__annotations__}

@@ -176,7 +176,7 @@ def show(session: CommandSession, *, process: str) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_session
 def cancel(session: CommandSession, *, process: str, why: str, force: bool, yes: bool) -> int:
-    """End a process: a worker of its group runs its @cancelled method, and notifies the requester.
+    """End a process: a worker of its group runs its @on_cancel method, and notifies the requester.
 
     A running worker of the group does this within a second or two. Requests of the process are cancelled, too, and
     later messages for it are refused. The journal records the cancellation. To end an approval use `sealbus approvals

@@ -19,9 +19,9 @@ from bus.telemetry.terminal import printable
 from bus.vocabulary.bus import WorkflowStart
 from consumers.agents.workflows.advance import progress_of
 from consumers.agents.workflows.check import check_workflow
-from consumers.agents.workflows.definition import parse_definition, schema_of_definition
+from consumers.agents.workflows.definition import parse_workflow, schema_of_definition
 from consumers.agents.workflows.diagram import mermaid_of_workflow
-from consumers.agents.workflows.engine import ENGINE, RunState, engine_app
+from consumers.agents.workflows.engine import ENGINE, RunState, workflow_engine
 from consumers.cli.ask import name_and_value, new_task_id, watch_task
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.interrupts import execute
@@ -176,7 +176,7 @@ def serve(session: CommandSession, *, targets: tuple[str, ...]) -> int:
     types = list({kind.name: kind.cls for app in reversed(apps) for kind in app.registry}.values())
     settings = session.settings()
     session.announce()
-    return asyncio.run(run_process([engine_app(types=types).declaration], settings))
+    return asyncio.run(run_process([workflow_engine(types=types).declaration], settings))
 
 
 @workflow.command(name="list")
@@ -230,7 +230,7 @@ def show(session: CommandSession, *, run_id: str, mermaid: bool) -> int:
         if state is None:
             click.echo("the run has ended, and its state is gone", err=True)
             return 0
-        definition = parse_definition(state.definition)
+        definition = parse_workflow(state.definition)
         progress = progress_of(definition, state.run)
         if mermaid:
             click.echo(mermaid_of_workflow(definition, progress))

@@ -87,7 +87,7 @@ def list_(session: CommandSession, targets: tuple[str, ...], family: str | None)
                     "version": kind.version,
                     "risk": kind.risk,
                     "performative": _spoken(kind),
-                    "needs": list(kind.terms.needs),
+                    "needs": list(kind.terms.required_options),
                     "ttl_s": kind.terms.ttl_s,
                     "side_effect": kind.side_effect,
                     "family": family_of(kind.name),
@@ -325,24 +325,30 @@ def _terms(kind: PayloadType) -> list[str]:
     lines = []
     if (stated := _spoken(kind)) is not None:
         lines.append(f"performative {stated}")
-    if terms.needs:
-        lines.append("needs " + ", ".join(NEEDED[name] for name in terms.needs))
+    if terms.required_options:
+        lines.append("needs " + ", ".join(NEEDED[name] for name in terms.required_options))
     if terms.ttl_s is not None:
         lines.append(f"lives {terms.ttl_s:g} s unless its publisher sets a lifetime")
-    lines += [f"{option} comes from {field} unless its publisher sets it" for option, field in terms.takes.items()]
+    lines += [
+        f"{option} comes from {field} unless its publisher sets it" for option, field in terms.options_from.items()
+    ]
     if kind.side_effect is not None:
         lines.append(f"side effect {kind.side_effect}")
     if kind.resource:
         lines.append(f"what it touches is named at /data{kind.resource}")
     if terms.critical:
         lines.append("must be known by its receivers where they are set: " + ", ".join(terms.critical))
-    lines += [f"{pointer} agrees with {location} where both are there" for pointer, location in terms.same_as.items()]
+    lines += [
+        f"{pointer} agrees with {location} where both are there" for pointer, location in terms.must_match.items()
+    ]
     return lines
 
 
 def _publish(kind: PayloadType, targets: tuple[str, ...]) -> str:
     app = "".join(f" --app {target}" for target in targets)
-    flags = "".join(f" {_FLAGS[name]} {name.partition('_')[0]}-1" for name in kind.terms.needs if name in _FLAGS)
+    flags = "".join(
+        f" {_FLAGS[name]} {name.partition('_')[0]}-1" for name in kind.terms.required_options if name in _FLAGS
+    )
     return f"sealbus publish {kind.name}{app}{flags}"
 
 

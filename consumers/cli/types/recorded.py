@@ -21,7 +21,7 @@ from consumers.cli.interrupts import execute
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.recorded import recorded_messages
 from consumers.cli.session import CommandSession
-from consumers.delivery.declaration import Subscription
+from consumers.delivery.declaration import HandlerDeclaration
 from consumers.delivery.receiving.subscription_checks import check_message
 
 __all__ = ["check_recorded"]
@@ -39,7 +39,7 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 def check_recorded(
-    session: CommandSession, url: str, kinds: Sequence[PayloadType], subscriptions: Mapping[str, Subscription]
+    session: CommandSession, url: str, kinds: Sequence[PayloadType], subscriptions: Mapping[str, HandlerDeclaration]
 ) -> bool:
     """Check every message of *kinds* in the log at *url*, also against what *subscriptions* require.
 
@@ -68,7 +68,7 @@ def check_recorded(
     return bool(refusals)
 
 
-def _refusal(kind: PayloadType, message: Message, subscription: Subscription | None) -> _Refusal | None:
+def _refusal(kind: PayloadType, message: Message, subscription: HandlerDeclaration | None) -> _Refusal | None:
     try:
         payload = kind.open(message)
         if subscription is not None:
