@@ -175,7 +175,14 @@ class Database:
 
 
 class TestBus:
-    """A bus with the apps of a test on it."""
+    """A bus with the apps of a test on it, made by `app.test()`.
+
+    async with app.test() as bus:
+        await bus.publish(Order(sku="tea"))
+        await bus.settle()
+        bus.assert_all_handled()
+        assert bus.sent(Confirmation) == [Confirmation(sku="tea")]
+    """
 
     __test__ = False  # for pytest: no class of tests
 

@@ -42,8 +42,9 @@ class HandoffState(msgspec.Struct, kw_only=True):
 
 
 class Handoff(Saga[HandoffState], abstract=True):
-    """Hands a task over, and checks that the other agent fulfils the contract. A subclass starts it, and handles its
-    result.
+    """Hands a task over, and checks that the other agent fulfils the contract.
+
+    A subclass starts it, and handles its result.
 
     class Fixing(Handoff, version="1.0.0"):
         @on_start(BugReported)
