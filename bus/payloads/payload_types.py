@@ -19,6 +19,7 @@ from msgspec import inspect
 from bus import native
 from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.nearest import nearest
+from bus.payloads.built_in_names import check_name
 from bus.payloads.class_forms import ClassForm, form_of, struct_form
 from bus.payloads.code_of_users import runs_code_of_users
 from bus.payloads.costly_types import find_costly
@@ -444,22 +445,25 @@ def payload(
     side_effect: SideEffect | None = None,
     resource: str = "",
     critical: tuple[str, ...] = (),
+    overrides: bool = False,
 ) -> Callable[[_Class], _Class]:
     """Mark a class as the payload of message type *name* in schema *version*.
 
-        @payload("research.request", version="1.2.0")
-        class ResearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-            question: str
+        @payload("desk.question", version="1.2.0")
+        class Question(msgspec.Struct, frozen=True, kw_only=True):
+            text: str
             max_sources: int = 5
 
     The class is a msgspec Struct, which is fastest, a dataclass (`@payload` stands above `@dataclass`), a TypedDict
     (`Order(sku="tea")` then makes a dict that can be published) or a Pydantic model. All four give the same bytes for
     the same values and the same error texts, so agents need not agree on one.
 
-    *name* is lower-case segments joined by dots; each type has a topic of its own. Workers refuse a *version* with
-    another major number, unless *upcasters* maps an older major to an `Upcaster(Older, function)`. The class validates
-    the data of its version, and the function converts them (a dict) to the next version. A function alone gets
-    unvalidated data.
+    *name* is lower-case segments joined by dots; each type has a topic of its own. The name of a built-in type
+    (`sealbus.vocabulary`) is refused, unless *overrides* says that the class replaces it in this process.
+
+    Workers refuse a *version* with another major number, unless *upcasters* maps an older major to an
+    `Upcaster(Older, function)`. The class validates the data of its version, and the function converts them (a dict) to
+    the next version. A function alone gets unvalidated data.
 
     *risk* is the proof that receivers require: "low" (no history), "medium" (the chain of causes), "high" (a signature
     as well, which needs a signer). With *sign* False, messages of low risk are not signed although there is a signer.
@@ -526,8 +530,10 @@ def payload(
         _check_upcaster(upcaster, step, name)
 
     def mark(cls: _Class) -> _Class:
+        form = form_of(cls, name)
+        check_name(name, cls, overrides=overrides)
         kind = PayloadType(
-            form_of(cls, name),
+            form,
             name,
             version,
             risk,

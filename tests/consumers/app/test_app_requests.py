@@ -34,12 +34,12 @@ from sealbus.errors import UnexpectedReply
 from tests.kit import handling
 
 
-@payload("research.request")
+@payload("study.request")
 class Research(msgspec.Struct, frozen=True, kw_only=True):
     question: str
 
 
-@payload("research.output")
+@payload("study.output")
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
 
@@ -228,7 +228,7 @@ async def test_an_answer_of_another_type_names_both_types() -> None:
     async with app.test() as bus:
         with pytest.raises(UnexpectedReply) as caught:
             await bus.request(Lookup(query="x"), Facts)
-        assert (caught.value.expected, caught.value.found) == ("lookup.facts", "research.output")
+        assert (caught.value.expected, caught.value.found) == ("lookup.facts", "study.output")
 
 
 async def test_no_request_leaves_without_time_left() -> None:
@@ -340,7 +340,7 @@ async def test_an_unknown_type_is_reported_after_its_retry_tier() -> None:
         sealed = bus.publisher.sealer.seal(Outgoing(Research(question="x"), reply_to=reply_to, ttl_s=12))
         headers = (
             ("sb-attempt", b"1"),
-            ("sb-origin-topic", b"agents.research.request"),
+            ("sb-origin-topic", b"agents.study.request"),
             ("sb-origin-partition", b"0"),
             ("sb-origin-offset", b"0"),
         )

@@ -22,7 +22,7 @@ from sealbus.workflows import WorkflowFinding, check_workflow, parse_workflow, w
 
 @dataclass
 class Stops:
-    seen: list[str] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list[str])
 
 
 class Tour(Saga[Stops], version="1.0.0"):
@@ -86,7 +86,8 @@ async def work(task: words.TaskRequest) -> words.TaskResult:
 
 app = App("fleet@svc", policy=PolicyFile("policy.toml"))
 app.include(router)
-app.add(Tour, Auction)
+app.add(Tour)
+app.add(Auction)
 
 
 async def tested(bus: TestBus) -> list[DeadLetter]:
