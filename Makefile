@@ -9,7 +9,7 @@ BENCH := .venv-bench
 DOCS := .venv-docs
 WORKERS ?= -n 2
 PIP_FLAGS := --quiet --disable-pip-version-check --require-hashes
-SOURCES := bus producers consumers deploy sealbus.py tests
+SOURCES := bus producers consumers deploy sealbus tests
 
 .PHONY: help demo docs test test-all native quick check budget bench bench-quick bench-scale bench-profile bench-results faults faults-quick mutants kafka format clean
 

@@ -7,7 +7,7 @@
     |  '- DialectError             a foreign message cannot be read, or a message cannot be said in a dialect
     |- SigningError                retriable: the signer made no signature, nothing was sealed
     |  '- KeyRefusedError          not retriable: the key has ended, is not valid yet, or is another agent's: `reason`
-    |- WrongLoopError              a Bus was used outside the event loop, or the process, that opened it
+    |- EventLoopError              a Bus was used outside the event loop, or the process, that opened it
     |- NameRefusedError            a topic, group, namespace or id is illegal or collides
     |- TransportError              the log answered with a failure, translated by its adapter
     |  |- UnreachableError         retriable: no log behind the URL at present      (exit 69)
@@ -34,7 +34,7 @@
     '- HandlerError                raised by handlers to decide what happens to a message
        |- RetryLater               transient; optionally not before `after_s`
        |- DependencyDown           a named dependency is down: wait, spend no attempt
-       |  '- SettingMissing        the configuration lacks what the handler needs: wait until it exists
+       |  '- MissingSetting        the configuration lacks what the handler needs: wait until it exists
        '- Reject                   permanent: dead letter with reason `rejected`
 
 `consumers.delivery.resilience.retry` decides what a failure leads to. Each adapter translates foreign exceptions once,
@@ -70,14 +70,14 @@ __all__ = [
     "RecordTooLargeError",
     "Reject",
     "RetryLater",
-    "SettingMissing",
+    "MissingSetting",
     "SigningError",
     "TopicMissingError",
     "TransportError",
     "UnknownTypeError",
     "UnreachableError",
     "UnstorableError",
-    "WrongLoopError",
+    "EventLoopError",
     "text_of",
     "trace_of",
 ]
@@ -159,7 +159,7 @@ class KeyRefusedError(SigningError):
         self.reason = reason
 
 
-class WrongLoopError(BusError, RuntimeError):
+class EventLoopError(BusError, RuntimeError):
     """A Bus was used outside the event loop, or the process, that opened it. Nothing was sent.
 
         asyncio.run_coroutine_threadsafe(bus.publish(order), loop).result()      # from another thread
@@ -293,11 +293,11 @@ class DependencyDown(HandlerError):  # noqa: N818 - a signal, not a fault
         self.name = str(name).encode("utf-8", "backslashreplace").decode()[:100]
 
 
-class SettingMissing(DependencyDown):
+class MissingSetting(DependencyDown):
     """The configuration lacks what the handler needs.
 
         if (key := os.environ.get("PAYMENTS_KEY")) is None:
-            raise SettingMissing("PAYMENTS_KEY")
+            raise MissingSetting("PAYMENTS_KEY")
 
     The message waits without using an attempt, and is handled once the setting exists.
     """

@@ -11,7 +11,7 @@ from typing import Final, get_args
 
 import msgspec
 
-from bus.errors import WrongLoopError
+from bus.errors import EventLoopError
 from bus.protocol.envelope import BackoffKind, RetryPolicy
 
 __all__ = ["PROGRAM_ERRORS", "Retry", "asked_by"]
@@ -24,7 +24,7 @@ PROGRAM_ERRORS: Final = (
     SyntaxError,
     AssertionError,
     NotImplementedError,
-    WrongLoopError,
+    EventLoopError,
 )
 """Errors that the same code raises again: a run that ended by one is repeated once, in case another version runs it."""
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import pkgutil
 import re
 import shutil
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -192,9 +194,10 @@ def _errors() -> str:
 
     drawn = inspect.getdoc(errors) or ""
     lines = ["# Errors", "", "```text", drawn, "```", "", "| error | retriable | |", "|---|---|---|"]
-    for name in sealbus.__all__:
-        found = getattr(sealbus, name)
+    modules = (sealbus, import_module("sealbus.sagas"), import_module("sealbus.errors"))
+    for found in (getattr(module, name) for module in modules for name in module.__all__):
         if isinstance(found, type) and issubclass(found, Exception):
+            name = found.__name__
             retriable = "yes" if getattr(found, "retriable", False) else "no"
             lines.append(f"| `{name}` | {retriable} | {_cell((inspect.getdoc(found) or '').partition(chr(10))[0])} |")
     return "\n".join(lines) + "\n"
@@ -203,17 +206,30 @@ def _errors() -> str:
 def _python() -> str:
     import sealbus
 
-    lines = ["# Python", "", "What `from sealbus import ...` offers.", ""]
+    lines = ["# Python", "", "What `from sealbus import ...` offers, and then each module.", ""]
     for name in sealbus.__all__:
-        found = getattr(sealbus, name)
-        if isinstance(found, type) and issubclass(found, Exception):
+        lines += _name_lines(name, getattr(sealbus, name))
+    for subject in sorted(info.name for info in pkgutil.iter_modules(sealbus.__path__)):
+        if subject in ("__main__", "errors", "vocabulary"):  # the last two have pages of their own
             continue
-        lines += [f"## {name}", "", *_described(name, found)]
-        if isinstance(found, type):
-            for member, value in sorted(vars(found).items()):
-                if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
-                    lines += [f"### {name}.{member}", "", *_described(member, value)]
+        module = import_module(f"sealbus.{subject}")
+        lines += [f"# sealbus.{subject}", "", inspect.getdoc(module) or "", ""]
+        for name in module.__all__:
+            lines += _name_lines(name, getattr(module, name))
     return "\n".join(lines)
+
+
+def _name_lines(name: str, found: Any) -> list[str]:
+    if isinstance(found, type) and issubclass(found, Exception):
+        return []
+    if not callable(found):
+        return [f"## {name}", "", f"`{found!r}`", ""]
+    lines = [f"## {name}", "", *_described(name, found)]
+    if isinstance(found, type):
+        for member, value in sorted(vars(found).items()):
+            if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+                lines += [f"### {name}.{member}", "", *_described(member, value)]
+    return lines
 
 
 def _vocabulary() -> str:
@@ -248,14 +264,16 @@ def _type_lines(kind: PayloadType) -> list[str]:
     kind.resolve()
     terms, said = kind.terms, kind.terms.performative
     spoken = f"{' or '.join(said.words)}, by its data" if isinstance(said, ByField) else said
-    lifetime = " and ".join(f"{option} from {field}" for option, field in terms.takes.items()) or f"{terms.ttl_s} s"
+    lifetime = (
+        " and ".join(f"{option} from {field}" for option, field in terms.options_from.items()) or f"{terms.ttl_s} s"
+    )
     changes = kind.side_effect or "what its data say"
     resource = f" at `{kind.resource}`" if kind.resource else ""
     said_of_it = (
         f"Says {spoken}",
         f"risk {kind.risk}",
         f"lives {lifetime}",
-        f"needs {', '.join(terms.needs) or 'nothing'}",
+        f"needs {', '.join(terms.required_options) or 'nothing'}",
         f"asks to change {changes}{resource}",
         f"moves {', '.join(machines_of(kind.name)) or 'none'}",
     )

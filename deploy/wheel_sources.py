@@ -20,21 +20,14 @@ __all__ = ["PACKAGE", "SourceError", "rewrite", "stage"]
 
 PACKAGE = "sealbus"
 _OURS = ("bus", "producers", "consumers")
-_FACADE = "sealbus.py"
+_FACADE = "sealbus"
 
-_NAMED_IN_TEXTS = frozenset({_FACADE, "bus/transports/__init__.py", "consumers/cli/__init__.py"})
+_NAMED_IN_TEXTS = frozenset({f"{_FACADE}/__init__.py", "bus/transports/__init__.py", "consumers/cli/__init__.py"})
 """Where a text names a module to be imported. Elsewhere such a text ends the build."""
 
 _CHECKOUT_ONLY = re.compile(r"^# In a checkout only\b.*?^# In a wheel, too\b[^\n]*\n\n?", re.DOTALL | re.MULTILINE)
 _STATEMENT = re.compile(rf"\b(?:from|import)\s+(?:{'|'.join(_OURS)})\b")
 _NOQA = re.compile(r"  # noqa: E402[^\n]*")
-_MAIN = f'''"""`python -m {PACKAGE}`: the same as the `{PACKAGE}` command."""
-
-from {PACKAGE}.consumers.cli import main
-
-if __name__ == "__main__":
-    main(prog_name="{PACKAGE}")
-'''
 
 
 class SourceError(Exception):
@@ -57,11 +50,12 @@ def stage(root: Path, folder: Path) -> dict[Path, str]:
         path for name in _OURS for path in sorted((root / name).rglob("*.py*")) if path.suffix in (".py", ".pyi")
     ]
     modules = frozenset(_module(path.relative_to(root)) for path in sources)
-    texts = {f"{PACKAGE}/__main__.py": _MAIN, f"{PACKAGE}/py.typed": ""}
+    texts = {f"{PACKAGE}/py.typed": ""}
     for path in sources:
         place = path.relative_to(root).as_posix()
         texts[f"{PACKAGE}/{place}"] = rewrite(path.read_text("utf-8"), place, modules)
-    texts[f"{PACKAGE}/__init__.py"] = _facade((root / _FACADE).read_text("utf-8"), modules)
+    for path in sorted((root / _FACADE).glob("*.py")):
+        texts[f"{PACKAGE}/{path.name}"] = _facade(path.read_text("utf-8"), f"{_FACADE}/{path.name}", modules)
     staged = {}
     for place, text in texts.items():
         target = folder / place
@@ -86,12 +80,13 @@ def rewrite(source: str, place: str, modules: frozenset[str]) -> str:
     return data.decode()
 
 
-def _facade(source: str, modules: frozenset[str]) -> str:
-    """Return `sealbus.py` as the package's `__init__`, which runs before any of its modules, the command line's too."""
+def _facade(source: str, place: str, modules: frozenset[str]) -> str:
+    """Return a module of the facade; its `__init__` runs before any module of the package, the command line's too."""
     source, cuts = _CHECKOUT_ONLY.subn("", source)
-    if cuts != 1:
-        raise SourceError(f"{_FACADE} has {cuts} parts marked as for a checkout only, expected one")
-    return rewrite(_NOQA.sub("", source), _FACADE, modules)
+    expected = int(place.endswith("/__init__.py"))
+    if cuts != expected:
+        raise SourceError(f"{place} has {cuts} parts marked as for a checkout only, expected {expected}")
+    return rewrite(_NOQA.sub("", source), place, modules)
 
 
 class _Rewriting:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from bus.clock import Clock, SystemClock
-from bus.errors import WrongLoopError
+from bus.errors import EventLoopError
 from bus.opening import Opening
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import is_payload
@@ -37,7 +37,7 @@ from producers.outcomes import Receipt, Result
 from producers.publisher import Publisher, check_timeout
 from producers.requests.requester import Requester
 from producers.requests.submitted import SubmittedTask, TaskKey
-from producers.sealing.options import Draft, Options, RequestOptions, draft_of
+from producers.sealing.options import Options, Outgoing, RequestOptions, outgoing_of
 from producers.sealing.run_labels import CURRENT_RUN
 from producers.sealing.sealed_record import sealed_as
 from producers.sealing.sealer import make_sealer, sender_of
@@ -126,12 +126,12 @@ class Bus:
         """
         self._check_loop()
         if require_receiver:
-            await self.directory.require(draft_of(payload, options).to, payload)
+            await self.directory.require(outgoing_of(payload, options).to, payload)
         if self._middleware:
-            return await self._publishing(timeout_s, detached=detached)(draft_of(payload, options))
+            return await self._publishing(timeout_s, detached=detached)(outgoing_of(payload, options))
         sealer = self.publisher.sealer
         if options or CURRENT_RUN.get() is not None:
-            sealed = sealer.seal_here(draft_of(payload, options), detached=detached)
+            sealed = sealer.seal_here(outgoing_of(payload, options), detached=detached)
         else:
             sealed = sealer.seal_plain(payload)
         return await self.publisher.send(sealed, timeout_s=timeout_s)
@@ -183,7 +183,7 @@ class Bus:
         the handle returns. Raises as `publish`.
         """
         self._check_loop()
-        return await self.requests.submit(draft_of(payload, options))
+        return await self.requests.submit(outgoing_of(payload, options))
 
     def task(self, handle: str) -> SubmittedTask[Any]:
         """Reopen the task with this *handle*, which `task.id` gave, perhaps to another process of this agent.
@@ -204,7 +204,7 @@ class Bus:
         return tuple(self.requests.waiting.late)
 
     def publish_many(self, source: StreamSource, *, timeout_s: float | None = None) -> AsyncIterator[Result]:
-        """Publish every payload (or `Draft`, a payload with options of its own) of *source*.
+        """Publish every payload (or `Outgoing`, a payload with options of its own) of *source*.
 
             async for outcome in bus.publish_many(Order(number=n) for n in range(100_000)):
                 if not isinstance(outcome, Receipt):
@@ -230,7 +230,7 @@ class Bus:
     def _publishing(self, timeout_s: float | None, *, detached: bool = False) -> Publishing:
         """Return the publish of a draft, with the middleware around it."""
 
-        async def publish(draft: Draft) -> Receipt:
+        async def publish(draft: Outgoing) -> Receipt:
             return await self.publisher.send(
                 self.publisher.sealer.seal_here(draft, detached=detached), timeout_s=timeout_s
             )
@@ -265,12 +265,12 @@ class Bus:
         await self.requests.close()
 
     def _check_loop(self) -> None:
-        """Raise WrongLoopError outside the event loop that opened the bus.
+        """Raise EventLoopError outside the event loop that opened the bus.
 
         A caller waiting in another loop would never be woken.
         """
         if asyncio.get_running_loop() is not self._loop:
-            raise WrongLoopError(
+            raise EventLoopError(
                 "this Bus was opened in another event loop. From another thread hand the call over: "
                 "asyncio.run_coroutine_threadsafe(bus.publish(...), loop).result(); in programs without a loop use "
                 "connect_sync(...)"
@@ -350,7 +350,7 @@ def connect(
     sees what a handler queues and returns, and nothing sees its `send_now` and `request`.
 
         def in_task(following: Publishing) -> Publishing:
-            async def publish(draft: Draft) -> Receipt:
+            async def publish(draft: Outgoing) -> Receipt:
                 return await following(msgspec.structs.replace(draft, task_id=current_task.get()))
 
             return publish

@@ -21,7 +21,7 @@ from bus.transports.base import Appended, AppendFailure, AppendOutcome, NewRecor
 from producers.appending.batcher import Batcher, buffered_size
 from producers.appending.topic_creation import TopicCreation
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt, Result
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer
 
@@ -45,7 +45,7 @@ class Publisher:
         self._preparation = TopicCreation(transport, settings, clock)
         self._receipts = native.Receipts(Receipt, SealedRecord, Appended)
 
-    async def publish(self, draft: Draft, *, timeout_s: float | None = None) -> Receipt:
+    async def publish(self, draft: Outgoing, *, timeout_s: float | None = None) -> Receipt:
         """Publish and wait for the outcome; raise PublishRejected or PublishUnknown."""
         return await self.send(self.sealer.seal(draft), timeout_s=timeout_s)
 

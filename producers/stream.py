@@ -17,12 +17,12 @@ from bus.transports.base import AppendOutcome, NewRecord
 from producers.appending.batcher import buffered_size
 from producers.outcomes import PublishRejected, Result
 from producers.publisher import Publisher, check_timeout
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["Item", "StreamSource", "publish_stream"]
 
-Item: TypeAlias = Payload | Draft | SealedRecord | PublishRejected
+Item: TypeAlias = Payload | Outgoing | SealedRecord | PublishRejected
 """A payload, a payload with options, a sealed record, or an item that the source itself refuses.
 
 A refused item keeps its place in the results as its error.
@@ -151,7 +151,9 @@ class _Pump:
             raise item
         if isinstance(item, SealedRecord):
             return item
-        return self._publisher.sealer.seal(item) if isinstance(item, Draft) else self._publisher.sealer.seal_plain(item)
+        return (
+            self._publisher.sealer.seal(item) if isinstance(item, Outgoing) else self._publisher.sealer.seal_plain(item)
+        )
 
     async def take(self) -> _Chunk | None:
         """Return the messages sealed since the last call; wait for the first one, return None at the end."""

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from bus.errors import ClosedError, WrongLoopError
+from bus.errors import ClosedError, EventLoopError
 from bus.payloads.class_forms import Payload
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
@@ -142,7 +142,7 @@ class SyncBus:
         return self._thread.call(self._bus.resend(message, timeout_s=timeout_s))
 
     def publish_many(self, source: Iterable[Item], *, timeout_s: float | None = None) -> Iterator[Result]:
-        """Publish every payload (or `Draft`) of *source*.
+        """Publish every payload (or `Outgoing`) of *source*.
 
         Yields, in order, a Receipt, PublishRejected or PublishUnknown for each. The calling thread reads *source*, one
         piece ahead of the piece being sent.
@@ -211,12 +211,12 @@ class _LoopThread:
 
     def _usable(self) -> asyncio.AbstractEventLoop:
         if self._process != os.getpid():
-            raise WrongLoopError(
+            raise EventLoopError(
                 "this bus was opened before the process was forked, and its thread stayed behind: call connect_sync "
                 "after the fork"
             )
         if threading.current_thread() is self._thread:
-            raise WrongLoopError("this call would block its own event loop: in coroutines use connect and await")
+            raise EventLoopError("this call would block its own event loop: in coroutines use connect and await")
         if self._loop is None:
             raise ClosedError("the bus is closed: use it inside its `with` block")
         return self._loop

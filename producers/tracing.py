@@ -1,4 +1,4 @@
-"""Spans around publishes, as a middleware: `connect(..., middleware=[traced_publishes()])` (extra `otel`)."""
+"""Spans around publishes, as a middleware: `connect(..., middleware=[trace_publishes()])` (extra `otel`)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from bus.payloads.payload_types import payload_type
 from bus.telemetry import tracing
 from producers.middleware import Publishing, PublishMiddleware
 from producers.outcomes import Receipt
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["traced_publishes"]
+__all__ = ["trace_publishes"]
 
 
-def traced_publishes(provider: TracerProvider | None = None) -> PublishMiddleware:
+def trace_publishes(provider: TracerProvider | None = None) -> PublishMiddleware:
     """Return a middleware that makes a span of each publish, and puts its context into the envelope.
 
-        async with connect(url, agent="shop@svc", middleware=[traced_publishes()]) as bus: ...
+        async with connect(url, agent="shop@svc", middleware=[trace_publishes()]) as bus: ...
 
     The span is of *provider*, by default the process's own. Raises ConfigurationError without the extra `otel`.
     """
@@ -30,7 +30,7 @@ def traced_publishes(provider: TracerProvider | None = None) -> PublishMiddlewar
     def around(publish: Publishing) -> Publishing:
         from opentelemetry.trace import SpanKind
 
-        async def traced(draft: Draft) -> Receipt:
+        async def traced(draft: Outgoing) -> Receipt:
             name = payload_type(type(draft.payload)).name
             about = {
                 tracing.SYSTEM: tracing.SYSTEM_NAME,

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-import sealbus
-
 ROOT = Path(__file__).parent.parent
 LADDER = ("bus", "producers", "consumers")
 ROOMS = ("deadletters", "delivery", "processes", "worker", "app", "agents", "operations", "cli")
@@ -264,11 +262,6 @@ def defined(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names}
     return names
-
-
-def test_the_facade_exports_what_it_lists() -> None:
-    assert sorted(sealbus.__all__) == sealbus.__all__
-    assert all(hasattr(sealbus, name) for name in sealbus.__all__)
 
 
 def test_only_what_was_admitted_is_delivered_to_a_handler_or_answers_a_request() -> None:

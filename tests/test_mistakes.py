@@ -20,7 +20,8 @@ import pytest
 from click.testing import CliRunner
 
 from consumers.cli import main
-from sealbus import App, Bus, Draft, Outbox, Reject, Retry, connect, connect_sync, payload
+from sealbus import App, Bus, Outgoing, Reject, Retry, connect, connect_sync, payload
+from sealbus.outbox import Outbox
 
 
 @payload("job.run")
@@ -191,7 +192,7 @@ CALLS: list[tuple[str, Callable[[Any], Awaitable[object]], tuple[str, ...]]] = [
     ("a class", lambda bus: bus.publish(Job), ("Job is a class", "an instance of it")),
     ("None", lambda bus: bus.publish(None), ("None is not a payload",)),
     ("an unmarked Struct", lambda bus: bus.publish(Unmarked()), ('@payload("my.type") above it',)),
-    ("a Draft", lambda bus: bus.publish(Draft(payload=job)), ("publish_many", "its options by name")),
+    ("an Outgoing", lambda bus: bus.publish(Outgoing(job)), ("publish_many", "its options by name")),
     ("a wrong field", lambda bus: bus.publish(Job(name=any_)), ("/data/name", "expected `str`")),
     ("high risk", lambda bus: bus.publish(Payment()), ("Keys come with a signer", 'risk="medium"')),
     ("ttl", lambda bus: bus.publish(job, ttl=5), ("no option 'ttl'", "the nearest is ttl_s")),

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from bus.transports import open_transport
-from sealbus import App, ConfigurationError, Context, PublishRejected, Retry, RetryLater, connect, payload
+from sealbus import App, Context, PublishRejected, Retry, RetryLater, connect, payload
+from sealbus.errors import ConfigurationError
 from tests.kit import Job
 
 
@@ -38,7 +39,7 @@ async def test_retry_later_with_a_wrong_delay_does_not_end_the_worker(after_s: A
         await bus.publish(Job())
         await bus.settle()
         await bus.advance(1)
-        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+        assert [letter.reason for letter in bus.dead_letters] == ["retries_exhausted"]
 
 
 class RateLimited(RetryLater):
@@ -60,7 +61,7 @@ async def test_a_retry_later_of_the_users_own_class_is_tried_again_by_the_policy
     async with app.test() as bus:
         await bus.publish(Job())
         await bus.advance(1)
-        assert (runs, bus.dead) == ([1, 2], [])
+        assert (runs, bus.dead_letters) == ([1, 2], [])
 
 
 def test_an_invalid_retry_is_refused() -> None:

@@ -82,7 +82,7 @@ def declared_facts(
         type_says=said_by_type(terms, payload),
         side_effect=side_effect,
         risk=risk,
-        needs_key="idempotency_key" in terms.needs,
+        needs_key="idempotency_key" in terms.required_options,
         has_threshold=has_threshold,
     )
 

@@ -1,6 +1,6 @@
 """Dual write: a type whose publishers send each message in two versions while its readers move from one to the other.
 
-Owns the option `also=` of `@payload`, and which of the two a reader takes. Each names the other one in
+Owns the option `dual_write=` of `@payload`, and which of the two a reader takes. Each names the other one in
 `metadata.other_version` and share an idempotency key. Pure.
 """
 
@@ -10,17 +10,22 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-__all__ = ["Also", "VersionChoice", "in_share", "which_version"]
+__all__ = ["DualWrite", "VersionChoice", "in_share", "which_version"]
 
 _Older = TypeVar("_Older")
 VersionChoice: TypeAlias = Literal["take", "skip", "refuse"]
 _SCALE = 2**32
 
 
-class Also(Generic[_Older]):
+class DualWrite(Generic[_Older]):
     """The older version that publishers send as well.
 
-        @payload("order.placed", version="2.0.0", also=Also(OrderV1, to_v1, share=0.1), upcasters={1: from_v1})
+        @payload(
+            "order.placed",
+            version="2.0.0",
+            dual_write=DualWrite(OrderV1, to_v1, share=0.1),
+            upcasters={1: from_v1},
+        )
         class Order(msgspec.Struct, frozen=True): ...
 
     *convert* makes the older payload from the newer one. *share* (0 to 1) of the messages is sent in both versions, the

@@ -1,9 +1,9 @@
 """The terms of a payload type: its requirements on the envelope. Pure.
 
-Owns the performative, the required members (*needs*), fields that repeat the envelope (*same_as*), the default
-lifetime, the options taken from data, and the fields that receivers must know (*critical*). Publishers fill in a
-message by these terms and refuse one that breaks them; gate `schema` refuses it with the same pointer. Also owns the
-names of side effects.
+Owns the performative, the required members (*required_options*), fields that repeat the envelope (*must_match*), the
+default lifetime, the options taken from data (*options_from*), and the fields that receivers must know (*critical*).
+Publishers fill in a message by these terms and refuse one that breaks them; gate `schema` refuses it with the same
+pointer. Also owns the names of side effects.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     performative: Spoken | None = None
     """None: any performative is allowed, and none is written."""
-    needs: tuple[str, ...] = ()
+    required_options: tuple[str, ...] = ()
     """Names of envelope members that must be there."""
-    same_as: dict[str, str] = {}
+    must_match: dict[str, str] = {}
     """Pointers into data -> pointers into the envelope that must agree where both are there."""
     ttl_s: float | None = None
     """The lifetime in seconds if the publisher gives none; None: that of the settings."""
-    takes: dict[str, str] = {}
+    options_from: dict[str, str] = {}
     """Options -> the fields of data that give them where the publisher does not."""
     critical: tuple[str, ...] = ()
     """Optional fields that receivers must know where they are set: without them the effect is wider."""
@@ -96,7 +96,7 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def differs_by_payload(self) -> bool:
         """Whether two messages of the type can fare differently by these terms."""
-        judged = self.needs or self.same_as or self.takes or self.critical
+        judged = self.required_options or self.must_match or self.options_from or self.critical
         return bool(judged or isinstance(self.performative, ByField))
 
     def spoken(self, payload: Any) -> Performative | None:
@@ -105,14 +105,14 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     def option(self, name: str, payload: Any) -> Any:
         """Return the option *name* as data give it; None where they do not."""
-        if name not in self.takes:
+        if name not in self.options_from:
             return None
-        value = value_of(payload, self.takes[name])
+        value = value_of(payload, self.options_from[name])
         return None if value is msgspec.UNSET else value
 
     def check(self, metadata: Metadata, routing: Routing, payload: Any) -> None:
         """Raise ContractError (`schema_violation`) naming the envelope member or field that breaks them."""
-        for name in self.needs:
+        for name in self.required_options:
             layer = routing if NEEDED[name].startswith("/routing/") else metadata
             if getattr(layer, name) is None:
                 raise ContractError(f"{metadata.message_type} needs it", NEEDED[name], "schema_violation")
@@ -120,7 +120,7 @@ class EnvelopeTerms(msgspec.Struct, frozen=True, kw_only=True):
         if provided is not None and spoken is not None and provided != spoken:
             text = f"{provided!r} is not what {metadata.message_type} says: {spoken!r}"
             raise ContractError(text, "/metadata/performative", "schema_violation")
-        for pointer, location in self.same_as.items():
+        for pointer, location in self.must_match.items():
             stated, sealed = value_at(payload, pointer), _sealed(metadata, routing, location)
             if stated is not None and sealed is not None and stated != sealed:
                 raise ContractError(
@@ -135,10 +135,10 @@ def make_terms(
     name: str,
     *,
     performative: Spoken | None,
-    needs: tuple[str, ...],
-    same_as: Mapping[str, str],
+    required_options: tuple[str, ...],
+    must_match: Mapping[str, str],
     ttl_s: float | None,
-    takes: Mapping[str, str],
+    options_from: Mapping[str, str],
     critical: Sequence[str] = (),
 ) -> EnvelopeTerms:
     """Return the terms of type *name*; raise ContractError for terms that no envelope can have."""
@@ -147,22 +147,26 @@ def make_terms(
     for word in spoken:
         if word is not None and word not in allowed:
             raise ContractError(f"@payload({name!r}): performative {word!r} is none of {', '.join(allowed)}")
-    if any(member not in NEEDED for member in needs):
-        raise ContractError(f"@payload({name!r}): needs={needs!r} must be a tuple of {', '.join(NEEDED)}")
+    if any(member not in NEEDED for member in required_options):
+        raise ContractError(
+            f"@payload({name!r}): required_options={required_options!r} must be a tuple of {', '.join(NEEDED)}"
+        )
     if ttl_s is not None and (isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not ttl_s > 0):
         raise ContractError(f"@payload({name!r}): ttl_s={ttl_s!r} must be a number of seconds above 0")
-    if any(option not in _TAKEN for option in takes):
-        raise ContractError(f"@payload({name!r}): takes={dict(takes)!r} names no option of {', '.join(_TAKEN)}")
+    if any(option not in _TAKEN for option in options_from):
+        raise ContractError(
+            f"@payload({name!r}): options_from={dict(options_from)!r} names no option of {', '.join(_TAKEN)}"
+        )
     if isinstance(critical, str) or not all(isinstance(field, str) for field in critical):
         raise ContractError(f"@payload({name!r}): critical={critical!r} must be a tuple of field names")
-    if not (performative or needs or same_as or ttl_s or takes or critical):
+    if not (performative or required_options or must_match or ttl_s or options_from or critical):
         return NO_TERMS
     return EnvelopeTerms(
         performative=performative,
-        needs=tuple(needs),
-        same_as=dict(same_as),
+        required_options=tuple(required_options),
+        must_match=dict(must_match),
         ttl_s=ttl_s,
-        takes=dict(takes),
+        options_from=dict(options_from),
         critical=tuple(critical),
     )
 

@@ -87,7 +87,7 @@ def _repaired(kind: PayloadType, example: dict[str, Any], pick: int) -> dict[str
 
 def _agree(kind: PayloadType, example: dict[str, Any]) -> None:
     """Make the fields of *example* that repeat the envelope equal to its publisher's envelope."""
-    for pointer, location in kind.terms.same_as.items():
+    for pointer, location in kind.terms.must_match.items():
         *path, last = pointer.split("/")[1:]
         part: Any = example
         for step in path:

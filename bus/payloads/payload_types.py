@@ -19,6 +19,7 @@ from msgspec import inspect
 from bus import native
 from bus.errors import ContractError, UnknownTypeError, text_of
 from bus.nearest import nearest
+from bus.payloads.built_in_names import check_name
 from bus.payloads.class_forms import ClassForm, form_of, struct_form
 from bus.payloads.code_of_users import runs_code_of_users
 from bus.payloads.costly_types import find_costly
@@ -26,7 +27,7 @@ from bus.payloads.decoded_size import MAX_COMPARISONS, MAX_DECODED_BYTES, Weight
 from bus.payloads.deprecations import Deprecation, deprecations_of
 from bus.payloads.described_types import default_of, fields_of
 from bus.payloads.directives import check_acting
-from bus.payloads.dual_write import Also
+from bus.payloads.dual_write import DualWrite
 from bus.payloads.encoding import Encoder
 from bus.payloads.envelope_terms import (
     NO_TERMS,
@@ -87,9 +88,9 @@ class PayloadType:
         "_refused",
         "_resolved",
         "_unweighed_bytes",
-        "also",
         "cls",
         "deprecated",
+        "dual_write",
         "encoder",
         "form",
         "major",
@@ -119,7 +120,7 @@ class PayloadType:
         upcasters: Mapping[int, AnyUpcaster],
         terms: EnvelopeTerms = NO_TERMS,
         rules: tuple[Rule, ...] = (),
-        also: Also[Any] | None = None,
+        dual_write: DualWrite[Any] | None = None,
         effect: tuple[SideEffect | None, str] = (None, ""),
     ) -> None:
         self.form = form
@@ -133,7 +134,7 @@ class PayloadType:
         self.upcasters = dict(upcasters)
         self.terms = terms
         self.rules = rules
-        self.also = also
+        self.dual_write = dual_write
         self.side_effect, self.resource = effect
         """The side effect that a message asks for (None: unknown), and the pointer into data to the affected resource
         (empty: none)."""
@@ -177,7 +178,7 @@ class PayloadType:
         """Whether a payload that fits the class can still be refused, by a rule or beside its envelope, or is written
         twice.
         """
-        return bool(self.rules) or self.terms.differs_by_payload or self.also is not None
+        return bool(self.rules) or self.terms.differs_by_payload or self.dual_write is not None
 
     def reads(self, version: str) -> bool:
         """Whether data of *version* can be read here: of the own major, or of an older one with all its upcasters."""
@@ -189,8 +190,8 @@ class PayloadType:
         upcaster = self.upcasters.get(major)
         if isinstance(upcaster, Upcaster):
             return payload_type(upcaster.older)
-        also = None if self.also is None else payload_type(self.also.older)
-        return also if also is not None and also.major == major else None
+        dual_write = None if self.dual_write is None else payload_type(self.dual_write.older)
+        return dual_write if dual_write is not None and dual_write.major == major else None
 
     def _first_missing(self, major: int) -> int | None:
         """Return the first major without the upcaster that leads from *major* to the own one; None where none lacks."""
@@ -434,32 +435,35 @@ def payload(
     sign: bool = True,
     upcasters: Mapping[int, AnyUpcaster] | None = None,
     performative: Spoken | None = None,
-    needs: tuple[str, ...] = (),
+    required_options: tuple[str, ...] = (),
     ttl_s: float | None = None,
-    same_as: Mapping[str, str] | None = None,
-    takes: Mapping[str, str] | None = None,
+    must_match: Mapping[str, str] | None = None,
+    options_from: Mapping[str, str] | None = None,
     rules: tuple[Rule, ...] = (),
-    also: Also[Any] | None = None,
+    dual_write: DualWrite[Any] | None = None,
     deprecated: Mapping[str, tuple[str, str]] | None = None,
     side_effect: SideEffect | None = None,
     resource: str = "",
     critical: tuple[str, ...] = (),
+    overrides: bool = False,
 ) -> Callable[[_Class], _Class]:
     """Mark a class as the payload of message type *name* in schema *version*.
 
-        @payload("research.request", version="1.2.0")
-        class ResearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-            question: str
+        @payload("desk.question", version="1.2.0")
+        class Question(msgspec.Struct, frozen=True, kw_only=True):
+            text: str
             max_sources: int = 5
 
     The class is a msgspec Struct, which is fastest, a dataclass (`@payload` stands above `@dataclass`), a TypedDict
     (`Order(sku="tea")` then makes a dict that can be published) or a Pydantic model. All four give the same bytes for
     the same values and the same error texts, so agents need not agree on one.
 
-    *name* is lower-case segments joined by dots; each type has a topic of its own. Workers refuse a *version* with
-    another major number, unless *upcasters* maps an older major to an `Upcaster(Older, function)`. The class validates
-    the data of its version, and the function converts them (a dict) to the next version. A function alone gets
-    unvalidated data.
+    *name* is lower-case segments joined by dots; each type has a topic of its own. The name of a built-in type
+    (`sealbus.vocabulary`) is refused, unless *overrides* says that the class replaces it in this process.
+
+    Workers refuse a *version* with another major number, unless *upcasters* maps an older major to an
+    `Upcaster(Older, function)`. The class validates the data of its version, and the function converts them (a dict) to
+    the next version. A function alone gets unvalidated data.
 
     *risk* is the proof that receivers require: "low" (no history), "medium" (the chain of causes), "high" (a signature
     as well, which needs a signer). With *sign* False, messages of low risk are not signed although there is a signer.
@@ -468,10 +472,10 @@ def payload(
 
     - *performative*: the speech act; a message that says another one is refused. Write "request" for what asks its
       reader to act, "inform" for what only tells. A type without one is guarded by less (`bus.payloads.directives`).
-    - *needs*: envelope members that must be there, such as `("idempotency_key", "task_id")`.
+    - *required_options*: envelope members that must be there, such as `("idempotency_key", "task_id")`.
     - *ttl_s*: the lifetime in seconds where the publisher gives none; never above the namespace's largest.
-    - *same_as*: fields that repeat the envelope and must agree with it: `{"/task_id": "/metadata/task_id"}`.
-    - *takes*: options that data give where the publisher does not: `{"priority": "priority"}`.
+    - *must_match*: fields that repeat the envelope and must agree with it: `{"/task_id": "/metadata/task_id"}`.
+    - *options_from*: options that data give where the publisher does not: `{"priority": "priority"}`.
     - *critical*: optional fields whose absence widens the effect, such as `("dry_run", "max_files")`. Where one is set,
       `critical_fields` names it, and a receiver whose version of the type does not know it refuses the message.
 
@@ -479,7 +483,8 @@ def payload(
     "irreversible"; None is unknown), *resource* the pointer to the name of the affected resource, such as
     "/repository". A type that only informs cannot ask for a change: "inform" with "write" is refused.
 
-    *also*: an older version that publishers send as well while readers are upgraded (`bus.payloads.dual_write.Also`).
+    *dual_write*: an older version that publishers send as well while readers are upgraded
+    (`bus.payloads.dual_write.DualWrite`).
 
     *deprecated*: fields that will be removed, `{"name": ("2027-03-01", "use full_name")}`. Workers warn once about each
     sender that still uses one, and `sealbus check --only types` checks the date.
@@ -505,10 +510,10 @@ def payload(
     terms = make_terms(
         name,
         performative=performative,
-        needs=needs,
-        same_as=same_as or {},
+        required_options=required_options,
+        must_match=must_match or {},
         ttl_s=ttl_s,
-        takes=takes or {},
+        options_from=options_from or {},
         critical=critical,
     )
     check_side_effect(name, side_effect)
@@ -519,14 +524,16 @@ def payload(
         )
 
     leaving = deprecations_of(name, deprecated or {})
-    if also is not None:
-        _check_also(also, name, version)
+    if dual_write is not None:
+        _check_dual_write(dual_write, name, version)
     for step, upcaster in (upcasters or {}).items():
         _check_upcaster(upcaster, step, name)
 
     def mark(cls: _Class) -> _Class:
+        form = form_of(cls, name)
+        check_name(name, cls, overrides=overrides)
         kind = PayloadType(
-            form_of(cls, name),
+            form,
             name,
             version,
             risk,
@@ -534,7 +541,7 @@ def payload(
             upcasters=upcasters or {},
             terms=terms,
             rules=tuple(rules),
-            also=also,
+            dual_write=dual_write,
             effect=(side_effect, resource),
         )
         kind.deprecated = leaving
@@ -545,13 +552,13 @@ def payload(
     return mark
 
 
-def _check_also(also: Also[Any], name: str, version: str) -> None:
-    if not isinstance(also, Also):
-        raise ContractError(f"@payload({name!r}): also={also!r:.80} must be an Also: write also=Also(Older, to_older)")
-    older = payload_type(also.older)
+def _check_dual_write(dual_write: DualWrite[Any], name: str, version: str) -> None:
+    if not isinstance(dual_write, DualWrite):
+        raise ContractError(f"@payload({name!r}): dual_write={dual_write!r:.80} must be a DualWrite(Older, to_older)")
+    older = payload_type(dual_write.older)
     if older.name != name or older.major >= _major(version):
         raise ContractError(
-            f"@payload({name!r}): also names {older.name} {older.version}, not an older major of {name} {version}"
+            f"@payload({name!r}): dual_write names {older.name} {older.version}, not an older major of {name} {version}"
         )
 
 

@@ -5,7 +5,7 @@ sentence for people, the pointer of the field to blame, and a condition. Conditi
 for a payload, `bus.schemas.json_schema` writes them as JSON Schema, `bus.schemas.typescript` as an expression. Pure.
 
     @payload("ticket.closed", rules=(
-        rules.Rule("fixed needs a fix", "/fix", rules.when(rules.Is("status", ("fixed",)), rules.Has("fix"))),
+        Rule("fixed needs a fix", "/fix", when(Is("status", ("fixed",)), Has("fix"))),
     ))
 
 Fields have their names in the data. A field that is absent, None or `msgspec.UNSET` counts as not given.

@@ -69,10 +69,10 @@ def _terms(kind: PayloadType) -> dict[str, Any]:
     found = {
         "risk": kind.risk,
         "performative": stated,
-        "needs": list(terms.needs),
+        "needs": list(terms.required_options),
         "ttl_s": terms.ttl_s,
-        "same_as": terms.same_as,
-        "takes": terms.takes,
+        "same_as": terms.must_match,
+        "takes": terms.options_from,
         "critical": list(terms.critical),
         "side_effect": kind.side_effect,
         "resource": kind.resource,

@@ -113,13 +113,13 @@ def key_file_of(path: Path, agent_id: str) -> Path:
 
 
 def _open_policy(file: str, clock: Clock, stale_after_s: float) -> Policy:
-    from bus.trust.policy.file_policy import FilePolicy
+    from bus.trust.policy.policy_file import PolicyFile
 
-    return FilePolicy(file, clock=clock, stale_after_s=stale_after_s)
+    return PolicyFile(file, clock=clock, stale_after_s=stale_after_s)
 
 
 def _open_signer(path: Path, agent_id: str, clock: Clock) -> Signer | None:
-    from bus.trust.keys.private_keys import FileSigner
+    from bus.trust.keys.private_keys import SigningKey
     from bus.trust.keys.trusted_files import alarm_about
 
     file = key_file_of(path, agent_id)
@@ -131,4 +131,4 @@ def _open_signer(path: Path, agent_id: str, clock: Clock) -> Signer | None:
             detail=f"its messages leave unsigned: sealbus key new {agent_id}",
         )
         return None
-    return FileSigner(file, clock=clock, alarm=alarm_about("private_key", file, "the last good key signs"))
+    return SigningKey(file, clock=clock, alarm=alarm_about("private_key", file, "the last good key signs"))

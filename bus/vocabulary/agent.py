@@ -24,7 +24,7 @@ class Filters(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=86400,
-    same_as={"/agent_card/agent_id": "/metadata/sender/id"},
+    must_match={"/agent_card/agent_id": "/metadata/sender/id"},
     side_effect="none",
 )
 class AgentHandshake(Value, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ class AgentGoodbye(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="inform",
     ttl_s=86400,
-    same_as={"/agent_id": "/metadata/sender/id"},
+    must_match={"/agent_id": "/metadata/sender/id"},
     side_effect="none",
 )
 class CapabilityAdvertisement(Value, frozen=True, kw_only=True):

@@ -138,7 +138,7 @@ def _with_action(data: dict[str, Any]) -> dict[str, Any]:
     "approval.request",
     version="2.0.0",
     performative="propose",
-    takes={"ttl_s": "timeout_seconds"},
+    options_from={"ttl_s": "timeout_seconds"},
     upcasters={1: Upcaster(ApprovalRequest1, _with_action)},
     rules=(
         Rule(
@@ -209,7 +209,7 @@ class ApprovalRequest(Value, frozen=True, kw_only=True):
     risk="high",
     performative=ByField("decision", {"approve": "accept", "reject": "reject", "request_changes": "propose"}),
     ttl_s=86400,
-    same_as={"/reviewer/id": "/metadata/sender/id"},
+    must_match={"/reviewer/id": "/metadata/sender/id"},
     rules=(
         Rule(
             "approve needs an approved_action_hash",

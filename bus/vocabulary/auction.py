@@ -9,7 +9,7 @@ from bus.vocabulary.forms import Code, Flag, Hash, Long, Object, Positive, Share
 from bus.vocabulary.parts import Effect, ErrorInfo, Money, Ref, ReturnContract
 
 
-@payload("auction.call", version="1.0.0", performative="call_for_proposal", needs=("task_id",), ttl_s=3600)
+@payload("auction.call", version="1.0.0", performative="call_for_proposal", required_options=("task_id",), ttl_s=3600)
 class AuctionCall(Value, frozen=True, kw_only=True):
     """Manager to everybody or a role.
 
@@ -55,7 +55,9 @@ class AuctionRefusal(Value, frozen=True, kw_only=True):
     explanation: Text | None = None
 
 
-@payload("auction.award", version="1.0.0", performative="accept", needs=("task_id", "idempotency_key"), ttl_s=3600)
+@payload(
+    "auction.award", version="1.0.0", performative="accept", required_options=("task_id", "idempotency_key"), ttl_s=3600
+)
 class AuctionAward(Value, frozen=True, kw_only=True):
     """Manager to the winner; parents: the bid.
 
@@ -85,7 +87,14 @@ class AuctionLoss(Value, frozen=True, kw_only=True):
     """May still be awarded."""
 
 
-@payload("auction.result", version="1.0.0", performative="inform", needs=("task_id",), ttl_s=86400, side_effect="none")
+@payload(
+    "auction.result",
+    version="1.0.0",
+    performative="inform",
+    required_options=("task_id",),
+    ttl_s=86400,
+    side_effect="none",
+)
 class AuctionResult(Value, frozen=True, kw_only=True):
     """Winner to manager."""
 
@@ -100,7 +109,14 @@ class AuctionResult(Value, frozen=True, kw_only=True):
     effects: tuple[Effect, ...] = ()
 
 
-@payload("auction.failure", version="1.0.0", performative="error", needs=("task_id",), ttl_s=3600, side_effect="none")
+@payload(
+    "auction.failure",
+    version="1.0.0",
+    performative="error",
+    required_options=("task_id",),
+    ttl_s=3600,
+    side_effect="none",
+)
 class AuctionFailure(Value, frozen=True, kw_only=True):
     """Winner to manager: the runner-up is awarded."""
 

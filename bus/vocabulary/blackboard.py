@@ -18,7 +18,7 @@ MAX_VALUE_BYTES = 262_144
     "blackboard.write",
     version="1.0.0",
     performative="request",
-    needs=("idempotency_key",),
+    required_options=("idempotency_key",),
     ttl_s=600,
     side_effect="write",
     resource="/key",

@@ -86,7 +86,7 @@ class WaitDue(Value, frozen=True, kw_only=True):
     "workflow.start",
     version="1.0.0",
     performative="request",
-    needs=("idempotency_key",),
+    required_options=("idempotency_key",),
     ttl_s=3600,
     rules=(
         Rule("has exactly one of definition, ref", "/definition", exactly_one("definition", "ref")),

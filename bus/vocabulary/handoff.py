@@ -18,7 +18,7 @@ MAX_CONTEXT_BYTES = 65_536
     "handoff.request",
     version="1.0.0",
     performative="request",
-    needs=("task_id",),
+    required_options=("task_id",),
     ttl_s=3600,
     rules=(
         Rule(

@@ -15,7 +15,7 @@ from bus.vocabulary.parts import Content, Ref, Resource
     "command.request",
     version="1.0.0",
     performative="request",
-    needs=("idempotency_key",),
+    required_options=("idempotency_key",),
     ttl_s=600,
     side_effect="external",
     resource="/resource/id",

@@ -114,7 +114,7 @@ class ReviewOutput(Value, frozen=True, kw_only=True):
     "review.request",
     version="1.0.0",
     performative="request",
-    needs=("task_id",),
+    required_options=("task_id",),
     ttl_s=3600,
     side_effect="read",
     resource="/subject_ref/uri",

@@ -49,7 +49,7 @@ class TaskSpec(Value, frozen=True, kw_only=True):
     constraints: Constraints | None = None
 
 
-@payload("task.request", version="1.0.0", performative="request", needs=("task_id",), ttl_s=3600)
+@payload("task.request", version="1.0.0", performative="request", required_options=("task_id",), ttl_s=3600)
 class TaskRequest(Value, frozen=True, kw_only=True):
     """Requester to a worker agent: do this, and answer in the promised form."""
 
@@ -77,7 +77,14 @@ class TaskRequest(Value, frozen=True, kw_only=True):
     """Absent: until the message expires."""
 
 
-@payload("task.accepted", version="1.0.0", performative="accept", needs=("task_id",), ttl_s=3600, side_effect="none")
+@payload(
+    "task.accepted",
+    version="1.0.0",
+    performative="accept",
+    required_options=("task_id",),
+    ttl_s=3600,
+    side_effect="none",
+)
 class TaskAccepted(Value, frozen=True, kw_only=True):
     """Worker to requester, before costly work.
 
@@ -93,7 +100,14 @@ class TaskAccepted(Value, frozen=True, kw_only=True):
     """When it expects to be done."""
 
 
-@payload("task.rejected", version="1.0.0", performative="reject", needs=("task_id",), ttl_s=3600, side_effect="none")
+@payload(
+    "task.rejected",
+    version="1.0.0",
+    performative="reject",
+    required_options=("task_id",),
+    ttl_s=3600,
+    side_effect="none",
+)
 class TaskRejected(Value, frozen=True, kw_only=True):
     """Worker to requester: not me, not this.
 
@@ -108,7 +122,12 @@ class TaskRejected(Value, frozen=True, kw_only=True):
 
 
 @payload(
-    "task.clarification", version="1.0.0", performative="query", needs=("task_id",), ttl_s=3600, side_effect="none"
+    "task.clarification",
+    version="1.0.0",
+    performative="query",
+    required_options=("task_id",),
+    ttl_s=3600,
+    side_effect="none",
 )
 class TaskClarification(Value, frozen=True, kw_only=True):
     """Worker to requester."""
@@ -119,7 +138,14 @@ class TaskClarification(Value, frozen=True, kw_only=True):
     """Answers the worker could work with."""
 
 
-@payload("task.clarified", version="1.0.0", performative="inform", needs=("task_id",), ttl_s=3600, side_effect="none")
+@payload(
+    "task.clarified",
+    version="1.0.0",
+    performative="inform",
+    required_options=("task_id",),
+    ttl_s=3600,
+    side_effect="none",
+)
 class TaskClarified(Value, frozen=True, kw_only=True):
     """Requester to worker."""
 
@@ -129,7 +155,7 @@ class TaskClarified(Value, frozen=True, kw_only=True):
     """Merged over the task's inputs."""
 
 
-@payload("task.cancel", version="1.0.0", performative="cancel", needs=("task_id",), ttl_s=3600)
+@payload("task.cancel", version="1.0.0", performative="cancel", required_options=("task_id",), ttl_s=3600)
 class TaskCancel(Value, frozen=True, kw_only=True):
     """Requester (or a supervisor the policy names) to the worker."""
 
@@ -146,7 +172,7 @@ class TaskCancel(Value, frozen=True, kw_only=True):
     "task.result",
     version="1.0.0",
     performative="inform",
-    needs=("task_id",),
+    required_options=("task_id",),
     ttl_s=86400,
     side_effect="none",
     rules=(
@@ -189,12 +215,12 @@ class TaskResult(Value, frozen=True, kw_only=True):
     version="1.0.0",
     performative="request",
     ttl_s=3600,
-    same_as={
+    must_match={
         "/task_id": "/metadata/task_id",
         "/from_agent": "/metadata/sender/id",
         "/to_agent": "/metadata/recipient/id",
     },
-    takes={"priority": "priority"},
+    options_from={"priority": "priority"},
 )
 class TaskHandoff(Value, frozen=True, kw_only=True):
     """Agent to agent; the short form of a delegation.
@@ -219,7 +245,7 @@ class TaskHandoff(Value, frozen=True, kw_only=True):
     risk="low",
     performative="inform",
     ttl_s=600,
-    same_as={"/task_id": "/metadata/task_id"},
+    must_match={"/task_id": "/metadata/task_id"},
     side_effect="none",
     rules=(
         Rule(
@@ -252,7 +278,12 @@ class StatusUpdate(Value, frozen=True, kw_only=True):
 
 
 @payload(
-    "checkpoint.created", version="1.0.0", performative="inform", needs=("task_id",), ttl_s=604800, side_effect="none"
+    "checkpoint.created",
+    version="1.0.0",
+    performative="inform",
+    required_options=("task_id",),
+    ttl_s=604800,
+    side_effect="none",
 )
 class CheckpointCreated(Value, frozen=True, kw_only=True):
     """A worker that can be paused and resumed, to whoever supervises it."""

@@ -18,7 +18,7 @@ from bus.vocabulary.parts import Ref
     risk="high",
     performative="inform",
     ttl_s=86400,
-    same_as={"/level": "/metadata/security/trust_level"},
+    must_match={"/level": "/metadata/security/trust_level"},
     rules=(
         Rule("has exactly one of content, ref", "/content", exactly_one(Has("content", null=True), "ref")),
         Rule("ref needs its sha256", "/ref/sha256", Every("ref", Has("sha256"))),

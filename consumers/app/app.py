@@ -1,6 +1,6 @@
 """App: an agent's handlers, declared, and the doors to run them: in this program, or in a test.
 
-Owns whose handlers they are: agent, group, namespace, roles, keys. `consumers.app.handlers` declares the handlers,
+Owns whose handlers they are: agent, group, namespace, roles, keys. `consumers.app.router` declares the handlers,
 `consumers.worker` runs them.
 """
 
@@ -23,7 +23,7 @@ from bus.protocol.signatures import Signer, Verifier
 from bus.topics.names import check_group, check_namespace, group_of_agent
 from bus.trust.policy.policy import NO_POLICY, Policy
 from consumers.app.handler_signature import returned_types, sent_types
-from consumers.app.handlers import Handlers
+from consumers.app.router import Router
 from consumers.delivery.declaration import Declaration, Lifespan, Middleware
 from consumers.processes.conversations.handoff_tool import HandoffTool
 from consumers.processes.sagas.subscriptions import cancel_subscription, mail_subscriptions, step_subscriptions
@@ -31,7 +31,7 @@ from consumers.processes.sagas.subscriptions import cancel_subscription, mail_su
 if TYPE_CHECKING:
     from bus.settings.schema import Settings
     from bus.telemetry.metrics import Metrics
-    from consumers.app.testing import AppBus
+    from consumers.app.testing import TestBus
     from producers.connection import Bus
 
 __all__ = ["App"]
@@ -39,7 +39,7 @@ __all__ = ["App"]
 _Reply = TypeVar("_Reply", bound=Payload)
 
 
-class App(Handlers):
+class App(Router):
     """Declares one agent's handlers.
 
         app = App("shop@svc", types=[Progress], middleware=[timed])
@@ -242,13 +242,13 @@ class App(Handlers):
         settings: Settings | None = None,
         provide: Mapping[Lifespan, object] | None = None,
         keys: bool | None = None,
-    ) -> AbstractAsyncContextManager[AppBus, None]:
+    ) -> AbstractAsyncContextManager[TestBus, None]:
         """Run this app, and *others*, on a log in memory, with a clock that only the test moves.
 
             async with app.test() as bus:
                 await bus.publish(Order(sku="tea"))
                 await bus.settle()
-                bus.raise_dead()
+                bus.assert_all_handled()
                 assert bus.sent(Booked) == [Booked(sku="tea")]
 
         Settings are those of the project, as in `running`, except what reaches outside: log and inbox are in memory,

@@ -22,7 +22,7 @@ from bus.payloads.payload_types import PayloadType, is_payload
 from consumers.delivery.blocking_context import BlockingContext
 from consumers.delivery.context import Context
 from consumers.delivery.handling.composition import name_of
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 
 __all__ = ["check_handler", "must_answer", "returned_types", "sent_types"]
 
@@ -175,13 +175,13 @@ def _check_returned(function: Callable[..., Any], name: str) -> None:
     for cls in _flatten(_hint(function, annotation)):
         if cls in _ANYTHING or cls in (None, NoneType, typing.Never, typing.NoReturn) or isinstance(cls, TypeVar):
             continue
-        if isinstance(cls, type) and (is_base(cls) or issubclass(cls, Draft) or _is_payload(cls)):
+        if isinstance(cls, type) and (is_base(cls) or issubclass(cls, Outgoing) or _is_payload(cls)):
             continue
         if isinstance(cls, type) and could_be_marked(cls):
             raise ConfigurationError(f"{name} returns {_hint_text(cls)}, which is not marked with @payload(...)")
         raise ConfigurationError(
             f"{name} returns {_hint_text(cls)}: a handler returns a payload (of a class marked with @payload), "
-            "a Draft, a list or tuple of them, or None"
+            "an Outgoing, a list or tuple of them, or None"
         )
 
 

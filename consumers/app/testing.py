@@ -38,7 +38,7 @@ from bus.trust.keys.generated_keys import GeneratedKeys
 from bus.trust.policy.policy import AllowAll
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.delivery.context import Context
-from consumers.delivery.declaration import Declaration, Handling, Subscription
+from consumers.delivery.declaration import Declaration, HandlerDeclaration, Handling
 from consumers.delivery.handling.composition import NO_RESOURCES, Resources, opened_lifespans
 from consumers.delivery.handling.slots import HandlerSlot
 from consumers.delivery.inbox.base import Inbox
@@ -51,12 +51,12 @@ from producers.connection import make_publisher
 from producers.outcomes import Receipt
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
-from producers.sealing.options import Options, RequestOptions, draft_of
+from producers.sealing.options import Options, RequestOptions, outgoing_of
 
 if TYPE_CHECKING:
     from consumers.worker.worker import Worker
 
-__all__ = ["AppBus", "Database", "Fake", "HeldMessage", "PlayedAgent", "run_in_memory"]
+__all__ = ["TestBus", "Database", "Fake", "HeldMessage", "PlayedAgent", "run_in_memory"]
 
 _TESTER = "test@sealbus"
 _PATIENCE_S = 10.0
@@ -75,7 +75,7 @@ _Reply = TypeVar("_Reply", bound=Payload)
 
 
 class Fake:
-    """An agent played by a test, made by `AppBus.reply`; *received* has the messages it got, oldest first."""
+    """An agent played by a test, made by `TestBus.fake`; *received* has the messages it got, oldest first."""
 
     def __init__(self, kind: PayloadType, answer: Any) -> None:
         self.kind = kind
@@ -87,7 +87,7 @@ class Fake:
     def declaration(self) -> Declaration:
         """Return the app of this agent."""
         group = group_of_agent(f"fake-{self.kind.name}@{_TESTER}")
-        subscription = Subscription(
+        subscription = HandlerDeclaration(
             kind=self.kind,
             handler=self._handle,
             takes_context=False,
@@ -120,16 +120,16 @@ class Fake:
 
 
 class PlayedAgent:
-    """An agent in whose name a test publishes and asks; made by `AppBus.as_agent`."""
+    """An agent in whose name a test publishes and asks; made by `TestBus.as_agent`."""
 
-    def __init__(self, bus: AppBus, publisher: Publisher, requests: Requester) -> None:
+    def __init__(self, bus: TestBus, publisher: Publisher, requests: Requester) -> None:
         self._bus = bus
         self.publisher = publisher
         self.requests = requests
 
     async def publish(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
         """Publish in the name of this agent. Raises PublishRejected as the real bus does."""
-        return await self.publisher.publish(draft_of(payload, options))
+        return await self.publisher.publish(outgoing_of(payload, options))
 
     async def request(
         self, payload: Payload, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]
@@ -174,8 +174,17 @@ class Database:
         return await self._inbox.query(statement, arguments)
 
 
-class AppBus:
-    """A bus with the apps of a test on it."""
+class TestBus:
+    """A bus with the apps of a test on it, made by `app.test()`.
+
+    async with app.test() as bus:
+        await bus.publish(Order(sku="tea"))
+        await bus.settle()
+        bus.assert_all_handled()
+        assert bus.sent(Confirmation) == [Confirmation(sku="tea")]
+    """
+
+    __test__ = False  # for pytest: no class of tests
 
     def __init__(
         self,
@@ -217,15 +226,15 @@ class AppBus:
             played = self._played[agent_id] = PlayedAgent(self, *self._play(agent_id))
         return played
 
-    def reply(self, request: type[Payload], *, with_: Any = None) -> Fake:
+    def fake(self, request: type[Payload], *, returns: Any = None) -> Fake:
         """Play the agent that handles *request*, from now on.
 
-            prices = bus.reply(QuoteRequest, with_=Quote(cents=100))
+            prices = bus.fake(QuoteRequest, returns=Quote(cents=100))
             await bus.publish(Order(...))
             await bus.settle()
             assert prices.received == [QuoteRequest(...)]
 
-        *with_*: a payload, a list of them, None, an error to raise, or a function of what came that returns one of
+        *returns*: a payload, a list of them, None, an error to raise, or a function of what came that returns one of
         these.
         """
         kind = payload_type(request)
@@ -234,7 +243,7 @@ class AppBus:
                 raise ConfigurationError(
                     f"{app.agent_id} handles {kind.name} itself: a test cannot play another agent for it"
                 )
-        fake = Fake(kind, with_)
+        fake = Fake(kind, returns)
         self._fakes.append(fake)
         return fake
 
@@ -276,18 +285,18 @@ class AppBus:
         payload = decision_about(request, decision, by=by, **members)
         await publisher.send(seal_decision(publisher.sealer, payload, request))
 
-    def raise_dead(self) -> None:
+    def assert_all_handled(self) -> None:
         """Raise an AssertionError that names every dead letter, caused by the error of the first handler."""
         if self._dead:
-            lines = "\n".join(f"  {letter!r}" for letter in self.dead[:_MAX_TOLD])
+            lines = "\n".join(f"  {letter!r}" for letter in self.dead_letters[:_MAX_TOLD])
             count = "a dead letter" if len(self._dead) == 1 else f"{len(self._dead)} dead letters"
-            ids = (letter.message.message_id for letter in self.dead if letter.message is not None)
+            ids = (letter.message.message_id for letter in self.dead_letters if letter.message is not None)
             cause = next((self._failures[name] for name in ids if name in self._failures), None)
             raise AssertionError(f"{count}:\n{lines}") from cause
 
     async def publish(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
         """Publish as `test@sealbus`. Raises PublishRejected as the real bus does."""
-        return await self.publisher.publish(draft_of(payload, options))
+        return await self.publisher.publish(outgoing_of(payload, options))
 
     async def request(
         self,
@@ -366,7 +375,7 @@ class AppBus:
             await publisher.close()
 
     @property
-    def dead(self) -> list[DeadLetter]:
+    def dead_letters(self) -> list[DeadLetter]:
         """Every dead letter, oldest first; as of the last `settle`."""
         return [letter for _, letter in self._dead]
 
@@ -491,8 +500,8 @@ def _in_time(collected: tuple[Record, object]) -> tuple[int, str, int, int]:
 @asynccontextmanager
 async def run_in_memory(
     apps: Sequence[Declaration], settings: Settings | None, provide: Resources, *, keys: bool | None = None
-) -> AsyncGenerator[AppBus]:
-    """Yield an `AppBus` for *apps* on `memory://`; *provide* replaces lifespans by values.
+) -> AsyncGenerator[TestBus]:
+    """Yield a `TestBus` for *apps* on `memory://`; *provide* replaces lifespans by values.
 
     *keys*: whether every agent of the test has a key of its own; None: where a type of high risk or a policy needs it.
     """
@@ -536,7 +545,7 @@ async def run_in_memory(
         await worker.start(create_topics=True)
         workers.append(worker)
 
-    bus = AppBus(apps, transport=transport, workers=workers, clock=clock, failures=failures, start=start, play=play)
+    bus = TestBus(apps, transport=transport, workers=workers, clock=clock, failures=failures, start=start, play=play)
     try:
         async with AsyncExitStack() as stack:
             stack.enter_context(LoopWatch(lambda task: find_work((worker.slots.work_of for worker in workers), task)))
@@ -587,7 +596,7 @@ def _with_keys(app: Declaration, keys: GeneratedKeys) -> Declaration:
 
 
 def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
-    """Return *app* with handlers whose errors are stored in *failures*, by message id, for `raise_dead`."""
+    """Return *app* with handlers whose errors are stored in *failures*, by message id, for `assert_all_handled`."""
 
     def watch(following: Handling) -> Handling:
         async def handler(payload: Any, context: Context) -> Any:

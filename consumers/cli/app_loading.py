@@ -60,9 +60,9 @@ def load_app(target: str, folder: Path | None = None) -> App:
 
 
 def _workflow_engine() -> App:
-    from consumers.agents.workflows.engine import engine_app
+    from consumers.agents.workflows.engine import workflow_engine
 
-    return engine_app()
+    return workflow_engine()
 
 
 def _registry() -> App:

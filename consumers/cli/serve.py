@@ -278,7 +278,7 @@ def workflows(session: CommandSession, *, targets: tuple[str, ...], metrics_port
       sealbus serve workflows
       sealbus serve workflows --app desk.agent:app
     """
-    from consumers.agents.workflows.engine import engine_app
+    from consumers.agents.workflows.engine import workflow_engine
     from consumers.worker.process import run_process
 
     apps = session.apps(targets)
@@ -286,7 +286,7 @@ def workflows(session: CommandSession, *, targets: tuple[str, ...], metrics_port
     settings = session.settings()
     session.announce()
     return asyncio.run(
-        run_process([engine_app(types=types).declaration], settings, metrics_port=metrics_port, metrics_host=host)
+        run_process([workflow_engine(types=types).declaration], settings, metrics_port=metrics_port, metrics_host=host)
     )
 
 

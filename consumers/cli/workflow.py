@@ -20,7 +20,7 @@ from bus.telemetry.terminal import printable
 from bus.vocabulary.bus import WorkflowStart
 from consumers.agents.workflows.advance import progress_of
 from consumers.agents.workflows.check import check_workflow
-from consumers.agents.workflows.definition import parse_definition, read_workflow
+from consumers.agents.workflows.definition import parse_workflow, read_workflow
 from consumers.agents.workflows.diagram import mermaid_of_workflow
 from consumers.agents.workflows.engine import ENGINE, RunState
 from consumers.cli.ask import name_and_value, new_task_id, watch_task
@@ -270,7 +270,7 @@ async def show(session: CommandSession, *, which: str) -> VerbResult | int:
     if session.form == "mermaid":
         if run is None:
             raise BusError("only a workflow file that has not ended has a diagram")
-        definition = parse_definition(run.definition)
+        definition = parse_workflow(run.definition)
         click.echo(mermaid_of_workflow(definition, progress_of(definition, run.run)))
         return 0
     now_ms, opener = SystemClock().now_ms(), sealing.parse(found.opener)
@@ -406,7 +406,7 @@ def _run_of(process: Process) -> RunState | None:
 
 
 def _nodes_of(run: RunState) -> dict[str, str]:
-    definition = parse_definition(run.definition)
+    definition = parse_workflow(run.definition)
     progress = progress_of(definition, run.run)
     return {node.id: progress.get(node.id, "-") for node in definition.nodes}
 

@@ -57,7 +57,7 @@ from consumers.deadletters.redrive_rules import (
 )
 from consumers.deadletters.redrive_watch import Watch
 from consumers.deadletters.selection import Selection
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.sealer import Sealer
 
 __all__ = ["Destinations", "Redrive"]
@@ -224,7 +224,7 @@ class Redrive:
         until = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=extend_until_ms)
         why = (self._journal.why if self._journal is not None else "") or "redrive"
         order = RedriveOrdered(group=letter.group, seals=(letter.message.seal,), extend_until=until, reason=why)
-        return self._sealer.seal(Draft(payload=order)).record.value or b""
+        return self._sealer.seal(Outgoing(order)).record.value or b""
 
     @property
     def _states(self) -> dict[str, LetterState]:

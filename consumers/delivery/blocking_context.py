@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar, Unpack
 
-from bus.errors import DeadlineError, WrongLoopError
+from bus.errors import DeadlineError, EventLoopError
 from bus.payloads.class_forms import Payload
 from bus.protocol.sealing import Message
 from bus.trust.effective_labels import EffectiveLabels
@@ -42,7 +42,7 @@ class _Carrier:
     def call(self, begin: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Return the result of the coroutine that *begin* makes on the loop."""
         if is_in_loop():
-            raise WrongLoopError(
+            raise EventLoopError(
                 "a blocking context waits for its answer, and would stop this event loop: in coroutines take a Context "
                 "and await its methods"
             )

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, Unpack
 
-from bus.errors import ContractError, DeadlineError, SettingMissing, WrongLoopError
+from bus.errors import ContractError, DeadlineError, EventLoopError, MissingSetting
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import encode_payload
 from bus.trust.effective_labels import EffectiveLabels
@@ -23,7 +23,7 @@ from consumers.delivery.settling.outputs import Output
 from producers.outcomes import PublishRejected, Receipt
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
-from producers.sealing.options import Options, RequestOptions, draft_of
+from producers.sealing.options import Options, RequestOptions, outgoing_of
 from producers.sealing.run_labels import RunLabels
 from producers.sealing.seal_request import SealRequest
 
@@ -144,13 +144,13 @@ class Context:
         self._version = version
 
     def check_loop(self, name: str) -> None:
-        """Raise WrongLoopError where the method *name* is called outside the worker's event loop."""
+        """Raise EventLoopError where the method *name* is called outside the worker's event loop."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             loop = None
         if loop is not self._loop:
-            raise WrongLoopError(
+            raise EventLoopError(
                 f"context.{name} belongs to the worker's event loop and was called outside it: a blocking handler "
                 "takes a `BlockingContext`, whose methods are plain calls; a coroutine is awaited in the handler itself"
             )
@@ -196,7 +196,7 @@ class Context:
             raise ContractError(
                 "the run has ended, so this message would never be sent: wait in the handler for the tasks it starts"
             )
-        data, draft = encode_payload(payload), draft_of(payload, options)
+        data, draft = encode_payload(payload), outgoing_of(payload, options)
         if len(data) > _LARGE or not _PLAIN.issuperset(options):
             # Here the handler can still mend it; later its whole run would count for nothing.
             self.check(payload, **options)
@@ -215,7 +215,7 @@ class Context:
         authority are checked. The result of a handler is checked in the same way before the run is settled.
         """
         try:
-            self._publisher.sealer.seal(draft_of(payload, options), SealRequest(cause=self.message, run=self.run))
+            self._publisher.sealer.seal(outgoing_of(payload, options), SealRequest(cause=self.message, run=self.run))
         except PublishRejected as error:
             raise (error.__cause__ if isinstance(error.__cause__, ContractError) else error) from None
 
@@ -225,7 +225,9 @@ class Context:
 
         Raises PublishRejected, PublishUnknown.
         """
-        sealed = self._publisher.sealer.seal(draft_of(payload, options), SealRequest(cause=self.message, run=self.run))
+        sealed = self._publisher.sealer.seal(
+            outgoing_of(payload, options), SealRequest(cause=self.message, run=self.run)
+        )
         return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
 
     @_on_its_loop
@@ -352,10 +354,10 @@ class Context:
             self.remembered = RememberedSteps(self._claim.steps, self.run, version=self._version)
         return self.remembered
 
-    def _has_no_row(self, needs: str, lacks: str) -> ContractError | SettingMissing:
+    def _has_no_row(self, needs: str, lacks: str) -> ContractError | MissingSetting:
         """Return why there is no row to write to: no inbox, which *needs* explains, or no row of the message."""
         if not self._has_inbox:
-            return SettingMissing("inbox.url", f"{needs}: give inbox.url a store (on Kafka, postgresql://...)")
+            return MissingSetting("inbox.url", f"{needs}: give inbox.url a store (on Kafka, postgresql://...)")
         return ContractError(
             f"{lacks} the message has no idempotency key (dedup='always' needs none)", "/routing/idempotency_key"
         )
@@ -369,7 +371,7 @@ class Context:
         It is committed when the handler returns and rolled back when it raises. A run that another worker has overtaken
         writes nothing. So an effect in the same database happens once, however often the message is delivered. While
         the database is unreachable this call waits, within the time of the run. Raises ContractError for a message
-        without an idempotency key (dedup='always' needs none), SettingMissing without an inbox, InboxError once the run
+        without an idempotency key (dedup='always' needs none), MissingSetting without an inbox, InboxError once the run
         has ended.
         """
         if self._claim is None:

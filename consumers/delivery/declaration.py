@@ -29,7 +29,7 @@ __all__ = [
     "Middleware",
     "Order",
     "SemanticCheck",
-    "Subscription",
+    "HandlerDeclaration",
 ]
 
 
@@ -61,7 +61,7 @@ Lifespan = Callable[[], Any]
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+class HandlerDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """One message type of an App and its handler.
 
     *retry* None and *timeout_s* UNSET mean the setting's value.
@@ -109,7 +109,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     signer: Signer | None
     verifier: Verifier | None
-    subscriptions: Mapping[str, Subscription]
+    subscriptions: Mapping[str, HandlerDeclaration]
     """Subscriptions by message type."""
     types: tuple[type[Any], ...]
     lifespans: tuple[Lifespan, ...] = ()
@@ -122,7 +122,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of its sagas (`consumers.processes.sagas.rules.SagaRules`)."""
     sends: frozenset[type[Any]] = frozenset()
     """The payload classes that its sagas may send, beside *types*: they need topics."""
-    mail: Mapping[str, Subscription] = _NOTHING
+    mail: Mapping[str, HandlerDeclaration] = _NOTHING
     """By message type, the subscriptions of its mailbox."""
 
     @property

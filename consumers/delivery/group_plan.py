@@ -20,7 +20,7 @@ from bus.topics.names import mailbox_topic, message_topic, read_topic, redrive_t
 from bus.trust.admission import Admission, Denial, Party
 from bus.trust.labels import GRAVE
 from bus.trust.policy.policy import Policy
-from consumers.delivery.declaration import Declaration, Subscription
+from consumers.delivery.declaration import Declaration, HandlerDeclaration
 from consumers.delivery.inbox.open import has_inbox
 from consumers.delivery.resilience.retry import Retry, Tier
 from consumers.delivery.state.delivery import Accepted, Delivery
@@ -36,7 +36,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str
     roles: frozenset[str]
     registry: Registry
-    subscriptions: Mapping[str, Subscription]
+    subscriptions: Mapping[str, HandlerDeclaration]
     policy: Policy
     verifier: Verifier | None
     admission: Admission
@@ -46,7 +46,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     has_inbox: bool = False
     high_risk: tuple[str, ...] = ()
     """Types whose risk the settings raise to high."""
-    mail: Mapping[str, Subscription] = MappingProxyType({})
+    mail: Mapping[str, HandlerDeclaration] = MappingProxyType({})
     """By message type, the subscriptions of the group's mailbox."""
     inbox_keep_ms: int = 0
     """How much longer than its life a message is remembered."""
@@ -65,7 +65,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     view: GroupView
     app_version: str = "1.0.0"
 
-    def subscription_of(self, delivery: Delivery) -> Subscription | None:
+    def subscription_of(self, delivery: Delivery) -> HandlerDeclaration | None:
         """Return the subscription for *delivery*, even if a gate refused it; None if there is none."""
         if isinstance(delivery, Accepted):
             return delivery.subscription
@@ -73,7 +73,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         known = self.view.mail if origin is not None and origin.kind == "mail" else self.view.subscriptions
         return None if delivery.message is None else known.get(delivery.message.message_type)
 
-    def timeout_of(self, subscription: Subscription) -> float:
+    def timeout_of(self, subscription: HandlerDeclaration) -> float:
         """Return the seconds that a run of *subscription* may take; inf: as long as its message lives."""
         timeout_s = subscription.timeout_s
         return self.timeout_s if timeout_s is msgspec.UNSET else math.inf if timeout_s is None else timeout_s

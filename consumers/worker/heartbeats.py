@@ -27,7 +27,7 @@ from bus.vocabulary.parts import AgentCard
 from consumers.delivery.declaration import Declaration
 from producers.directory.view import record_key
 from producers.publisher import Publisher
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 
 __all__ = ["HeartbeatSender", "WorkProgress", "card_of"]
@@ -134,7 +134,7 @@ class HeartbeatSender:
         key = record_key(self._app.agent_id, self._session).decode()
         try:
             sealed = self._publisher.sealer.seal(
-                Draft(payload=payload, key=key), SealRequest(topic=topic, origin=self._origin)
+                Outgoing(payload, key=key), SealRequest(topic=topic, origin=self._origin)
             )
             receipt = await self._publisher.send(sealed, timeout_s=timeout_s)
         except (BusError, ContractError) as error:

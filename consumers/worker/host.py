@@ -268,7 +268,7 @@ def check_groups(apps: Collection[Declaration]) -> None:
         if app.group in groups:
             raise ConfigurationError(
                 f"{groups[app.group]} and {app.agent_id} are both of group {app.group}: declare the handlers of one "
-                "agent in several files with Handlers and app.include(...), or start the app once"
+                "agent in several files with a Router and app.include(...), or start the app once"
             )
         groups[app.group] = app.agent_id
 

@@ -1,6 +1,6 @@
 """Startup checks: an app's needs compared with the settings before any record is read. Pure.
 
-Owns faults that are known at start. Others are raised in a run as `SettingMissing`, and their messages wait. A missing
+Owns faults that are known at start. Others are raised in a run as `MissingSetting`, and their messages wait. A missing
 setting must not turn sound messages into dead letters.
 """
 

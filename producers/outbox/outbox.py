@@ -26,7 +26,7 @@ from bus.trust.opening import open_trust
 from producers.outbox import postgres, sqlite
 from producers.outbox.rows import NewRow, row_of
 from producers.outcomes import PublishRejected
-from producers.sealing.options import Options, draft_of
+from producers.sealing.options import Options, outgoing_of
 from producers.sealing.run_labels import CURRENT_RUN
 from producers.sealing.sealer import make_sealer, sender_of
 
@@ -134,7 +134,7 @@ class Outbox:
 
     def _rows(self, payload: Any, options: Options) -> list[NewRow]:
         if options or CURRENT_RUN.get() is not None:
-            sealed = self._sealer.seal_here(draft_of(payload, options))
+            sealed = self._sealer.seal_here(outgoing_of(payload, options))
         else:
             sealed = self._sealer.seal_plain(payload)
         now_ms = self._clock.now_ms()

@@ -40,7 +40,7 @@ from producers.requests.in_turn import addressees_of, ask_in_turn
 from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
 from producers.requests.reply_reader import REPLY_GROUP, ReplyFilter, ReplyReader
 from producers.requests.submitted import SubmittedTask, TaskKey
-from producers.sealing.options import Draft, RequestOptions, asked_hops, draft_of, hop_limit
+from producers.sealing.options import Outgoing, RequestOptions, asked_hops, hop_limit, outgoing_of
 from producers.sealing.run_labels import RunLabels
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
@@ -148,7 +148,7 @@ class Requester:
         deadline_s = self._clock.monotonic_s() + timeout_s + grace_s
         waiter = self.waiting.open(pending_request, deadline_s, run.message.message_id if run is not None else None)
         waiter.grace_s = grace_s
-        draft, reader = draft_of(payload, options), reader or run
+        draft, reader = outgoing_of(payload, options), reader or run
         try:
             if reader is None:
                 answer, request = await self._exchange(draft, waiter, run, timeout_s)
@@ -165,7 +165,7 @@ class Requester:
             self.waiting.close(waiter)
 
     async def _exchange(
-        self, draft: Draft, waiter: Waiter, run: RunLabels | None, timeout_s: float
+        self, draft: Outgoing, waiter: Waiter, run: RunLabels | None, timeout_s: float
     ) -> tuple[Answer, Message]:
         """Send *draft* and wait for its answer; return it with the request as it was sealed."""
         await self._open(waiter)
@@ -201,7 +201,7 @@ class Requester:
     ) -> Receipt:
         """Send the `task.cancel` of the request that *key* names. Raises PublishRejected, PublishUnknown."""
         payload = TaskCancel(reason_code=reason_code, explanation=explanation, grace_s=math.ceil(grace_s))
-        draft = Draft(
+        draft = Outgoing(
             payload=payload,
             # Whoever has the message learns of it, whichever agent that is.
             task_id=key.message_id,
@@ -210,7 +210,7 @@ class Requester:
         sealed = self._publisher.sealer.seal(draft, SealRequest(both_versions=False))
         return await self._publisher.send(sealed, timeout_s=_CANCEL_S)
 
-    async def submit(self, draft: Draft) -> SubmittedTask[Any]:
+    async def submit(self, draft: Outgoing) -> SubmittedTask[Any]:
         """Send *draft* and return a handle, which another process of this agent can reopen.
 
         In a run it is caused by the handled message, with the labels of the run. Raises PublishRejected,
@@ -344,7 +344,7 @@ class Requester:
                 f"answers need the topic {self.topic}, which is missing and may not be created here: {how} ({error})"
             ) from error
 
-    def _seal(self, draft: Draft, waiter: Waiter, run: RunLabels | None) -> SealedRecord:
+    def _seal(self, draft: Outgoing, waiter: Waiter, run: RunLabels | None) -> SealedRecord:
         left_s = self._left_s(waiter)
         if left_s <= waiter.grace_s:
             late = DeadlineError("the deadline passed before it was sent")
@@ -442,11 +442,11 @@ class Requester:
         )
 
     async def _answer_through(
-        self, draft: Draft, waiter: Waiter, run: RunLabels | None, timeout_s: float
+        self, draft: Outgoing, waiter: Waiter, run: RunLabels | None, timeout_s: float
     ) -> tuple[Answer, Message]:
         """Publish *draft* through the middleware; return the answer, and the request as it was sealed."""
 
-        async def publish(changed: Draft) -> Receipt:
+        async def publish(changed: Outgoing) -> Receipt:
             if waiter.done.done():
                 late = DeadlineError("its requester has stopped waiting")
                 raise PublishRejected(f"not sent: {late}", late)
@@ -499,7 +499,7 @@ class Requester:
         return waiter.deadline_s - self._clock.monotonic_s()
 
 
-def _check_immediate(draft: Draft) -> None:
+def _check_immediate(draft: Outgoing) -> None:
     """Raise PublishRejected for a delay, which middleware may have added."""
     for name in ("delay_s", "at"):
         if getattr(draft, name) is not None:

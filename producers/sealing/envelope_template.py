@@ -23,7 +23,7 @@ from bus.protocol.envelope import PROTOCOL, Agent
 from bus.topics.names import message_topic
 from bus.transports.base import Headers, NewRecord
 from producers.sealing.inherited_fields import InheritedFields
-from producers.sealing.options import Draft, PublisherIdentity, compose, default_ttl_s
+from producers.sealing.options import Outgoing, PublisherIdentity, compose, default_ttl_s
 from producers.sealing.sealed_record import RECORD_CONTENT_TYPE, SealedRecord
 
 __all__ = ["EnvelopeTemplate", "TemplateCache", "shared_options"]
@@ -64,13 +64,13 @@ class EnvelopeTemplate:
         self,
         kind: PayloadType,
         origin: PublisherIdentity,
-        draft: Draft | None = None,
+        draft: Outgoing | None = None,
         *,
         max_message_bytes: int = sys.maxsize,
         sign: Callable[[bytes], str] | None = None,
     ) -> None:
         options = {} if draft is None else {name: getattr(draft, name) for name in _SHARED}
-        layers = compose(Draft(payload=_Nothing(), **options), kind, origin, now_ms=0, message_id=_ID)
+        layers = compose(Outgoing(_Nothing(), **options), kind, origin, now_ms=0, message_id=_ID)
         envelope_rules.check_metadata(layers.metadata)
         envelope_rules.check_routing(layers.routing, layers.metadata)
         kind.terms.check(layers.metadata, layers.routing, None)
@@ -116,7 +116,7 @@ class EnvelopeTemplate:
     def _compile(
         self,
         kind: PayloadType,
-        draft: Draft | None,
+        draft: Outgoing | None,
         max_message_bytes: int,
         sign: Callable[[bytes], str] | None,
     ) -> Any:
@@ -124,7 +124,7 @@ class EnvelopeTemplate:
         if encoder is None:
             return None
         names = (self.message_type, self.topic, self.headers, self.further_headers)
-        drafts = Draft, _shared_by_all(draft), draft is None
+        drafts = Outgoing, _shared_by_all(draft), draft is None
         # The exact way decides whether a longer payload is too heavy.
         max_bytes = min(max_message_bytes, kind.weight.light_bytes)
         lifetimes = self._ttl_ms, self._max_ttl_s
@@ -197,13 +197,13 @@ def _text(value: str | None) -> bytes:
     return msgspec.json.encode(value)
 
 
-_NO_OPTIONS = Draft(payload=_Nothing())
-_RARE = tuple(name for name in Draft.__struct_fields__ if name not in {*_FILLED, *_SHARED})
+_NO_OPTIONS = Outgoing(_Nothing())
+_RARE = tuple(name for name in Outgoing.__struct_fields__ if name not in {*_FILLED, *_SHARED})
 _rare, _shared = attrgetter(*_RARE), attrgetter(*_SHARED)
 _NOTHING_RARE, _NOTHING_SHARED = _rare(_NO_OPTIONS), _shared(_NO_OPTIONS)
 
 
-def shared_options(draft: Draft) -> tuple[object, ...] | None:
+def shared_options(draft: Outgoing) -> tuple[object, ...] | None:
     """Return the options of *draft* that belong to its template; empty if it has none.
 
     They are equal for drafts with the same template. Returns None for a draft that no template can seal.
@@ -223,7 +223,7 @@ def shared_options(draft: Draft) -> tuple[object, ...] | None:
     return (*shared, *kinds)
 
 
-def _shared_by_all(draft: Draft | None) -> dict[str, object]:
+def _shared_by_all(draft: Outgoing | None) -> dict[str, object]:
     """Return the options that every message of the template of *draft* shares."""
     return {name: getattr(draft or _NO_OPTIONS, name) for name in (*_SHARED, *_RARE)}
 
@@ -256,7 +256,7 @@ class TemplateCache:
         return self._templates.get((cls, options)) if options else self.plain.get(cls)
 
     def of(
-        self, payload: Payload, options: tuple[object, ...] = (), draft: Draft | None = None
+        self, payload: Payload, options: tuple[object, ...] = (), draft: Outgoing | None = None
     ) -> EnvelopeTemplate | None:
         """Return the template, creating it at once without options, or at the second use of the options of *draft*.
 

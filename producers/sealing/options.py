@@ -41,17 +41,17 @@ __all__ = [
     "DEFAULT_MAX_HOPS",
     "LAST_MS",
     "PRIORITIES",
-    "Draft",
+    "Outgoing",
     "EnvelopeLayers",
     "Options",
-    "PairedDraft",
+    "PairedOutgoing",
     "PublisherIdentity",
     "RequestOptions",
     "asked_hops",
     "check_struct",
     "compose",
     "default_ttl_s",
-    "draft_of",
+    "outgoing_of",
     "hop_limit",
     "is_traced",
 ]
@@ -79,7 +79,7 @@ class RequestOptions(TypedDict, total=False):
     priority: int | str
     """0 to 9, or "low", "normal", "high", "critical": waiting messages of a worker start in this order. By default
     5."""
-    retry: Retry | RetryPolicy
+    retry: Retry
     """A shorter retry than the handler's own: `Retry(attempts=2)`. By default the handler's."""
     max_hops: int
     """Maximum hops of the chain in which one message causes the next. By default its cause's, else 16; at most 64."""
@@ -131,22 +131,26 @@ class Options(RequestOptions, total=False):
     """The same as a time with a time zone; one that has passed delays nothing."""
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class _Subject(msgspec.Struct, frozen=True):
+    # A base of its own, so that the payload is given by position and the options by name.
+    payload: Payload
+
+
+class Outgoing(_Subject, frozen=True, kw_only=True):
     """A payload with options of its own, for `publish_many` and for the result of a handler.
 
-        drafts = (Draft(payload=Order(number=n), key=f"customer-{n % 7}", ttl_s=600) for n in range(1000))
+        drafts = (Outgoing(Order(number=n), key=f"customer-{n % 7}", ttl_s=600) for n in range(1000))
         async for result in bus.publish_many(drafts): ...
 
     The options are those of `publish`; None means not given.
     """
 
-    payload: Payload
     to: str | Agent | None = None
     key: str | None = None
     ttl_s: float | None = None
     idempotency_key: str | None = None
     priority: int | str | None = None
-    retry: Retry | RetryPolicy | None = None
+    retry: Retry | None = None
     reply_to: str | None = None
     max_hops: int | None = None
     conversation_id: str | None = None
@@ -168,19 +172,19 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
 
 
-class PairedDraft(Draft, frozen=True, kw_only=True):
+class PairedOutgoing(Outgoing, frozen=True, kw_only=True):
     """A draft that is sent in another version of its type, too."""
 
     other_version: OtherVersion
 
 
-_NAMES = (*Draft.__struct_fields__[1:], "timeout_s")
+_NAMES = (*Outgoing.__struct_fields__[1:], "timeout_s")
 
 
-def draft_of(payload: Payload, options: Mapping[str, object]) -> Draft:
+def outgoing_of(payload: Payload, options: Mapping[str, object]) -> Outgoing:
     """Return *payload* with *options*; raise TypeError for an unknown one, naming the nearest."""
     try:
-        return Draft(payload=payload, **options)  # type: ignore[arg-type]
+        return Outgoing(payload, **options)  # type: ignore[arg-type]
     except TypeError:
         unknown = next((name for name in options if name not in _NAMES), None)
         if unknown is None:
@@ -230,7 +234,7 @@ _MAX_ATTEMPTS = 100
 
 
 def compose(
-    draft: Draft,
+    draft: Outgoing,
     kind: PayloadType,
     origin: PublisherIdentity,
     *,
@@ -264,14 +268,14 @@ def default_ttl_s(kind: PayloadType, origin: PublisherIdentity) -> float:
     return origin.ttl_s if kind.terms.ttl_s is None else min(kind.terms.ttl_s, origin.max_ttl_s)
 
 
-def _completed(draft: Draft, kind: PayloadType, origin: PublisherIdentity) -> Draft:
+def _completed(draft: Outgoing, kind: PayloadType, origin: PublisherIdentity) -> Outgoing:
     """Return *draft* with missing options filled in from its type or its data."""
     terms, payload = kind.terms, draft.payload
     if terms is NO_TERMS:
         return draft
     options: dict[str, object] = {
         name: value
-        for name in terms.takes
+        for name in terms.options_from
         if getattr(draft, name) is None and (value := terms.option(name, payload)) is not None
     }
     if "ttl_s" in options:
@@ -286,7 +290,7 @@ def _completed(draft: Draft, kind: PayloadType, origin: PublisherIdentity) -> Dr
 
 
 def _compose_metadata(
-    draft: Draft,
+    draft: Outgoing,
     kind: PayloadType,
     origin: PublisherIdentity,
     *,
@@ -308,7 +312,7 @@ def _compose_metadata(
         message_id=message_id,
         message_type=kind.name,
         namespace=origin.namespace,
-        other_version=draft.other_version if isinstance(draft, PairedDraft) else None,
+        other_version=draft.other_version if isinstance(draft, PairedOutgoing) else None,
         parent_task_id=_chosen(draft.parent_task_id, before.parent_task_id if before else None),
         performative=draft.performative,
         protocol=PROTOCOL,
@@ -335,7 +339,7 @@ def is_traced(before: Metadata) -> bool:
 
 
 def _compose_routing(
-    draft: Draft,
+    draft: Outgoing,
     origin: PublisherIdentity,
     *,
     now_ms: int,
@@ -374,15 +378,15 @@ def _compose_routing(
     )
 
 
-def _retry(retry: Retry | RetryPolicy | None) -> RetryPolicy | None:
-    if not isinstance(retry, Retry):
-        return retry
+def _retry(retry: Retry | None) -> RetryPolicy | None:
+    if retry is None:
+        return None
     if retry.attempts > _MAX_ATTEMPTS:
         raise ContractError(f"{retry.attempts} attempts; a message asks for at most {_MAX_ATTEMPTS}", "retry")
     return retry.policy()
 
 
-def _not_before_ms(draft: Draft, now_ms: int) -> int | None:
+def _not_before_ms(draft: Outgoing, now_ms: int) -> int | None:
     """Return the time before which the message must not run; None where it may run at once."""
     if draft.at is not None:
         if draft.delay_s is not None:
@@ -398,7 +402,7 @@ def _not_before_ms(draft: Draft, now_ms: int) -> int | None:
     return not_before_ms if not_before_ms > now_ms else None
 
 
-def _conversation(draft: Draft, cause: Message | None, message_id: str) -> str:
+def _conversation(draft: Outgoing, cause: Message | None, message_id: str) -> str:
     return _chosen(draft.conversation_id, cause.metadata.conversation_id if cause else message_id)
 
 
@@ -413,7 +417,7 @@ def _correlation(before: Metadata | None, *, answers: bool) -> str | None:
     return before.message_id if answers else before.correlation_id or before.message_id
 
 
-def _parents(draft: Draft, cause: Message | None) -> tuple[str, ...]:
+def _parents(draft: Outgoing, cause: Message | None) -> tuple[str, ...]:
     if draft.rests_on and cause is None:
         raise ContractError("a first message rests on nothing; publish it from the handler of its cause", "rests_on")
     seals = ((cause.seal,) if cause else ()) + tuple(message.seal for message in draft.rests_on)
@@ -428,7 +432,7 @@ def _priority(priority: int | str | None) -> int | None:
     return priority
 
 
-def _check_types(draft: Draft) -> None:
+def _check_types(draft: Outgoing) -> None:
     """Check the options' types: a Struct's constructor does not, and a wrong value would be sealed."""
     for name in _STRINGS:
         value = getattr(draft, name)
@@ -456,11 +460,9 @@ def _is_text(value: object) -> bool:
     return value.__class__ is str or (isinstance(value, str) and isinstance(value, Enum))
 
 
-def _check_structs(draft: Draft) -> None:
+def _check_structs(draft: Outgoing) -> None:
     retry: object = draft.retry
-    if isinstance(retry, RetryPolicy):
-        check_struct(retry, RetryPolicy, "retry")
-    elif retry is not None and not isinstance(retry, Retry):
+    if retry is not None and not isinstance(retry, Retry):
         raise ContractError(
             f"is {type(retry).__name__} {retry!r:.80}, no Retry: write retry=Retry(attempts=3)", "retry"
         )

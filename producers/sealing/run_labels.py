@@ -32,7 +32,7 @@ from bus.trust.labels import (
     rank_of_classification,
     rank_of_level,
 )
-from producers.sealing.options import Draft, check_struct
+from producers.sealing.options import Outgoing, check_struct
 
 __all__ = ["CURRENT_RUN", "RunLabels", "labelled", "labelled_first", "log_ids", "type_name"]
 
@@ -144,19 +144,19 @@ CURRENT_RUN: Final = cast("ContextVar[RunLabels | None]", logs.RUN)
 """The run of the current task: it is the cause of messages that the task publishes through a `Bus`."""
 
 
-def labelled_first(draft: Draft, admission: Admission, run: RunLabels) -> Draft:
+def labelled_first(draft: Outgoing, admission: Admission, run: RunLabels) -> Outgoing:
     """Return *draft*, which begins a conversation although *run* publishes it, with the labels of the run."""
     if run.adds_nothing and admission.is_open and says_nothing(run.message):
         return draft
     return msgspec.structs.replace(draft, security=_security(draft.security, run.current, admission))
 
 
-def type_name(draft: Draft) -> str:
+def type_name(draft: Outgoing) -> str:
     """Return the message type of *draft*; empty for an object that is not a payload, which sealing refuses."""
     return payload_type(draft.payload).name if is_payload(draft.payload) else ""
 
 
-def labelled(draft: Draft, cause: Message, admission: Admission, run: RunLabels | None = None) -> Draft:
+def labelled(draft: Outgoing, cause: Message, admission: Admission, run: RunLabels | None = None) -> Outgoing:
     """Return *draft*, caused by *cause*, with the labels, the parents and the authority that go out with it.
 
     Raises ContractError (`unauthorized`) for a level, a classification or an authority that the run does not have.

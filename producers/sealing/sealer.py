@@ -17,7 +17,7 @@ from bus import native
 from bus.clock import Clock
 from bus.errors import ConfigurationError, ContractError, SigningError, UnknownTypeError
 from bus.payloads.class_forms import Payload
-from bus.payloads.dual_write import Also, in_share
+from bus.payloads.dual_write import DualWrite, in_share
 from bus.payloads.payload_types import PayloadType, encode_payload, payload_type, raised_risk
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent, OtherVersion
@@ -33,7 +33,7 @@ from bus.trust.policy.policy import NO_POLICY, Policy
 from producers.outcomes import PublishRejected
 from producers.sealing.envelope_template import EnvelopeTemplate, TemplateCache, shared_options
 from producers.sealing.inherited_fields import heritage_of
-from producers.sealing.options import Draft, PairedDraft, PublisherIdentity, check_struct, compose
+from producers.sealing.options import Outgoing, PairedOutgoing, PublisherIdentity, check_struct, compose
 from producers.sealing.run_labels import CURRENT_RUN, labelled, labelled_first, type_name
 from producers.sealing.seal_request import PLAIN_REQUEST, SealRequest
 from producers.sealing.sealed_record import SealedRecord, sealed_as
@@ -109,7 +109,7 @@ class Sealer:
         self._check_key(message_type)
         return sign_statement(statement, signer)
 
-    def seal(self, draft: Draft, request: SealRequest = PLAIN_REQUEST) -> SealedRecord:
+    def seal(self, draft: Outgoing, request: SealRequest = PLAIN_REQUEST) -> SealedRecord:
         """Seal *draft* now, as *request* says. Raises PublishRejected, which names the field that receivers would
         refuse.
         """
@@ -119,16 +119,16 @@ class Sealer:
             elif request.run is not None:
                 draft = labelled_first(draft, self.admission, request.run)
             # A template has no place for the other version.
-            if not isinstance(draft, PairedDraft) and (templates := self._templates_for(request)) is not None:
+            if not isinstance(draft, PairedOutgoing) and (templates := self._templates_for(request)) is not None:
                 sealed = self._seal_by_template(templates, draft, request)
                 if sealed is not None:
                     return sealed
             kind = payload_type(draft.payload)
             data = request.data
-            if kind.also is not None and request.both_versions and not isinstance(draft, PairedDraft):
+            if kind.dual_write is not None and request.both_versions and not isinstance(draft, PairedOutgoing):
                 # What was queued is sent, whatever its payload holds by now.
                 queued = draft if data is None else msgspec.structs.replace(draft, payload=kind.decode(data))
-                return self._seal_versions(queued, kind, kind.also, request)
+                return self._seal_versions(queued, kind, kind.dual_write, request)
             sealed = self.seal_data(draft, kind, encode_payload(draft.payload) if data is None else data, request)
             if draft.critical_fields:
                 kind.check_critical(draft.critical_fields)
@@ -138,7 +138,7 @@ class Sealer:
             raise PublishRejected(f"not sent: {error}", error) from error
         return sealed
 
-    def seal_here(self, draft: Draft, *, detached: bool = False, both_versions: bool = True) -> SealedRecord:
+    def seal_here(self, draft: Outgoing, *, detached: bool = False, both_versions: bool = True) -> SealedRecord:
         """Seal *draft*, caused by the message of the run in which this is called, if it is in one (security S13).
 
         *detached*: as the first message of a conversation all the same. *both_versions* as of `SealRequest`. Raises
@@ -154,7 +154,7 @@ class Sealer:
         # Nobody believes that another agent, or one in another namespace, goes on with the message.
         return self.seal(draft, SealRequest(run=run, both_versions=both_versions))
 
-    def seal_detached(self, draft: Draft) -> SealedRecord:
+    def seal_detached(self, draft: Outgoing) -> SealedRecord:
         """Seal *draft* as the first message of a conversation, although a run publishes it. Raises PublishRejected."""
         try:
             self.admission.check_detached(type_name(draft))
@@ -163,7 +163,7 @@ class Sealer:
         return self.seal(draft)
 
     def seal_data(
-        self, draft: Draft, kind: PayloadType, data: bytes, request: SealRequest = PLAIN_REQUEST
+        self, draft: Outgoing, kind: PayloadType, data: bytes, request: SealRequest = PLAIN_REQUEST
     ) -> SealedRecord:
         """Seal canonical *data* as type *kind*, the exact way. Raises ContractError, SigningError."""
         cause = request.cause
@@ -209,7 +209,9 @@ class Sealer:
 
     # Two versions.
 
-    def _seal_versions(self, draft: Draft, kind: PayloadType, also: Also[Any], request: SealRequest) -> SealedRecord:
+    def _seal_versions(
+        self, draft: Outgoing, kind: PayloadType, also: DualWrite[Any], request: SealRequest
+    ) -> SealedRecord:
         """Seal *draft* in the older version, and in its own as well where both are sent.
 
         A conversation goes on in the version it began with.
@@ -247,7 +249,7 @@ class Sealer:
                     return sealed
             except SigningError as error:
                 raise PublishRejected(f"not sent: {error}", error) from error
-        return self.seal(Draft(payload=payload))
+        return self.seal(Outgoing(payload))
 
     def seal_run(
         self, items: Sequence[object], start: int, *, max_count: int, room: int
@@ -258,7 +260,7 @@ class Sealer:
         their bytes; nothing if the next item needs `seal` or `seal_plain`.
         """
         item = items[start]
-        payload, options = (item.payload, shared_options(item)) if isinstance(item, Draft) else (item, ())
+        payload, options = (item.payload, shared_options(item)) if isinstance(item, Outgoing) else (item, ())
         if self._templates is None or options is None:
             return [], [], 0
         template = self._templates.known(payload.__class__, options)
@@ -289,7 +291,7 @@ class Sealer:
             self._session = origin, self._make_cache(origin)
         return self._session[1]
 
-    def _seal_by_template(self, templates: TemplateCache, draft: Draft, request: SealRequest) -> SealedRecord | None:
+    def _seal_by_template(self, templates: TemplateCache, draft: Outgoing, request: SealRequest) -> SealedRecord | None:
         """Seal *draft* by a template; return None if the exact way must decide."""
         cause, data = request.cause, request.data
         plain_call = cause is None and request.topic is None and data is None and not request.answers
@@ -322,7 +324,7 @@ class Sealer:
         return self._sealed(template, filled, request.topic or template.topic, traced)
 
     def _in_one_step(self, template: EnvelopeTemplate, item: Payload) -> SealedRecord | None:
-        """Encode and seal *item*, a payload or its Draft, in one compiled step; return None if that is not possible."""
+        """Encode and seal *item*, a payload or its Outgoing, in one compiled step; return None if not possible."""
         if template.compiled is None:
             return None
         sealed: SealedRecord | None = template.compiled.one(item, self._clock.now_ms(), self._entropy(_ENTROPY_BYTES))
@@ -338,9 +340,9 @@ class Sealer:
         return SealedRecord(identity, template.message_type, NewRecord(topic, record_key, value, headers))
 
 
-def _paired(draft: Draft, identity: str, other: OtherVersion) -> PairedDraft:
-    fields = {name: getattr(draft, name) for name in Draft.__struct_fields__}
-    return PairedDraft(**{**fields, "idempotency_key": identity}, other_version=other)
+def _paired(draft: Outgoing, identity: str, other: OtherVersion) -> PairedOutgoing:
+    fields = {name: getattr(draft, name) for name in Outgoing.__struct_fields__}
+    return PairedOutgoing(**{**fields, "idempotency_key": identity}, other_version=other)
 
 
 def make_sealer(
@@ -391,6 +393,6 @@ def sender_of(agent: object) -> Agent:
 
 
 def _refused(payload: Payload, error: ContractError) -> PublishRejected:
-    if isinstance(payload, Draft):
-        error = UnknownTypeError("a Draft is for publish_many: give publish its payload, and its options by name")
+    if isinstance(payload, Outgoing):
+        error = UnknownTypeError("an Outgoing is for publish_many: give publish its payload, and its options by name")
     return PublishRejected(f"refused before sending: {error}", error)

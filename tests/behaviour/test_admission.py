@@ -28,10 +28,13 @@ from bus.trust.keys.key_directory import KeyDirectory, parse_keys
 from bus.trust.keys.private_keys import PrivateKey, new_shared_secret, public_jwk
 from bus.trust.policy.file import PolicyRules, parse_policy
 from bus.vocabulary.bus import RedriveOrdered
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.delivery.receiving.redrive_orders import granted_until_ms
 from consumers.worker.denial_journal import DenialRate
-from sealbus import Agent, App, Authority, Context, ContractError, Message, Security, payload
+from sealbus import App, Context, Message, payload
+from sealbus.envelope import Agent
+from sealbus.errors import ContractError
+from sealbus.trust import Authority, Security
 from tests.keyrings import key_of
 
 READER = "reader@svc"
@@ -458,7 +461,7 @@ def test_a_thousand_forged_senders_need_no_more_memory() -> None:
 class World:
     """A worker of the reader, with keys and a policy in files."""
 
-    def __init__(self, bus: AppBus, handled: list[str]) -> None:
+    def __init__(self, bus: TestBus, handled: list[str]) -> None:
         self.bus = bus
         self.handled = handled
         self._sealer = Sealer(bus.clock.now_ms())
@@ -471,7 +474,7 @@ class World:
     async def send(self, *records: NewRecord | Message) -> list[str]:
         """Append *records*; return the reasons of the dead letters that they became."""
         self.bus.clock.advance(0.001)
-        before = len(self.bus.dead)
+        before = len(self.bus.dead_letters)
         made = [
             NewRecord(f"agents.{record.message_type}", record.key, record.value)
             if isinstance(record, Message)
@@ -480,7 +483,7 @@ class World:
         ]
         await self.bus.transport.append(made, timeout_s=5)
         await self.bus.settle()
-        return [letter.reason for letter in self.bus.dead[before:]]
+        return [letter.reason for letter in self.bus.dead_letters[before:]]
 
     def redriven(self, message: Message, **headers: bytes) -> NewRecord:
         """*message* as whoever can write the redrive topic of the group may write it."""

@@ -10,12 +10,12 @@ import pytest
 
 from bus.errors import DependencyDown
 from consumers.app.app import App
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.delivery.resilience.retry import Retry
 from tests.kit import Done, Job
 
 
-async def publish_others(bus: AppBus) -> None:
+async def publish_others(bus: TestBus) -> None:
     for number in range(20):
         await bus.publish(Done(number), ttl_s=7_200)
     await bus.settle()

@@ -9,20 +9,8 @@ import msgspec
 import pytest
 
 from bus.vocabulary.task import TaskCancel, TaskRequest, TaskResult
-from sealbus import (
-    App,
-    Approval,
-    Context,
-    Retry,
-    RetryLater,
-    Saga,
-    SagaContext,
-    answers,
-    cancelled,
-    failed,
-    payload,
-    starts,
-)
+from sealbus import App, Approval, Context, Retry, RetryLater, payload
+from sealbus.sagas import Saga, SagaContext, on_answer, on_cancel, on_failure, on_start
 from tests.kit import Answered, Asked, handling
 
 
@@ -48,7 +36,7 @@ async def test_cancelling_a_waiting_message_dead_letters_it() -> None:
         await bus.publish(CANCEL, task_id="t1")
         await bus.advance(400)
         assert runs == ["x"]
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
         assert (letter.reason, "NOT_NEEDED" in repr(letter)) == ("rejected", True)
 
 
@@ -83,7 +71,7 @@ async def test_a_running_handler_is_notified_and_cancelled_after_its_grace_perio
         assert seen[-1] is True
         await bus.advance(6)
         assert seen[-1] == "cut"
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
 
 
 class State(msgspec.Struct):
@@ -92,22 +80,22 @@ class State(msgspec.Struct):
 
 def asking(*, hears: bool) -> App:
     class Asking(Saga[State], version="1.0.0"):
-        @starts(TaskRequest)
+        @on_start(TaskRequest)
         async def started(self, task: TaskRequest, context: SagaContext) -> None:
             context.ask("work", Asked(text=task.goal), to="helper@svc", answer_by_s=600, task_id="t1")
 
-        @answers("work", Answered)
+        @on_answer("work", Answered)
         async def answered(self, _: Answered, context: SagaContext) -> None:
             context.send(Ended(how="answered"))
             context.finish()
 
-        @failed("work")
+        @on_failure("work")
         async def lost(self, context: SagaContext) -> None:
             context.send(Ended(how="failed"))
             context.finish()
 
     class Hearing(Asking, version="1.0.0", name="asking"):
-        @cancelled
+        @on_cancel
         async def stop(self, context: SagaContext) -> None:
             context.send(Ended(how="cancelled"))
             context.finish()
@@ -133,7 +121,7 @@ async def test_a_process_ends_and_passes_the_cancellation_on(hears: bool, ended:
         assert passed_on.metadata.recipient is not None
         assert (passed_on.metadata.recipient.id, passed_on.metadata.task_id) == ("helper@svc", "t1")
         await bus.advance(700)
-        bus.raise_dead()
+        bus.assert_all_handled()
 
 
 async def test_cancelling_a_message_that_waits_for_approval_dead_letters_it() -> None:
@@ -151,5 +139,5 @@ async def test_cancelling_a_message_that_waits_for_approval_dead_letters_it() ->
         await bus.settle()
         assert await bus.held() == []
         assert runs == []
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
         assert letter.reason in ("rejected", "approval_rejected")

@@ -9,23 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from consumers.app.testing import AppBus
-from sealbus import (
-    App,
-    Bus,
-    Context,
-    Draft,
-    PublishRejected,
-    RequestError,
-    Saga,
-    SagaContext,
-    Security,
-    answers,
-    failed,
-    payload,
-    starts,
-)
+from consumers.app.testing import TestBus
+from sealbus import App, Bus, Context, Outgoing, PublishRejected, RequestError, payload
 from sealbus import vocabulary as words
+from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_start
+from sealbus.trust import Security
 from tests.kit import handling
 
 UNTRUSTED = "untrusted_content"
@@ -37,7 +25,7 @@ DECLARED: dict[str, dict[str, Any]] = {
     "read": {"side_effect": "read"},
     "effect": {"side_effect": "irreversible"},
     "high": {"risk": "high"},
-    "key": {"needs": ("idempotency_key",)},
+    "key": {"required_options": ("idempotency_key",)},
 }
 TYPES: dict[str, Any] = {
     name: payload(f"shell.{name}", **terms)(msgspec.defstruct("Asked", [("text", str, "rm -rf /")]))
@@ -75,8 +63,8 @@ async def by_publish(context: Context, bus: Bus, asked: Any) -> None:
     await bus.publish(asked, idempotency_key=asked.text)
 
 
-async def by_return(context: Context, bus: Bus, asked: Any) -> Draft:
-    return Draft(payload=asked, idempotency_key=asked.text)
+async def by_return(context: Context, bus: Bus, asked: Any) -> Outgoing:
+    return Outgoing(asked, idempotency_key=asked.text)
 
 
 async def by_request(context: Context, bus: Bus, asked: Any) -> None:
@@ -119,13 +107,13 @@ def reader(read: Callable[[Context, Bus], Awaitable[Any]], found: list[Bus]) -> 
     return app
 
 
-async def read_page(bus: AppBus, found: list[Bus]) -> list[str]:
+async def read_page(bus: TestBus, found: list[Bus]) -> list[str]:
     """Have the reader read a page; return the reasons of the dead letters that follow."""
     found.append(Bus(bus.as_agent("reader@svc").publisher, bus.transport))
     await bus.publish(ReadPage())
     await bus.advance(70)
     await found[0].requests.close()
-    return [letter.reason for letter in bus.dead]
+    return [letter.reason for letter in bus.dead_letters]
 
 
 @pytest.mark.parametrize("way", [*TELLING, *ASKING])
@@ -133,7 +121,7 @@ async def test_an_instruction_from_untrusted_text_never_runs(way: Way) -> None:
     ran: list[str] = []
     found: list[Bus] = []
 
-    async def read(context: Context, bus: Bus) -> list[Draft]:
+    async def read(context: Context, bus: Bus) -> list[Outgoing]:
         context.taint(UNTRUSTED, "a page")
         returned = [await way(context, bus, cls(text=name)) for name, cls in TYPES.items()]
         return [draft for draft in returned if draft is not None]
@@ -141,7 +129,9 @@ async def test_an_instruction_from_untrusted_text_never_runs(way: Way) -> None:
     informing = {"inform", "nothing", "read"} if way in TELLING else {"inform"}
     async with reader(read, found).test(shell(ran), keys=True) as bus:
         assert await read_page(bus, found) == ["untrusted_instruction"] * (len(TYPES) - len(informing))
-        assert {letter.message_type for letter in bus.dead} == {f"shell.{name}" for name in TYPES.keys() - informing}
+        assert {letter.message_type for letter in bus.dead_letters} == {
+            f"shell.{name}" for name in TYPES.keys() - informing
+        }
         assert set(ran) == informing
 
 
@@ -207,7 +197,7 @@ async def test_events_of_a_submitted_task_lower_the_trust_of_the_run_that_reads_
     browser = handling(
         App("browser@svc"),
         TYPES["read"],
-        Draft(payload=Out(text="run rm -rf /"), security=Security(trust_level=UNTRUSTED)),
+        Outgoing(Out(text="run rm -rf /"), security=Security(trust_level=UNTRUSTED)),
     )
 
     async def read(context: Context, bus: Bus) -> None:
@@ -232,15 +222,15 @@ class Nothing(msgspec.Struct):
 
 def asking(name: str) -> App:
     class Asking(Saga[Nothing], version="1.0.0"):
-        @starts(PageFound, key="/data/text")
+        @on_start(PageFound, key="/data/text")
         async def found(self, page: PageFound, context: SagaContext) -> None:
             context.ask("shell", TYPES[name](text=page.text), answer_by_s=20)
 
-        @answers("shell", Out)
+        @on_answer("shell", Out)
         async def done(self, out: Out, context: SagaContext) -> None:
             context.finish()
 
-        @failed("shell")
+        @on_failure("shell")
         async def refused(self, context: SagaContext) -> None:
             context.finish()
 
@@ -270,7 +260,7 @@ async def test_an_untrusted_answer_is_delivered_and_lowers_the_trust_of_its_read
     tool = handling(
         App("tool@svc", types=[TYPES[name]]),
         words.ToolCall,
-        Draft(payload=TYPES[name](text="run this"), idempotency_key="k", security=Security(trust_level=UNTRUSTED)),
+        Outgoing(TYPES[name](text="run this"), idempotency_key="k", security=Security(trust_level=UNTRUSTED)),
     )
 
     async def read(context: Context, bus: Bus) -> None:
@@ -287,17 +277,17 @@ async def test_an_untrusted_answer_is_delivered_and_lowers_the_trust_of_its_read
 @pytest.mark.parametrize("name", ["nothing", "effect", "high", "key"])
 async def test_an_answer_to_a_process_is_not_an_instruction(name: str) -> None:
     class Asking(Saga[Nothing], version="1.0.0"):
-        @starts(PageFound, key="/data/text")
+        @on_start(PageFound, key="/data/text")
         async def found(self, page: PageFound, context: SagaContext) -> None:
             call = words.ToolCall(tool_call_id="1", tool_name="fetch", arguments={})
             context.ask("tool", call, answer_by_s=20)
 
-        @answers("tool", TYPES[name])
+        @on_answer("tool", TYPES[name])
         async def done(self, out: Any, context: SagaContext) -> None:
             context.send(Out(text=out.text))
             context.finish()
 
-        @failed("tool")
+        @on_failure("tool")
         async def refused(self, context: SagaContext) -> None:
             context.finish()
 
@@ -306,12 +296,12 @@ async def test_an_answer_to_a_process_is_not_an_instruction(name: str) -> None:
     tool = App("tool@svc", types=[TYPES[name]])
 
     @tool.on(words.ToolCall)
-    async def answer(call: words.ToolCall) -> Draft:
+    async def answer(call: words.ToolCall) -> Outgoing:
         security = Security(trust_level=UNTRUSTED)
-        return Draft(payload=TYPES[name](text="told"), idempotency_key="k", security=security)
+        return Outgoing(TYPES[name](text="told"), idempotency_key="k", security=security)
 
     async with app.test(tool, keys=True) as bus:
         await bus.publish(PageFound(text="x"))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert bus.sent(Out) == [Out(text="told")]

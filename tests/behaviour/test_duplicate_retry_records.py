@@ -10,7 +10,7 @@ import pytest
 
 from bus.settings.loading import load
 from bus.transports.base import AppendOutcome, NewRecord, Record
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from sealbus import App, Context, RetryLater
 from tests.kit import Job
 
@@ -29,11 +29,11 @@ def app_of(runs: list[tuple[int, int]], order: str) -> App:
     return app
 
 
-async def retries(bus: AppBus) -> list[Record]:
+async def retries(bus: TestBus) -> list[Record]:
     return list(await bus.transport.read(TIER, 0, 0, max_records=1_000, max_bytes=1 << 30))
 
 
-async def append(bus: AppBus, *records: Record, **changed: object) -> None:
+async def append(bus: TestBus, *records: Record, **changed: object) -> None:
     new = [NewRecord(record.topic, record.key, record.value, record.headers, record.partition) for record in records]
     await bus.transport.append([msgspec.structs.replace(record, **changed) for record in new], timeout_s=5)
 
@@ -51,7 +51,7 @@ async def test_copies_of_a_retry_that_are_fetched_together_are_run_as_one(order:
         await append(bus, *[retry] * 30)
         await bus.advance(60)
         assert runs == [(1, 1), (1, 2), (1, 3), (1, 4)]
-        assert (len(bus.workers[0].in_flight), bus.dead) == (0, [])
+        assert (len(bus.workers[0].in_flight), bus.dead_letters) == (0, [])
 
 
 async def test_retries_of_different_messages_are_not_duplicates() -> None:

@@ -18,11 +18,13 @@ from bus.settings.loading import load
 from bus.topics.names import reply_topic
 from bus.transports.base import NewRecord, TopicSpec
 from bus.transports.read_all import scan_topic
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.delivery.inbox.open import inbox_url
 from consumers.delivery.inbox.row_encoding import key_text
 from producers.connection import make_publisher
-from sealbus import App, ConfigurationError, Context, ContractError, Draft, InboxError, Metrics, Reject, Retry, payload
+from sealbus import App, Context, Outgoing, Reject, Retry, payload
+from sealbus.errors import ConfigurationError, ContractError, InboxError
+from sealbus.telemetry import Metrics
 from tests.kit import Done, handling
 
 
@@ -94,7 +96,7 @@ class Fickle:
         return None if self.allows else "not any more"
 
 
-async def appended_again(bus: AppBus, topic: str) -> None:
+async def appended_again(bus: TestBus, topic: str) -> None:
     """Every record of *topic* once more: as after a death between the inbox's commit and the log's."""
     records = [record async for record in scan_topic(bus.transport, topic)]
     await bus.transport.append(
@@ -112,7 +114,7 @@ async def test_a_repeat_of_a_finished_message_gets_the_stored_answer_after_expir
         bus.clock.advance(later_s)
         await appended_again(bus, "agents.repeat.order")
         answers = [record.value async for record in scan_topic(bus.transport, "agents.job.done")]
-        assert not bus.dead
+        assert not bus.dead_letters
     assert runs == [1]
     assert len(answers) == 2
     assert len(set(answers)) == 1
@@ -126,10 +128,10 @@ async def test_a_repeat_of_a_finished_message_gets_the_stored_answer_after_a_pol
         policy.allows = False
         await appended_again(bus, "agents.repeat.order")
         assert len([record async for record in scan_topic(bus.transport, "agents.job.done")]) == 2
-        assert not bus.dead
+        assert not bus.dead_letters
         await bus.publish(Order(1), idempotency_key="one")
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["unauthorized"]
+        assert [letter.reason for letter in bus.dead_letters] == ["unauthorized"]
     assert runs == [1]
 
 
@@ -142,11 +144,11 @@ async def test_another_message_under_a_done_key_passes_every_gate_first() -> Non
         late = make_publisher(
             bus.transport, settings, bus.publisher.sealer.origin.sender, clock=bus.clock, metrics=Metrics()
         )
-        record = late.sealer.seal(Draft(payload=Order(1), idempotency_key="one", ttl_s=30)).record
+        record = late.sealer.seal(Outgoing(Order(1), idempotency_key="one", ttl_s=30)).record
         bus.clock.advance(60)
         await bus.transport.append([record], timeout_s=5)
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["expired"]
+        assert [letter.reason for letter in bus.dead_letters] == ["expired"]
         await late.close()
 
 
@@ -200,9 +202,7 @@ async def test_the_answer_to_a_repeat_that_is_handled_late_lives_as_long_as_the_
         await bus.transport.admin.create_topics([TopicSpec(name=answers_to, partitions=1)])
         await bus.publish(Order(1), idempotency_key="one", reply_to=answers_to)
         await bus.settle()
-        repeat = bus.publisher.sealer.seal(
-            Draft(payload=Order(1), idempotency_key="one", ttl_s=ttl_s, reply_to=answers_to)
-        )
+        repeat = bus.publisher.sealer.seal(Outgoing(Order(1), idempotency_key="one", ttl_s=ttl_s, reply_to=answers_to))
         bus.clock.advance(ttl_s - 1)
         await bus.transport.append([repeat.record], timeout_s=5)
         await bus.settle()
@@ -261,7 +261,7 @@ async def test_other_content_under_the_same_key_is_a_conflict() -> None:
         for number in (1, 2):
             await bus.publish(Order(number), idempotency_key="one")
             await bus.settle()
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
     assert (runs, letter.reason) == ([1], "idempotency_conflict")
 
 
@@ -297,7 +297,7 @@ async def test_a_replayed_message_of_high_risk_runs_once(idempotency_key: str | 
         payer = make_publisher(
             bus.transport, settings, "payer@tests", clock=bus.clock, metrics=Metrics(), signer=Keys()
         )
-        sealed = payer.sealer.seal(Draft(payload=Transfer(1), idempotency_key=idempotency_key))
+        sealed = payer.sealer.seal(Outgoing(Transfer(1), idempotency_key=idempotency_key))
         for _ in range(2):
             await payer.send(sealed)
             await bus.settle()
@@ -370,7 +370,7 @@ async def test_several_tasks_of_a_handler_can_write_in_its_transaction() -> None
         for number in (1, 2, 3):
             await bus.publish(Order(number), idempotency_key=f"order-{number}")
             await bus.settle()
-        assert not bus.dead
+        assert not bus.dead_letters
     assert totals[-1] == [("credit", 3), ("debit", 3)]
 
 
@@ -456,9 +456,9 @@ async def test_in_strict_order_the_next_of_a_key_follows_a_death() -> None:
         await bus.publish(Order(1), key="a")
         await bus.publish(Order(2), key="a")
         await bus.settle()
-        assert not bus.dead
+        assert not bus.dead_letters
         await bus.advance(30)
-        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+        assert [letter.reason for letter in bus.dead_letters] == ["retries_exhausted"]
     assert done == [2]
 
 
@@ -490,7 +490,7 @@ async def test_a_blocking_handler_runs_in_a_thread_of_its_own_and_answers() -> N
         await bus.publish(Order(2))
         await bus.settle()
         assert [receipt.number for receipt in bus.sent(Done)] == [101, 1]
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
     assert threads == ["handler-handle", "handler-handle"]
 
 
@@ -540,7 +540,7 @@ async def test_an_error_after_the_timeout_of_a_blocking_handler_is_not_logged_by
         await asyncio.sleep(0)
         release.set()
         await settling
-        assert [letter.error.partition(":")[0] for letter in bus.dead] == ["HandlerTimeoutError"]
+        assert [letter.error.partition(":")[0] for letter in bus.dead_letters] == ["HandlerTimeoutError"]
     gc.collect()
     assert complaints == []
 
@@ -637,7 +637,7 @@ async def test_while_the_inbox_is_unreachable_messages_wait_and_none_dies() -> N
         away.back = True
         bus.clock.advance(30)
         await bus.settle()
-        assert (sorted(runs), bus.dead) == ([1, 2], [])
+        assert (sorted(runs), bus.dead_letters) == ([1, 2], [])
         assert len(bus.sent(Done)) == 2
 
 
@@ -680,7 +680,7 @@ async def test_a_last_attempt_with_an_unknown_commit_dies_only_if_nothing_was_wr
         await bus.settle()
         await bus.advance(5)
         assert bus.sent(Done) == ([Done(1)] if commits else [])
-        assert [letter.reason for letter in bus.dead] == ([] if commits else ["retries_exhausted"])
+        assert [letter.reason for letter in bus.dead_letters] == ([] if commits else ["retries_exhausted"])
 
 
 async def test_old_keys_are_forgotten_and_a_store_that_is_away_is_left_alone() -> None:
@@ -709,4 +709,4 @@ async def test_a_message_that_outlived_itself_waiting_for_the_store_is_not_handl
         bus.clock.advance(30)
         await bus._work(0.05)
         await bus.advance(5)
-        assert (runs, [letter.reason for letter in bus.dead]) == ([], ["expired"])
+        assert (runs, [letter.reason for letter in bus.dead_letters]) == ([], ["expired"])

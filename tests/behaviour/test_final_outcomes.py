@@ -16,9 +16,10 @@ from bus.settings.loading import load
 from bus.topics.specs import reply_topics
 from bus.transports.base import NewRecord, Record
 from bus.transports.read_all import scan_topic
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.deadletters.records import end_id, read_control, reappend
-from sealbus import App, Approval, Context, Reject, Retry, Saga, SagaContext, on, payload, starts
+from sealbus import App, Approval, Context, Reject, Retry, payload
+from sealbus.sagas import Saga, SagaContext, on_message, on_start
 from tests.kit import Done, Job
 
 
@@ -53,11 +54,11 @@ def shop(mind: Mind, **options: Any) -> App:
     return app
 
 
-async def records(bus: AppBus, topic: str) -> list[Record]:
+async def records(bus: TestBus, topic: str) -> list[Record]:
     return [record async for record in scan_topic(bus.transport, topic)]
 
 
-async def again(bus: AppBus, record: Record, topic: str | None = None) -> None:
+async def again(bus: TestBus, record: Record, topic: str | None = None) -> None:
     """The same record once more: as after a death before the offset was committed."""
     await bus.transport.append(
         [NewRecord(topic or record.topic, record.key, record.value, record.headers)], timeout_s=5
@@ -65,7 +66,7 @@ async def again(bus: AppBus, record: Record, topic: str | None = None) -> None:
     await bus.settle()
 
 
-async def told(bus: AppBus) -> list[tuple[str, str]]:
+async def told(bus: TestBus) -> list[tuple[str, str]]:
     """Everything that the requester was told: type and id."""
     found = []
     for record in await records(bus, REPLY):
@@ -74,19 +75,19 @@ async def told(bus: AppBus) -> list[tuple[str, str]]:
     return found
 
 
-async def letters(bus: AppBus) -> list[str]:
+async def letters(bus: TestBus) -> list[str]:
     found = await records(bus, "agents.job.asked.dlq")
     return [dict(record.headers)["sb-dlq-id"].decode() for record in found]
 
 
-async def asked(bus: AppBus, **options: Any) -> Record:
+async def asked(bus: TestBus, **options: Any) -> Record:
     await bus.publish(Job(), reply_to=REPLY, **options)
     await bus.settle()
     (record,) = await records(bus, "agents.job.asked")
     return record
 
 
-async def prepared(bus: AppBus) -> None:
+async def prepared(bus: TestBus) -> None:
     await bus.transport.admin.create_topics(reply_topics(load(env={}, file=None).settings, [REPLY]))
 
 
@@ -198,7 +199,7 @@ async def test_another_message_with_a_dead_key_gets_a_report_under_its_own_id() 
         await bus.publish(Job(), reply_to=REPLY, idempotency_key="one")
         await bus.settle()
         assert mind.runs == []
-        assert [letter.reason for letter in bus.dead] == ["rejected", "rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected", "rejected"]
         assert len({identity for _, identity in await told(bus)}) == 2
 
 
@@ -235,11 +236,11 @@ class Book(msgspec.Struct):
 
 
 class Ending(Saga[Book], version="1.0.0"):
-    @starts(Begin, key="/data/key")
+    @on_start(Begin, key="/data/key")
     async def begun(self, message: Begin, context: SagaContext) -> None:
         context.finish()
 
-    @on(Event, key="/data/key", missing="dead", admits="anyone")
+    @on_message(Event, key="/data/key", missing="dead", admits="anyone")
     async def event(self, message: Event, context: SagaContext) -> None: ...
 
 

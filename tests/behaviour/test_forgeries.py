@@ -28,8 +28,10 @@ from bus.protocol.timestamps import format_ms
 from bus.settings.loading import load
 from bus.transports.base import NewRecord
 from bus.trust.keys.private_keys import PrivateKey, new_shared_secret, public_jwk
-from consumers.app.testing import AppBus
-from sealbus import Agent, App, Context, Message, Security, payload
+from consumers.app.testing import TestBus
+from sealbus import App, Context, Message, payload
+from sealbus.envelope import Agent
+from sealbus.trust import Security
 from tests.keyrings import key_of
 
 READER = "reader@svc"
@@ -911,7 +913,7 @@ def reader(handled: list[str]) -> App:
 
 
 @asynccontextmanager
-async def reading(folder: Path, handled: list[str]) -> AsyncIterator[tuple[AppBus, Path]]:
+async def reading(folder: Path, handled: list[str]) -> AsyncIterator[tuple[TestBus, Path]]:
     """A worker in memory that believes the keys of a file."""
     path = folder / "jwks.json"
     write(path, jwks(1_767_225_600_000))
@@ -963,8 +965,8 @@ async def forge(folder: Path, per_class: int, seed: int) -> None:
         for start in range(0, len(records), 500):
             await bus.transport.append(records[start : start + 500], timeout_s=30)
             await bus.settle()
-        dead = Counter((letter.record.value or b"", letter.reason) for letter in bus.dead)
-        told = {value: letter.error for letter in bus.dead if (value := letter.record.value) is not None}
+        dead = Counter((letter.record.value or b"", letter.reason) for letter in bus.dead_letters)
+        told = {value: letter.error for letter in bus.dead_letters if (value := letter.record.value) is not None}
         wrong = [(names.get(value, "honest"), reason, told.get(value)) for value, reason in dead - expected]
         missed = [(names[value], reason) for value, reason in expected - dead]
         assert (wrong, missed) == ([], [])
@@ -991,14 +993,14 @@ async def test_five_thousand_forgeries_beside_as_many_honest_messages(tmp_path: 
     await forge(tmp_path, 5000 // len(FORGERIES) + 1, seed)
 
 
-async def _send(bus: AppBus, *records: NewRecord) -> list[str]:
+async def _send(bus: TestBus, *records: NewRecord) -> list[str]:
     """Append *records*; return the reasons of the dead letters that they became."""
     # Dead letters are in the order of their times.
     bus.clock.advance(0.001)
-    before = len(bus.dead)
+    before = len(bus.dead_letters)
     await bus.transport.append(list(records), timeout_s=5)
     await bus.settle()
-    return [letter.reason for letter in bus.dead[before:]]
+    return [letter.reason for letter in bus.dead_letters[before:]]
 
 
 async def test_a_key_file_that_is_swapped_under_a_running_worker_decides_within_a_second(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import structlog
 
 from bus.settings.loading import load
 from producers.sealing.run_labels import CURRENT_RUN
-from sealbus import App, BlockingContext, Context, Retry, RetryLater, Saga, SagaContext, due, on, payload, starts
+from sealbus import App, BlockingContext, Context, Retry, RetryLater, payload
+from sealbus.sagas import Saga, SagaContext, on_message, on_start, on_timer
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 CLEAN = {"tenant": "nobody", "bound": {}, "precision": decimal.DefaultContext.prec}
@@ -86,16 +87,16 @@ class Book(msgspec.Struct):
 
 
 class Booking(Saga[Book], version="1.0.0"):
-    @starts(Opened, key="/data/who")
+    @on_start(Opened, key="/data/who")
     async def opened(self, message: Opened, context: SagaContext) -> None:
         look_and_leave(message.who)
         context.timer("soon", after_s=1)
 
-    @on(Event, key="/data/who", admits="anyone")
+    @on_message(Event, key="/data/who", admits="anyone")
     async def event(self, message: Event, context: SagaContext) -> None:
         look_and_leave(message.who)
 
-    @due("soon")
+    @on_timer("soon")
     async def soon(self, context: SagaContext) -> None:
         look_and_leave("timer")
 

@@ -29,21 +29,9 @@ from consumers.delivery.inbox.step_identity import step_id
 from consumers.processes.conversations.handoff_tool import HandoffTool
 from consumers.processes.sagas.process import Memory, Process, pack, unpack
 from producers.sealing.run_labels import RunLabels
-from sealbus import (
-    App,
-    ConfigurationError,
-    Context,
-    Reject,
-    Retry,
-    Saga,
-    SagaContext,
-    answers,
-    due,
-    failed,
-    on,
-    payload,
-    starts,
-)
+from sealbus import App, Context, Reject, Retry, payload
+from sealbus.errors import ConfigurationError
+from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_message, on_start, on_timer
 
 NOBODY = uuid.UUID(int=0)
 
@@ -290,7 +278,7 @@ def test_a_checkpoint_comes_back_as_it_was(typed: tuple[Any, Any]) -> None:
 
 def saga_of(state: Any) -> type[Saga[Any]]:
     class Keeping(Saga[Any], state=state, version="1.0.0"):
-        @starts(AsStruct)
+        @on_start(AsStruct)
         async def begun(self, _: AsStruct, context: SagaContext) -> None: ...
 
     return Keeping
@@ -481,7 +469,7 @@ async def test_a_model_is_kept_by_a_worker(mode: Any) -> None:
     async with keeper.test() as bus:
         await bus.publish(Asked(mode=mode), idempotency_key="1")
         await bus.advance(20)
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert bus.sent(Told) == [Told(found={"price": "1.50", "at": None, "tags": ["a"]})]
         assert len(PAID) == (2 if mode == "checkpoint" else 1)
 
@@ -520,26 +508,26 @@ class KeepingStruct(msgspec.Struct):
 
 def keeping(state: Any) -> App:
     class Keeping(Saga[Any], state=state, version="1.0.0"):
-        @starts(Opened, key="/data/id")
+        @on_start(Opened, key="/data/id")
         async def opened(self, opened: Opened, context: SagaContext) -> None:
             self.state.opened = opened
             context.ask("part", Question(text="which?"), to="answerer@svc", answer_by_s=60)
 
-        @answers("part", Answer)
+        @on_answer("part", Answer)
         async def answered(self, answer: Answer, context: SagaContext) -> None:
             self.state.parts.append(answer.part)
 
-        @on(Changed, key="/data/id", admits="anyone")
+        @on_message(Changed, key="/data/id", admits="anyone")
         async def changed(self, changed: Changed, context: SagaContext) -> None:
             self.state.parts.append("wrong" if changed.wrong else changed.part)
             context.timer("end", 1)
 
-        @due("end")
+        @on_timer("end")
         async def ended(self, context: SagaContext) -> None:
             context.answer(Told(found={"opened": self.state.opened.id, "parts": self.state.parts}))
             context.finish()
 
-        @failed("part")
+        @on_failure("part")
         async def unanswered(self, context: SagaContext) -> None:
             context.finish()
 
@@ -563,7 +551,7 @@ async def test_models_live_in_the_state_of_a_process(state: Any) -> None:
         await bus.advance(1)
         await bus.publish(Changed(id="1", part=PartModel(tags=["changed"])))
         await bus.advance(120)
-        bus.raise_dead()
+        bus.assert_all_handled()
         (told,) = bus.sent(Told)
         assert told.found["opened"] == "1"
         assert [part["tags"] for part in told.found["parts"]] == [["answered"], ["changed"]]
@@ -576,9 +564,9 @@ async def test_a_state_that_no_later_step_could_read_is_not_written(state: Any) 
         await bus.advance(1)
         await bus.publish(Changed(id="1", part=PartModel(), wrong=True))
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
         with pytest.raises(AssertionError, match=r"the state of keeping is not a Keeping\w+ that can be stored"):
-            bus.raise_dead()
+            bus.assert_all_handled()
         # The process goes on with what it had.
         await bus.publish(Changed(id="1", part=PartModel(tags=["changed"])))
         await bus.advance(120)

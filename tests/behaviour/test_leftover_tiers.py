@@ -10,7 +10,8 @@ from bus.transports.base import Transport
 from consumers.delivery.group_plan import leftover_tiers, make_plan
 from consumers.worker.host import make_worker
 from producers.connection import make_publisher
-from sealbus import App, Draft, Metrics, RetryLater
+from sealbus import App, Outgoing, RetryLater
+from sealbus.telemetry import Metrics
 from tests.kit import Job
 
 
@@ -45,7 +46,7 @@ async def test_a_message_in_a_removed_retry_tier_is_handled_when_due() -> None:
     settings = load(flags={}, env={}, file=None).settings
     publisher = make_publisher(transport, settings, "tests@tests", clock=clock, metrics=Metrics())
     await work(app_of(runs, clock, failing=False), transport, "5s,1m", clock, 1)
-    await publisher.publish(Draft(payload=Job(1)))
+    await publisher.publish(Outgoing(Job(1)))
     await work(app_of(runs, clock, failing=True), transport, "5s,1m", clock, 3)
     ((_, failed_s),) = runs
     await work(app_of(runs, clock, failing=False), transport, "5s", clock, 90)

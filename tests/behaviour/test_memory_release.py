@@ -112,7 +112,7 @@ async def test_whatever_a_handler_does(handler: Any, order: Any, keyed: bool) ->
             await bus.publish(Job(number=number), ttl_s=600, idempotency_key=f"once-{number}" if keyed else None)
         for _ in range(10):
             await bus.advance(60)
-        assert len(bus.dead) in (0, 3)
+        assert len(bus.dead_letters) in (0, 3)
         # What the test's own bus keeps, to show it, has traces; from Python 3.12 on they keep the callers of a handler.
         bus._failures.clear()  # type: ignore[attr-defined]
         assert held() == []
@@ -125,7 +125,7 @@ async def test_a_record_that_no_gate_lets_pass(value: bytes) -> None:
     async with app.test() as bus:
         await bus.transport.append([NewRecord("agents.job.asked", b"k", value, ())] * 3, timeout_s=1)
         await bus.settle()
-        assert len(bus.dead) == 3
+        assert len(bus.dead_letters) == 3
         assert held() == []
 
 
@@ -136,7 +136,7 @@ async def test_a_record_that_no_letter_can_hold() -> None:
         await bus.transport.append([NewRecord("agents.job.asked", b"k", b"x" * 2_000_000, ())] * 3, timeout_s=1)
         bus.transport.features = msgspec.structs.replace(bus.transport.features, max_record_bytes=1_000_000)
         await bus.settle()
-        assert [len(letter.record.value or b"") < 1_000 for letter in bus.dead] == [True] * 3
+        assert [len(letter.record.value or b"") < 1_000 for letter in bus.dead_letters] == [True] * 3
         assert held() == []
 
 

@@ -16,7 +16,7 @@ from bus.settings.loading import load
 from bus.transports.read_all import scan_topic
 from bus.trust.keys.generated_keys import GeneratedKeys
 from bus.trust.keys.key_directory import TrustedKey
-from bus.trust.keys.private_keys import FileSigner
+from bus.trust.keys.private_keys import SigningKey
 from bus.trust.keys.trusted_keys import TrustedKeys
 from consumers.app.app import App
 from consumers.delivery.context import Context
@@ -95,12 +95,12 @@ async def test_a_worker_runs_nothing_while_its_key_may_not_sign(limits: Limits) 
         with structlog.testing.capture_logs() as logs:
             await bus.publish(Job(number=1))
             await bus.advance(60)
-        assert (runs, bus.dead, bus.sent(Done)) == ([], [], [])
+        assert (runs, bus.dead_letters, bus.sent(Done)) == ([], [], [])
         told = [line for line in logs if line["event"] == "trust.key_refused"]
         assert [line["reason"] for line in told] == ["key_expired"]
         limits.clear()
         await bus.advance(10)
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert runs == [1]
         assert numbers(bus, Done) == [1]
 
@@ -117,10 +117,10 @@ async def test_outputs_wait_for_a_new_key_when_the_key_has_expired(limits: Limit
     async with app.test(keys=True) as bus:
         await bus.publish(Job(number=1))
         await bus.advance(120)
-        assert (bus.dead, bus.messages(Done)) == ([], [])
+        assert (bus.dead_letters, bus.messages(Done)) == ([], [])
         limits["worker@svc"] = {"not_after_ms": 2**42}
         await bus.advance(600)
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert numbers(bus, Done) == [1]
 
 
@@ -165,7 +165,7 @@ async def test_an_agent_with_the_key_of_another_does_not_connect(folder: Path) -
         async with connect(
             "memory://",
             agent="planner@svc",
-            signer=FileSigner(folder / "eve.pem"),
+            signer=SigningKey(folder / "eve.pem"),
             verifier=TrustedKeys(folder / "jwks.json"),
         ):
             pass
@@ -173,7 +173,7 @@ async def test_an_agent_with_the_key_of_another_does_not_connect(folder: Path) -
 
 async def test_an_app_with_the_key_of_another_does_not_start(folder: Path) -> None:
     app = handling(
-        App("planner@svc", signer=FileSigner(folder / "eve.pem"), verifier=TrustedKeys(folder / "jwks.json")), Done
+        App("planner@svc", signer=SigningKey(folder / "eve.pem"), verifier=TrustedKeys(folder / "jwks.json")), Done
     )
     with pytest.raises(ConfigurationError, match=r"signs for eve@svc, not for planner@svc"):
         async with app.running("memory://"):

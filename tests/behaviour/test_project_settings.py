@@ -112,7 +112,7 @@ async def test_a_test_reaches_nothing_that_the_settings_name(project: Path) -> N
     async with app.test() as bus:
         await bus.publish(Order(number=1))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert bus.publisher.settings.worker.concurrency == 3
     assert [path.name for path in project.iterdir() if path.name not in ("src", "pyproject.toml")] == ["sealbus.toml"]
 

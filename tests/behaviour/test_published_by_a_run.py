@@ -11,22 +11,21 @@ from bus.protocol import sealing
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from sealbus import (
-    Agent,
     App,
     Bus,
     Context,
-    ContractError,
-    Draft,
-    FilePolicy,
-    Outbox,
+    Outgoing,
     PublishRejected,
     Receipt,
     Reject,
     RequestFailed,
     RequestTimedOut,
-    Security,
     payload,
 )
+from sealbus.envelope import Agent
+from sealbus.errors import ContractError
+from sealbus.outbox import Outbox
+from sealbus.trust import PolicyFile, Security
 from tests.kit import handling
 
 
@@ -63,7 +62,7 @@ async def test_the_handled_message_is_the_cause_of_publishes_in_a_handler() -> N
         found.append(Bus(shop.publisher, bus.transport))
         await bus.publish(Order(sku="tea"), security=Security(trust_level="user_request"))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         apart, inside = sorted(bus.messages(Booked), key=lambda message: message.metadata.hops)
         assert (inside.metadata.hops, apart.metadata.hops) == (1, 0)
         assert inside.metadata.causation_id is not None
@@ -83,7 +82,7 @@ async def test_another_agents_bus_begins_a_conversation_at_the_level_of_the_run(
         found.append(Bus(bus.as_agent("other@svc").publisher, bus.transport))
         await bus.publish(Order(sku="tea"))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         (message,) = bus.messages(Booked)
         assert message.metadata.hops == 0
         assert message.metadata.security == Security(trust_level="untrusted_content")
@@ -94,7 +93,7 @@ async def test_a_signed_request_that_is_appended_again_runs_once() -> None:
     runs: list[str] = []
     app = handling(App("shop@svc"), Order, lambda order: runs.append(order.sku))
     async with app.test(keys=True) as bus:
-        sealed = bus.as_agent("planner@svc").publisher.sealer.seal(Draft(payload=Order(sku="tea")))
+        sealed = bus.as_agent("planner@svc").publisher.sealer.seal(Outgoing(Order(sku="tea")))
         for _ in range(3):
             await bus.transport.append([sealed.record], timeout_s=5)
             await bus.settle()
@@ -109,7 +108,7 @@ async def test_a_setting_raises_the_risk_of_a_type() -> None:
     async with app.test(settings=settings(), keys=True) as bus:
         await bus.publish(Order(sku="tea"))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
 
 
 POLICY = """
@@ -136,13 +135,13 @@ types = ["run.*"]
 
 
 @pytest.fixture
-def policy(tmp_path: Path) -> FilePolicy:
+def policy(tmp_path: Path) -> PolicyFile:
     file = tmp_path / "policy.toml"
     file.write_text(POLICY)
-    return FilePolicy(file)
+    return PolicyFile(file)
 
 
-async def test_answers_go_to_the_sender_only(policy: FilePolicy) -> None:
+async def test_answers_go_to_the_sender_only(policy: PolicyFile) -> None:
     app = App("shop@svc", policy=policy)
 
     @app.on(Order)
@@ -157,7 +156,7 @@ async def test_answers_go_to_the_sender_only(policy: FilePolicy) -> None:
         assert caught.value.__cause__.pointer == "/routing/reply_to"
 
 
-async def test_a_request_without_recipient_is_answered_by_an_allowed_agent(policy: FilePolicy) -> None:
+async def test_a_request_without_recipient_is_answered_by_an_allowed_agent(policy: PolicyFile) -> None:
     thief = App("thief@svc", policy=policy)
     heard: list[str] = []
     shop = App("shop@svc", policy=policy, roles=["seller"])
@@ -177,7 +176,7 @@ async def test_a_request_without_recipient_is_answered_by_an_allowed_agent(polic
             await bus.as_agent("planner@svc").request(Order(sku="tea"), Booked, to=Agent(role="seller"), timeout_s=5)
 
 
-async def test_a_requester_gets_a_death_report_without_a_policy_rule(policy: FilePolicy) -> None:
+async def test_a_requester_gets_a_death_report_without_a_policy_rule(policy: PolicyFile) -> None:
     app = handling(App("shop@svc", policy=policy), Order, Reject("sold out"))
     async with app.test() as bus:
         with pytest.raises(RequestFailed) as caught:
@@ -188,7 +187,7 @@ async def test_a_requester_gets_a_death_report_without_a_policy_rule(policy: Fil
 async def test_an_answer_that_the_policy_forbids_is_a_dead_letter_and_not_a_loop(tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text(POLICY.replace('types = ["run.*"]', 'types = ["run.order"]', 1))
-    app = App("shop@svc", policy=FilePolicy(file))
+    app = App("shop@svc", policy=PolicyFile(file))
 
     @app.on(Order)
     async def book(order: Order) -> Booked:
@@ -197,7 +196,7 @@ async def test_an_answer_that_the_policy_forbids_is_a_dead_letter_and_not_a_loop
     async with app.test() as bus:
         with pytest.raises(RequestFailed):
             await bus.as_agent("planner@svc").request(Order(sku="tea"), Booked, to="shop@svc", timeout_s=5)
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
 
 
 async def test_publish_many_and_the_outbox_in_a_handler_go_on_with_its_message() -> None:
@@ -217,7 +216,7 @@ async def test_publish_many_and_the_outbox_in_a_handler_go_on_with_its_message()
         found.append(Bus(bus.as_agent("shop@svc").publisher, bus.transport))
         await bus.publish(Order(sku="tea"))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         (many,) = bus.messages(Booked)
         for message in (many, sealing.parse(rows[0])):
             assert message.metadata.hops == 1
@@ -231,8 +230,8 @@ async def test_an_answer_read_through_another_bus_lowers_the_trust_of_the_run() 
     app, web = App("shop@svc"), App("web@svc")
 
     @web.on(Page)
-    async def read(page: Page) -> Draft:
-        return Draft(payload=Booked(sku="injected"), security=Security(trust_level="untrusted_content"))
+    async def read(page: Page) -> Outgoing:
+        return Outgoing(Booked(sku="injected"), security=Security(trust_level="untrusted_content"))
 
     @app.on(Order)
     async def book(order: Order, context: Context) -> None:
@@ -245,5 +244,5 @@ async def test_an_answer_read_through_another_bus_lowers_the_trust_of_the_run() 
         played.requests = found[0].requests
         await bus.publish(Order(sku="tea"))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert levels == ["untrusted_content"]

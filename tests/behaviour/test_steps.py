@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from bus.protocol import canonical
-from sealbus import App, Context, ContractError, Retry, payload
+from sealbus import App, Context, Retry, payload
+from sealbus.errors import ContractError
 from tests.kit import Asked
 
 
@@ -97,9 +98,9 @@ async def test_a_step_needs_a_row_in_the_inbox() -> None:
     async with agent(calls, fails=0).test() as bus:
         await bus.publish(Asked(text="x"))
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
         with pytest.raises(AssertionError) as raised:
-            bus.raise_dead()
+            bus.assert_all_handled()
         assert isinstance(raised.value.__cause__, ContractError)
 
 
@@ -130,7 +131,7 @@ async def refused(app: App) -> str:
         await bus.publish(Asked(), idempotency_key="1")
         await bus.settle()
         with pytest.raises(AssertionError) as raised:
-            bus.raise_dead()
+            bus.assert_all_handled()
         return str(raised.value.__cause__)
 
 

@@ -11,7 +11,8 @@ from bus.settings.loading import load
 from bus.transports import open_transport
 from consumers.worker.host import make_worker
 from producers.connection import make_publisher
-from sealbus import App, Draft, Metrics, RetryLater
+from sealbus import App, Outgoing, RetryLater
+from sealbus.telemetry import Metrics
 from tests.kit import Job
 
 
@@ -73,7 +74,7 @@ async def test_strict_order_starts_no_message_before_the_owner_of_its_key_is_dec
     )
     await first.worker.start(create_topics=True)
     for number in (1, 2):
-        await first.publisher.publish(Draft(payload=Job(number), key="same", ttl_s=86_400))
+        await first.publisher.publish(Outgoing(Job(number), key="same", ttl_s=86_400))
     await first.work(0, until=1)
     beating, heard = first.suspend()
     await second.worker.start(create_topics=True)

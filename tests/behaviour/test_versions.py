@@ -21,7 +21,9 @@ from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
-from sealbus import Also, App, Context, ContractError, Draft, connect, payload
+from sealbus import App, Context, Outgoing, connect, payload
+from sealbus.errors import ContractError
+from sealbus.schemas import DualWrite
 from tests.kit import Done, handling
 
 
@@ -54,7 +56,7 @@ class OrderV2(msgspec.Struct, frozen=True, kw_only=True):
     last_name: str
 
 
-@payload("order.placed", version="2.0.0", upcasters={1: from_v1}, also=Also(OrderV1, to_v1))
+@payload("order.placed", version="2.0.0", upcasters={1: from_v1}, dual_write=DualWrite(OrderV1, to_v1))
 class BothV2(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     first_name: str
@@ -139,7 +141,7 @@ class TestAChangeOfOneSide:
         async with app.test() as bus:
             await bus.publish(OrderV1(number=1, customer="Ada"))
             await bus.settle()
-            (letter,) = bus.dead
+            (letter,) = bus.dead_letters
         assert letter.reason == "unsupported_version"
         assert "no upcaster leads from 1 to 2" in repr(letter)
 
@@ -184,7 +186,7 @@ class TestDualWrite:
         first, second = consumer(OrderV1, old), consumer(OnlyV2, new)
         second.group = "billing"
         async with running(url, first, second), connect(url, agent="shop@svc") as bus:
-            drafts = [Draft(payload=BothV2(number=n, first_name="A", last_name="L")) for n in range(30)]
+            drafts = [Outgoing(BothV2(number=n, first_name="A", last_name="L")) for n in range(30)]
             receipts = [receipt async for receipt in bus.publish_many(drafts)]
             await settled(url, old, 30)
             await settled(url, new, 30)
@@ -218,7 +220,7 @@ class TestDualWrite:
 
     @pytest.mark.medium
     async def test_queued_outputs_are_sent_unchanged_in_both_versions(self, url: str) -> None:
-        @payload("order.placed", version="2.0.0", upcasters={1: from_v1}, also=Also(OrderV1, to_v1))
+        @payload("order.placed", version="2.0.0", upcasters={1: from_v1}, dual_write=DualWrite(OrderV1, to_v1))
         class Changing(msgspec.Struct, kw_only=True):
             number: int
             first_name: str
@@ -239,7 +241,9 @@ class TestDualWrite:
         assert await _numbers(url, "agents.order.placed") == Counter({1: 2})
 
     async def test_a_share_of_the_messages_is_written_in_both_versions(self, url: str) -> None:
-        @payload("order.placed", version="2.0.0", upcasters={1: from_v1}, also=Also(OrderV1, to_v1, share=0.25))
+        @payload(
+            "order.placed", version="2.0.0", upcasters={1: from_v1}, dual_write=DualWrite(OrderV1, to_v1, share=0.25)
+        )
         class Some(msgspec.Struct, frozen=True, kw_only=True):
             number: int
             first_name: str
@@ -288,14 +292,14 @@ def test_a_share_grows_without_taking_any_out(identity: str, one: float, two: fl
 
 def test_the_older_version_has_to_be_one_of_the_same_type() -> None:
     with pytest.raises(ContractError, match="not an older major"):
-        payload("order.moved", version="2.0.0", also=Also(OrderV1, to_v1))(
+        payload("order.moved", version="2.0.0", dual_write=DualWrite(OrderV1, to_v1))(
             msgspec.defstruct("Moved", [("number", int)])
         )
 
 
 async def _sealed(subject: Any) -> Any:
     async with connect("memory://", agent="x@svc") as bus:
-        return bus.publisher.sealer.seal(Draft(payload=subject)).message
+        return bus.publisher.sealer.seal(Outgoing(subject)).message
 
 
 async def _records(url: str, topic: str) -> list[Any]:

@@ -167,7 +167,7 @@ async def in_the_kit(total: int, batch: int) -> list[Stretch]:
             await bus.settle()
 
         stretches = await in_batches(total, batch, hold, approve)
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert seen.runs == total, seen.runs
         return stretches
 

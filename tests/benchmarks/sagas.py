@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import msgspec
 
 from bus.settings.loading import load
-from sealbus import App, Receipt, Saga, SagaContext, answers, failed, payload, starts
+from sealbus import App, Receipt, payload
+from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_start
 from tests.databases import postgres_server
 
 
@@ -62,17 +63,17 @@ runs: list[Ends] = []
 
 
 class Travel(Saga[TripState], version="1.0.0"):
-    @starts(Trip, key="/data/number")
+    @on_start(Trip, key="/data/number")
     async def begun(self, trip: Trip, context: SagaContext) -> None:
         context.ask("seat", SeatWanted(number=trip.number), to="seats@bench", answer_by_s=3600)
 
-    @answers("seat", Seat)
+    @on_answer("seat", Seat)
     async def seated(self, seat: Seat, context: SagaContext) -> None:
         self.state.seat = seat.number
         context.finish()
         runs[-1].one()
 
-    @failed("seat")
+    @on_failure("seat")
     async def unseated(self, context: SagaContext) -> None:
         raise AssertionError("every request is answered")
 

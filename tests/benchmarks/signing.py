@@ -26,7 +26,7 @@ from consumers.delivery.group_plan import make_plan
 from consumers.delivery.receiving.verification import RecordVerifier
 from consumers.delivery.resilience.retry_clock import RetryClock
 from consumers.delivery.state.partition import Partition
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.sealer import make_sealer
 from sealbus import payload
 
@@ -69,7 +69,7 @@ def main() -> None:
     signer = keys.signer("bench@svc")
     plain = make_sealer(settings, "bench@svc", clock=clock)
     signing = make_sealer(settings, "bench@svc", clock=clock, signer=signer)
-    draft = Draft(payload=Signed(number=1, text="x" * 700))
+    draft = Outgoing(Signed(number=1, text="x" * 700))
     raw = signer.sign(b"y" * 600)
     check = ed25519_checker(signer.public)
     figures = {

@@ -22,7 +22,8 @@ import msgspec
 from curves.plot import drawn
 
 from bus.settings.loading import load
-from sealbus import App, Receipt, Saga, SagaContext, due, payload, starts
+from sealbus import App, Receipt, payload
+from sealbus.sagas import Saga, SagaContext, on_start, on_timer
 
 MINUTE_S = 60.0
 
@@ -48,13 +49,13 @@ def all_rung(count: int) -> asyncio.Event:
 
 
 class Waiting(Saga[WaitingState], version="1.0.0"):
-    @starts(Wanted, key="/data/number")
+    @on_start(Wanted, key="/data/number")
     async def wanted(self, wanted: Wanted, context: SagaContext) -> None:
         after_s = max(0.0, wanted.due_s - time.time())
         self.state.due_s = time.time() + after_s
         context.timer("bell", after_s)
 
-    @due("bell")
+    @on_timer("bell")
     async def bell(self, context: SagaContext) -> None:
         rung.append((self.state.due_s, time.time() - self.state.due_s))
         all_rung(len(rung)).set()

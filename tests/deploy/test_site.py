@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_every_setting_metric_verb_and_name_is_there(pages: dict[str, str]) -> N
         assert f"`{family.name}" in pages["metrics.md"]
     for verb in shell.list_commands(None):
         assert f"## sealbus {verb}\n" in pages["command-line.md"]
-    for name in sealbus.__all__:
+    for name in (*sealbus.__all__, *import_module("sealbus.sagas").__all__, *import_module("sealbus.errors").__all__):
         page = pages["errors.md"] if f"| `{name}`" in pages["errors.md"] else pages["python.md"]
         assert re.search(rf"(## {name}\n)|(\| `{name}`)", page), name
 

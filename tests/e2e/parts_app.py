@@ -18,8 +18,9 @@ from consumers.processes.conversations.blackboard import Blackboard
 from consumers.processes.conversations.contract_net import ContractNet
 from consumers.processes.conversations.handoff import Handoff
 from consumers.processes.conversations.review import IteratedReview
-from consumers.processes.conversations.subscriptions import Subscriptions
-from sealbus import App, Approval, Context, Reject, SagaContext, on, payload, progress, starts
+from consumers.processes.conversations.subscriptions import Subscription
+from sealbus import App, Approval, Context, Reject, payload
+from sealbus.sagas import SagaContext, on_message, on_progress, on_start
 
 
 @payload("parts.deploy", version="1.0.0", performative="request")
@@ -69,7 +70,7 @@ class Dream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shipping(ContractNet, version="1.0.0"):
-    @starts(Ship)
+    @on_start(Ship)
     async def wanted(self, wanted: Ship, context: SagaContext) -> None:
         call = AuctionCall(
             goal=wanted.goal,
@@ -88,7 +89,7 @@ class Shipping(ContractNet, version="1.0.0"):
 
 
 class Fixing(Handoff, version="1.0.0"):
-    @starts(Fix)
+    @on_start(Fix)
     async def wanted(self, wanted: Fix, context: SagaContext) -> None:
         request = HandoffRequest(
             handoff_id="h1",
@@ -99,7 +100,7 @@ class Fixing(Handoff, version="1.0.0"):
         )
         self.hand_over(context, request, to="helper@svc", within_s=600)
 
-    @progress("handoff", Patch)
+    @on_progress("handoff", Patch)
     async def patched(self, patch: Patch, context: SagaContext) -> None:
         self.keep(patch)
 
@@ -111,7 +112,7 @@ class Fixing(Handoff, version="1.0.0"):
 
 
 class Writing(IteratedReview, version="1.0.0"):
-    @starts(Write)
+    @on_start(Write)
     async def wanted(self, wanted: Write, context: SagaContext) -> None:
         self.begin(context, wanted.title, author="helper@svc", reviewer="helper@svc", rounds=3)
 
@@ -122,8 +123,8 @@ class Writing(IteratedReview, version="1.0.0"):
         context.answer(Ended(how=why))
 
 
-class Prices(Subscriptions, version="1.0.0"):
-    @on(Price, every=True, admits="anyone")
+class Prices(Subscription, version="1.0.0"):
+    @on_message(Price, every=True, admits="anyone")
     async def changed(self, price: Price, context: SagaContext) -> None:
         if self.state.subject == price.sku:
             self.notify(context, {"cents": price.cents})

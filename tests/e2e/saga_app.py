@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from sealbus import App, Saga, SagaContext, answers, due, failed, payload, starts, upcast
+from sealbus import App, payload
+from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_start, on_timer, upgrade_state
 
 PAUSE_S = 0.3
 
@@ -54,37 +55,37 @@ class BuyingState(msgspec.Struct):
 
 
 class Buying(Saga[BuyingState], version="1.0.0"):
-    @starts(Order, key="/data/number")
+    @on_start(Order, key="/data/number")
     async def placed(self, order: Order, context: SagaContext) -> None:
         self.state.number = order.number
         self.state.steps.append("placed")
         context.ask("price", Asked(number=order.number, what="price"), to="seller@tests", answer_by_s=600)
 
-    @answers("price", Answered)
+    @on_answer("price", Answered)
     async def priced(self, _: Answered, context: SagaContext) -> None:
         self.state.steps.append("priced")
         self.state.paused_at_s = time.time()
         context.timer("pause", PAUSE_S)
 
-    @due("pause")
+    @on_timer("pause")
     async def paused(self, context: SagaContext) -> None:
         self.state.steps.append("paused")
         self.state.waited_s = time.time() - self.state.paused_at_s
         context.ask("goods", Asked(number=self.state.number, what="goods"), to="seller@tests", answer_by_s=600)
 
-    @answers("goods", Answered)
+    @on_answer("goods", Answered)
     async def delivered(self, _: Answered, context: SagaContext) -> None:
         self.state.steps.append("delivered")
         how = ",".join(self.state.steps)
         context.send(Ended(number=self.state.number, how=how, waited_s=self.state.waited_s))
         context.finish()
 
-    @failed("price")
+    @on_failure("price")
     async def unpriced(self, context: SagaContext) -> None:
         context.send(Ended(number=self.state.number, how="failed"))
         context.finish()
 
-    @failed("goods")
+    @on_failure("goods")
     async def undelivered(self, context: SagaContext) -> None:
         context.send(Ended(number=self.state.number, how="failed"))
         context.finish()
@@ -105,50 +106,50 @@ class NewBuyingState(msgspec.Struct):
 class NewBuying(Saga[NewBuyingState], version="2.0.0", name="buying"):
     """The next release: it wraps, with an ask, a timer and a member of the state that the last one does not know."""
 
-    @upcast("1.0.0", "2.0.0")
+    @upgrade_state("1.0.0", "2.0.0")
     @staticmethod
     def with_paper(state: dict[str, Any]) -> dict[str, Any]:
         return {**state, "paper": "red"}
 
-    @starts(Order, key="/data/number")
+    @on_start(Order, key="/data/number")
     async def placed(self, order: Order, context: SagaContext) -> None:
         self.state.number = order.number
         self.state.paper = "blue"
         self.state.steps.append("placed")
         context.ask("price", Asked(number=order.number, what="price"), to="seller@tests", answer_by_s=600)
 
-    @answers("price", Answered)
+    @on_answer("price", Answered)
     async def priced(self, _: Answered, context: SagaContext) -> None:
         self.state.steps.append("priced")
         self.state.paused_at_s = time.time()
         context.timer("pause", PAUSE_S)
 
-    @due("pause")
+    @on_timer("pause")
     async def paused(self, context: SagaContext) -> None:
         self.state.steps.append("paused")
         self.state.waited_s = time.time() - self.state.paused_at_s
         context.ask("wrapping", Asked(number=self.state.number, what="wrapping"), to="seller@tests", answer_by_s=600)
 
-    @answers("wrapping", Answered)
+    @on_answer("wrapping", Answered)
     async def wrapped(self, _: Answered, context: SagaContext) -> None:
         self.state.steps.append("wrapped")
         context.timer("cool", PAUSE_S)
 
-    @due("cool")
+    @on_timer("cool")
     async def cooled(self, context: SagaContext) -> None:
         self.state.steps.append("cooled")
         context.ask("goods", Asked(number=self.state.number, what="goods"), to="seller@tests", answer_by_s=600)
 
-    @answers("goods", Answered)
+    @on_answer("goods", Answered)
     async def delivered(self, _: Answered, context: SagaContext) -> None:
         self.state.steps.append("delivered")
         how = ",".join(self.state.steps)
         context.send(Ended(number=self.state.number, how=how, waited_s=self.state.waited_s))
         context.finish()
 
-    @failed("price")
-    @failed("wrapping")
-    @failed("goods")
+    @on_failure("price")
+    @on_failure("wrapping")
+    @on_failure("goods")
     async def not_done(self, context: SagaContext) -> None:
         context.send(Ended(number=self.state.number, how="failed"))
         context.finish()

@@ -17,7 +17,8 @@ from bus.settings.loading import load
 from bus.transports import open_transport
 from consumers.deadletters.letters import DeadLetter, list_dead_letters
 from producers.connection import make_publisher
-from sealbus import Draft, Metrics, connect
+from sealbus import Outgoing, connect
+from sealbus.telemetry import Metrics
 
 TOPIC = "agents.ledger.entry"
 
@@ -32,7 +33,7 @@ def sealed(
         transport = open_transport("memory://")
         clock = ManualClock(time.time_ns() // 1_000_000 - ago_ms)
         publisher = make_publisher(transport, settings, "forger@tests", clock=clock, metrics=Metrics())
-        record = publisher.sealer.seal(Draft(payload=Entry(number=number), **options)).record
+        record = publisher.sealer.seal(Outgoing(Entry(number=number), **options)).record
         await transport.close()
         return record.key or b"", record.value or b""
 

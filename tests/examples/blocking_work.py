@@ -47,6 +47,6 @@ async def test_it_digests_beside_the_event_loop() -> None:
         for number in range(4):
             await bus.publish(DigestRequest(text=str(number)))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert (len(bus.sent(Digest)), len(bus.sent(Begun))) == (4, 4)
         assert time.monotonic() - started_s < 10

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bus.vocabulary.bus import ApprovalClosed
-from sealbus import App, Approval, Context, FilePolicy, RequestFailed, payload
+from sealbus import App, Approval, Context, RequestFailed, payload
+from sealbus.trust import PolicyFile
+from sealbus.vocabulary import ApprovalClosed
 
 RULES = """
 [[agents]]
@@ -59,8 +60,8 @@ class Site:
         path.write_text(RULES, "utf-8")
         path.chmod(0o600)
         self.heard: list[str] = []
-        self.deployer = App("deployer@svc", policy=FilePolicy(path))
-        self.auditor = App("auditor@svc", policy=FilePolicy(path))
+        self.deployer = App("deployer@svc", policy=PolicyFile(path))
+        self.auditor = App("auditor@svc", policy=PolicyFile(path))
 
         @self.deployer.on(ChangeProposal, approval=Approval(by="human"))
         async def change(proposal: ChangeProposal, context: Context) -> ChangeMade:

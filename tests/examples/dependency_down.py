@@ -52,8 +52,8 @@ async def test_mails_wait_until_the_server_is_back() -> None:
         for number in range(20):
             await bus.publish(MailRequested(to=f"user-{number}"), ttl_s=24 * 3600)
         await bus.advance(3600)
-        assert (bus.sent(MailSent), bus.dead) == ([], [])
+        assert (bus.sent(MailSent), bus.dead_letters) == ([], [])
         assert server.calls < 500  # one at a time tries
         server.is_up = True
         await bus.advance(1200)
-        assert (len(bus.sent(MailSent)), bus.dead) == (20, [])
+        assert (len(bus.sent(MailSent)), bus.dead_letters) == (20, [])

@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sealbus import Agent, App, Context, Reject, RequestFailed, payload
+from sealbus import App, Context, Reject, RequestFailed, payload
+from sealbus.envelope import Agent
 
 
 @payload("desk.question", version="1.0.0", performative="query")

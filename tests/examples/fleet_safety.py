@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from sealbus import App, Reject, Saga, SagaContext, answers, failed, payload, starts
+from sealbus import App, Reject, payload
+from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_start
 
 
 @payload("mission.request", version="1.0.0")
@@ -48,27 +49,27 @@ class MissionState(msgspec.Struct):
 
 
 class Mission(Saga[MissionState], version="1.0.0"):
-    @starts(MissionRequest, key="/data/mission")
+    @on_start(MissionRequest, key="/data/mission")
     async def wanted(self, request: MissionRequest, context: SagaContext) -> None:
         self.state.mission = request.mission
         question = ClearanceRequest(mission=request.mission, speed=request.speed)
         context.ask("clearance", question, to="safety@svc", answer_by_s=30)
 
-    @answers("clearance", Clearance)
+    @on_answer("clearance", Clearance)
     async def cleared(self, _: Clearance, context: SagaContext) -> None:
         # Somebody may still take over: the second robot is asked where the first is silent.
         order = DriveRequest(mission=self.state.mission)
         context.ask("drive", order, to=["robot@svc", "spare@svc"], answer_by_s=600)
 
-    @failed("clearance")
+    @on_failure("clearance")
     async def not_cleared(self, context: SagaContext) -> None:
         self.end(context, done=False)
 
-    @answers("drive", Driven)
+    @on_answer("drive", Driven)
     async def driven(self, _: Driven, context: SagaContext) -> None:
         self.end(context, done=True)
 
-    @failed("drive")
+    @on_failure("drive")
     async def not_driven(self, context: SagaContext) -> None:
         self.end(context, done=False)
 

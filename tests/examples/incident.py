@@ -14,8 +14,9 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from sealbus import App, ConfigurationError, PublishRejected, connect, payload
+from sealbus import App, PublishRejected, connect, payload
 from sealbus import vocabulary as words
+from sealbus.errors import ConfigurationError
 
 
 @payload("pull-request.opened")
@@ -70,7 +71,7 @@ async def test_wired_rightly_the_report_arrives() -> None:
     async with analyser.test(tester, reporter) as bus:
         await bus.publish(PullRequestOpened(number=1842))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         (sent,) = bus.sent(words.NotificationSent)
         assert sent.title == "tests passed"
 
@@ -92,7 +93,7 @@ async def test_a_field_of_another_name_is_a_dead_letter_that_names_both() -> Non
     async with another.test(tester, reporter) as bus:
         await bus.publish(PullRequestOpened(number=1842))
         await bus.settle()
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
         assert (letter.reason, letter.pointer) == ("schema_violation", "/data/output")
         assert bus.sent(words.NotificationSent) == []
 
@@ -107,7 +108,7 @@ async def test_an_older_version_without_an_upcaster_is_dead_lettered_with_the_re
     async with old.test(tester, reporter) as bus:
         await bus.publish(PullRequestOpened(number=1842))
         await bus.settle()
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
         assert letter.reason == "unsupported_version"
         assert "no upcaster leads from 1 to 2" in repr(letter)
 
@@ -129,6 +130,6 @@ async def test_a_pass_without_a_test_is_refused() -> None:
     async with analyser.test(hasty, reporter) as bus:
         await bus.publish(PullRequestOpened(number=1842))
         await bus.settle()
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
         assert "no test failed and at least one passed" in repr(letter)
         assert bus.sent(words.NotificationSent) == []

@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sealbus import App, Outbox, payload
+from sealbus import App, payload
+from sealbus.outbox import Outbox
 
 
 @payload("order.placed")

@@ -40,7 +40,7 @@ async def test_a_payment_is_booked_once() -> None:
         for _ in range(3):
             await bus.publish(PaymentDue(payment="p-1", cents=250), idempotency_key="p-1")
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert await bus.database.fetch("select * from bookings") == [("p-1", 250)]
 
 
@@ -50,4 +50,4 @@ async def test_other_content_under_the_same_key_is_a_conflict() -> None:
         await bus.publish(PaymentDue(payment="p-1", cents=250), idempotency_key="p-1")
         await bus.publish(PaymentDue(payment="p-1", cents=999_999), idempotency_key="p-1")
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["idempotency_conflict"]
+        assert [letter.reason for letter in bus.dead_letters] == ["idempotency_conflict"]

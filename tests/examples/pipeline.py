@@ -55,7 +55,7 @@ async def test_a_topic_becomes_an_article_in_one_conversation() -> None:
     async with research.test(write, review) as bus:
         receipt = await bus.publish(TopicChosen(topic="tea"))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert bus.sent(ArticleApproved) == [ArticleApproved(text="tea is old; tea is liked.")]
         (article,) = bus.messages(ArticleApproved)
         assert article.metadata.conversation_id == receipt.message_id

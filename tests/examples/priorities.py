@@ -6,8 +6,8 @@ sealbus run priorities:app --concurrency 1
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from bus.settings.loading import load
 from sealbus import App, payload
 
 
@@ -25,10 +25,11 @@ async def handle(ticket: Ticket) -> None:
     handled.append(ticket.name)
 
 
-async def test_the_urgent_ticket_overtakes_those_that_wait() -> None:
+async def test_the_urgent_ticket_overtakes_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     handled.clear()
-    settings = load(flags={"worker.concurrency": 1, "topics.partitions": 1}, env={}, file=None).settings
-    async with app.test(settings=settings) as bus:
+    monkeypatch.setenv("SEALBUS_WORKER__CONCURRENCY", "1")
+    monkeypatch.setenv("SEALBUS_TOPICS__PARTITIONS", "1")
+    async with app.test() as bus:
         for number in range(5):
             await bus.publish(Ticket(name=f"ordinary {number}"), priority="low")
         await bus.publish(Ticket(name="urgent"), priority="critical")

@@ -7,10 +7,19 @@ from __future__ import annotations
 
 import msgspec
 
-from bus.vocabulary.auction import AuctionAward, AuctionBid, AuctionCall, AuctionFailure, AuctionResult
-from bus.vocabulary.parts import ErrorInfo, Money, ReturnContract
-from consumers.processes.conversations.contract_net import ContractNet
-from sealbus import App, SagaContext, payload, starts
+from sealbus import App, payload
+from sealbus.patterns import ContractNet
+from sealbus.sagas import SagaContext, on_start
+from sealbus.vocabulary import (
+    AuctionAward,
+    AuctionBid,
+    AuctionCall,
+    AuctionFailure,
+    AuctionResult,
+    ErrorInfo,
+    Money,
+    ReturnContract,
+)
 
 
 @payload("purchase.request", version="1.0.0")
@@ -25,7 +34,7 @@ class PurchaseResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Purchase(ContractNet, version="1.0.0"):
-    @starts(PurchaseRequest)
+    @on_start(PurchaseRequest)
     async def wanted(self, request: PurchaseRequest, context: SagaContext) -> None:
         call = AuctionCall(
             goal=request.what,

@@ -64,7 +64,7 @@ async def test_a_refusal_ends_the_order_with_a_reason() -> None:
     async with shop.test(pricing) as bus:
         await bus.publish(OrderPlaced(sku="gold"))
         await bus.settle()
-        assert {letter.message_type for letter in bus.dead} == {"quote.request", "order.placed"}
+        assert {letter.message_type for letter in bus.dead_letters} == {"quote.request", "order.placed"}
 
 
 async def test_an_agent_that_is_away_delays_the_order() -> None:
@@ -72,7 +72,7 @@ async def test_an_agent_that_is_away_delays_the_order() -> None:
         await bus.publish(OrderPlaced(sku="cup"))
         await bus.settle()
         await bus.advance(25)  # the request has ended by its deadline
-        prices = bus.reply(QuoteRequest, with_=Quote(cents=1))
+        prices = bus.fake(QuoteRequest, returns=Quote(cents=1))
         await bus.advance(400)
         assert bus.sent(OrderPriced) == [OrderPriced(sku="cup", cents=1)]
         assert QuoteRequest(sku="cup") in prices.received

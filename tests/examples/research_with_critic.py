@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import msgspec
 
-from bus.vocabulary.parts import ReviewItem
-from bus.vocabulary.review import ReviewRequest, ReviewResult
-from bus.vocabulary.task import TaskRequest, TaskResult
-from consumers.processes.conversations.review import IteratedReview
-from sealbus import App, SagaContext, payload, starts
+from sealbus import App, payload
+from sealbus.patterns import IteratedReview
+from sealbus.sagas import SagaContext, on_start
+from sealbus.vocabulary import ReviewItem, ReviewRequest, ReviewResult, TaskRequest, TaskResult
 
 
 @payload("article.wanted", version="1.0.0")
@@ -26,7 +25,7 @@ class ArticleEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writing(IteratedReview, version="1.0.0"):
-    @starts(ArticleWanted)
+    @on_start(ArticleWanted)
     async def wanted(self, article: ArticleWanted, context: SagaContext) -> None:
         self.begin(context, article.title, author="writer@svc", reviewer="critic@svc", rounds=3)
 

@@ -10,15 +10,15 @@ from typing import ClassVar
 
 import pytest
 
-from bus.vocabulary.blackboard import (
+from sealbus import App, RequestFailed
+from sealbus.patterns import Blackboard
+from sealbus.vocabulary import (
     BlackboardConflict,
     BlackboardRead,
     BlackboardValue,
     BlackboardWrite,
     BlackboardWritten,
 )
-from consumers.processes.conversations.blackboard import Blackboard
-from sealbus import App, RequestFailed
 
 
 class Notes(Blackboard, version="1.0.0", name="blackboard"):

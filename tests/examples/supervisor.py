@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from sealbus import Agent, App, Reject, Saga, SagaContext, answers, failed, payload, starts
+from sealbus import App, Reject, payload
+from sealbus.envelope import Agent
+from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_start
 
 MAX_CENTS = 10
 
@@ -50,7 +52,7 @@ class StudyState(msgspec.Struct):
 
 
 class Study(Saga[StudyState], version="1.0.0"):
-    @starts(StudyRequest)
+    @on_start(StudyRequest)
     async def asked(self, request: StudyRequest, context: SagaContext) -> None:
         self.state.todo = list(request.texts)
         self.next_part(context)
@@ -68,19 +70,19 @@ class Study(Saga[StudyState], version="1.0.0"):
         context.ask("first", request, to="counter@svc", answer_by_s=60)
         context.ask("second", request, to=Agent(role="doubter"), answer_by_s=60)
 
-    @answers("first", CountOutput)
+    @on_answer("first", CountOutput)
     async def first_said(self, output: CountOutput, context: SagaContext) -> None:
         self.heard(output.words, output.cents, context)
 
-    @answers("second", CountOutput)
+    @on_answer("second", CountOutput)
     async def second_said(self, output: CountOutput, context: SagaContext) -> None:
         self.heard(output.words, output.cents, context)
 
-    @failed("first")
+    @on_failure("first")
     async def first_failed(self, context: SagaContext) -> None:
         self.heard(0, 0, context)
 
-    @failed("second")
+    @on_failure("second")
     async def second_failed(self, context: SagaContext) -> None:
         self.heard(0, 0, context)
 

@@ -19,7 +19,8 @@ from bus.settings.schema import Settings
 from bus.transports import open_configured
 from bus.transports.base import NewRecord, TopicSpec
 from consumers.worker.host import make_worker
-from sealbus import App, Metrics, connect, payload
+from sealbus import App, connect, payload
+from sealbus.telemetry import Metrics
 
 pytestmark = pytest.mark.timeout(150)
 

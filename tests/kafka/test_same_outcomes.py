@@ -22,7 +22,8 @@ from consumers.worker.needed_topics import needed_topics
 from producers.connection import make_publisher
 from producers.publisher import Publisher
 from producers.sealing.sealed_record import SealedRecord
-from sealbus import App, Context, Draft, Metrics, Reject, Retry, RetryLater, payload
+from sealbus import App, Context, Outgoing, Reject, Retry, RetryLater, payload
+from sealbus.telemetry import Metrics
 
 
 @payload("parity.job", version="1.0.0")
@@ -80,7 +81,7 @@ def messages(publisher: Publisher, past: Publisher, elsewhere: Publisher) -> dic
     """Every kind of record by its name."""
 
     def sealed(how: str, **options: object) -> SealedRecord:
-        return publisher.sealer.seal(Draft(payload=Job(how=how), **options))
+        return publisher.sealer.seal(Outgoing(Job(how=how), **options))
 
     good = sealed("good")
     job_topic = good.record.topic
@@ -94,9 +95,9 @@ def messages(publisher: Publisher, past: Publisher, elsewhere: Publisher) -> dic
         "keyed": sealed("keyed", key="a" * 256).record,
         "for nobody here": sealed("skipped", to="somebody@else").record,
         "for this agent": sealed("addressed", to="parity@svc").record,
-        "expired": past.sealer.seal(Draft(payload=Job(how="expired"), ttl_s=60)).record,
+        "expired": past.sealer.seal(Outgoing(Job(how="expired"), ttl_s=60)).record,
         "other namespace": msgspec.structs.replace(
-            elsewhere.sealer.seal(Draft(payload=Job(how="moved"))).record, topic=job_topic
+            elsewhere.sealer.seal(Outgoing(Job(how="moved"))).record, topic=job_topic
         ),
         "altered data": altered(sealed("altered"), b"1.5", b"9.5"),
         "altered metadata": altered(sealed("sender"), b"tester@svc", b"sneaky@svc"),
@@ -104,7 +105,7 @@ def messages(publisher: Publisher, past: Publisher, elsewhere: Publisher) -> dic
         "other key": msgspec.structs.replace(sealed("key").record, key=b"another"),
         "no key": msgspec.structs.replace(sealed("nokey").record, key=None, partition=0),
         "type that is not handled": msgspec.structs.replace(
-            publisher.sealer.seal(Draft(payload=Other())).record, topic=job_topic
+            publisher.sealer.seal(Outgoing(Other())).record, topic=job_topic
         ),
         "garbage": NewRecord(job_topic, b"g", b"\x00\xff{"),
         "tombstone": NewRecord(job_topic, b"t", None),

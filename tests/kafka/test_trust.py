@@ -15,7 +15,8 @@ from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
 from bus.trust.keys.private_keys import pem_of
 from consumers.deadletters.letters import read_dead_letter
-from sealbus import App, FileSigner, connect
+from sealbus import App, connect
+from sealbus.trust import SigningKey
 from tests.keyrings import jwks_of, key_of
 from tests.kit import Job
 
@@ -81,7 +82,7 @@ async def test_only_verified_and_allowed_messages_run(kafka: str, tmp_path: Path
             (0, "planner@svc", trusting, None),
             (1_000, "planner@svc", base, None),  # unsigned, in another's name
             (2_000, "stranger@svc", trusting, None),  # proven, and no rule allows it
-            (3_000, "planner@svc", base, FileSigner(folder / f"{agent_slug('stranger@svc')}.pem")),  # another's key
+            (3_000, "planner@svc", base, SigningKey(folder / f"{agent_slug('stranger@svc')}.pem")),  # another's key
         )
         for first, agent, flags, signer in senders:
             async with connect(settings=settings(flags), agent=agent, signer=signer) as bus:

@@ -13,7 +13,8 @@ import msgspec
 from bus.settings.loading import load
 from bus.transports import open_transport
 from bus.transports.read_all import scan_topic
-from sealbus import Also, App, connect, payload
+from sealbus import App, connect, payload
+from sealbus.schemas import DualWrite
 
 TOTAL = 900
 
@@ -37,7 +38,7 @@ class New(msgspec.Struct, frozen=True, kw_only=True):
 @payload(
     "order.placed",
     version="2.0.0",
-    also=Also(Old, lambda order: Old(number=order.number, customer=order.customers[0])),
+    dual_write=DualWrite(Old, lambda order: Old(number=order.number, customer=order.customers[0])),
 )
 class Both(msgspec.Struct, frozen=True, kw_only=True):
     number: int

@@ -48,7 +48,8 @@ from consumers.delivery.state.commit_frontier import Frontier
 from consumers.delivery.state.delivery import Delivery
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
-from sealbus import App, Draft, Metrics, Reject, Retry, payload
+from sealbus import App, Outgoing, Reject, Retry, payload
+from sealbus.telemetry import Metrics
 from tests.kit import Done
 
 pytestmark = pytest.mark.medium  # whole workers
@@ -307,7 +308,7 @@ async def live_and_die_on(
             if not accepted:
                 for number, (key, fails, repeated) in enumerate(jobs):
                     for _ in range(1 + repeated):
-                        draft = Draft(payload=Job(number, fails), key=key, idempotency_key=f"k{number}", ttl_s=86_400)
+                        draft = Outgoing(Job(number, fails), key=key, idempotency_key=f"k{number}", ttl_s=86_400)
                         accepted[(await publisher.publish(draft)).message_id] = number
             await run(living, life, clock)
             await bury(living, life)

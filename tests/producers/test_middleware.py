@@ -16,7 +16,7 @@ from producers.middleware import Publishing
 from sealbus import (
     App,
     Context,
-    Draft,
+    Outgoing,
     PublishRejected,
     PublishUnknown,
     Receipt,
@@ -36,7 +36,7 @@ class Booked(msgspec.Struct, frozen=True, kw_only=True):
 
 def in_task(task_id: str, seen: list[object]) -> Any:
     def wrap(following: Publishing) -> Publishing:
-        async def publish(draft: Draft) -> Receipt:
+        async def publish(draft: Outgoing) -> Receipt:
             seen.append(task_id)
             try:
                 receipt = await following(msgspec.structs.replace(draft, task_id=task_id))
@@ -64,7 +64,7 @@ async def test_a_publish_goes_through_the_middleware_outermost_first() -> None:
 async def test_each_of_many_goes_through_it_and_outcomes_keep_their_order() -> None:
     seen: list[object] = []
     async with connect("memory://", agent="shop@svc", env={}, middleware=[in_task("t", seen)]) as bus:
-        source = [Draft(payload=Job(number=n), key="k", ttl_s=-1 if n == 3 else 60) for n in range(1_000)]
+        source = [Outgoing(Job(number=n), key="k", ttl_s=-1 if n == 3 else 60) for n in range(1_000)]
         outcomes = [outcome async for outcome in bus.publish_many(source)]
         assert [isinstance(outcome, Receipt) for outcome in outcomes] == [n != 3 for n in range(1_000)]
         offsets = [outcome.offset for outcome in outcomes if isinstance(outcome, Receipt)]
@@ -98,9 +98,9 @@ async def booking(tmp_path: Path) -> AsyncGenerator[str]:
         yield url
 
 
-def publishing_by(step: Callable[[Publishing, Draft], Awaitable[Receipt]]) -> Callable[[Publishing], Publishing]:
+def publishing_by(step: Callable[[Publishing, Outgoing], Awaitable[Receipt]]) -> Callable[[Publishing], Publishing]:
     def wrap(following: Publishing) -> Publishing:
-        async def publish(draft: Draft) -> Receipt:
+        async def publish(draft: Outgoing) -> Receipt:
             return await step(following, draft)
 
         return publish
@@ -123,7 +123,7 @@ async def test_a_request_goes_through_the_middleware_and_is_answered(tmp_path: P
 
 @pytest.mark.medium
 async def test_middleware_that_sends_a_request_again_gets_the_answer_to_the_last_one(tmp_path: Path) -> None:
-    async def twice(following: Publishing, draft: Draft) -> Receipt:
+    async def twice(following: Publishing, draft: Outgoing) -> Receipt:
         await following(msgspec.structs.replace(draft, payload=Job(number=0)))
         return await following(draft)
 
@@ -143,25 +143,25 @@ async def test_a_request_that_nobody_answers_ends_at_its_deadline_with_middlewar
     assert seen[0] == "t"
 
 
-async def _hangs_before(_: Publishing, draft: Draft) -> Receipt:
+async def _hangs_before(_: Publishing, draft: Outgoing) -> Receipt:
     await asyncio.sleep(60)
     raise AssertionError(draft)
 
 
-async def _hangs_after(following: Publishing, draft: Draft) -> Receipt:
+async def _hangs_after(following: Publishing, draft: Outgoing) -> Receipt:
     await following(draft)
     return await _hangs_before(following, draft)
 
 
-async def _publishes_nothing(_: Publishing, __: Draft) -> Receipt:
+async def _publishes_nothing(_: Publishing, __: Outgoing) -> Receipt:
     return Receipt("m", "t", 0, 0, 0)
 
 
-async def _fails(_: Publishing, __: Draft) -> Receipt:
+async def _fails(_: Publishing, __: Outgoing) -> Receipt:
     raise KeyError("no tenant")
 
 
-async def _delays(following: Publishing, draft: Draft) -> Receipt:
+async def _delays(following: Publishing, draft: Outgoing) -> Receipt:
     return await following(msgspec.structs.replace(draft, delay_s=5))
 
 
@@ -176,7 +176,7 @@ async def _delays(following: Publishing, draft: Draft) -> Receipt:
     ],
 )
 async def test_a_request_whose_middleware_does_not_publish_it_ends_all_the_same(
-    step: Callable[[Publishing, Draft], Awaitable[Receipt]], error: type[Exception]
+    step: Callable[[Publishing, Outgoing], Awaitable[Receipt]], error: type[Exception]
 ) -> None:
     async with connect("memory://", agent="shop@svc", env={}, middleware=[publishing_by(step)]) as bus:
         async with asyncio.timeout(30):

@@ -16,7 +16,7 @@ from bus.payloads.payload_types import payload
 from bus.protocol.envelope import Agent
 from bus.settings.loading import load
 from producers.outcomes import PublishRejected
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer, make_sealer
 from tests.twins_alone import twins_alone
@@ -131,7 +131,7 @@ RICH = st.builds(
 KEYS = st.none() | st.sampled_from(["k", "", "a" * 256, "a" * 257, 'quo"te', "back\\slash", "\x7f", "é", Loud("k"), 7])
 PAYLOADS = RICH | st.builds(Omitting, INTEGERS) | st.builds(Open, ODD) | st.builds(checked, st.integers(-3, 9))
 DRAFTS = st.builds(
-    Draft,
+    Outgoing,
     payload=PAYLOADS,
     key=KEYS,
     idempotency_key=KEYS,
@@ -151,7 +151,7 @@ def sealer(**flags: object) -> Sealer:
 
 def sealed_by(each: Sealer, item: Any) -> SealedRecord | str:
     try:
-        sealed = each.seal(item) if isinstance(item, Draft) else each.seal_plain(item)
+        sealed = each.seal(item) if isinstance(item, Outgoing) else each.seal_plain(item)
         return msgspec.structs.replace(sealed, made=None)
     except PublishRejected as error:
         return str(error)
@@ -201,7 +201,7 @@ def test_ordinary_messages_are_sealed_in_one_step() -> None:
         integer=-5, real=2.0, text="é\n", maybe=3, numbers=[1, 1.5, -0.0], inners=(Inner(note="x"),), nested=[["a"], []]
     )
     quick.seal_plain(rich)
-    items = [rich, Draft(payload=rich, key="k"), Draft(payload=rich, idempotency_key="i", conversation_id="c")] * 3
+    items = [rich, Outgoing(rich, key="k"), Outgoing(rich, idempotency_key="i", conversation_id="c")] * 3
     sealed, _, _ = quick.seal_run(items, 0, max_count=100, room=1 << 20)
     assert len(sealed) == len(items)
     assert len({each.message_id for each in sealed}) == len(items)
@@ -215,11 +215,11 @@ def test_ordinary_messages_are_sealed_in_one_step() -> None:
 def test_messages_with_options_are_sealed_in_one_step_and_apart_from_those_without() -> None:
     quick = sealer()
     rich = Rich()
-    addressed = Draft(payload=rich, to="b@tests", intent="try", priority=7, ttl_s=5.0)
+    addressed = Outgoing(rich, to="b@tests", intent="try", priority=7, ttl_s=5.0)
     for _ in range(2):
         quick.seal(addressed)
     quick.seal_plain(rich)
-    items = [addressed, Draft(payload=rich, to="b@tests", intent="try", priority=7, ttl_s=9), rich, addressed]
+    items = [addressed, Outgoing(rich, to="b@tests", intent="try", priority=7, ttl_s=9), rich, addressed]
     sealed, records, _ = quick.seal_run(items, 0, max_count=100, room=1 << 20)
     assert [
         (each.message.metadata.recipient, each.message.metadata.intent, each.message.routing.priority)
@@ -234,7 +234,7 @@ def test_templates_are_bounded_whatever_options_come() -> None:
     quick = sealer()
     for number in range(2_000):
         for _ in range(2):
-            quick.seal(Draft(payload=Rich(), to=f"agent-{number}@tests"))
+            quick.seal(Outgoing(Rich(), to=f"agent-{number}@tests"))
     assert quick._templates is None or len(quick._templates) <= 1_024
 
 
@@ -242,7 +242,7 @@ def test_an_option_that_is_no_unicode_text_is_refused_however_often_it_comes() -
     quick = sealer()
     for _ in range(3):
         with pytest.raises(PublishRejected, match="a lone surrogate is not Unicode text"):
-            quick.seal(Draft(payload=Rich(), intent="\ud800"))
+            quick.seal(Outgoing(Rich(), intent="\ud800"))
 
 
 def test_a_class_in_place_of_a_payload_is_refused_for_what_it_is_itself() -> None:

@@ -16,9 +16,9 @@ from sealbus import (
     RequestError,
     RequestFailed,
     RequestTimedOut,
-    UnexpectedReply,
     connect,
 )
+from sealbus.errors import UnexpectedReply
 from tests.kit import Done, Job, handling
 
 

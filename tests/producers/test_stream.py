@@ -18,7 +18,7 @@ from bus.telemetry.metrics import Metrics
 from bus.transports.base import Appended, AppendOutcome, Features, NewRecord
 from producers.connection import Bus, make_publisher
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 
 
 @payload("row.added")
@@ -107,7 +107,7 @@ class Growing(list[Row]):
 @pytest.mark.parametrize("kind", [list, tuple, Growing])
 async def test_a_sequence_gives_the_same(bus: Bus, log: FakeLog, kind: Any) -> None:
     rows = [Row(n=number) for number in range(2_500)]
-    mixed = [Draft(payload=row, key="k") if row.n % 3 else row for row in rows[:1_300]]
+    mixed = [Outgoing(row, key="k") if row.n % 3 else row for row in rows[:1_300]]
     told = await results(bus, kind(rows if kind is Growing else [*mixed, *rows[1_300:]]))
     count = 2_501 if kind is Growing else 2_500
     assert [receipt.offset for receipt in told] == list(range(count))
@@ -132,7 +132,7 @@ async def test_each_outcome_keeps_its_place(bus: Bus, log: FakeLog) -> None:
 
 
 async def test_drafts_carry_their_own_options(bus: Bus, log: FakeLog) -> None:
-    told = await results(bus, [Draft(payload=Row(n=0), message_id="m-1"), Draft(payload=Row(n=1), ttl_s=-1)])
+    told = await results(bus, [Outgoing(Row(n=0), message_id="m-1"), Outgoing(Row(n=1), ttl_s=-1)])
     assert [type(result) for result in told] == [Receipt, PublishRejected]
     assert told[0].message_id == "m-1"
 

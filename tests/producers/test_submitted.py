@@ -18,7 +18,8 @@ from bus.transports.base import NewRecord, Record, TopicSpec, Transport
 from bus.vocabulary.task import StatusUpdate, TaskRequest, TaskResult
 from producers.requests.in_turn import ask_in_turn
 from producers.requests.submitted import TaskKey
-from sealbus import App, Context, ContractError, PublishRejected, Reject, RequestFailed, connect, payload
+from sealbus import App, Context, PublishRejected, Reject, RequestFailed, connect, payload
+from sealbus.errors import ContractError
 from tests.kit import Asked
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sealbus import Authority, PublishRejected, Receipt, Security, connect
+from sealbus import PublishRejected, Receipt, connect
+from sealbus.trust import Authority, Security
 from tests.kit import Asked
 
 BAD = "\ud800"

@@ -14,19 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sealbus import (
-    App,
-    ClosedError,
-    Draft,
-    PublishRejected,
-    Receipt,
-    RequestTimedOut,
-    SyncBus,
-    UnreachableError,
-    WrongLoopError,
-    connect,
-    connect_sync,
-)
+from sealbus import App, Outgoing, PublishRejected, Receipt, RequestTimedOut, SyncBus, connect, connect_sync
+from sealbus.errors import ClosedError, EventLoopError, UnreachableError
 from tests.kit import Done, Job
 
 
@@ -80,10 +69,10 @@ def test_threads_of_a_server_share_one_bus(bus: SyncBus, url: str) -> None:
 def test_a_sync_stream_keeps_order_and_reads_its_source_in_the_calling_thread(bus: SyncBus, url: str) -> None:
     readers = set()
 
-    def source() -> Iterator[Draft]:
+    def source() -> Iterator[Outgoing]:
         for number in range(10_000):
             readers.add(threading.get_ident())
-            yield Draft(payload=Job(number=number), key="one")
+            yield Outgoing(Job(number=number), key="one")
 
     outcomes = list(bus.publish_many(source()))
     assert len(outcomes) == 10_000
@@ -178,7 +167,7 @@ def test_a_forked_process_gets_an_error_instead_of_hanging(bus: SyncBus) -> None
     if child == 0:
         try:
             bus.publish(Job(number=1))
-        except WrongLoopError as error:
+        except EventLoopError as error:
             os._exit(0 if "after the fork" in str(error) else 2)
         finally:
             os._exit(1)
@@ -196,7 +185,7 @@ async def test_using_a_bus_in_another_loop_raises_at_once(url: str) -> None:
                 lambda: _first(bus.publish_many([Job(number=1)])),
                 bus.close,
             ):
-                with pytest.raises(WrongLoopError, match=r"run_coroutine_threadsafe.*connect_sync"):
+                with pytest.raises(EventLoopError, match=r"run_coroutine_threadsafe.*connect_sync"):
                     asyncio.run(_awaited(call))
             return time.monotonic() - begun_s
 

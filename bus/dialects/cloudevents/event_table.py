@@ -250,7 +250,7 @@ def read_open(tree: dict[str, Any], defaults: Defaults, types: Registry, prefixe
     if kind is None:
         raise source.fault("dataschema", version, f"a version of {name} that is known here", "unsupported_version")
     source.optional("datacontenttype", CONTENT_TYPE, absent=JSON)
-    facts["own_task"] = facts["message_id"] if "task_id" in kind.terms.needs else None
+    facts["own_task"] = facts["message_id"] if "task_id" in kind.terms.required_options else None
     _REST.read(source, facts, facts)
     if facts["partition"] != facts["conversation_id"]:
         facts["key"] = facts["partition"]

@@ -401,7 +401,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     else:
         payload = source.required("payload", forms.OBJECT)
     kind = facts["kind"] = kind_for(known_kind(types, facts["message_type"]), payload, base, types)
-    facts["needs"] = kind.terms.needs
+    facts["needs"] = kind.terms.required_options
     _IDS.read(source, facts, facts)
     data, locations = read_evidence(payload, facts)
     _check_key(source, facts)
@@ -421,7 +421,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
 def _check_key(source: Source, facts: MessageFacts) -> None:
     key, kind = facts.get("idempotency_key"), facts["kind"]
     if key is None:
-        if "idempotency_key" in kind.terms.needs:
+        if "idempotency_key" in kind.terms.required_options:
             expected = f"a key: {kind.name} has an effect, and may come again"
             raise source.fault("idempotency_key", MISSING, expected)
     else:

@@ -328,7 +328,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     source.keep_rest()
     check_data(type_, notes.marked(data, _NAME), locations, tree)
     set_end(facts, facts.get("lifetime_ms") or default_lifetime_ms(type_), "/routing/timeout")
-    if "idempotency_key" in type_.terms.needs:
+    if "idempotency_key" in type_.terms.required_options:
         facts["idempotency_key"] = message_id
     return foreign_that_says(facts, type_.name, version, data)
 

@@ -132,9 +132,9 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     if facts["expires_at_ms"] > LAST_WRITABLE_MS:
         raise DialectError("/timestamp", shown(tree.get("timestamp")), "a time before the end of the year 9999")
     facts["conversation_id"] = defaults.conversation_id
-    if "idempotency_key" in kind.terms.needs:
+    if "idempotency_key" in kind.terms.required_options:
         facts["idempotency_key"] = facts["message_id"]
-    if "task_id" in kind.terms.needs:
+    if "task_id" in kind.terms.required_options:
         facts["task_id"] = defaults.task_id or facts["message_id"]
     return foreign_that_says(facts, kind.name, version, data)
 

@@ -162,7 +162,7 @@ def decode(value: bytes | Mapping[str, Any], *, defaults: Defaults = NONE, types
     if spoken is not None and spoken != facts["performative"]:
         raise source.fault("performative", facts["performative"], f"{spoken}, as {kind.name} is said")
     set_end(facts, facts["lifetime_ms"], "/ttl")
-    if "task_id" in kind.terms.needs:
+    if "task_id" in kind.terms.required_options:
         facts["task_id"] = defaults.task_id or facts["message_id"]
     return foreign_that_says(facts, kind.name, version, data)
 

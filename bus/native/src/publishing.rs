@@ -17,7 +17,7 @@ const BUFFER_OVERHEAD: usize = 64;
 /// A buffer that one large message has made larger is not kept.
 const MOST_KEPT: usize = 1 << 20;
 
-/// The options of a message in `producers.sealing.options.Draft`: those that are filled in, and all others with what they are in every message of a
+/// The options of a message in `producers.sealing.options.Outgoing`: those that are filled in, and all others with what they are in every message of a
 /// template.
 struct DraftShape {
     cls: Py<PyType>,
@@ -27,11 +27,11 @@ struct DraftShape {
     key: Slot,
     ttl_s: Slot,
     others: Vec<(Slot, Py<PyAny>)>,
-    /// Whether a payload by itself, without a Draft, is as good.
+    /// Whether a payload by itself, without an Outgoing, is as good.
     bare: bool,
 }
 
-/// What is filled in for one message. SAFETY: lives no longer than the Draft it is of.
+/// What is filled in for one message. SAFETY: lives no longer than the Outgoing it is of.
 struct Opened<'a> {
     payload: *mut ffi::PyObject,
     keys: Keys<'a>,
@@ -63,7 +63,7 @@ impl DraftShape {
         })
     }
 
-    /// What is filled in of `item`, a payload or a Draft; None where it has other options.
+    /// What is filled in of `item`, a payload or an Outgoing; None where it has other options.
     ///
     /// SAFETY: `item` is a living object, and lives as long as the result is used.
     unsafe fn open<'a>(&self, item: *mut ffi::PyObject, max_ttl_s: f64) -> Option<Opened<'a>> {
@@ -132,7 +132,7 @@ type Written<'py> = ([u8; 36], Option<Bound<'py, PyBytes>>);
 impl Sealer {
     /// `encoder` writes the type's payloads, `frame` are the parts of a `Frame`, `lifetimes` the usual one in ms and the longest in s. `names`
     /// are the message type, the topic, and the headers before and behind that of the id; `kinds` are the classes Sealed and NewRecord; `drafts` are
-    /// the class Draft, the options that are not filled in with what each is in every message, and whether a payload alone may come, too. `sign`
+    /// the class Outgoing, the options that are not filled in with what each is in every message, and whether a payload alone may come, too. `sign`
     /// makes the signature of a statement, where messages are signed.
     #[new]
     #[allow(clippy::type_complexity, clippy::too_many_arguments)]
@@ -167,7 +167,7 @@ impl Sealer {
         })
     }
 
-    /// The Sealed of one payload or Draft; None for what has to go the general way.
+    /// The Sealed of one payload or Outgoing; None for what has to go the general way.
     fn one<'py>(&self, py: Python<'py>, item: &Bound<'py, PyAny>, now_ms: i64, entropy: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(moment) = Moment::of(now_ms, self.ttl_ms) else { return Ok(None) };
         Ok(self.make(py, item, &moment, entropy)?.map(|(sealed, _, _)| sealed))

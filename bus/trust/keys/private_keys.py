@@ -1,6 +1,6 @@
 """Private keys: make them, write them, and sign with the one in a file.
 
-Owns the two forms of a private key file, PKCS#8 PEM and JWK (RFC 8037), and `FileSigner`, which follows the file when a
+Owns the two forms of a private key file, PKCS#8 PEM and JWK (RFC 8037), and `SigningKey`, which follows the file when a
 key is rotated. A file that group or others can read is refused.
 """
 
@@ -25,7 +25,7 @@ from bus.trust.keys.trusted_files import Reloaded, check_secret_file, files_of, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FileSigner", "PrivateKey", "new_private_key", "pem_of", "public_jwk", "read_private_key"]
+__all__ = ["SigningKey", "PrivateKey", "new_private_key", "pem_of", "public_jwk", "read_private_key"]
 
 _ENDINGS: Final = (".pem", ".jwk", ".json")
 
@@ -49,10 +49,10 @@ class PrivateKey(msgspec.Struct, frozen=True):
         return f"PrivateKey(kid={self.kid!r}, alg={self.alg!r})"
 
 
-class FileSigner:
+class SigningKey:
     """Signs with the private key in the file at *path*, and with its successor within a second of its replacement.
 
-        async with connect(url, agent="planner@svc", signer=FileSigner("keys/planner-svc-0bdca03e.pem")) as bus: ...
+        async with connect(url, agent="planner@svc", signer=SigningKey("keys/planner-svc-0bdca03e.pem")) as bus: ...
 
     Raises ConfigurationError for a file that cannot be used. Later, a file that cannot be used keeps the last key.
     """

@@ -16,13 +16,13 @@ from bus.vocabulary.act import ActInform, ActRequest
 from bus.vocabulary.auction import AuctionAward, AuctionBid, AuctionCall, AuctionResult
 from bus.vocabulary.parts import Money, ReturnContract
 from bus.vocabulary.task import StatusUpdate
-from consumers.agents.workflows.engine import engine_app
+from consumers.agents.workflows.engine import workflow_engine
 from consumers.app.app import App
 from consumers.delivery.context import Context
 from consumers.processes.approvals.approval import Approval
 from consumers.processes.conversations.contract_net import ContractNet
 from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import starts
+from consumers.processes.sagas.rules import on_start
 
 __all__ = ["ChangeMade", "PurchaseResult", "PurchaseWanted", "WantedChange"]
 
@@ -62,7 +62,7 @@ class PurchaseResult(msgspec.Struct, frozen=True, kw_only=True):
 class Purchase(ContractNet, version="1.0.0", name="demo-purchase"):
     """Buys by contract net."""
 
-    @starts(PurchaseWanted)
+    @on_start(PurchaseWanted)
     async def wanted(self, wanted: PurchaseWanted, context: SagaContext) -> None:
         contract = ReturnContract(expected_message_type="auction.result")
         call = AuctionCall(goal=wanted.what, return_contract=contract, bid_by_s=2, answer_within_s=_ANSWER_WITHIN_S)
@@ -99,7 +99,7 @@ buyer.add(Purchase)
 cheap = _supplier("cheap@demo", "4", work_s=60.0)  # it is killed long before
 dear = _supplier("dear@demo", "6", work_s=0.0)
 greeter = App("greeter@demo")
-engine = engine_app()
+engine = workflow_engine()
 
 
 @changer.on(WantedChange, approval=Approval(by="human"))

@@ -30,7 +30,7 @@ from consumers.agents.demo.watch import Check, Event, until, watched_events
 from consumers.deadletters.letters import list_dead_letters
 from producers.connection import Bus, connect
 from producers.outcomes import Receipt
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.sealer import make_sealer
 
 __all__ = ["Story", "tell"]
@@ -135,7 +135,7 @@ async def _make_trouble(bus: Bus, settings: Settings) -> list[Trouble]:
         return TaskHandoff(task_id=action, from_agent=_PLANNER, to_agent="writer@demo", task_spec=spec)
 
     past = make_sealer(settings, _PLANNER, clock=ManualClock(SystemClock().now_ms() - _HOUR_MS))
-    expired = past.seal(Draft(payload=task("use-tool"), ttl_s=60))
+    expired = past.seal(Outgoing(task("use-tool"), ttl_s=60))
     troubles = [
         await _altered(bus, settings.bus.url, task("pay-invoice")),
         Trouble("a message that had expired", "expired", await bus.publisher.send(expired)),
@@ -152,7 +152,7 @@ async def _make_trouble(bus: Bus, settings: Settings) -> list[Trouble]:
 
 async def _altered(bus: Bus, url: str, task: TaskHandoff) -> Trouble:
     """Change one word of a record: in the log's file, as a person with access to the disk could, where there is one."""
-    sealed = bus.publisher.sealer.seal(Draft(payload=task))
+    sealed = bus.publisher.sealer.seal(Outgoing(task))
     good, bad = b"pay-invoice", b"pay-attacker"
     if not url.startswith("sqlite:///"):
         record = msgspec.structs.replace(sealed.record, value=(sealed.record.value or b"").replace(good, bad))

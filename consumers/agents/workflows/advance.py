@@ -14,11 +14,11 @@ import msgspec
 from bus.errors import ContractError
 from consumers.agents.workflows.definition import (
     MAX_WORKFLOW_STEPS,
-    Definition,
     Emit,
     EndNode,
     Parallel,
     WaitRetry,
+    Workflow,
     WorkflowBranch,
     WorkflowMessage,
     edges_of,
@@ -118,7 +118,7 @@ WorkflowDecision: TypeAlias = Sending | Waiting | Finished | Dropping
 
 
 def advance(
-    definition: Definition, state: WorkflowState, event: WorkflowEvent
+    definition: Workflow, state: WorkflowState, event: WorkflowEvent
 ) -> tuple[WorkflowState, Sequence[WorkflowDecision]]:
     """Return the state after *event* and the decisions to carry out. Never raises."""
     if state.ended:
@@ -137,7 +137,7 @@ def advance(
 
 
 def _answered(
-    definition: Definition, state: WorkflowState, event: Answered | FailedNode
+    definition: Workflow, state: WorkflowState, event: Answered | FailedNode
 ) -> tuple[WorkflowState, Sequence[WorkflowDecision]]:
     node = definition.node(state.at)
     if isinstance(event, Answered):
@@ -184,7 +184,7 @@ def _first_target(node: Any) -> str:
 
 
 def _enter(
-    definition: Definition, state: WorkflowState, identity: str
+    definition: Workflow, state: WorkflowState, identity: str
 ) -> tuple[WorkflowState, Sequence[WorkflowDecision]]:
     nodes = definition.by_id()
     while True:
@@ -243,7 +243,7 @@ def _failed(state: WorkflowState, why: str) -> tuple[WorkflowState, Sequence[Wor
     return state, [Finished("failed", {}, why)]
 
 
-def progress_of(definition: Definition, state: WorkflowState) -> Mapping[str, str]:
+def progress_of(definition: Workflow, state: WorkflowState) -> Mapping[str, str]:
     """Return what has become of each node that was reached: done, here, or waiting."""
     reached = {name.partition(".")[0]: "done" for name in state.answers}
     reached |= dict.fromkeys(state.retries, "done")

@@ -8,11 +8,11 @@ from typing import Literal
 import msgspec
 
 from consumers.agents.workflows.definition import (
-    Definition,
     Emit,
     EndNode,
     Parallel,
     WaitRetry,
+    Workflow,
     WorkflowBranch,
     edges_of,
 )
@@ -30,7 +30,7 @@ class WorkflowFinding(msgspec.Struct, frozen=True, kw_only=True):
     cure: str
 
 
-def check_workflow(definition: Definition) -> list[WorkflowFinding]:
+def check_workflow(definition: Workflow) -> list[WorkflowFinding]:
     """Return the findings about *definition*, errors first."""
     found = [*_names(definition), *_references(definition), *_reach(definition), *_fixed(definition)]
     return sorted(found, key=lambda finding: (finding.severity, finding.pointer))
@@ -40,7 +40,7 @@ def _error(pointer: str, text: str, cure: str) -> WorkflowFinding:
     return WorkflowFinding(severity="error", pointer=pointer, text=text, cure=cure)
 
 
-def _names(definition: Definition) -> Iterator[WorkflowFinding]:
+def _names(definition: Workflow) -> Iterator[WorkflowFinding]:
     known, seen = {node.id for node in definition.nodes}, set()
     for at, node in enumerate(definition.nodes):
         if node.id in seen:
@@ -55,7 +55,7 @@ def _names(definition: Definition) -> Iterator[WorkflowFinding]:
             yield _error(f"/nodes/{at}/branches", "two branches have one id", "give each branch an id of its own")
 
 
-def _references(definition: Definition) -> Iterator[WorkflowFinding]:
+def _references(definition: Workflow) -> Iterator[WorkflowFinding]:
     variables = {*definition.variables, *BUILT_IN_VARIABLES}
     answered = {node.id for node in definition.nodes if isinstance(node, Emit)}
     answered |= {node.id for node in definition.nodes if isinstance(node, Parallel)}
@@ -75,7 +75,7 @@ def _references(definition: Definition) -> Iterator[WorkflowFinding]:
                 yield _error(f"/variables/{name}", text, "use a variable defined before it, or a built-in one")
 
 
-def _reach(definition: Definition) -> Iterator[WorkflowFinding]:
+def _reach(definition: Workflow) -> Iterator[WorkflowFinding]:
     by_id = definition.by_id()
     following = {node.id: {to for _, to, _ in edges_of(node) if to in by_id} for node in definition.nodes}
     reached = _closure(following, definition.nodes[0].id)
@@ -109,7 +109,7 @@ def _takes_errors(node: Emit | Parallel) -> bool:
     return any(on in ("error", "any") for on, *_ in list(edges_of(node))[1:])
 
 
-def _fixed(definition: Definition) -> Iterator[WorkflowFinding]:
+def _fixed(definition: Workflow) -> Iterator[WorkflowFinding]:
     """Refuse references through which untrusted text would choose a receiver, a type, or a key of the content."""
     for at, node in enumerate(definition.nodes):
         emits: tuple[Emit | WorkflowBranch, ...] = (

@@ -21,18 +21,18 @@ from bus.protocol.validation_errors import translate
 
 __all__ = [
     "WorkflowBranch",
-    "Definition",
+    "Workflow",
     "Edge",
     "Emit",
     "EndNode",
     "MAX_WORKFLOW_STEPS",
+    "NextNodes",
     "Node",
-    "Outgoing",
     "Parallel",
     "WaitRetry",
     "WorkflowMessage",
     "edges_of",
-    "parse_definition",
+    "parse_workflow",
     "read_workflow",
     "schema_of_definition",
     "sent_by",
@@ -72,7 +72,7 @@ class Edge(_Part, frozen=True, kw_only=True):
     to: Id
 
 
-class Outgoing(_Part, frozen=True, kw_only=True):
+class NextNodes(_Part, frozen=True, kw_only=True):
     """The nodes after a node; *fallback* has the edges for answers that *on* does not list."""
 
     on: On = "any"
@@ -93,7 +93,7 @@ class Emit(_Part, frozen=True, kw_only=True, tag="emit", tag_field="type"):
 
     id: Id
     message: WorkflowMessage
-    out: Outgoing
+    out: NextNodes
     timeout_s: Annotated[float, Meta(gt=0, le=604_800)] = DEFAULT_TIMEOUT_S
 
 
@@ -102,7 +102,7 @@ class WaitRetry(_Part, frozen=True, kw_only=True, tag="wait_retry", tag_field="t
 
     id: Id
     policy: BackoffPolicy = BackoffPolicy()
-    out: Outgoing
+    out: NextNodes
 
 
 class WorkflowBranch(_Part, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class Parallel(_Part, frozen=True, kw_only=True, tag="parallel", tag_field="type
     id: Id
     branches: Annotated[tuple[WorkflowBranch, ...], Meta(min_length=1, max_length=64)]
     join: Literal["all", "any"] = "all"
-    out: Outgoing
+    out: NextNodes
 
 
 class EndNode(_Part, frozen=True, kw_only=True, tag="end", tag_field="type"):
@@ -136,7 +136,7 @@ class EndNode(_Part, frozen=True, kw_only=True, tag="end", tag_field="type"):
 Node: TypeAlias = Emit | WaitRetry | Parallel | EndNode
 
 
-class Definition(_Part, frozen=True, kw_only=True):
+class Workflow(_Part, frozen=True, kw_only=True):
     """A workflow. It begins at its first node."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
@@ -159,7 +159,7 @@ def type_of(message: WorkflowMessage) -> str:
     return message.type or f"act.{message.performative.replace('_', '-')}"
 
 
-def sent_by(definition: Definition) -> Iterator[str]:
+def sent_by(definition: Workflow) -> Iterator[str]:
     """Yield the message types that the nodes of *definition* send."""
     for node in definition.nodes:
         if isinstance(node, Emit):
@@ -168,22 +168,22 @@ def sent_by(definition: Definition) -> Iterator[str]:
             yield from (type_of(branch.message) for branch in node.branches)
 
 
-def read_workflow(file: Path) -> Definition:
+def read_workflow(file: Path) -> Workflow:
     """Return the workflow in *file*. Raises BusError, which names the file."""
     try:
-        return parse_definition(file.read_bytes().removeprefix(BOM_UTF8))
+        return parse_workflow(file.read_bytes().removeprefix(BOM_UTF8))
     except ContractError as error:
         raise BusError(f"{file}: {error}") from error
 
 
-def parse_definition(data: bytes | str | Mapping[str, Any]) -> Definition:
+def parse_workflow(data: bytes | str | Mapping[str, Any]) -> Workflow:
     """Read a workflow from JSON, or from what JSON has become. Raises ContractError, whose pointer names the place."""
     try:
         if isinstance(data, bytes | str):
             if len(data) > _MAX_BYTES:
                 raise ContractError(f"a definition takes at most {_MAX_BYTES} bytes", "", "oversized")
-            return msgspec.json.decode(data, type=Definition)
-        return msgspec.convert(data, Definition)
+            return msgspec.json.decode(data, type=Workflow)
+        return msgspec.convert(data, Workflow)
     except msgspec.ValidationError as error:
         raise translate(error, reason="schema_violation") from error
     except msgspec.DecodeError as error:
@@ -204,12 +204,12 @@ def edges_of(node: Node) -> Iterator[tuple[str, str, str]]:
             yield edge.on, edge.to, f"/out/fallback/{at}/to"
 
 
-def sha256_of(definition: Definition) -> str:
+def sha256_of(definition: Workflow) -> str:
     """Return the hash by which a definition is known."""
     return canonical.digest(canonical.encode(msgspec.to_builtins(definition)))
 
 
 def schema_of_definition() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a definition."""
-    schema = msgspec.json.schema(Definition)
+    schema = msgspec.json.schema(Workflow)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "sealbus workflow", **schema}

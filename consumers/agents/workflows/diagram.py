@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from consumers.agents.workflows.definition import Definition, Emit, EndNode, Parallel, WaitRetry, edges_of
+from consumers.agents.workflows.definition import Emit, EndNode, Parallel, WaitRetry, Workflow, edges_of
 
 __all__ = ["mermaid_of_workflow"]
 
@@ -15,7 +15,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9 _.,:@/()-]")
 _LIMIT: Final = 60
 
 
-def mermaid_of_workflow(definition: Definition, progress: Mapping[str, str] = MappingProxyType({})) -> str:
+def mermaid_of_workflow(definition: Workflow, progress: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return a flow chart of *definition*; *progress* maps nodes to `done` or `here`."""
     numbers = {node.id: f"n{at}" for at, node in enumerate(definition.nodes)}
     lines = ["flowchart TD"]

@@ -39,13 +39,13 @@ from consumers.agents.workflows.advance import (
     advance,
 )
 from consumers.agents.workflows.check import check_workflow
-from consumers.agents.workflows.definition import Definition, parse_definition, sent_by, sha256_of, type_of
+from consumers.agents.workflows.definition import Workflow, parse_workflow, sent_by, sha256_of, type_of
 from consumers.agents.workflows.variables import initial_variables
 from consumers.app.app import App
 from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import EVERY_NAME, Saga, answers, due, failed, progress, starts
+from consumers.processes.sagas.rules import EVERY_NAME, Saga, on_answer, on_failure, on_progress, on_start, on_timer
 
-__all__ = ["ENGINE", "RunState", "Workflow", "engine_app"]
+__all__ = ["ENGINE", "RunState", "WorkflowRun", "workflow_engine"]
 
 ENGINE: Final = "workflow@sealbus"
 _ENTROPY_BYTES: Final = 4
@@ -60,15 +60,15 @@ class RunState(msgspec.Struct, kw_only=True):
     run: WorkflowState = WorkflowState()
 
 
-class Workflow(Saga[RunState], version="1.0.0"):
-    """Runs workflow definitions; see `engine_app`."""
+class WorkflowRun(Saga[RunState], version="1.0.0", name="workflow"):
+    """Runs workflow definitions; see `workflow_engine`."""
 
     keeps = ("definition", "sha256", "run")
-    definitions: ClassVar[Mapping[str, Definition]] = {}
+    definitions: ClassVar[Mapping[str, Workflow]] = {}
     """Definitions by hash, so that a start may name one instead of carrying it."""
     types: ClassVar[Registry] = BUILT_IN
 
-    @starts(WorkflowStart)
+    @on_start(WorkflowStart)
     async def started(self, start: WorkflowStart, context: SagaContext) -> None:
         definition = self._definition(start)
         if faults := [finding for finding in check_workflow(definition) if finding.severity == "error"]:
@@ -88,7 +88,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
         self.state.run = WorkflowState(variables=variables)
         self._go_on(context, Started())
 
-    @answers(
+    @on_answer(
         EVERY_NAME,
         ActInform,
         ActConfirm,
@@ -114,11 +114,11 @@ class Workflow(Saga[RunState], version="1.0.0"):
             spoken = "error"
         self._go_on(context, Answered(context.wait_name, spoken or "inform", content))
 
-    @progress(EVERY_NAME, TaskAccepted, StatusUpdate)
+    @on_progress(EVERY_NAME, TaskAccepted, StatusUpdate)
     async def progressed(self, _: object, context: SagaContext) -> None:
         """Do nothing: the asked agent is at work."""
 
-    @failed(EVERY_NAME)
+    @on_failure(EVERY_NAME)
     async def not_answered(self, context: SagaContext) -> None:
         failure = context.failure
         if failure is None or failure.kind == "silent" or failure.kind == "cancelled":  # noqa: PLR1714 - mypy narrows it
@@ -126,12 +126,12 @@ class Workflow(Saga[RunState], version="1.0.0"):
         else:
             self._go_on(context, FailedNode(context.wait_name, failure.kind, failure.reason))
 
-    @due(EVERY_NAME)
+    @on_timer(EVERY_NAME)
     async def time_over(self, context: SagaContext) -> None:
         self._go_on(context, TimeOver(context.wait_name))
 
     def _go_on(self, context: SagaContext, event: WorkflowEvent) -> None:
-        definition = parse_definition(self.state.definition)
+        definition = parse_workflow(self.state.definition)
         before = self.state.run.at
         self.state.run, decisions = advance(definition, self.state.run, event)
         if self.state.run.at != before:
@@ -139,7 +139,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
         for decision in decisions:
             self._carry_out(context, decision, definition)
 
-    def _carry_out(self, context: SagaContext, decision: WorkflowDecision, definition: Definition) -> None:
+    def _carry_out(self, context: SagaContext, decision: WorkflowDecision, definition: Workflow) -> None:
         match decision:
             case Sending():
                 self._send(context, decision)
@@ -167,7 +167,7 @@ class Workflow(Saga[RunState], version="1.0.0"):
             uses=() if sending.apart else None,
         )
 
-    def _finish(self, context: SagaContext, end: Finished, definition: Definition) -> None:
+    def _finish(self, context: SagaContext, end: Finished, definition: Workflow) -> None:
         if end.status == "completed":
             result = TaskResult(status="completed", summary=f"{definition.name} is done", output=end.result)
         else:
@@ -188,10 +188,10 @@ class Workflow(Saga[RunState], version="1.0.0"):
         if opener.metadata.sender.id is not None:
             context.send(update, to=opener.metadata.sender.id)
 
-    def _definition(self, start: WorkflowStart) -> Definition:
+    def _definition(self, start: WorkflowStart) -> Workflow:
         if start.definition is not None:
             try:
-                return parse_definition(start.definition)
+                return parse_workflow(start.definition)
             except ContractError as error:
                 raise Reject(f"/definition{error.pointer}: {error.text}") from error
         wanted = "" if start.ref is None else start.ref.sha256 or ""
@@ -202,16 +202,16 @@ class Workflow(Saga[RunState], version="1.0.0"):
         return found
 
 
-def engine_app(definitions: Iterable[Definition] = (), types: Sequence[type[Any]] = ()) -> App:
+def workflow_engine(definitions: Iterable[Workflow] = (), types: Sequence[type[Any]] = ()) -> App:
     """Return the app of the workflow engine, `workflow@sealbus`.
 
-        sealbus serve workflows                      # or, in a program: engine_app().running(url)
+        sealbus serve workflows                      # or, in a program: workflow_engine().running(url)
 
     *definitions* may be started by their hash, *types* are message types that workflows send besides the built-in ones.
     """
     app = App(ENGINE, types=[StatusUpdate, TaskResult, *types])
 
-    class Engine(Workflow, version="1.0.0", name="workflow"):
+    class Engine(WorkflowRun, version="1.0.0", name="workflow"):
         """This engine's own."""
 
     Engine.definitions = {sha256_of(each): each for each in definitions}

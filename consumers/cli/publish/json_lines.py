@@ -23,7 +23,7 @@ from bus.telemetry.terminal import printable
 from consumers.cli.io.lines import SlowLines
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
-from producers.sealing.options import Options, draft_of
+from producers.sealing.options import Options, outgoing_of
 from producers.stream import Item
 
 __all__ = ["Feed", "LineFeed"]
@@ -100,7 +100,7 @@ class Feed(LineFeed):
         super().__init__(publisher, stream)
         self._kind = kind
         self._options = options
-        self._template = draft_of(kind.cls(), options) if not typed else None
+        self._template = outgoing_of(kind.cls(), options) if not typed else None
         self._once = "idempotency_key" in options
         self._run = secrets.token_hex(6)
         self._fields = _field_names(kind) if typed else None
@@ -148,12 +148,12 @@ class Feed(LineFeed):
             self._note(unknown, number)
         made = self._made(number)
         options: Options = {**made, **self._options}
-        return draft_of(payload, options) if options else payload
+        return outgoing_of(payload, options) if options else payload
 
     def _made(self, line: int) -> Options:
         """Return the ids that the type needs and the user did not give, a new one for each line."""
         made: Options = {}
-        for name in self._kind.terms.needs:
+        for name in self._kind.terms.required_options:
             if name in ("task_id", "idempotency_key") and name not in self._options:
                 made[name] = f"{name.partition('_')[0]}-{self._run}-{line}"  # type: ignore[literal-required]
                 self.made.add(name)

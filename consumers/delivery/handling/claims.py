@@ -23,7 +23,7 @@ from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
 from bus.transports.base import NewRecord
-from consumers.delivery.declaration import Subscription
+from consumers.delivery.declaration import HandlerDeclaration
 from consumers.delivery.inbox.base import (
     AlreadyDead,
     AlreadyDone,
@@ -95,7 +95,7 @@ class InboxClient:
         """Claims that were requested and abandoned before the store answered."""
         self._rarely = Interval(clock)
 
-    def key_of(self, message: Message, subscription: Subscription) -> InboxKey | None:
+    def key_of(self, message: Message, subscription: HandlerDeclaration) -> InboxKey | None:
         """Return the inbox key of *message*, handled by *subscription*; None where the inbox keeps nothing about it."""
         if subscription.dedup == "off":
             return None

@@ -19,7 +19,7 @@ import msgspec
 
 from bus.errors import ConfigurationError, text_of
 from consumers.delivery.context import Context
-from consumers.delivery.declaration import Declaration, Handling, Lifespan, Subscription
+from consumers.delivery.declaration import Declaration, HandlerDeclaration, Handling, Lifespan
 from consumers.delivery.handler_errors import LifespanError
 from consumers.delivery.handling.threads import in_thread
 
@@ -81,7 +81,7 @@ def _failed(lifespan: Lifespan, error: Exception) -> LifespanError:
     )
 
 
-def _composed(subscription: Subscription, resources: Resources) -> Subscription:
+def _composed(subscription: HandlerDeclaration, resources: Resources) -> HandlerDeclaration:
     if subscription.takes_steps:
         return subscription
     function, takes_context = subscription.handler, subscription.takes_context

@@ -1,4 +1,4 @@
-"""Spans around handlers, as a middleware: `App(..., middleware=[traced_handlers()])` (extra `otel`)."""
+"""Spans around handlers, as a middleware: `App(..., middleware=[trace_handlers()])` (extra `otel`)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from consumers.delivery.declaration import Handling, Middleware
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["traced_handlers"]
+__all__ = ["trace_handlers"]
 
 
-def traced_handlers(provider: TracerProvider | None = None) -> Middleware:
+def trace_handlers(provider: TracerProvider | None = None) -> Middleware:
     """Return a middleware that makes a span of each run of a handler, linked to the span that sent the message.
 
-        app = App("shop@svc", middleware=[traced_handlers()])
+        app = App("shop@svc", middleware=[trace_handlers()])
 
     The sender's span is its parent, too, so one trace contains a whole conversation. A failure sets `error.type` and
     the status, never the text of the error. Raises ConfigurationError without the extra `otel`.

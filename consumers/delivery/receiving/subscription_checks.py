@@ -15,14 +15,14 @@ from bus.payloads.payload_types import PayloadType
 from bus.payloads.rules import value_at
 from bus.protocol.sealing import Message
 from bus.redaction import cut, redacted
-from consumers.delivery.declaration import SemanticCheck, Subscription
+from consumers.delivery.declaration import HandlerDeclaration, SemanticCheck
 
 __all__ = ["check_message", "checks_of", "requirements_of"]
 
 _MAX_SAID = 240
 
 
-def check_message(subscription: Subscription, payload: Any, message: Message) -> None:
+def check_message(subscription: HandlerDeclaration, payload: Any, message: Message) -> None:
     """Raise ContractError where *payload* lacks what the handler requires, or does not pass one of its checks.
 
     Reasons: `schema_violation`, `semantic_violation`.

@@ -28,7 +28,7 @@ from bus.trust.admission import FAST_PATH, is_stricter
 from bus.trust.effective_labels import says_nothing
 from bus.trust.policy.policy import NO_POLICY
 from consumers.deadletters.records import CONTROL_HEADERS, Control, read_control
-from consumers.delivery.declaration import Subscription
+from consumers.delivery.declaration import HandlerDeclaration
 from consumers.delivery.group_plan import GroupView
 from consumers.delivery.receiving.deprecation_watch import DeprecationWatch
 from consumers.delivery.receiving.redrive_orders import granted_until_ms
@@ -51,7 +51,7 @@ class _Passed(msgspec.Struct, frozen=True):
     """
 
     kind: PayloadType
-    subscription: Subscription
+    subscription: HandlerDeclaration
     label: str
     left: tuple[gates.GateCheck, ...]
     """The checks that each of them must pass."""
@@ -265,7 +265,12 @@ class RecordVerifier:
         return self._accepted(case, partition, control, subscription, kind)
 
     def _accepted(
-        self, case: gates.Case, partition: Partition, control: Control, subscription: Subscription, kind: PayloadType
+        self,
+        case: gates.Case,
+        partition: Partition,
+        control: Control,
+        subscription: HandlerDeclaration,
+        kind: PayloadType,
     ) -> Accepted | Refused:
         """Return the delivery of a record that has passed the gates before the inbox, or that a later one refuses."""
         record, message, is_own = case.record, case.message, partition.own
@@ -466,7 +471,7 @@ def _size_of(record: Record, header_bytes: int, kind: PayloadType, message: Mess
 
 
 def _runs_code(kind: PayloadType) -> bool:
-    return kind.runs_code or bool(kind.upcasters) or kind.also is not None
+    return kind.runs_code or bool(kind.upcasters) or kind.dual_write is not None
 
 
 def _origin_type(control: Control) -> str | None:

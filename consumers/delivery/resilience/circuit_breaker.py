@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from bus.backoff import Backoff
 from bus.clock import Clock, Timer
-from bus.errors import DependencyDown, SettingMissing, text_of
+from bus.errors import DependencyDown, MissingSetting, text_of
 from bus.protocol.sealing import Message
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
@@ -55,7 +55,7 @@ class CircuitBreakers:
         """Return the seconds to wait for the dependency in *error*; None if the failure counts as the message's own."""
         known = error.name in self._breakers.open
         lively = self._is_lively(message_type)
-        certain, now_s = isinstance(error, SettingMissing), self._clock.monotonic_s()
+        certain, now_s = isinstance(error, MissingSetting), self._clock.monotonic_s()
         delay_s = self._breakers.blame(error.name, message_type, message_id, now_s, lively=lively, certain=certain)
         if delay_s is not None and not known and error.name in self._breakers.open:
             _log.error("breaker.open", dependency=error.name, type=message_type, error=text_of(error)[:300])

@@ -23,8 +23,8 @@ from bus.errors import (
     ContractError,
     HandlerError,
     KeyRefusedError,
+    MissingSetting,
     RecordTooLargeError,
-    SettingMissing,
     SigningError,
     text_of,
 )
@@ -459,12 +459,12 @@ def wait_in_tiers(delivery: Delivery, tiers: Sequence[Tier], remaining_s: float)
 
 
 def blamed(error: Exception) -> Exception:
-    """Return *error*, or SettingMissing where only a key is missing, or must not sign: no sender is to blame for it."""
+    """Return *error*, or MissingSetting where only a key is missing, or must not sign: no sender is to blame for it."""
     if isinstance(error, PublishRejected) and isinstance(error.__cause__, KeyRefusedError):
-        return SettingMissing("trust.key_file", str(error.__cause__))
+        return MissingSetting("trust.key_file", str(error.__cause__))
     breach = breach_of(error)
     missing = breach is not None and breach.reason == "signature_missing"
-    return SettingMissing("signer", breach.text) if missing and breach is not None else error
+    return MissingSetting("signer", breach.text) if missing and breach is not None else error
 
 
 def _tell_handled(delivery: Delivery, group: str, clock: Clock) -> None:

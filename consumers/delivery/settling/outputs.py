@@ -32,12 +32,12 @@ from consumers.deadletters.records import Failure, end_id
 from consumers.delivery.handler_errors import AnswerMissingError, breach_of
 from consumers.delivery.settling.return_contracts import check_answers
 from producers.publisher import Publisher
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.run_labels import RunLabels
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 
-__all__ = ["Output", "answer_draft", "made_out_to", "report_of", "seal_outputs", "wants_report"]
+__all__ = ["Output", "outgoing_answer", "made_out_to", "report_of", "seal_outputs", "wants_report"]
 
 _UNPROVEN: Final = frozenset({"size", "parse", "integrity", "audience", "authenticity"})
 _OF_PEOPLE: Final = frozenset({"approval_rejected", "approval_timeout"})
@@ -48,7 +48,7 @@ _MAX_SAID: Final = 240
 class Output(msgspec.Struct, frozen=True):
     """An output that a handler queued; *data* is its payload at that moment."""
 
-    draft: Draft
+    draft: Outgoing
     data: bytes
 
 
@@ -84,7 +84,7 @@ def seal_outputs(
     return others + sealed
 
 
-def _as_queued(output: Output) -> Draft:
+def _as_queued(output: Output) -> Outgoing:
     """Return the draft of *output* with the payload as it was, where more than its bytes is read from it."""
     kind = payload_type(output.draft.payload)
     if not kind.is_judged_each:
@@ -92,15 +92,15 @@ def _as_queued(output: Output) -> Draft:
     return msgspec.structs.replace(output.draft, payload=kind.decode(output.data))
 
 
-def answer_draft(message: Message, answer: Any) -> Draft:
-    """Return *answer*, a payload or its Draft, as a draft for the sender of *message*."""
+def outgoing_answer(message: Message, answer: Any) -> Outgoing:
+    """Return *answer*, a payload or its Outgoing, as a draft for the sender of *message*."""
     return _drafted(answer, _requester(message) if message.routing.reply_to is not None else None)
 
 
-def _drafted(answer: Any, requester: Agent | None) -> Draft:
+def _drafted(answer: Any, requester: Agent | None) -> Outgoing:
     """Return *answer* as a draft; the answer to a request goes to its requester, whatever options it has."""
-    if not isinstance(answer, Draft):
-        return Draft(payload=answer, to=requester)
+    if not isinstance(answer, Outgoing):
+        return Outgoing(answer, to=requester)
     if requester is None:
         return answer
     for name in ("to", "reply_to", "correlation_id"):
@@ -162,7 +162,7 @@ def report_of(
     ttl_s = min(origin.max_ttl_s, origin.ttl_s + ahead_s)
     entropy = bytes.fromhex(end_id(message.seal, group, redrive_count, "report"))
     identity = uuid7(parse_ms(metadata.timestamp) or 0, entropy[:10])
-    draft = Draft(payload=report, to=requester, max_hops=origin.max_hops, ttl_s=ttl_s, message_id=identity)
+    draft = Outgoing(report, to=requester, max_hops=origin.max_hops, ttl_s=ttl_s, message_id=identity)
     is_provable = message.verification.signature is not None or not publisher.sealer.proves
     if is_provable and _bears_another(message, now_ms, origin.max_hops):
         return publisher.sealer.seal(draft, SealRequest(cause=message, answers=True, topic=message.routing.reply_to))
@@ -217,7 +217,7 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expi
     kind = untyped(stored.message_type, stored.metadata.schema_version)
     identity = uuid7(sealed_ms, entropy[:10])
     before = stored.metadata
-    draft = Draft(
+    draft = Outgoing(
         payload=kind.cls(),
         to=_requester(message),
         message_id=identity,

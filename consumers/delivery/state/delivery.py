@@ -13,7 +13,7 @@ from bus.errors import ContractError
 from bus.protocol.sealing import Message
 from bus.transports.base import Record
 from consumers.deadletters.records import Control
-from consumers.delivery.declaration import Subscription
+from consumers.delivery.declaration import HandlerDeclaration
 from consumers.delivery.inbox.base import Ask, End
 from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.state.partition import Partition
@@ -60,7 +60,7 @@ class Accepted(Delivery, kw_only=True):
     """A delivery that has passed every gate."""
 
     message: Message
-    subscription: Subscription
+    subscription: HandlerDeclaration
     payload: object
     needs: object = None
     """The approval that the policy requires before the run: a `NeedsApproval`, or None."""

@@ -39,7 +39,7 @@ from consumers.operations.audit.rows import (
 )
 from consumers.operations.audit.store import AuditHead, AuditStore, Entry, Erasure
 from producers.publisher import Publisher
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 
 __all__ = ["AuditTrail", "TrailSettings"]
@@ -381,9 +381,7 @@ class AuditTrail:
             if self._settings.anchor:
                 await asyncio.to_thread(write_anchor, self._settings.anchor, payload)
             if self._publisher is not None:
-                sealed = self._publisher.sealer.seal(
-                    Draft(payload=payload, key=payload.partition), SealRequest(topic=own)
-                )
+                sealed = self._publisher.sealer.seal(Outgoing(payload, key=payload.partition), SealRequest(topic=own))
                 await self._publisher.send(sealed, timeout_s=_SEND_S)
             self._anchored_rows[topic, partition] = head.rows
 

@@ -15,7 +15,7 @@ from bus.payloads.directives import DIRECTIVE
 from bus.payloads.payload_types import PayloadType
 from bus.settings.schema import WorkerSettings
 from consumers.app.handler_signature import returned_types
-from consumers.delivery.declaration import Declaration, Subscription
+from consumers.delivery.declaration import Declaration, HandlerDeclaration
 from consumers.operations.lint.findings import LintFinding, finding
 from consumers.operations.lint.nested_requests import limits_that_cannot_hold
 from consumers.operations.lint.thresholds import unguarded_types
@@ -23,7 +23,7 @@ from consumers.operations.lint.type_checks import lint_type
 
 __all__ = ["lint_app"]
 
-_SENDERS: Final = frozenset({"publish", "send", "send_now", "request", "Draft", "publish_many"})
+_SENDERS: Final = frozenset({"publish", "send", "send_now", "request", "Outgoing", "publish_many"})
 _WORK: Final = DIRECTIVE - {"accept"}
 """Performatives that ask for something that can be refused."""
 _REFUSES: Final = ("Reject", "raise ", "Rejected", "Refusal")
@@ -61,7 +61,7 @@ def lint_app(
         yield from _written_in_file(subscription.handler, files)
 
 
-def _rejection(name: str, subscription: Subscription) -> Iterator[LintFinding]:
+def _rejection(name: str, subscription: HandlerDeclaration) -> Iterator[LintFinding]:
     kind = subscription.kind
     words = kind.terms.words
     if _WORK.isdisjoint(words) and (words or not name.endswith("request")):

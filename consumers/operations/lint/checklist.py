@@ -85,7 +85,9 @@ def _none(question: str, found: dict[str, list[str]], checks: tuple[str, ...], o
 def _tasks(kinds: list[PayloadType]) -> ChecklistAnswer:
     question = "Does every message have sender, recipient, run id, task id?"
     loose = [
-        kind.name for kind in kinds if not _WORK.isdisjoint(kind.terms.words) and "task_id" not in kind.terms.needs
+        kind.name
+        for kind in kinds
+        if not _WORK.isdisjoint(kind.terms.words) and "task_id" not in kind.terms.required_options
     ]
     if loose:
         return ChecklistAnswer(question, "no", f"the sender is sealed, and no task is needed by {', '.join(loose[:3])}")

@@ -114,7 +114,7 @@ _ALL = (
         name="effect-without-key",
         level="warning",
         why="a duplicate cannot be distinguished from a second order, so the effect happens twice",
-        cure='@payload(..., needs=("idempotency_key",))',
+        cure='@payload(..., required_options=("idempotency_key",))',
     ),
     AntiPattern(
         name="decision-without-rules",

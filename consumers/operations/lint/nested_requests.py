@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bus.payloads.payload_types import is_payload, payload_type
 from bus.settings.schema import WorkerSettings
-from consumers.delivery.declaration import Declaration, Subscription
+from consumers.delivery.declaration import Declaration, HandlerDeclaration
 
 __all__ = ["NESTED_REQUEST_CURE", "asked_types", "limits_that_cannot_hold"]
 
@@ -41,7 +41,7 @@ def limits_that_cannot_hold(declaration: Declaration, worker: WorkerSettings) ->
                 )
 
 
-def asked_types(subscription: Subscription) -> frozenset[str]:
+def asked_types(subscription: HandlerDeclaration) -> frozenset[str]:
     """Return the message types that the source of a handler asks for: `context.request(Type(...), ...)`."""
     function = inspect.unwrap(getattr(subscription.handler, "func", subscription.handler))
     try:

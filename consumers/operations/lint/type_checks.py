@@ -151,7 +151,7 @@ def _effects(kind: PayloadType) -> Iterator[LintFinding]:
     is_order = kind.terms.performative in (None, "request") and not kind.name.endswith(
         ("result", "created", "sent", "ed")
     )
-    if _EFFECT.search(kind.name) and is_order and "idempotency_key" not in kind.terms.needs:
+    if _EFFECT.search(kind.name) and is_order and "idempotency_key" not in kind.terms.required_options:
         yield finding("effect-without-key", kind.name, "its name is that of an effect, and it needs no idempotency_key")
 
 

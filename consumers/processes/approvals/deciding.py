@@ -7,7 +7,7 @@ from typing import Any, Literal
 from bus.payloads.payload_types import payload_type
 from bus.protocol.sealing import Message
 from bus.vocabulary.approval import ApprovalDecision, ApprovalRequest, Reviewer
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer
@@ -45,6 +45,4 @@ def decision_about(
 
 def seal_decision(sealer: Sealer, decision: ApprovalDecision, request: Message) -> SealedRecord:
     """Seal *decision* as the answer to *request*: it rests on that, and on nothing else. Raises PublishRejected."""
-    return sealer.seal(
-        Draft(payload=decision), SealRequest(cause=request, answers=True, topic=request.routing.reply_to)
-    )
+    return sealer.seal(Outgoing(decision), SealRequest(cause=request, answers=True, topic=request.routing.reply_to))

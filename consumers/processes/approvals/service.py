@@ -57,7 +57,7 @@ from consumers.processes.sagas.process import Ending, Hold, NewerCode, Process, 
 from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.store import NewWait, ProcessChange, ProcessStore
 from producers.publisher import Publisher
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import record_of
 
@@ -288,7 +288,7 @@ class ApprovalService:
             return "its sender has an approval of this type open for the same resource: that is decided first"
         return ""
 
-    def _request(self, delivery: Accepted, need: Need, name: str, action: dict[str, object], after_s: int) -> Draft:
+    def _request(self, delivery: Accepted, need: Need, name: str, action: dict[str, object], after_s: int) -> Outgoing:
         kind, message = delivery.subscription.kind, delivery.message
         payload = ApprovalRequest(
             approval_id=name,
@@ -302,7 +302,7 @@ class ApprovalService:
             approvers=tuple(glob for globs in need.approvers for glob in globs),
             rule_id=need.rule,
         )
-        return Draft(payload=payload, reply_to=self._group.mailbox, ttl_s=after_s)
+        return Outgoing(payload, reply_to=self._group.mailbox, ttl_s=after_s)
 
     def _status(self, delivery: Accepted, name: str) -> Sequence[NewRecord]:
         """Notify the requester that its message waits for approval, on the topic of the type, because it is not an
@@ -317,7 +317,7 @@ class ApprovalService:
             message=f"{message.message_type} {message.message_id} waits for an approval",
         )
         to = Agent(id=sender.id) if sender.id is not None else None
-        return self._publisher.sealer.seal(Draft(payload=update, to=to), SealRequest(cause=message)).records
+        return self._publisher.sealer.seal(Outgoing(update, to=to), SealRequest(cause=message)).records
 
     def _hold(self, delivery: Accepted, name: str) -> Hold:
         record = reappend(delivery.record, delivery.control, redrive_topic(self._group.namespace, self._group.name))
@@ -436,7 +436,7 @@ class ApprovalService:
         payload = ApprovalClosed(
             approval_id=state.approval_id, state=state.phase, decided_by=decided_by, differing=state.differing
         )
-        return self._publisher.sealer.seal(Draft(payload=payload), SealRequest(cause=request)).records
+        return self._publisher.sealer.seal(Outgoing(payload), SealRequest(cause=request)).records
 
     # Rows.
 

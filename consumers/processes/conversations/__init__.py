@@ -2,10 +2,10 @@
 
 A class here is a base: a subclass says what opens it, and what to do with the outcome.
 
-    from sealbus import conversations
+    from sealbus.patterns import ContractNet
 
-    class Freight(conversations.ContractNet, version="1.0.0"):
-        @starts(Wanted)
+    class Freight(ContractNet, version="1.0.0"):
+        @on_start(Wanted)
         async def wanted(self, wanted, context):
             self.call_for_bids(context, words.AuctionCall(...))
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from consumers.processes.conversations.contract_net import ContractNet as ContractNet
     from consumers.processes.conversations.handoff import Handoff as Handoff
     from consumers.processes.conversations.review import IteratedReview as IteratedReview
-    from consumers.processes.conversations.subscriptions import Subscriptions as Subscriptions
+    from consumers.processes.conversations.subscriptions import Subscription as Subscription
 
 _MODULES: Final = MappingProxyType(
     {
@@ -31,7 +31,7 @@ _MODULES: Final = MappingProxyType(
         "ContractNet": "contract_net",
         "Handoff": "handoff",
         "IteratedReview": "review",
-        "Subscriptions": "subscriptions",
+        "Subscription": "subscriptions",
     }
 )
 

@@ -30,7 +30,7 @@ from bus.vocabulary.blackboard import (
 )
 from bus.vocabulary.parts import Ref
 from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import Saga, due, on, starts
+from consumers.processes.sagas.rules import Saga, on_message, on_start, on_timer
 
 __all__ = ["Blackboard", "BoardState"]
 
@@ -62,23 +62,23 @@ class Blackboard(Saga[BoardState], version="1.0.0"):
 
     owners: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
-    @starts(BlackboardWrite, key="/data/key", shared_key=True)
+    @on_start(BlackboardWrite, key="/data/key", shared_key=True)
     async def first_write(self, write: BlackboardWrite, context: SagaContext) -> BlackboardWritten | BlackboardConflict:
         return self._write(write, context)
 
-    @on(BlackboardWrite, key="/data/key", admits="anyone")
+    @on_message(BlackboardWrite, key="/data/key", admits="anyone")
     async def write(self, write: BlackboardWrite, context: SagaContext) -> BlackboardWritten | BlackboardConflict:
         return self._write(write, context)
 
-    @starts(BlackboardRead, key="/data/key", shared_key=True)
+    @on_start(BlackboardRead, key="/data/key", shared_key=True)
     async def first_read(self, read: BlackboardRead, context: SagaContext) -> BlackboardValue:
         return self._read(read)
 
-    @on(BlackboardRead, key="/data/key", admits="anyone")
+    @on_message(BlackboardRead, key="/data/key", admits="anyone")
     async def read(self, read: BlackboardRead, context: SagaContext) -> BlackboardValue:
         return self._read(read)
 
-    @due("keep")
+    @on_timer("keep")
     async def forget(self, context: SagaContext) -> None:
         self._turn({})
 

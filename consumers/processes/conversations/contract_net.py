@@ -33,7 +33,7 @@ from bus.vocabulary.auction import (
     AuctionResult,
 )
 from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import Saga, answers, due, failed, progress
+from consumers.processes.sagas.rules import Saga, on_answer, on_failure, on_progress, on_timer
 
 __all__ = ["AuctionState", "ContractNet", "SeenBid", "fault_of", "ranked"]
 
@@ -74,7 +74,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
     """An auction among agents. A subclass starts it, and handles its result.
 
     class Shipping(ContractNet, version="1.0.0"):
-        @starts(ShipmentWanted)
+        @on_start(ShipmentWanted)
         async def wanted(self, shipment, context):
             self.call_for_bids(context, AuctionCall(goal=..., ...), to=Agent(role="carrier"))
 
@@ -105,7 +105,7 @@ class ContractNet(Saga[AuctionState], abstract=True):
         context.ask("bids", call, to=to, many=True, answer_by_s=call.bid_by_s + _CALL_LIVES_S, task_id=state.task_id)
         context.timer("close", call.bid_by_s + _LAG_S)
 
-    @answers("bids", AuctionBid)
+    @on_answer("bids", AuctionBid)
     async def bid_came(self, bid: AuctionBid, context: SagaContext) -> None:
         message, call = context.message, self._called()
         seen = SeenBid(
@@ -132,11 +132,11 @@ class ContractNet(Saga[AuctionState], abstract=True):
             context.send(AuctionLoss(bid=standing.seal, reason_code="REPLACED"), to=standing.agent)
         self.state.bids.append(seen)
 
-    @progress("bids", AuctionRefusal)
+    @on_progress("bids", AuctionRefusal)
     async def not_bidding(self, refusal: AuctionRefusal, context: SagaContext) -> None:
         """Do nothing: an agent without a bid is not awarded."""
 
-    @due("close")
+    @on_timer("close")
     async def close(self, context: SagaContext) -> None:
         if self.state.phase != "called":
             return
@@ -152,11 +152,11 @@ class ContractNet(Saga[AuctionState], abstract=True):
             context.send(AuctionLoss(bid=bid.seal, reason_code="OUTBID", is_runner_up=True), to=bid.agent)
         await self._award_next(context)
 
-    @due("bids")
+    @on_timer("bids")
     async def bids_are_over(self, context: SagaContext) -> None:
         await self.close(context)
 
-    @answers("work", AuctionResult)
+    @on_answer("work", AuctionResult)
     async def result_came(self, result: AuctionResult, context: SagaContext) -> None:
         if result.bid != self._standing():
             raise ContractError("its award is not valid", "/data/bid", "invalid_transition")
@@ -164,11 +164,11 @@ class ContractNet(Saga[AuctionState], abstract=True):
         await self.delivered(result, context)
         context.finish("completed")
 
-    @answers("work", AuctionFailure, AuctionRefusal)
+    @on_answer("work", AuctionFailure, AuctionRefusal)
     async def winner_failed(self, _: AuctionFailure | AuctionRefusal, context: SagaContext) -> None:
         await self._award_next(context)
 
-    @failed("work")
+    @on_failure("work")
     async def winner_silent(self, context: SagaContext) -> None:
         await self._award_next(context)
 

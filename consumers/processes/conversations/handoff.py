@@ -25,7 +25,7 @@ from bus.payloads.kept_values import plain_from
 from bus.payloads.payload_types import payload_type
 from bus.vocabulary.handoff import HandoffAccepted, HandoffCompleted, HandoffRejected, HandoffRequest
 from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import Saga, answers, failed, progress
+from consumers.processes.sagas.rules import Saga, on_answer, on_failure, on_progress
 
 __all__ = ["Handoff", "HandoffState"]
 
@@ -42,15 +42,16 @@ class HandoffState(msgspec.Struct, kw_only=True):
 
 
 class Handoff(Saga[HandoffState], abstract=True):
-    """Hands a task over, and checks that the other agent fulfils the contract. A subclass starts it, and handles its
-    result.
+    """Hands a task over, and checks that the other agent fulfils the contract.
+
+    A subclass starts it, and handles its result.
 
     class Fixing(Handoff, version="1.0.0"):
-        @starts(BugReported)
+        @on_start(BugReported)
         async def reported(self, bug, context):
             self.hand_over(context, HandoffRequest(...), to="fixer@svc", within_s=3600)
 
-        @progress("handoff", PatchProposal)
+        @on_progress("handoff", PatchProposal)
         async def patched(self, patch, context): self.keep(patch)
 
         async def handed_back(self, completed, context): context.answer(...)
@@ -81,15 +82,15 @@ class Handoff(Saga[HandoffState], abstract=True):
         if kind.name == self.state.expected:
             self.state.promised = plain_from(kind.encode(promised))
 
-    @progress("handoff", HandoffAccepted)
+    @on_progress("handoff", HandoffAccepted)
     async def accepted(self, _: HandoffAccepted, context: SagaContext) -> None:
         self.state.phase, self.state.delegatee = "accepted", context.message.metadata.sender.id or ""
 
-    @answers("handoff", HandoffRejected)
+    @on_answer("handoff", HandoffRejected)
     async def rejected(self, rejected: HandoffRejected, context: SagaContext) -> None:
         await self._end(f"refused {rejected.reason_code}", context)
 
-    @answers("handoff", HandoffCompleted)
+    @on_answer("handoff", HandoffCompleted)
     async def completed(self, completed: HandoffCompleted, context: SagaContext) -> None:
         if completed.status == "failed":
             await self._end(f"failed {completed.summary}", context)
@@ -100,7 +101,7 @@ class Handoff(Saga[HandoffState], abstract=True):
             await self.handed_back(completed, context)
             context.finish("completed")
 
-    @failed("handoff")
+    @on_failure("handoff")
     async def lost(self, context: SagaContext) -> None:
         failure = context.failure
         await self._end("silent" if failure is None else f"{failure.kind} {failure.reason}".strip(), context)

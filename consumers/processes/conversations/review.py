@@ -20,7 +20,7 @@ from bus.vocabulary.parts import Ref
 from bus.vocabulary.review import ReviewRequest, ReviewResult
 from bus.vocabulary.task import TaskRequest, TaskResult
 from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import Saga, answers, failed
+from consumers.processes.sagas.rules import Saga, on_answer, on_failure
 
 __all__ = ["IteratedReview", "ReviewState"]
 
@@ -43,7 +43,7 @@ class IteratedReview(Saga[ReviewState], abstract=True):
     """Requests drafts and reviews until a draft is approved. A subclass starts it, and handles its result.
 
     class Writing(IteratedReview, version="1.0.0"):
-        @starts(ArticleWanted)
+        @on_start(ArticleWanted)
         async def wanted(self, article, context):
             self.begin(context, article.title, author="writer@svc", reviewer="critic@svc", rounds=3)
 
@@ -81,7 +81,7 @@ class IteratedReview(Saga[ReviewState], abstract=True):
         state.rounds, state.within_s = rounds, within_s
         self._draft(context)
 
-    @answers("draft", TaskResult)
+    @on_answer("draft", TaskResult)
     async def drafted(self, draft: TaskResult, context: SagaContext) -> None:
         state = self.state
         if draft.status != "completed":
@@ -93,7 +93,7 @@ class IteratedReview(Saga[ReviewState], abstract=True):
         )
         context.ask("review", request, to=state.reviewer, answer_by_s=state.within_s, task_id=context.task_id)
 
-    @answers("review", ReviewResult)
+    @on_answer("review", ReviewResult)
     async def reviewed(self, review: ReviewResult, context: SagaContext) -> None:
         state = self.state
         if review.verdict == "approved":
@@ -106,11 +106,11 @@ class IteratedReview(Saga[ReviewState], abstract=True):
             state.remarks = [item.finding for item in review.items] or [review.summary or review.verdict]
             self._draft(context)
 
-    @failed("draft")
+    @on_failure("draft")
     async def author_gone(self, context: SagaContext) -> None:
         await self._end(f"the author: {_report_text(context)}", context)
 
-    @failed("review")
+    @on_failure("review")
     async def reviewer_gone(self, context: SagaContext) -> None:
         await self._end(f"the reviewer: {_report_text(context)}", context)
 

@@ -6,7 +6,8 @@
     open      subscription.cancel                    ended: CANCELLED
     open      the lease is over                      ended: LEASE_OVER
 
-One process per subscription, keyed by its id. A subclass declares the observed messages with `@on(..., every=True)`.
+One process per subscription, keyed by its id. A subclass declares the observed messages with
+`@on_message(..., every=True)`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from bus.vocabulary.subscription import (
     SubscriptionOpened,
 )
 from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import Saga, due, on, starts
+from consumers.processes.sagas.rules import Saga, on_message, on_start, on_timer
 
-__all__ = ["SubscriptionState", "Subscriptions"]
+__all__ = ["SubscriptionState", "Subscription"]
 
 
 class SubscriptionState(msgspec.Struct, kw_only=True):
@@ -40,11 +41,11 @@ class SubscriptionState(msgspec.Struct, kw_only=True):
     """The number of the next notice."""
 
 
-class Subscriptions(Saga[SubscriptionState], abstract=True):
+class Subscription(Saga[SubscriptionState], abstract=True):
     """A source of notices. A subclass selects the observed messages and the subscribers to notify.
 
-    class Prices(Subscriptions, version="1.0.0"):
-        @on(PriceChanged, every=True, admits="anyone")
+    class Prices(Subscription, version="1.0.0"):
+        @on_message(PriceChanged, every=True, admits="anyone")
         async def changed(self, price, context):
             if self.state.subject == price.sku:
                 self.notify(context, {"cents": price.cents})
@@ -57,22 +58,22 @@ class Subscriptions(Saga[SubscriptionState], abstract=True):
         state.number += 1
         context.send(notice, to=state.subscriber)
 
-    @starts(SubscriptionOpen, key="/data/subscription_id")
+    @on_start(SubscriptionOpen, key="/data/subscription_id")
     async def opened(self, wanted: SubscriptionOpen, context: SagaContext) -> SubscriptionOpened:
         state = self.state
         state.subscription_id, state.subject, state.filter = wanted.subscription_id, wanted.subject, dict(wanted.filter)
         state.subscriber = context.message.metadata.sender.id or ""
         return self._lease(wanted, context)
 
-    @on(SubscriptionOpen, key="/data/subscription_id")
+    @on_message(SubscriptionOpen, key="/data/subscription_id")
     async def renewed(self, wanted: SubscriptionOpen, context: SagaContext) -> SubscriptionOpened:
         return self._lease(wanted, context)
 
-    @on(SubscriptionCancel, key="/data/subscription_id")
+    @on_message(SubscriptionCancel, key="/data/subscription_id")
     async def cancelled_by_subscriber(self, _: SubscriptionCancel, context: SagaContext) -> None:
         self._end(context, "CANCELLED")
 
-    @due("lease")
+    @on_timer("lease")
     async def lease_over(self, context: SagaContext) -> None:
         self._end(context, "LEASE_OVER")
 

@@ -22,19 +22,19 @@ from bus.protocol.sealing import Message
 from bus.redaction import cut
 from bus.trust.admission import Admission
 from bus.trust.effective_labels import EffectiveLabels, joined
-from consumers.delivery.settling.outputs import answer_draft
+from consumers.delivery.settling.outputs import outgoing_answer
 from consumers.processes.sagas.process import Ending, Ids, KeptAsk, ProcessOutcome
 from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.rules import EVERY_NAME, SagaRules
 from consumers.processes.sagas.store import NewWait
 from producers.publisher import Publisher
 from producers.requests.in_turn import GRACE_S
-from producers.sealing.options import Draft, Options, draft_of
+from producers.sealing.options import Options, Outgoing, outgoing_of
 from producers.sealing.run_labels import RunLabels
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 
-__all__ = ["AskFailure", "AskOptions", "SagaContext", "StepDone", "labels_for"]
+__all__ = ["AskFailed", "AskOptions", "SagaContext", "StepDone", "labels_for"]
 
 LONGEST_TIMER_S: Final = 366 * 86_400.0
 _SEQUENCE_STEP: Final = 1_000
@@ -61,10 +61,10 @@ class AskOptions(TypedDict, total=False):
     rests_on: tuple[Message, ...]
 
 
-class AskFailure(msgspec.Struct, frozen=True, kw_only=True):
+class AskFailed(msgspec.Struct, frozen=True, kw_only=True):
     """Why a request has failed: the last addressee refused it, dead-lettered it, or sent no answer in time.
 
-    @failed("work")
+    @on_failure("work")
     async def next_best(self, context):
         if context.failure.kind == "silent": ...
     """
@@ -88,7 +88,7 @@ class StepEvent(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     method: str
     """The method that runs; empty where only the bus does something."""
-    failure: AskFailure | None = None
+    failure: AskFailed | None = None
     wait_name: str = ""
     append_ms: int = 0
     is_cancelled: bool = False
@@ -110,7 +110,7 @@ class StepDone(msgspec.Struct, kw_only=True):
 class SagaContext:
     """One step of a process. Do not keep it after the method returns.
 
-    @starts(OrderPlaced)
+    @on_start(OrderPlaced)
     async def placed(self, order, context):
         context.ask("price", QuoteRequest(sku=order.sku), to="prices@svc", answer_by_s=30)
         context.timer("reminder", after_s=3600)
@@ -161,8 +161,8 @@ class SagaContext:
         return self._event.version
 
     @property
-    def failure(self) -> AskFailure | None:
-        """Why the ask has failed, in a method that `@failed` marks."""
+    def failure(self) -> AskFailed | None:
+        """Why the ask has failed, in a method that `@on_failure` marks."""
         return self._event.failure
 
     @property
@@ -211,15 +211,15 @@ class SagaContext:
         uses: tuple[()] | None = None,
         **options: Unpack[AskOptions],
     ) -> None:
-        """Send a request to an agent; `@answers(name, ...)` gets the answer, `@failed(name)` a refusal, death or
+        """Send a request to an agent; `@on_answer(name, ...)` gets the answer, `@on_failure(name)` a refusal, death or
         timeout.
 
             context.ask("work", Award(...), to=["first@svc", "second@svc"], answer_by_s=600)
 
         *to*: an agent, a role (`Agent(role="reviewer")`), or several ids that are asked in turn, each with an equal
         share of *answer_by_s* seconds; by default every group that subscribes to the type. *many*: any number of
-        answers, then `@due(name)`. *uses*: `()` declares that *payload* contains nothing from any answer; it then has
-        the trust level of the opening message. A second request under the same name replaces the first.
+        answers, then `@on_timer(name)`. *uses*: `()` declares that *payload* contains nothing from any answer; it then
+        has the trust level of the opening message. A second request under the same name replaces the first.
 
         Raises ContractError for a request whose end no method handles.
         """
@@ -242,12 +242,12 @@ class SagaContext:
             self._done.asks.pop(name, None)
         run = self._run if uses is None else self._apart
         provided: dict[str, Any] = {**options, "to": to}
-        self._ask(name, draft_of(payload, provided), share_s, many=many, run=run)
+        self._ask(name, outgoing_of(payload, provided), share_s, many=many, run=run)
 
     def send(self, payload: Payload, *, uses: tuple[()] | None = None, **options: Unpack[Options]) -> None:
         """Send *payload* when the step is committed; see `ask` for *uses*."""
         self._check_open()
-        draft = draft_of(payload, options)
+        draft = outgoing_of(payload, options)
         self._note_party(draft.to)
         run = self._run if uses is None else self._apart
         self._add(self._publisher.sealer.seal(self._counted(draft), SealRequest(cause=self._event.opener, run=run)))
@@ -255,7 +255,7 @@ class SagaContext:
     def answer(self, payload: Payload, **options: Unpack[Options]) -> None:
         """Answer the message that opened the process, whose sender waits for it."""
         self._check_open()
-        draft = answer_draft(self._event.opener, draft_of(payload, options) if options else payload)
+        draft = outgoing_answer(self._event.opener, outgoing_of(payload, options) if options else payload)
         self._add(
             self._publisher.sealer.seal(
                 draft,
@@ -266,12 +266,12 @@ class SagaContext:
         )
 
     def timer(self, name: str, after_s: float) -> None:
-        """Run `@due(name)` in *after_s* seconds, up to a year. Setting the same name again restarts it."""
+        """Run `@on_timer(name)` in *after_s* seconds, up to a year. Setting the same name again restarts it."""
         self._check_open()
         if not 0 <= after_s <= LONGEST_TIMER_S:
             raise ContractError(f"{after_s} s is not 0 to a year", "after_s")
         if self._rules.due_method(name) is None:
-            raise ContractError(f"no method handles the timer {name!r}: write a method @due({name!r})", "name")
+            raise ContractError(f"no method handles the timer {name!r}: write a method @on_timer({name!r})", "name")
         self._done.ended.discard(name)
         identity = self._ids.timer(self._event.process, name, self.version)
         self._done.armed[name] = NewWait(id=identity, name=name, after_ms=round(after_s * 1000))
@@ -315,7 +315,7 @@ class SagaContext:
     def pass_on(self, cancel: Payload, to: Sequence[str]) -> None:
         """Tell *to* that the task is cancelled, too."""
         for agent in dict.fromkeys(to):
-            draft = Draft(payload=cancel, to=agent, task_id=self.task_id)
+            draft = Outgoing(cancel, to=agent, task_id=self.task_id)
             self._add(
                 self._publisher.sealer.seal(self._counted(draft), SealRequest(cause=self._event.opener, run=self._run))
             )
@@ -326,10 +326,10 @@ class SagaContext:
         if rest:
             self._done.asks[name] = msgspec.structs.replace(ask, to=tuple(rest))
         run = self._apart if ask.apart else self._run
-        draft = Draft(payload=kind.decode(canonical.encode(ask.data)), to=first, **ask.options)
+        draft = Outgoing(kind.decode(canonical.encode(ask.data)), to=first, **ask.options)
         self._ask(name, draft, ask.share_s, many=False, run=run)
 
-    def _ask(self, name: str, draft: Draft, answer_by_s: float, *, many: bool, run: RunLabels) -> None:
+    def _ask(self, name: str, draft: Outgoing, answer_by_s: float, *, many: bool, run: RunLabels) -> None:
         count = self._done.rounds.get(name, 0) + 1
         key = draft.idempotency_key or self._ids.ask_key(self._event.process, name, count)
         draft = msgspec.structs.replace(
@@ -352,7 +352,7 @@ class SagaContext:
     def _add(self, sealed: SealedRecord) -> None:
         self._done.sealed.append(sealed)
 
-    def _counted(self, draft: Draft) -> Draft:
+    def _counted(self, draft: Outgoing) -> Outgoing:
         """Return *draft* with its number among the process's messages: the step, and the index in it."""
         if draft.sequence is not None:
             return draft
@@ -366,8 +366,8 @@ class SagaContext:
 
     def _check_ask(self, name: str, *, many: bool) -> None:
         if not any(known in (name, EVERY_NAME) for known, _ in self._rules.answers):
-            raise ContractError(f"no method takes the answer: write one @answers({name!r}, ...)", "name")
-        ending, heard = ("@due", self._rules.due_method) if many else ("@failed", self._rules.failed_method)
+            raise ContractError(f"no method takes the answer: write one @on_answer({name!r}, ...)", "name")
+        ending, heard = ("@on_timer", self._rules.due_method) if many else ("@on_failure", self._rules.failed_method)
         if heard(name) is None:
             raise ContractError(f"no method handles the end of {name!r}: write a method {ending}({name!r})", "name")
 

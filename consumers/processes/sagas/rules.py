@@ -29,14 +29,14 @@ __all__ = [
     "MissingProcess",
     "Saga",
     "SagaRules",
-    "answers",
-    "cancelled",
-    "due",
-    "failed",
-    "on",
-    "progress",
-    "starts",
-    "upcast",
+    "on_answer",
+    "on_cancel",
+    "on_timer",
+    "on_failure",
+    "on_message",
+    "on_progress",
+    "on_start",
+    "upgrade_state",
 ]
 
 StateT = TypeVar("StateT")
@@ -50,7 +50,7 @@ _MARK: Final = "__sealbus_saga__"
 CANCEL_WAIT: Final = "sealbus!cancel"
 """The wait by which an operator ends a process: it is due at once, and no saga can name one so."""
 EVERY_NAME: Final = "*"
-"""In `@answers`, `@due` and `@failed`: any name of a wait. The context has the name."""
+"""In `@on_answer`, `@on_timer` and `@on_failure`: any name of a wait. The context has the name."""
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _MAX_NAME: Final = 64
 
@@ -165,16 +165,16 @@ class Saga(Generic[StateT]):
             bids: list[str] = []
 
         class Buying(Saga[BuyingState], version="1.0.0"):
-            @starts(OrderPlaced)
+            @on_start(OrderPlaced)
             async def placed(self, order, context):
                 context.ask("price", QuoteRequest(sku=order.sku), to="prices@svc", answer_by_s=30)
 
-            @answers("price", Quote)
+            @on_answer("price", Quote)
             async def priced(self, quote, context):
                 context.answer(Offer(cents=quote.cents))
                 context.finish()
 
-            @failed("price")            # said no, died, or stayed silent: context.failure says which
+            @on_failure("price")            # said no, died, or stayed silent: context.failure says which
             async def unpriced(self, context):
                 context.finish()
 
@@ -185,8 +185,8 @@ class Saga(Generic[StateT]):
 
     *version* is that of the state. *name* must not change while there are processes (by default the class's name,
     `order-flow` for OrderFlow). *max_steps* ends a process that runs in circles. A state with a field `phase` may have
-    `phases`, a map of each phase to those that may follow; then `@on(..., at=("called",))` limits an event to some
-    phases. `sealbus topic apply` creates the topics of the payload classes that the methods name, and of those in
+    `phases`, a map of each phase to those that may follow; then `@on_message(..., at=("called",))` limits an event to
+    some phases. `sealbus topic apply` creates the topics of the payload classes that the methods name, and of those in
     *sends*.
     """
 
@@ -214,20 +214,20 @@ class Saga(Generic[StateT]):
 # What stands above the methods.
 
 
-def starts(payload: type[Any], *, key: str | None = None, shared_key: bool = False) -> Callable[[_Method], _Method]:
+def on_start(payload: type[Any], *, key: str | None = None, shared_key: bool = False) -> Callable[[_Method], _Method]:
     """Open a process with a message of *payload*; *key* points to the field that identifies the process.
 
-        @starts(OrderPlaced, key="/data/order_id")
+        @on_start(OrderPlaced, key="/data/order_id")
         async def placed(self, order, context): ...
 
     Without *key* every message opens a process of its own. A key belongs to its sender (verified, if there are keys):
     two senders with one key have two processes. With *shared_key* all senders of a key share one process, which the
     first message opens.
     """
-    return _marking("starts", payload, key=key, shared_key=shared_key)
+    return _marking("on_start", payload, key=key, shared_key=shared_key)
 
 
-def on(
+def on_message(
     payload: type[Any],
     *,
     key: str | None = None,
@@ -238,7 +238,7 @@ def on(
 ) -> Callable[[_Method], _Method]:
     """Give a message of *payload* to the process that *key* points to.
 
-        @on(OrderCancelled, key="/data/order_id", missing="skip")
+        @on_message(OrderCancelled, key="/data/order_id", missing="skip")
         async def cancelled(self, event, context): ...
 
     *missing*: where there is no such process yet, the message waits until it expires ("wait"), is passed over ("skip"),
@@ -247,74 +247,74 @@ def on(
     comes first; else it is the only open one that admits it. *every*: it reaches every open
     process of the saga, at most a thousand, in one step of each; then there is no *key*.
     """
-    return _marking("on", payload, key=key, missing=missing, at=tuple(at), admits=admits, every=every)
+    return _marking("on_message", payload, key=key, missing=missing, at=tuple(at), admits=admits, every=every)
 
 
-def answers(name: str, *payloads: type[Any]) -> Callable[[_Method], _Method]:
+def on_answer(name: str, *payloads: type[Any]) -> Callable[[_Method], _Method]:
     """Handle an answer to the request *name*, of one of *payloads*; it ends the request, unless that takes many.
 
-        @answers("price", Quote)
+        @on_answer("price", Quote)
         async def priced(self, quote, context): ...
 
-    Every request name also needs `@failed(name)`, or `@due(name)` if it takes many, so that no process waits without
-    end.
+    Every request name also needs `@on_failure(name)`, or `@on_timer(name)` if it takes many, so that no process waits
+    without end.
     """
-    return _marking_each("answers", name, payloads)
+    return _marking_each("on_answer", name, payloads)
 
 
-def progress(name: str, *payloads: type[Any]) -> Callable[[_Method], _Method]:
+def on_progress(name: str, *payloads: type[Any]) -> Callable[[_Method], _Method]:
     """Take a message about the ask *name* that does not end it: an acceptance, a status.
 
-        @progress("work", TaskAccepted)
+        @on_progress("work", TaskAccepted)
         async def accepted(self, message, context): ...
 
     The ask goes on until its answer or its end.
     """
-    return _marking_each("progress", name, payloads)
+    return _marking_each("on_progress", name, payloads)
 
 
-def due(name: str) -> Callable[[_Method], _Method]:
+def on_timer(name: str) -> Callable[[_Method], _Method]:
     """Run when the timer *name* is due, or when an ask that takes many is over.
 
-        @due("reminder")
+        @on_timer("reminder")
         async def remind(self, context): ...
 
     It is never early by the store's clock, and late by a second and the mailbox's lag.
     """
-    return _marking("due", None, name=name)
+    return _marking("on_timer", None, name=name)
 
 
-def failed(name: str) -> Callable[[_Method], _Method]:
+def on_failure(name: str) -> Callable[[_Method], _Method]:
     """Run when the ask *name* was refused, died or was not answered in time; `context.failure` says which.
 
-        @failed("work")
+        @on_failure("work")
         async def next_best(self, context): ...
 
     An ask of several agents fails when the last of them has.
     """
-    return _marking("failed", None, name=name)
+    return _marking("on_failure", None, name=name)
 
 
-def cancelled(method: _Method) -> _Method:
+def on_cancel(method: _Method) -> _Method:
     """Run when the requester cancels the process; without such a method it just ends.
 
-        @cancelled
+        @on_cancel
         async def stopped(self, context): ...
 
     The process's own requests are cancelled, too.
     """
-    return _marking("cancelled", None)(method)
+    return _marking("on_cancel", None)(method)
 
 
-def upcast(before: str, after: str) -> Callable[[_Method], _Method]:
+def upgrade_state(before: str, after: str) -> Callable[[_Method], _Method]:
     """Turn the state of version *before* into that of *after*: a function of a dict that returns one.
 
-        @upcast("1.0.0", "2.0.0")
+        @upgrade_state("1.0.0", "2.0.0")
         def with_currency(state): return {**state, "currency": "EUR"}
 
     A field that is only added needs none: it gets its default.
     """
-    return _marking("upcast", None, before=before, after=after)
+    return _marking("upgrade_state", None, before=before, after=after)
 
 
 def _marking(what: str, payload: type[Any] | None, **options: Any) -> Callable[[_Method], _Method]:
@@ -371,7 +371,9 @@ def _read(cls: type[Any], version: str, name: str, max_steps: int, state: type[A
     phases = {phase: tuple(following) for phase, following in cls.phases.items()}
     _check_phases(cls, found, phases)
     if len({rule.shared_key for rule in found.starters.values() if rule.key is not None}) > 1:
-        raise ConfigurationError(f"{cls.__name__}: one @starts shares its key and another does not: give both the same")
+        raise ConfigurationError(
+            f"{cls.__name__}: one @on_start shares its key and another does not: give both the same"
+        )
     return SagaRules(
         cls=cls,
         name=name,
@@ -392,8 +394,8 @@ def _read(cls: type[Any], version: str, name: str, max_steps: int, state: type[A
 def _collect(cls: type[Any], found: _Found, member: Callable[..., Any], mark: _Mark) -> None:
     what, kind, options = mark
     method = member.__name__
-    if what == "upcast":
-        _once(cls, found.upcasts, options["before"], (options["after"], method), "@upcast from")
+    if what == "upgrade_state":
+        _once(cls, found.upcasts, options["before"], (options["after"], method), "@upgrade_state from")
         return
     if not inspect.iscoroutinefunction(member):
         raise ConfigurationError(
@@ -404,19 +406,19 @@ def _collect(cls: type[Any], found: _Found, member: Callable[..., Any], mark: _M
     if count != takes:
         form = "self, context" if kind is None else "self, payload, context"
         raise ConfigurationError(f"{cls.__name__}.{method} takes {count} arguments: write `async def {method}({form})`")
-    if what == "cancelled":
+    if what == "on_cancel":
         if found.cancelled is not None:
-            raise ConfigurationError(f"{cls.__name__} has two @cancelled methods: {found.cancelled} and {method}")
+            raise ConfigurationError(f"{cls.__name__} has two @on_cancel methods: {found.cancelled} and {method}")
         found.cancelled = method
     elif kind is None:
-        names = found.due if what == "due" else found.failed
+        names = found.due if what == "on_timer" else found.failed
         _once(cls, names, _wait_name(cls, options["name"]), method, f"@{what}")
-    elif what in ("answers", "progress"):
+    elif what in ("on_answer", "on_progress"):
         location = (_wait_name(cls, options["name"]), kind.name)
-        _once(cls, found.answers, location, AnswerRule(kind=kind, method=method, ends=what == "answers"), f"@{what}")
+        _once(cls, found.answers, location, AnswerRule(kind=kind, method=method, ends=what == "on_answer"), f"@{what}")
     else:
         _check_event(cls, method, what, options)
-        rules = found.starters if what == "starts" else found.events
+        rules = found.starters if what == "on_start" else found.events
         _once(cls, rules, kind.name, EventRule(kind=kind, method=method, **options), f"@{what}")
 
 
@@ -424,8 +426,10 @@ def _check_event(cls: type[Any], method: str, what: str, options: Mapping[str, A
     key = options["key"]
     if options.get("shared_key") and key is None:
         raise ConfigurationError(f"{cls.__name__}.{method}: shared_key=True needs key='/data/...', which all share")
-    if what == "on" and options["every"] != (key is None):
-        raise ConfigurationError(f"{cls.__name__}.{method}: @on needs key='/data/...', or every=True, and not both")
+    if what == "on_message" and options["every"] != (key is None):
+        raise ConfigurationError(
+            f"{cls.__name__}.{method}: @on_message needs key='/data/...', or every=True, and not both"
+        )
     if key is not None and not (isinstance(key, str) and key and is_pointer(key)):
         raise ConfigurationError(
             f"{cls.__name__}.{method}: key {key!r} is not a JSON pointer into the envelope: write key='/data/order_id'"
@@ -438,16 +442,16 @@ def _check_event(cls: type[Any], method: str, what: str, options: Mapping[str, A
 def _check_endings(cls: type[Any], found: _Found) -> None:
     """Refuse a request whose failure no method handles."""
     if not found.starters:
-        raise ConfigurationError(f"{cls.__name__} is never opened: give one method @starts(...)")
+        raise ConfigurationError(f"{cls.__name__} is never opened: give one method @on_start(...)")
     for name, _ in found.answers:
         if name not in found.failed and name not in found.due:
             raise ConfigurationError(
-                f"{cls.__name__}: no method handles a missing answer to {name!r}. Write @failed({name!r}), or "
-                f"@due({name!r}) where it takes many answers"
+                f"{cls.__name__}: no method handles a missing answer to {name!r}. Write @on_failure({name!r}), or "
+                f"@on_timer({name!r}) where it takes many answers"
             )
     requested = {name for name, _ in found.answers}
     if lonely := sorted(set(found.failed) - requested):
-        raise ConfigurationError(f"{cls.__name__}: @failed({lonely[0]!r}) without @answers({lonely[0]!r}, ...)")
+        raise ConfigurationError(f"{cls.__name__}: @on_failure({lonely[0]!r}) without @on_answer({lonely[0]!r}, ...)")
 
 
 def _check_phases(cls: type[Any], found: _Found, phases: Mapping[str, tuple[str, ...]]) -> None:

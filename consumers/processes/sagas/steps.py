@@ -32,7 +32,7 @@ from consumers.delivery.settling.dispositions import refusal, refused, wait_in_t
 from consumers.delivery.settling.outcome import Dead, Done, Outcome
 from consumers.delivery.settling.outputs import report_of, seal_outputs, wants_report
 from consumers.delivery.state.delivery import Accepted
-from consumers.processes.sagas.context import AskFailure, SagaContext, StepDone, StepEvent, labels_for
+from consumers.processes.sagas.context import AskFailed, SagaContext, StepDone, StepEvent, labels_for
 from consumers.processes.sagas.early_events import EarlyEvents
 from consumers.processes.sagas.process import Memory, NewerCode, Process, Wait, pack, unpack
 from consumers.processes.sagas.process_group import ProcessGroup
@@ -95,7 +95,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     wait: Wait | None = None
     """The wait that the event answers or ends."""
     ends_wait: bool = False
-    failure: AskFailure | None = None
+    failure: AskFailed | None = None
     cancelled: Cancelled | None = None
     """Set if the process was cancelled."""
 
@@ -324,7 +324,7 @@ class StepRunner:
             sender = message.metadata.sender.id or ""
             raise ContractError(
                 f"{sender} did not take part in this process: it did not open it, and was neither asked nor answered. "
-                "@on(..., admits='anyone') accepts every sender that the policy allows",
+                "@on_message(..., admits='anyone') accepts every sender that the policy allows",
                 "/metadata/sender/id",
                 "unauthorized",
             )
@@ -399,7 +399,7 @@ class StepRunner:
                 return SKIPPED_EVENT
             report = delivery.payload
             said_no = report.error_code in _REFUSALS
-            failure = AskFailure(
+            failure = AskFailed(
                 kind="refused" if said_no else "died",
                 reason=report.error_code,
                 text=report.error_message,
@@ -411,13 +411,13 @@ class StepRunner:
 
     def _due(self, rules: SagaRules, process: Process, wait: Wait) -> _Event:
         if wait.seal is not None and not wait.many:
-            return self._ask_failed(rules, process, wait, AskFailure(kind="silent", by=wait.addressee or ""))
+            return self._ask_failed(rules, process, wait, AskFailed(kind="silent", by=wait.addressee or ""))
         method = rules.due_method(wait.name)
         if method is None:
             raise NewerCode
         return _Event(rules=rules, process=process, key=process.key, method=method, wait=wait, ends_wait=True)
 
-    def _ask_failed(self, rules: SagaRules, process: Process, wait: Wait, failure: AskFailure) -> _Event:
+    def _ask_failed(self, rules: SagaRules, process: Process, wait: Wait, failure: AskFailed) -> _Event:
         method = rules.failed_method(wait.name)
         if method is None:
             raise NewerCode
@@ -542,7 +542,7 @@ class StepRunner:
         return change, [record for each in sealed for record in each.records]
 
     def _over(self, cancelled: Cancelled, context: SagaContext, done: StepDone, opener: Message) -> list[SealedRecord]:
-        """End the process of *context* after its @cancelled method; return the messages to send."""
+        """End the process of *context* after its @on_cancel method; return the messages to send."""
         if cancelled.passes_on is not None:
             context.pass_on(cancelled.passes_on, cancelled.requested)
         if done.ending is None:

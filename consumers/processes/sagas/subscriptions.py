@@ -11,17 +11,17 @@ import msgspec
 from bus.errors import ConfigurationError
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.trust.labels import LEAST_TRUSTED
-from consumers.delivery.declaration import Subscription
+from consumers.delivery.declaration import HandlerDeclaration
 from consumers.processes.sagas.rules import SagaRules
 
 __all__ = ["cancel_subscription", "mail_subscriptions", "step_subscriptions"]
 
-_NONE: Final[Mapping[str, Subscription]] = MappingProxyType({})
+_NONE: Final[Mapping[str, HandlerDeclaration]] = MappingProxyType({})
 
 
-def step_subscriptions(sagas: Sequence[SagaRules]) -> Mapping[str, Subscription]:
+def step_subscriptions(sagas: Sequence[SagaRules]) -> Mapping[str, HandlerDeclaration]:
     """Return, by message type, the subscriptions of what opens processes or reaches them by its own topic."""
-    found: dict[str, Subscription] = {}
+    found: dict[str, HandlerDeclaration] = {}
     for rules in sagas:
         for rule in (*rules.starters.values(), *rules.events.values()):
             known = found.setdefault(rule.kind.name, _subscription(rule.kind))
@@ -33,7 +33,7 @@ def step_subscriptions(sagas: Sequence[SagaRules]) -> Mapping[str, Subscription]
     return MappingProxyType(found)
 
 
-def cancel_subscription() -> Mapping[str, Subscription]:
+def cancel_subscription() -> Mapping[str, HandlerDeclaration]:
     """Return the subscription by which processes hear that their task is cancelled."""
     from bus.vocabulary.task import TaskCancel
 
@@ -41,7 +41,7 @@ def cancel_subscription() -> Mapping[str, Subscription]:
     return MappingProxyType({kind.name: _subscription(kind)})
 
 
-def mail_subscriptions(sagas: Sequence[SagaRules], *, holds: bool = False) -> Mapping[str, Subscription]:
+def mail_subscriptions(sagas: Sequence[SagaRules], *, holds: bool = False) -> Mapping[str, HandlerDeclaration]:
     """Return the mailbox's subscriptions by message type: answers, error reports, and due waits.
 
     *holds*: also decisions about messages that wait for an approval.
@@ -63,8 +63,8 @@ def mail_subscriptions(sagas: Sequence[SagaRules], *, holds: bool = False) -> Ma
     return MappingProxyType(found)
 
 
-def _subscription(kind: PayloadType, *, is_mailbox: bool = False) -> Subscription:
-    return Subscription(
+def _subscription(kind: PayloadType, *, is_mailbox: bool = False) -> HandlerDeclaration:
+    return HandlerDeclaration(
         kind=kind,
         handler=_no_handler,
         takes_context=False,

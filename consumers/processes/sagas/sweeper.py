@@ -23,7 +23,7 @@ from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.store import ProcessStore, Swept
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 
@@ -117,7 +117,7 @@ class WaitSweeper:
 
     def _sealed(self, wait: Swept) -> SealedRecord | None:
         due_at = datetime.fromtimestamp(wait.due_ms / 1000, UTC)
-        draft = Draft(
+        draft = Outgoing(
             payload=WaitDue(wait=wait.id, name=wait.name, due_at=due_at),
             to=self._group.agent_id,
             message_id=self._store.ids.nudge(wait.id, wait.number),

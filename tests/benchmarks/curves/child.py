@@ -28,7 +28,7 @@ from bus.settings.loading import load
 from bus.settings.schema import Settings
 from bus.telemetry.logs import configure
 from consumers.worker.process import run_process
-from sealbus import App, Draft, Receipt, connect, payload
+from sealbus import App, Outgoing, Receipt, connect, payload
 
 __all__ = ["REPORTS", "TEXTS_BYTES", "types"]
 
@@ -104,7 +104,7 @@ def _items(job: Job, stopped: Callable[[], bool]) -> Iterator[msgspec.Struct]:
         if stopped():
             return
         made = make(number)
-        yield Draft(payload=made, key=names[number % job.keys]) if names else made
+        yield Outgoing(made, key=names[number % job.keys]) if names else made
 
 
 async def _paced(items: Iterator[msgspec.Struct], per_second: float) -> AsyncIterator[msgspec.Struct]:

@@ -32,7 +32,7 @@ from consumers.delivery.crashes.open import open_process_files
 from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
 from producers.connection import Bus, make_publisher
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from sealbus import App, Context, Receipt, payload
 
@@ -228,8 +228,8 @@ async def _seal(
 def _sealed(bus: Bus, reports: Sequence[msgspec.Struct], ancestors: int) -> Sequence[NewRecord]:
     cause = None
     for _ in range(ancestors):
-        cause = bus.publisher.sealer.seal(Draft(payload=reports[0]), SealRequest(cause=cause)).message
-    return [bus.publisher.sealer.seal(Draft(payload=report), SealRequest(cause=cause)).record for report in reports]
+        cause = bus.publisher.sealer.seal(Outgoing(reports[0]), SealRequest(cause=cause)).message
+    return [bus.publisher.sealer.seal(Outgoing(report), SealRequest(cause=cause)).record for report in reports]
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from speed.pacing import in_rounds, paced
 from speed.payloads import drafted, keys, reports
 
 from producers.connection import Bus
-from sealbus import Draft, Receipt, connect
+from sealbus import Outgoing, Receipt, connect
 
 __all__ = ["fill", "latency", "many", "many_keyed", "single"]
 
@@ -35,14 +35,11 @@ async def many(task: Task) -> Answer:
 
 
 async def many_keyed(task: Task) -> Answer:
-    """`publish_many` of `Draft`s with one of a thousand keys."""
+    """`publish_many` of `Outgoing`s with one of a thousand keys."""
     count = task.warm_up + task.messages
     return await _measured(
         task,
-        [
-            Draft(payload=report, key=key)
-            for report, key in zip(reports(task.payloads, count), keys(count), strict=True)
-        ],
+        [Outgoing(report, key=key) for report, key in zip(reports(task.payloads, count), keys(count), strict=True)],
     )
 
 
@@ -83,7 +80,7 @@ async def fill(task: Task, *, idempotent: bool = False) -> Answer:
     meter = Meter()
     meter.start()
     source = (
-        Draft(payload=report, key=key, idempotency_key=f"order-{number}" if idempotent else None)
+        Outgoing(report, key=key, idempotency_key=f"order-{number}" if idempotent else None)
         for number, (key, report) in enumerate(drafted(task.payloads, count))
     )
     async with connect(agent=_AGENT, settings=settings_of(task)) as bus:

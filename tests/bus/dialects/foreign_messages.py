@@ -193,7 +193,7 @@ def message_of(name: str, seed: int, message_id: str = "7e1a6b3e-3a74-4c7a-8c6f-
         "to": Agent(id="worker-1"),
         "correlation_id": "2fbb2e8b-1c6a-4a53-a2b9-f90d15c7f9f7",
         "expires_at_ms": SENT_MS + 90_000,
-        **({"idempotency_key": "key-1"} if "idempotency_key" in kind.terms.needs else {}),
+        **({"idempotency_key": "key-1"} if "idempotency_key" in kind.terms.required_options else {}),
         **given,
     }
     claims = Claims(sender=Agent(id="planner-1"), sent_at_ms=SENT_MS)

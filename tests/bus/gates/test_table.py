@@ -106,7 +106,7 @@ async def test_an_added_gate_refuses_records_also_after_valid_ones(monkeypatch: 
         for n in range(6):
             await bus.publish(Low(n=n), key="one")
             await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["semantic_violation"]
+        assert [letter.reason for letter in bus.dead_letters] == ["semantic_violation"]
     assert handled == [0, 1, 2, 4, 5]
 
 

@@ -15,7 +15,7 @@ from bus.schemas.json_schema import schema_of
 from bus.trust.labels import SIDE_EFFECTS
 from bus.vocabulary import BUILT_IN
 from producers.sealing.seal_request import SealRequest
-from sealbus import App, Draft, connect
+from sealbus import App, Outgoing, connect
 
 
 @payload("cleanup.request", side_effect="irreversible", resource="/target/path")
@@ -108,12 +108,12 @@ async def critical_of(subject: Any, **options: Any) -> tuple[str, ...] | None:
     async with connect("memory://", agent="a@svc") as bus:
         sealer = bus.publisher.sealer
         # Twice: a template is made at the second use of its options.
-        made = [sealer.seal(Draft(payload=subject, **options)).message for _ in range(3)]
+        made = [sealer.seal(Outgoing(subject, **options)).message for _ in range(3)]
         if not options:
             made += [sealer.seal_plain(subject).message for _ in range(3)]
         cause = made[0]
-        made += [sealer.seal(Draft(payload=subject, **options), SealRequest(cause=cause)).message for _ in range(3)]
-        run, _, _ = sealer.seal_run([Draft(payload=subject, **options)] * 3, 0, max_count=3, room=1_000_000)
+        made += [sealer.seal(Outgoing(subject, **options), SealRequest(cause=cause)).message for _ in range(3)]
+        run, _, _ = sealer.seal_run([Outgoing(subject, **options)] * 3, 0, max_count=3, room=1_000_000)
         made += [sealed.message for sealed in run]
     (found,) = {message.metadata.critical_fields for message in made}
     return found
@@ -161,7 +161,7 @@ async def test_a_reader_that_does_not_know_the_field_refuses_the_message() -> No
     async with app.test() as bus:
         await bus.publish(Cleanup(target=TARGET, dry_run=True))
         await bus.settle()
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
     assert (letter.reason, letter.pointer) == ("critical_field", "/metadata/critical_fields")
     assert ran == []
 
@@ -182,7 +182,7 @@ async def test_a_queued_payload_is_checked_as_it_was_when_queued() -> None:
     async with app.test() as bus:
         await bus.publish(Unmarked(target=TARGET))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         (message,) = bus.messages(Mutable)
     assert message.metadata.critical_fields == ("/data/dry_run",)
 

@@ -27,7 +27,8 @@ from bus.payloads.rules import All, AtMost, Every, Has, Is, Rule, when
 from bus.payloads.upcasters import Upcaster
 from bus.protocol import canonical, sealing
 from bus.protocol.envelope import Agent, Metadata, Routing
-from sealbus import App, Context, Draft, Outbox, PublishRejected, Receipt, Reject, Retry, connect
+from sealbus import App, Context, Outgoing, PublishRejected, Receipt, Reject, Retry, connect
+from sealbus.outbox import Outbox
 
 NOBODY = uuid.UUID(int=1)
 
@@ -42,9 +43,9 @@ TERMS: dict[str, Any] = {
     "risk": "low",
     "upcasters": {1: lambda data: {**data, "sku": data["article"], "state": "open"}},
     "performative": ByField("state", {"open": "request"}, otherwise="inform"),
-    "needs": ("task_id",),
-    "same_as": {"/task": "/metadata/task_id"},
-    "takes": {"priority": "urgency", "task_id": "task"},
+    "required_options": ("task_id",),
+    "must_match": {"/task": "/metadata/task_id"},
+    "options_from": {"priority": "urgency", "task_id": "task"},
     "rules": (
         Rule("a closed order has a note", "/note", when(Is("state", ("closed",)), Has("note"))),
         Rule("within its limit", "/count", when(All((Has("count"), Has("most"))), AtMost("count", "most"))),
@@ -605,7 +606,7 @@ async def test_a_handler_receives_the_published_payload(kind: Kind) -> None:
     async with app.test() as bus:
         await bus.publish(order, task_id="t-1")
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert bus.sent(Booked) == [Booked(sku="tëa")]
     assert seen == [order]
     assert type(seen[0]) is kind.order
@@ -615,7 +616,7 @@ async def test_a_stream_of_payloads_and_drafts_is_published(kind: Kind) -> None:
     app, seen = shop(kind)
     orders = [kind.make_whole(count=number, task="t") for number in (1, 2, 3)]
     async with app.test() as bus:
-        source = [orders[0], orders[1], Draft(payload=orders[2], key="k")]
+        source = [orders[0], orders[1], Outgoing(orders[2], key="k")]
         results = [result async for result in published(bus, source)]
         await bus.settle()
     assert all(isinstance(result, Receipt) for result in results)
@@ -658,15 +659,15 @@ async def test_a_handler_sends_drafts_lists_and_queued_payloads_of_it(kind: Kind
     app = App("clerk@svc", types=[kind.order])
 
     @app.on(Booked)
-    async def ask(booked: Booked, context: Context) -> list[Draft]:
+    async def ask(booked: Booked, context: Context) -> list[Outgoing]:
         context.send(kind.make_whole(sku="queued", task="t"))
         await context.send_now(kind.make_whole(sku="now", task="t"))
-        return [Draft(payload=kind.make_whole(sku="drafted", task="t"))]
+        return [Outgoing(kind.make_whole(sku="drafted", task="t"))]
 
     async with app.test() as bus:
         await bus.publish(Booked(sku="x"))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert sorted(value_of(order, "sku") for order in bus.sent(kind.order)) == ["drafted", "now", "queued"]
 
 
@@ -714,7 +715,7 @@ async def test_a_rejected_payload_is_dead_lettered(kind: Kind) -> None:
     async with app.test() as bus:
         await bus.publish(kind.make_whole(task="t"))
         await bus.settle()
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
     assert letter.message is not None
     assert kind.type.open(letter.message) == kind.make_whole(task="t")
 
@@ -728,7 +729,7 @@ async def test_an_older_version_is_upcast(kind: Kind) -> None:
     async with app.test() as bus:
         await bus.publish(Old(article="tea"), task_id="t", performative="request")
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
     assert [value_of(order, "sku") for order in seen] == ["tea"]
 
 
@@ -789,10 +790,10 @@ async def test_a_played_agent_is_given_it(kind: Kind) -> None:
         await context.request(kind.make_whole(task="t"), kind.order, timeout_s=5)
 
     async with app.test() as bus:
-        clerk = bus.reply(kind.order, with_=kind.make_whole(sku="answer", task="t"))
+        clerk = bus.fake(kind.order, returns=kind.make_whole(sku="answer", task="t"))
         await bus.publish(Booked(sku="x"))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
     assert clerk.received == [kind.make_whole(task="t")]
 
 

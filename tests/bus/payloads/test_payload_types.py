@@ -494,7 +494,7 @@ def test_a_major_without_a_way_is_unsupported(version: str) -> None:
 @payload(
     "doc.judged",
     version="1.4.0",
-    needs=("task_id",),
+    required_options=("task_id",),
     rules=(Rule("a long title has pages", "/pages", when(Is("title", ("long",)), Has("pages"))),),
 )
 class JudgedOne(msgspec.Struct, kw_only=True):
@@ -505,7 +505,7 @@ class JudgedOne(msgspec.Struct, kw_only=True):
 @payload(
     "doc.judged",
     version="2.0.0",
-    needs=("run_id",),
+    required_options=("run_id",),
     upcasters={1: Upcaster(JudgedOne, lambda data: {"label": data["title"], **data})},
 )
 class JudgedTwo(msgspec.Struct, kw_only=True):

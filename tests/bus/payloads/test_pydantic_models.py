@@ -526,6 +526,6 @@ async def test_a_refusal_by_the_receivers_model_ends_the_request() -> None:
     async with clerk().test() as bus:
         with pytest.raises(RequestFailed) as caught:
             await bus.request(Unchecked(sku="gold"), Quote, timeout_s=5)
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
     assert caught.value.reason == "schema_violation"
     assert (letter.pointer, letter.reason) == ("/data/sku", "schema_violation")

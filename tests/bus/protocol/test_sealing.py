@@ -24,7 +24,7 @@ from bus.protocol.sealing import Message
 MIB = 1 << 20
 
 
-@payload("research.request", version="1.0.0")
+@payload("research.request", version="1.0.0", overrides=True)
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     question: str
     weight: float = 0.5

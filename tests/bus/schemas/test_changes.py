@@ -123,8 +123,8 @@ def test_a_rule_that_comes_is_major() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "bump"),
     [
-        ({}, {"needs": ("task_id",)}, "major"),
-        ({"needs": ("task_id",)}, {}, "minor"),
+        ({}, {"required_options": ("task_id",)}, "major"),
+        ({"required_options": ("task_id",)}, {}, "minor"),
         ({"performative": "request"}, {"performative": "query"}, "major"),
         ({}, {"performative": "request"}, "review"),
         ({"performative": "request"}, {}, "major"),

@@ -16,8 +16,8 @@ from bus.trust.keys.generated_keys import GeneratedKeys
 from bus.trust.keys.private_keys import pem_of
 from bus.trust.keys.trusted_keys import TrustedKeys
 from bus.trust.opening import Trust, key_file_of, open_trust
-from bus.trust.policy.file_policy import FilePolicy
 from bus.trust.policy.policy import NO_POLICY, AllowAll
+from bus.trust.policy.policy_file import PolicyFile
 from tests.keyrings import jwks_of, key_of
 
 PLANNER = "planner@svc"
@@ -57,7 +57,7 @@ def test_the_settings_open_keys_and_policy(folder: Path) -> None:
     assert found.signer is not None
     assert found.signer.kid == key_of(PLANNER).kid
     assert isinstance(found.verifier, TrustedKeys)
-    assert isinstance(found.policy, FilePolicy)
+    assert isinstance(found.policy, PolicyFile)
     assert isinstance(opened(settings(**files, policy__file="allow-all")).policy, AllowAll)
 
 

@@ -7,6 +7,7 @@ import sys
 
 PROGRAM = """
 import sys
+from bus.vocabulary import FAMILIES
 from sealbus import App, vocabulary
 
 app = App("coder@svc")
@@ -18,7 +19,7 @@ async def work(task: vocabulary.TaskRequest) -> vocabulary.TaskResult: ...
 async def call(tool: vocabulary.ToolCall) -> None: ...
 
 loaded = {name.rpartition(".")[2] for name in sys.modules if name.startswith("bus.vocabulary.")}
-print(*sorted(loaded & set(vocabulary.FAMILIES)))
+print(*sorted(loaded & set(FAMILIES)))
 """
 
 

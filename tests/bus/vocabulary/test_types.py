@@ -45,7 +45,7 @@ def test_a_type_names_its_sender_and_receiver_and_is_found_by_name(kind: Payload
     assert kind.cls.__module__ == f"bus.vocabulary.{family_of(kind.name)}"
     assert BUILT_IN.get(kind.name) is kind or older(kind.name, kind.version) is kind
     assert kind.terms.performative
-    assert kind.terms.ttl_s or "ttl_s" in kind.terms.takes
+    assert kind.terms.ttl_s or "ttl_s" in kind.terms.options_from
 
 
 def test_an_unknown_type_name_gives_none() -> None:

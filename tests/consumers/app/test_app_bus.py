@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bus.transports.base import Record
-from sealbus import App, Bus, Context, Draft, PublishRejected, Receipt, Retry, RetryLater, payload
+from sealbus import App, Bus, Context, Outgoing, PublishRejected, Receipt, Retry, RetryLater, payload
 from tests.kit import Answered, Asked
 
 
@@ -44,7 +44,7 @@ async def test_an_answer_to_an_unopened_address_is_dropped_without_creating_a_to
         for address in ("_reply.asker-0123abcd", "_mail.planner"):
             await bus.publish(Asked("hello"), reply_to=f"agents.{address}")
         await bus.settle()
-        assert not bus.dead
+        assert not bus.dead_letters
         assert set(await bus.transport.admin.topics()) == before
 
 
@@ -63,7 +63,7 @@ async def test_what_is_sent_leaves_as_it_was_when_it_was_sent() -> None:
     async with app.test() as bus:
         await bus.publish(Asked("count"))
         await bus.settle()
-        assert not bus.dead
+        assert not bus.dead_letters
         assert bus.sent(Tally) == [Tally(1, [1]), Tally(2, [1, 2]), Tally(3, [1, 2, 3])]
 
 
@@ -135,7 +135,7 @@ async def test_an_advance_goes_through_every_retry_that_falls_due() -> None:
         await bus.publish(Asked("x"), ttl_s=3600)
         await bus.advance(300)
         assert len(runs) == 4
-        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+        assert [letter.reason for letter in bus.dead_letters] == ["retries_exhausted"]
 
 
 async def test_two_apps_can_be_tested_at_the_same_time() -> None:
@@ -158,7 +158,7 @@ async def test_an_empty_option_is_refused_and_not_taken_for_absent(option: str) 
 
 async def test_a_source_that_is_cancelled_from_inside_does_not_end_the_stream_silently() -> None:
     async def source() -> object:
-        yield Draft(payload=Asked("first"))
+        yield Outgoing(Asked("first"))
         raise asyncio.CancelledError
 
     async with echo().test() as bus:

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from sealbus import App, ConfigurationError, Context, DependencyDown, RequestFailed, payload
+from sealbus import App, Context, DependencyDown, RequestFailed, payload
+from sealbus.errors import ConfigurationError
 from tests.kit import Order
 
 
@@ -53,13 +54,13 @@ async def test_several_apps_run_in_one_test_and_their_answers_are_seen() -> None
     async with shop().test(pricing()) as bus:
         await bus.publish(Order())
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert (bus.sent(Booked), bus.sent(Quote)) == ([Booked(cents=300)], [Quote(cents=300)])
 
 
 async def test_an_agent_that_is_not_there_is_played() -> None:
     async with shop().test() as bus:
-        prices = bus.reply(Ask, with_=Quote(cents=5))
+        prices = bus.fake(Ask, returns=Quote(cents=5))
         await bus.publish(Order())
         await bus.settle()
         assert (prices.received, bus.sent(Booked)) == ([Ask(sku="tea")], [Booked(cents=5)])
@@ -73,7 +74,7 @@ async def test_an_agent_that_is_not_there_is_played() -> None:
 async def test_what_an_app_handles_itself_is_not_played() -> None:
     async with shop().test(pricing()) as bus:
         with pytest.raises(ConfigurationError, match=r"pricing@svc handles quote\.asked itself"):
-            bus.reply(Ask, with_=Quote(cents=5))
+            bus.fake(Ask, returns=Quote(cents=5))
 
 
 async def test_the_inbox_of_an_app_can_be_prepared_and_read() -> None:
@@ -88,7 +89,7 @@ async def test_the_inbox_of_an_app_can_be_prepared_and_read() -> None:
         await bus.database.execute("create table ledger (cents integer)")
         await bus.publish(Booked(cents=7), idempotency_key="k")
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert await bus.database.fetch("select cents from ledger where cents = $1", 7) == [(7,)]
 
 
@@ -102,13 +103,13 @@ async def test_a_dead_letter_shows_the_error_its_line_and_the_handlers_frames() 
     async with app.test() as bus:
         await bus.publish(Order())
         await bus.advance(7200)
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
         line = book.__code__.co_firstlineno + 2
         assert "order.placed from test@sealbus: retries_exhausted after 5 attempts: KeyError: " in repr(letter)
         assert f"({__file__}:{line})" in repr(letter)
         assert len(repr(letter).splitlines()) == 1
         with pytest.raises(AssertionError, match=r"a dead letter:\n  <DeadLetter order\.placed") as raised:
-            bus.raise_dead()
+            bus.assert_all_handled()
         cause = raised.value.__cause__
         assert isinstance(cause, KeyError)
         assert traceback.extract_tb(cause.__traceback__)[0].lineno == line
@@ -116,14 +117,14 @@ async def test_a_dead_letter_shows_the_error_its_line_and_the_handlers_frames() 
 
 async def test_without_a_death_there_is_nothing_to_raise() -> None:
     async with pricing().test() as bus:
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert (await bus.request(Ask(sku="tea"), Quote)).cents == 300
-        bus.raise_dead()
+        bus.assert_all_handled()
 
 
 async def test_a_played_dependency_may_be_down_for_a_while() -> None:
     async with shop().test() as bus:
-        prices = bus.reply(Ask, with_=DependencyDown("prices"))
+        prices = bus.fake(Ask, returns=DependencyDown("prices"))
         await bus.publish(Order())
         await bus.settle()
         prices.answer = Quote(cents=9)

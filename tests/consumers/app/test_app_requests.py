@@ -16,30 +16,30 @@ from bus.protocol.signatures import Signature
 from bus.topics.names import reply_topic, retry_topic
 from bus.transports.base import NewRecord, TopicSpec
 from bus.vocabulary.error import ErrorReported
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from producers.sealing.seal_request import SealRequest
 from sealbus import (
     App,
     Context,
-    Draft,
+    Outgoing,
     PublishRejected,
     Reject,
     RequestFailed,
     RequestTimedOut,
     Retry,
     RetryLater,
-    UnexpectedReply,
     payload,
 )
+from sealbus.errors import UnexpectedReply
 from tests.kit import handling
 
 
-@payload("research.request")
+@payload("study.request")
 class Research(msgspec.Struct, frozen=True, kw_only=True):
     question: str
 
 
-@payload("research.output")
+@payload("study.output")
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
 
@@ -129,9 +129,9 @@ async def test_settle_does_not_wait_for_a_handler_that_only_time_can_end() -> No
         # Nobody handles the lookup.
         await bus.publish(Research(question="why?"))
         await bus.settle()
-        assert not bus.dead
+        assert not bus.dead_letters
         await bus.advance(31)
-        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+        assert [letter.reason for letter in bus.dead_letters] == ["retries_exhausted"]
 
 
 async def test_a_request_of_a_handler_never_outlives_its_own_deadline() -> None:
@@ -142,7 +142,7 @@ async def test_a_request_of_a_handler_never_outlives_its_own_deadline() -> None:
         (request,) = bus.messages(Lookup)
         assert request.routing.expires_at == "2026-01-01T00:00:04.000Z"
         await bus.advance(5)
-        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+        assert [letter.reason for letter in bus.dead_letters] == ["retries_exhausted"]
 
 
 async def test_a_failure_in_a_nested_request_reaches_the_first_requester() -> None:
@@ -156,7 +156,7 @@ async def test_a_failure_in_a_nested_request_reaches_the_first_requester() -> No
         with pytest.raises(RequestFailed, match="retries_exhausted") as caught:
             await bus.request(Research(question="why?"), Output)
         assert caught.value.reporter == "researcher@tests"
-        assert [letter.reason for letter in bus.dead] == ["rejected", "retries_exhausted"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected", "retries_exhausted"]
 
 
 def failing(error: Exception) -> App:
@@ -219,7 +219,7 @@ async def test_runs_that_wait_leave_their_places_to_what_they_wait_for() -> None
         for number in range(200):
             await bus.publish(Research(question=str(number)))
         await bus.settle()
-        assert not bus.dead
+        assert not bus.dead_letters
         assert {output.answer for output in bus.sent(Output)} == {str(number) for number in range(200)}
 
 
@@ -228,7 +228,7 @@ async def test_an_answer_of_another_type_names_both_types() -> None:
     async with app.test() as bus:
         with pytest.raises(UnexpectedReply) as caught:
             await bus.request(Lookup(query="x"), Facts)
-        assert (caught.value.expected, caught.value.found) == ("lookup.facts", "research.output")
+        assert (caught.value.expected, caught.value.found) == ("lookup.facts", "study.output")
 
 
 async def test_no_request_leaves_without_time_left() -> None:
@@ -257,7 +257,7 @@ async def test_every_death_after_the_seal_was_checked_is_reported_to_the_very_in
             await bus.publish(Research(question="x"), ttl_s=1, reply_to=reply_topic("agents", "asker@tests"), **options)
         bus.clock.advance(10)
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["expired", "expired"]
+        assert [letter.reason for letter in bus.dead_letters] == ["expired", "expired"]
         for report in await reports(bus, "asker@tests"):
             assert msgspec.json.decode(report.data)["error_code"] == "expired"
             assert report.metadata.recipient is not None
@@ -284,7 +284,7 @@ async def test_an_unverified_message_causes_no_failure_report() -> None:
     async with app.test() as bus:
         with pytest.raises(RequestTimedOut):
             await bus.request(Lookup(query="x"), Facts)
-        assert [letter.reason for letter in bus.dead] == ["signature_missing"]
+        assert [letter.reason for letter in bus.dead_letters] == ["signature_missing"]
 
 
 @pytest.mark.parametrize("max_hops", [0, 1, None])
@@ -303,10 +303,10 @@ async def test_a_request_is_refused_if_its_answer_would_exceed_the_hop_limit(
     async with app.test() as bus:
         cause = None
         for _ in range(63 if max_hops is None else max_hops):
-            cause = bus.publisher.sealer.seal(Draft(payload=Lookup(query="x")), SealRequest(cause=cause)).message
+            cause = bus.publisher.sealer.seal(Outgoing(Lookup(query="x")), SealRequest(cause=cause)).message
         last = None if max_hops is None else max_hops + 1
         await bus.publisher.send(
-            bus.publisher.sealer.seal(Draft(payload=Research(question="x"), max_hops=last), SealRequest(cause=cause))
+            bus.publisher.sealer.seal(Outgoing(Research(question="x"), max_hops=last), SealRequest(cause=cause))
         )
         await bus.settle()
         hops = 65 if max_hops is None else max_hops + 2
@@ -320,9 +320,9 @@ async def test_a_death_at_the_last_hop_is_reported() -> None:
         await opened(bus, reply_topic("agents", "asker@tests"))
         cause = None
         for _ in range(64):
-            cause = bus.publisher.sealer.seal(Draft(payload=Lookup(query="x")), SealRequest(cause=cause)).message
+            cause = bus.publisher.sealer.seal(Outgoing(Lookup(query="x")), SealRequest(cause=cause)).message
         sealed = bus.publisher.sealer.seal(
-            Draft(payload=Lookup(query="x"), reply_to=reply_topic("agents", "asker@tests")), SealRequest(cause=cause)
+            Outgoing(Lookup(query="x"), reply_to=reply_topic("agents", "asker@tests")), SealRequest(cause=cause)
         )
         assert sealed.message.metadata.hops == 64
         await bus.publisher.send(sealed)
@@ -337,10 +337,10 @@ async def test_an_unknown_type_is_reported_after_its_retry_tier() -> None:
     app = handling(App("strict@tests", types=[Facts]), Lookup, Facts(text=""))
     async with app.test() as bus:
         reply_to = reply_topic("agents", "asker@tests")
-        sealed = bus.publisher.sealer.seal(Draft(payload=Research(question="x"), reply_to=reply_to, ttl_s=12))
+        sealed = bus.publisher.sealer.seal(Outgoing(Research(question="x"), reply_to=reply_to, ttl_s=12))
         headers = (
             ("sb-attempt", b"1"),
-            ("sb-origin-topic", b"agents.research.request"),
+            ("sb-origin-topic", b"agents.study.request"),
             ("sb-origin-partition", b"0"),
             ("sb-origin-offset", b"0"),
         )
@@ -379,7 +379,7 @@ async def test_an_answer_that_cannot_be_signed_just_now_is_made_again() -> None:
     )
     async with app.test() as bus:
         assert await bus.request(Lookup(query="x"), Facts, timeout_s=30) == Facts(text="found")
-        assert not bus.dead
+        assert not bus.dead_letters
 
 
 async def test_a_death_whose_report_cannot_be_signed_just_now_is_reported_when_it_can() -> None:
@@ -389,7 +389,7 @@ async def test_a_death_whose_report_cannot_be_signed_just_now_is_reported_when_i
         with pytest.raises(RequestFailed):
             await bus.request(Lookup(query="x"), Facts, timeout_s=30)
         assert bus.clock.monotonic_s() - started_s < 10
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
 
 
 class Keyless(Fickle):
@@ -409,7 +409,7 @@ async def test_a_death_whose_report_cannot_be_signed_ends_no_worker(signer: Fick
         for _ in range(2):
             with pytest.raises(RequestTimedOut):
                 await bus.request(Lookup(query="x"), Facts, timeout_s=30)
-        assert [letter.reason for letter in bus.dead] == ["rejected", "rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected", "rejected"]
 
 
 async def test_nothing_is_reported_about_a_report() -> None:
@@ -422,15 +422,15 @@ async def test_nothing_is_reported_about_a_report() -> None:
         )
         await bus.publish(report, reply_to=topic)
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
         assert topic not in await bus.transport.admin.topics()
 
 
-async def opened(bus: AppBus, topic: str) -> None:
+async def opened(bus: TestBus, topic: str) -> None:
     """As whoever asks does before."""
     await bus.transport.admin.create_topics([TopicSpec(name=topic, partitions=1)])
 
 
-async def reports(bus: AppBus, agent: str) -> list[sealing.Message]:
+async def reports(bus: TestBus, agent: str) -> list[sealing.Message]:
     records = await bus.transport.read(reply_topic("agents", agent), 0, 0, max_records=99, max_bytes=1 << 24)
     return [sealing.parse(record.value) for record in records]

@@ -14,7 +14,8 @@ from bus.errors import UnknownTypeError
 from bus.protocol.envelope import Performative
 from consumers.delivery.declaration import Handling
 from consumers.delivery.handler_errors import LifespanError
-from sealbus import App, ConfigurationError, Context, Draft, Handlers, Reject, payload
+from sealbus import App, Context, Outgoing, Reject, Router, payload
+from sealbus.errors import ConfigurationError
 from tests.kit import Order, handling
 
 
@@ -67,7 +68,7 @@ async def test_middleware_can_change_input_and_result_of_a_handler() -> None:
     def doubled(following: Handling) -> Handling:
         async def handler(payload: Any, context: Context) -> Any:
             answer = await following(Order(sku=payload.sku * 2), context)
-            return Draft(payload=answer, key="chosen")
+            return Outgoing(answer, key="chosen")
 
         return handler
 
@@ -95,7 +96,7 @@ async def test_middleware_that_raises_decides_as_a_handler_does() -> None:
     async with app.test() as bus:
         await bus.publish(Order())
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
 
 
 async def test_middleware_that_returns_nothing_is_refused_when_the_worker_is_made() -> None:
@@ -121,7 +122,7 @@ async def test_a_lifespan_is_open_while_handlers_run_and_is_given_by_name() -> N
     async with app.test() as bus:
         await bus.publish(Order())
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
     assert seen == [(pools[0], True, 1)]
     assert not pools[0].is_open
 
@@ -186,7 +187,7 @@ async def test_functions_are_called_for_each_run_and_values_are_given_as_they_ar
     async with app.test() as bus:
         await bus.publish(Order())
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
     assert seen == ["begun", (1, "EUR", "unit", 3), "ended"]
 
 
@@ -200,13 +201,13 @@ async def test_a_blocking_handler_is_provided_for_too() -> None:
     async with app.test() as bus:
         await bus.publish(Order())
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
     assert seen == [7]
 
 
 async def test_an_app_handles_what_other_files_declare_inside_its_own_middleware() -> None:
     notes: list[str] = []
-    orders, cancellations = Handlers(middleware=[noted(notes, "orders")]), Handlers()
+    orders, cancellations = Router(middleware=[noted(notes, "orders")]), Router()
     app = App("shop@svc", middleware=[noted(notes, "app")])
     app.include(orders)
     app.include(cancellations)
@@ -230,7 +231,7 @@ async def test_an_app_handles_what_other_files_declare_inside_its_own_middleware
 
 
 def test_a_type_has_one_handler_wherever_it_is_declared() -> None:
-    one, other, app = Handlers(), Handlers(), App("shop@svc")
+    one, other, app = Router(), Router(), App("shop@svc")
 
     @one.on(Order)
     async def book(order: Order) -> None: ...
@@ -247,7 +248,7 @@ def test_a_type_has_one_handler_wherever_it_is_declared() -> None:
 
 @pytest.mark.parametrize("included", [App("other@svc"), "orders", None])
 def test_only_handlers_are_included(included: Any) -> None:
-    with pytest.raises(ConfigurationError, match="include takes Handlers"):
+    with pytest.raises(ConfigurationError, match="include takes a Router"):
         App("shop@svc").include(included)
 
 
@@ -255,12 +256,12 @@ async def test_the_answer_to_a_request_keeps_its_options_and_goes_to_the_request
     app = App("shop@svc")
 
     @app.on(Order)
-    async def book(order: Order) -> Draft:
-        return Draft(payload=Booked(sku=order.sku), ttl_s=5)
+    async def book(order: Order) -> Outgoing:
+        return Outgoing(Booked(sku=order.sku), ttl_s=5)
 
     @app.on(Cancelled)
-    async def cancel(cancelled: Cancelled) -> Draft:
-        return Draft(payload=Booked(sku=cancelled.sku), to="somebody@else")
+    async def cancel(cancelled: Cancelled) -> Outgoing:
+        return Outgoing(Booked(sku=cancelled.sku), to="somebody@else")
 
     async with app.test() as bus:
         assert await bus.request(Order(), Booked) == Booked(sku="tea")
@@ -269,7 +270,7 @@ async def test_the_answer_to_a_request_keeps_its_options_and_goes_to_the_request
         assert bus.messages(Booked)[-1].metadata.recipient is not None
         with pytest.raises(Exception, match="what its handler sends is refused: malformed at to"):
             await bus.request(Cancelled(), Booked)
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
 
 
 async def _right(order: Order, context: Context) -> None: ...
@@ -376,7 +377,7 @@ def test_a_threshold_is_refused_for_a_type_that_only_informs(performative: Any, 
     told = payload("order.told", performative=performative)(msgspec.defstruct("Told", []))
 
     def declare() -> None:
-        @Handlers().on(told, instructions_from=level)
+        @Router().on(told, instructions_from=level)
         async def handle(_: Any) -> None: ...
 
     if performative in ("inform", "confirm", "reject", "error"):

@@ -14,17 +14,18 @@ from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.review import ReviewOutput
 from bus.vocabulary.task import StatusUpdate, TaskHandoff, TaskRequest, TaskResult, TaskSpec
 from bus.vocabulary.tool import ToolError, ToolResult
-from sealbus import App, ConfigurationError, ContractError, Message, PublishRejected, Reject, connect, payload
+from sealbus import App, Message, PublishRejected, Reject, connect, payload
+from sealbus.errors import ConfigurationError, ContractError
 from tests.kit import Job
 
 
 @payload(
     "ticket.closed",
     performative="inform",
-    needs=("task_id",),
+    required_options=("task_id",),
     ttl_s=90,
-    same_as={"/agent": "/metadata/sender/id"},
-    takes={"priority": "urgency"},
+    must_match={"/agent": "/metadata/sender/id"},
+    options_from={"priority": "urgency"},
     rules=(Rule("fixed needs a fix", "/fix", when(Is("status", ("fixed",)), Has("fix"))),),
 )
 class Closed(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +60,7 @@ async def dead(app: App, subject: Any, **options: Any) -> tuple[str, str]:
     async with app.test() as bus:
         await bus.publish(subject, **options)
         await bus.settle()
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
     return letter.reason, letter.pointer
 
 
@@ -111,7 +112,7 @@ async def test_options_are_filled_in_from_the_message_type() -> None:
     async with app.test() as bus:
         await bus.publish(Closed(status="invalid", agent="test@sealbus", urgency="high"), task_id="t")
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
     (message,) = seen
     assert message.metadata.performative == "inform"
     assert message.routing.priority == 7
@@ -126,9 +127,9 @@ async def test_publisher_options_override_those_from_the_data() -> None:
 
 
 def _draft(subject: Any, **options: Any) -> Any:
-    from sealbus import Draft
+    from sealbus import Outgoing
 
-    return Draft(payload=subject, **options)
+    return Outgoing(subject, **options)
 
 
 class TestTheVocabulary:
@@ -154,7 +155,7 @@ class TestTheVocabulary:
             approval_id="a", decision="reject", reviewer=Reviewer(type="human", id="b@svc"), reason="no"
         )
         kind = payload_type(ApprovalDecision)
-        assert kind.terms.same_as == {"/reviewer/id": "/metadata/sender/id"}
+        assert kind.terms.must_match == {"/reviewer/id": "/metadata/sender/id"}
         assert kind.terms.spoken(decision) == "reject"
 
     @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ class TestChecksOfAHandler:
             await bus.publish(good, task_id="t")
             await bus.publish(msgspec.structs.replace(good, note=None), task_id="t-9")
             await bus.settle()
-            (letter,) = bus.dead
+            (letter,) = bus.dead_letters
         assert letter.reason == "semantic_violation"
         assert "nobody knows t-9" in repr(letter)
 
@@ -219,10 +220,10 @@ class TestChecksOfAHandler:
     ("options", "text"),
     [
         ({"performative": "ask"}, "performative 'ask'"),
-        ({"needs": ("colour",)}, "needs="),
-        ({"needs": "task_id"}, "needs="),
+        ({"required_options": ("colour",)}, "required_options="),
+        ({"required_options": "task_id"}, "required_options="),
         ({"ttl_s": 0}, "ttl_s=0"),
-        ({"takes": {"colour": "x"}}, "takes="),
+        ({"options_from": {"colour": "x"}}, "options_from="),
     ],
 )
 def test_terms_that_no_envelope_has_are_refused_at_the_mark(options: dict[str, Any], text: str) -> None:
@@ -247,7 +248,7 @@ async def test_a_sender_of_a_deprecated_field_is_warned_once(caplog: Any, capsys
             await bus.publish(Moved(customer="Ada"))
             await bus.publish(Moved(customer_id=1))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
     warnings = [line for line in capsys.readouterr().err.splitlines() if "deprecated_field" in line]
     assert len(warnings) == 1
     assert "use customer_id" in warnings[0]
@@ -285,5 +286,5 @@ class TestReportsAboutTasks:
         async with app.test() as bus:
             await bus.publish(Job(number=1), task_id="t-1")
             await bus.settle()
-            assert len(bus.dead) == 1
+            assert len(bus.dead_letters) == 1
             assert "agents.error.reported" not in await bus.transport.admin.topics()

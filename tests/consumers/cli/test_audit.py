@@ -16,7 +16,8 @@ import asyncpg
 import msgspec
 import pytest
 
-from sealbus import Security, connect, payload
+from sealbus import connect, payload
+from sealbus.trust import Security
 from tests.databases import Postgres
 
 pytestmark = pytest.mark.medium  # real workers

@@ -18,7 +18,7 @@ from bus.settings.loading import load
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, Record, TopicSpec
 from consumers.deadletters.records import Control, Failure, dead_letter_record
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import record_of
 from producers.sealing.sealer import make_sealer
@@ -52,7 +52,7 @@ def story(*options: dict[str, Any]) -> list[Message]:
     for number, given in enumerate(options):
         agent = AGENTS[number % len(AGENTS)]
         sealer = make_sealer(settings, agent, clock=clock, signer=key_of(agent))
-        draft = Draft(payload=Step(number=number), **given)
+        draft = Outgoing(Step(number=number), **given)
         made.append(sealer.seal(draft, SealRequest(cause=made[-1] if made else None)).message)
     return made
 

@@ -16,7 +16,8 @@ SAMPLE = Path(__file__).parents[1] / "agents" / "workflows" / "market_research.j
 
 SHOP = """
 import msgspec
-from sealbus import App, Saga, SagaContext, due, payload, starts
+from sealbus import App, payload
+from sealbus.sagas import Saga, SagaContext, on_timer, on_start
 
 @payload("shop.order", version="1.0.0")
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,7 @@ class BuyingState(msgspec.Struct):
     order_id: str = ""
 
 class Buying(Saga[BuyingState], version="1.0.0"):
-    @starts(Order, key="/data/order_id")
+    @on_start(Order, key="/data/order_id")
     async def placed(self, order: Order, context: SagaContext) -> None:
         self.state.order_id = order.order_id
         context.timer("ripe", 3600)
@@ -34,7 +35,7 @@ class Buying(Saga[BuyingState], version="1.0.0"):
         if order.order_id == "done":
             context.finish()
 
-    @due("ripe")
+    @on_timer("ripe")
     async def ripe(self, context: SagaContext) -> None:
         context.finish()
 

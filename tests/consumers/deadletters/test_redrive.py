@@ -19,7 +19,7 @@ from bus.settings.schema import Settings
 from bus.transports.base import AppendOutcome, NewRecord, Record, TopicSpec, Transport
 from bus.transports.read_all import scan_topic
 from consumers.app.app import App
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.deadletters.journal import Journal, prepare_journal, unended_runs
 from consumers.deadletters.letter_state import follow_states, load_states, state_of
 from consumers.deadletters.letters import list_dead_letters
@@ -44,7 +44,7 @@ class World:
         self.app = App("worker@svc")
         self.app.on(Job, retry=Retry(attempts=2, base_s=5))(self._handle)
         self.settings: Settings = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
-        self.bus: AppBus
+        self.bus: TestBus
 
     async def _handle(self, job: Job, context: Context) -> None:
         self.contexts.append(context)
@@ -100,13 +100,13 @@ async def world(letters: int = LETTERS, ttl_s: float = 3600) -> AsyncIterator[Wo
         for n in range(letters):
             await made.bus.publish(Job(number=n), ttl_s=ttl_s)
         await made.bus.settle()
-        assert len(made.bus.dead) == letters
+        assert len(made.bus.dead_letters) == letters
         yield made
 
 
 async def another_life(it: World) -> int:
     """Let a message die where another did, as one does when the topic was deleted and made anew; its number."""
-    first, second = it.bus.dead
+    first, second = it.bus.dead_letters
     assert second.message is not None
     letter = NewRecord(first.record.topic, second.record.key, second.record.value, first.record.headers)
     await it.bus.transport.append([letter], timeout_s=1)
@@ -115,7 +115,7 @@ async def another_life(it: World) -> int:
 
 async def die_elsewhere(it: World, group: str) -> None:
     """Let what died in the app's group have died in *group* too, before and after it."""
-    letters = [letter.record for letter in it.bus.dead]
+    letters = [letter.record for letter in it.bus.dead_letters]
     headers = [
         [(name, group.encode() if name == "__dlq.errors.group" else value) for name, value in record.headers]
         for record in letters
@@ -206,9 +206,9 @@ async def test_a_letter_that_fails_three_redrives_is_parked() -> None:
         for count in range(1, 4):
             assert (await it.redrive()).sent == 1
             await it.bus.settle()
-            assert [letter.redrive_count for letter in it.bus.dead] == list(range(count + 1))
-        assert {letter.record.topic for letter in it.bus.dead} == {"agents.job.asked.dlq"}
-        assert len({(letter.topic, letter.partition, letter.offset) for letter in it.bus.dead}) == 1
+            assert [letter.redrive_count for letter in it.bus.dead_letters] == list(range(count + 1))
+        assert {letter.record.topic for letter in it.bus.dead_letters} == {"agents.job.asked.dlq"}
+        assert len({(letter.topic, letter.partition, letter.offset) for letter in it.bus.dead_letters}) == 1
         assert await it.states() == {"redriven": 3, "parked": 1}
         it.mended = True
         parked = await it.redrive()
@@ -239,13 +239,13 @@ async def test_an_extension_that_has_passed_kills_as_expiry_does() -> None:
         assert (await it.redrive(extend_ms=1_000)).sent == 1
         it.bus.clock.advance(30)
         await it.bus.settle()
-        assert [letter.reason for letter in it.bus.dead] == ["rejected", "expired"]
-        assert it.bus.dead[-1].redrive_count == 1
+        assert [letter.reason for letter in it.bus.dead_letters] == ["rejected", "expired"]
+        assert it.bus.dead_letters[-1].redrive_count == 1
 
 
 async def test_two_letters_of_one_death_are_sent_once() -> None:
     async with world(1) as it:
-        (letter,) = it.bus.dead
+        (letter,) = it.bus.dead_letters
         record = letter.record
         await it.bus.transport.append([NewRecord(record.topic, record.key, record.value, record.headers)], timeout_s=1)
         it.mended = True
@@ -322,7 +322,7 @@ async def test_a_redrive_topic_deleted_during_redrive_does_not_block_other_group
 async def test_filters_choose_what_is_sent() -> None:
     async with world(4) as it:
         it.mended = True
-        places = frozenset(letter.place for letter in it.bus.dead[:1])
+        places = frozenset(letter.place for letter in it.bus.dead_letters[:1])
         assert (await it.redrive(selection=Selection(reasons=frozenset({"expired"})))).sent == 0
         assert (await it.redrive(selection=Selection(places=places))).sent == 1
         assert (await it.redrive(selection=Selection(message_type="job.asked", sender="test@sealbus"))).sent == 3
@@ -434,7 +434,7 @@ async def test_a_state_of_no_group_there_can_be_stops_no_redrive(group: str) -> 
 async def test_purged_letters_are_left_alone() -> None:
     async with world(3) as it:
         it.mended = True
-        (first, *_) = it.bus.dead
+        (first, *_) = it.bus.dead_letters
         assert await it.dismiss(first.place) == 1
         assert await it.dismiss(first.place) == 0
         assert await it.states() == {"open": 2, "dismissed": 1}
@@ -475,7 +475,7 @@ async def test_a_redrive_of_another_machine_is_at_work_whatever_that_machines_cl
         )
         await there.note("started", host="there", pid=7)
         it.bus.clock.advance(50)
-        letter = it.bus.dead[0]
+        letter = it.bus.dead_letters[0]
         await there.write({letter.place: follow_states(letter, None, there.step("redriven"))})
         it.bus.clock.advance(50)
         assert (await it.redrive()).outcome == "withdrawn"
@@ -537,7 +537,7 @@ async def test_letters_sent_by_a_concurrent_redrive_are_not_sent_again() -> None
 async def test_a_letter_that_another_redrive_is_sending_is_left_to_it() -> None:
     async with world(2) as it:
         it.mended = True
-        first, _ = it.bus.dead
+        first, _ = it.bus.dead_letters
         another = Journal(it.bus.transport, it.settings, it.bus.clock, verb="redrive", why="", by="me@there")
         result = await it.redrive(
             Slow(
@@ -559,5 +559,5 @@ async def test_control_headers_of_a_sender_still_count_for_nothing_elsewhere() -
         await it.bus.advance(120)
         await it.bus.transport.append([NewRecord(receipt.topic, record.key, record.value, forged)], timeout_s=1)
         await it.bus.settle()
-        assert [(letter.reason, letter.redrive_count) for letter in it.bus.dead] == [("expired", 0)]
+        assert [(letter.reason, letter.redrive_count) for letter in it.bus.dead_letters] == [("expired", 0)]
         assert (await it.redrive()).sent == 0

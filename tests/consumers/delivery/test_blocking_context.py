@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from bus.errors import DeadlineError
-from sealbus import App, BlockingContext, ConfigurationError, Context, Retry, connect, payload
+from sealbus import App, BlockingContext, Context, Retry, connect, payload
+from sealbus.errors import ConfigurationError
 
 
 @payload("block.ask", version="1.0.0", performative="request")
@@ -110,7 +111,9 @@ async def test_waiting_calls_end_when_the_run_is_cancelled() -> None:
     async with app.test() as bus:
         await bus.publish(Ask())
         await bus.advance(6)
-        assert [letter.reason for letter in bus.dead if letter.topic.endswith("block.ask")] == ["retries_exhausted"]
+        assert [letter.reason for letter in bus.dead_letters if letter.topic.endswith("block.ask")] == [
+            "retries_exhausted"
+        ]
     assert len(said) == 2
     assert isinstance(said[1], DeadlineError)
 
@@ -156,8 +159,8 @@ async def test_a_coroutine_method_that_is_called_off_its_loop_is_an_error_at_onc
     async with app.test() as bus:
         await bus.publish(Ask(), idempotency_key="one")
         await bus.advance(5)
-        assert [letter.attempts for letter in bus.dead] == [2]
-    assert said == ["WrongLoopError"] * 10
+        assert [letter.attempts for letter in bus.dead_letters] == [2]
+    assert said == ["EventLoopError"] * 10
 
 
 async def test_a_blocking_context_in_a_coroutine_is_an_error_at_once() -> None:
@@ -173,7 +176,7 @@ async def test_a_blocking_context_in_a_coroutine_is_an_error_at_once() -> None:
     async with app.test() as bus:
         await bus.publish(Ask())
         await bus.settle()
-        assert "WrongLoopError" in bus.dead[0].error
+        assert "EventLoopError" in bus.dead_letters[0].error
 
 
 async def test_its_context_is_typed_as_such() -> None:
@@ -225,5 +228,7 @@ async def test_a_call_that_would_wait_for_the_runs_own_transaction_is_refused(ca
     async with app.test() as bus:
         await bus.publish(Ask(), idempotency_key="one")
         await bus.settle()
-        assert [(letter.reason, letter.attempts, letter.pointer) for letter in bus.dead] == [("rejected", 1, call)]
+        assert [(letter.reason, letter.attempts, letter.pointer) for letter in bus.dead_letters] == [
+            ("rejected", 1, call)
+        ]
     assert CALLS == []

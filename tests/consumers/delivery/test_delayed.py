@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.settings.loading import load
-from consumers.app.testing import AppBus
-from sealbus import App, Context, Draft, PublishRejected, payload
+from consumers.app.testing import TestBus
+from sealbus import App, Context, Outgoing, PublishRejected, payload
 
 
 @payload("alarm.set")
@@ -34,7 +34,7 @@ def alarms(rung: list[int]) -> App:
     return app
 
 
-def now_of(bus: AppBus) -> datetime:
+def now_of(bus: TestBus) -> datetime:
     return datetime.fromtimestamp(bus.clock.now_ms() / 1000, UTC)
 
 
@@ -49,7 +49,7 @@ async def test_a_delayed_message_runs_when_it_is_due_and_not_before(delay_s: flo
         # A record leaves a tier only after its whole delay.
         await bus.advance(301)
         assert rung == [1]
-        assert not bus.dead
+        assert not bus.dead_letters
 
 
 @pytest.mark.medium
@@ -86,16 +86,16 @@ async def test_the_lifetime_of_a_delayed_message_begins_when_it_is_due() -> None
     async with alarms(rung).test() as bus:
         await bus.publish(Alarm(), delay_s=3600, ttl_s=400)
         await bus.advance(3600 + 350)
-        assert (rung, bus.dead) == ([1], [])
+        assert (rung, bus.dead_letters) == ([1], [])
 
 
 async def test_sent_and_returned_messages_can_be_delayed() -> None:
     app, seen = App("alarms@svc"), []
 
     @app.on(Alarm)
-    async def ring(alarm: Alarm, context: Context) -> Draft:
+    async def ring(alarm: Alarm, context: Context) -> Outgoing:
         await context.send(Rung(name="sent"), delay_s=10)
-        return Draft(payload=Rung(name="returned"), delay_s=20)
+        return Outgoing(Rung(name="returned"), delay_s=20)
 
     @app.on(Rung)
     async def rung(rung: Rung) -> None:
@@ -118,7 +118,7 @@ async def test_a_delayed_message_names_its_delay_as_something_that_must_be_under
         assert record.routing.not_before is not None
 
 
-async def _records(bus: AppBus):
+async def _records(bus: TestBus):
     from bus.protocol import sealing
     from bus.transports.read_all import scan_topic
 

@@ -9,19 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.delivery.handler_errors import GaveUpError, decision_in, leaves_of
-from sealbus import (
-    App,
-    ContractError,
-    DependencyDown,
-    InboxError,
-    PublishRejected,
-    PublishUnknown,
-    Reject,
-    Retry,
-    RetryLater,
-    SettingMissing,
-    TaskCancelled,
-)
+from sealbus import App, DependencyDown, PublishRejected, PublishUnknown, Reject, Retry, RetryLater
+from sealbus.errors import ContractError, InboxError, MissingSetting, TaskCancelled
 from tests.kit import Job, handling
 
 ORDER: list[Any] = [
@@ -67,7 +56,7 @@ def test_a_group_of_one_is_that_one() -> None:
 
 
 def test_a_missing_setting_counts_as_a_dependency_that_is_down() -> None:
-    missing = SettingMissing("KEY", "is not set")
+    missing = MissingSetting("KEY", "is not set")
     assert decision_in(ExceptionGroup("two", [RetryLater(), missing])) is missing
 
 
@@ -100,7 +89,7 @@ async def test_a_run_that_ends_by_a_group_ends_as_if_its_decision_were_raised_pl
     async with app.test() as bus:
         await bus.publish(Job())
         await bus.advance(30)
-        assert [letter.reason for letter in bus.dead] == [reason]
+        assert [letter.reason for letter in bus.dead_letters] == [reason]
     assert len(ran) == runs
 
 
@@ -116,7 +105,7 @@ async def test_a_dependency_that_is_down_is_waited_for_also_from_a_group() -> No
     async with app.test() as bus:
         await bus.publish(Job())
         await bus.advance(600)
-        assert not bus.dead
+        assert not bus.dead_letters
     assert len(ran) == 4
 
 
@@ -125,7 +114,7 @@ async def test_an_exception_group_is_judged_by_its_ordinary_exceptions() -> None
     async with app.test() as bus:
         await bus.publish(Job())
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
 
 
 def test_an_unknown_publish_is_the_buss_own_error_before_a_dependency() -> None:
@@ -159,7 +148,7 @@ async def test_a_retry_lists_repeated_and_never_repeated_errors(
     async with app.test() as bus:
         await bus.publish(Job())
         await bus.advance(30)
-        assert [letter.reason for letter in bus.dead] == [reason]
+        assert [letter.reason for letter in bus.dead_letters] == [reason]
     assert len(ran) == runs
 
 

@@ -11,7 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from consumers.worker.worker import Worker
-from sealbus import App, ClosedError, ConfigurationError, Metrics, UnreachableError, connect, payload
+from sealbus import App, connect, payload
+from sealbus.errors import ClosedError, ConfigurationError, UnreachableError
+from sealbus.telemetry import Metrics
 from tests.kit import Order, handling
 
 

@@ -13,7 +13,8 @@ from bus.settings.loading import load
 from bus.transports import open_transport
 from consumers.worker.heartbeats import HeartbeatSender, WorkProgress
 from producers.connection import make_publisher
-from sealbus import App, Metrics
+from sealbus import App
+from sealbus.telemetry import Metrics
 
 
 async def test_a_failed_announcement_is_repeated_with_the_next_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:

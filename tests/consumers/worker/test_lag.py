@@ -15,7 +15,7 @@ from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.transports.base import Assignment, NewRecord, Record, TopicSpec, Transport
 from consumers.app.app import App
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.state.partition import Partition
 from consumers.worker import lag
@@ -150,7 +150,7 @@ def app_of() -> App:
     return handling(App("worker@svc"), Job)
 
 
-async def moved_on(bus: AppBus, running: asyncio.Task[None], rounds: int) -> None:
+async def moved_on(bus: TestBus, running: asyncio.Task[None], rounds: int) -> None:
     """Time goes by for a worker that runs by itself."""
     for _ in range(rounds):
         if not running.done():

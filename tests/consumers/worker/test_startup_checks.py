@@ -12,7 +12,10 @@ import pytest
 from bus.settings.loading import load
 from bus.settings.schema import Settings
 from consumers.worker.startup_checks import check_hash_seed, check_needs
-from sealbus import App, ConfigurationError, Context, FilePolicy, Saga, SagaContext, payload, starts
+from sealbus import App, Context, payload
+from sealbus.errors import ConfigurationError
+from sealbus.sagas import Saga, SagaContext, on_start
+from sealbus.trust import PolicyFile
 from tests.kit import Job, handling
 
 
@@ -52,16 +55,18 @@ async def test_a_message_whose_handler_needs_an_inbox_that_is_off_waits_and_does
         await bus.publish(Job(1), idempotency_key="one", ttl_s=3_000)
         await bus.publish(Job(2), ttl_s=3_000)
         await bus.advance(2_000)
-        assert not bus.dead
+        assert not bus.dead_letters
         await bus.advance(2_000)
-        assert {letter.reason for letter in bus.dead} == {"expired"}
+        assert {letter.reason for letter in bus.dead_letters} == {"expired"}
 
 
 async def test_a_message_without_a_key_is_told_apart_from_a_missing_inbox() -> None:
     async with orders().test() as bus:
         await bus.publish(Job(1))
         await bus.settle()
-        assert [(letter.reason, letter.pointer) for letter in bus.dead] == [("rejected", "/routing/idempotency_key")]
+        assert [(letter.reason, letter.pointer) for letter in bus.dead_letters] == [
+            ("rejected", "/routing/idempotency_key")
+        ]
 
 
 async def test_an_output_that_nobody_can_sign_here_waits_for_the_signer() -> None:
@@ -74,7 +79,7 @@ async def test_an_output_that_nobody_can_sign_here_waits_for_the_signer() -> Non
     async with app.test() as bus:
         await bus.publish(Job(1), ttl_s=3_000)
         await bus.advance(2_000)
-        assert not bus.dead
+        assert not bus.dead_letters
         app.signer = Keys()
 
 
@@ -135,7 +140,7 @@ def test_a_group_not_allowed_by_the_policy_is_refused_with_the_missing_rule(
 ) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(RULES.replace("{groups}", groups), "utf-8")
-    app = App("needs@tests", group="dep", policy=FilePolicy(path), verifier=Keys())
+    app = App("needs@tests", group="dep", policy=PolicyFile(path), verifier=Keys())
     app.add(Waiting)
     if is_fine:
         check_needs(app.declaration, has_inbox=True)
@@ -149,5 +154,5 @@ class Nothing(msgspec.Struct):
 
 
 class Waiting(Saga[Nothing], version="1.0.0"):
-    @starts(Job)
+    @on_start(Job)
     async def placed(self, order: Job, context: SagaContext) -> None: ...

@@ -15,7 +15,9 @@ from bus.transports import open_transport
 from bus.transports.base import Transport
 from consumers.worker import startup_topics as provisioning
 from consumers.worker.host import make_worker
-from sealbus import App, Metrics, UnreachableError
+from sealbus import App
+from sealbus.errors import UnreachableError
+from sealbus.telemetry import Metrics
 from tests.kit import Job
 
 app = App("provisioned@tests")

@@ -41,7 +41,7 @@ from bus.transports import open_transport
 from bus.transports.base import AppendOutcome, NewRecord, Record, TopicSpec
 from bus.vocabulary.error import ErrorReported
 from consumers.app.app import App
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.delivery.context import Context
 from consumers.delivery.resilience.retry import Retry
 from consumers.worker.host import make_worker
@@ -49,7 +49,7 @@ from consumers.worker.needed_topics import needed_topics
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
 from producers.requests.requester import Requester
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 
 REPLY = "agents._reply.planner-svc-0123abcd"
 TOPIC = "agents.job.asked"
@@ -94,14 +94,14 @@ async def handled(job: Job) -> None:
     return None
 
 
-async def records_of(bus: AppBus, topic: str) -> list[Record]:
+async def records_of(bus: TestBus, topic: str) -> list[Record]:
     found: list[Record] = []
     for partition in range((await bus.transport.admin.topics())[topic].partitions):
         found += await bus.transport.read(topic, partition, 0, max_records=1_000, max_bytes=1 << 30)
     return found
 
 
-async def unsettled(bus: AppBus, group: str) -> int:
+async def unsettled(bus: TestBus, group: str) -> int:
     """Records of message topics and tiers beyond the group's commits."""
     committed = {
         place: offset
@@ -119,7 +119,7 @@ async def unsettled(bus: AppBus, group: str) -> int:
 
 
 def make(
-    bus: AppBus,
+    bus: TestBus,
     data: bytes = b'{"n":1}',
     routing: dict[str, Any] | None = None,
     cause: Message | None = None,
@@ -143,7 +143,7 @@ def make(
 
 
 async def append(
-    bus: AppBus,
+    bus: TestBus,
     value: bytes | None,
     key: bytes | None = b"talk",
     headers: tuple[tuple[str, bytes], ...] = (),
@@ -177,7 +177,7 @@ async def test_a_message_is_handled_once_and_its_offset_committed() -> None:
         await bus.advance(600)
         assert seen == [Job(n=7)]
         assert await unsettled(bus, app.group) == 0
-        assert bus.dead == []
+        assert bus.dead_letters == []
 
 
 async def test_a_returned_payload_goes_to_the_topic_of_its_type() -> None:
@@ -258,7 +258,7 @@ async def test_send_now_leaves_whatever_becomes_of_the_run() -> None:
         await bus.publish(Job())
         await bus.settle()
         assert bus.sent(Progress) == [Progress(percent=10)]
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
 
 
 async def test_outputs_have_the_handled_message_as_cause() -> None:
@@ -297,7 +297,7 @@ async def test_a_chain_grows_with_each_hop_to_sixteen_links_and_ends_after_sixty
         assert [len(message.verification.proof_chain or ()) for message in bus.messages(Job)] == [
             min(16, hops) for hops in range(1, 65)
         ]
-        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead] == [
+        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead_letters] == [
             ("rejected", "PublishRejected")
         ]
 
@@ -368,7 +368,7 @@ async def test_a_short_wait_happens_in_the_lane_and_never_early() -> None:
         assert runs == [1, 2]
         await bus.advance(3)
         assert runs == [1, 2, 3]
-        assert bus.dead == []
+        assert bus.dead_letters == []
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ async def test_attempts_are_counted_exactly_through_lane_and_tiers() -> None:
         await bus.publish(Job(), ttl_s=3_600)
         await bus.advance(160)
         assert runs == [1, 2, 3, 4, 5, 6]
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
         assert (letter.reason, letter.gate, letter.attempts, letter.error.partition(":")[0]) == (
             "retries_exhausted",
             "handler",
@@ -414,7 +414,7 @@ async def test_a_message_may_ask_for_fewer_attempts() -> None:
         await bus.publish(Job(), retry=Retry(attempts=2, backoff="constant", base_s=0.1, cap_s=0.1))
         await bus.advance(60)
         assert runs == [1, 2]
-        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+        assert [letter.reason for letter in bus.dead_letters] == ["retries_exhausted"]
 
 
 async def test_a_wait_that_would_outlive_the_message_ends_it_at_once() -> None:
@@ -423,7 +423,7 @@ async def test_a_wait_that_would_outlive_the_message_ends_it_at_once() -> None:
         await bus.publish(Job(), ttl_s=30)
         await bus.settle()
         assert runs == [1]
-        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead] == [
+        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead_letters] == [
             ("retries_exhausted", "RetryLater")
         ]
 
@@ -435,7 +435,7 @@ async def test_a_rejection_is_not_repeated() -> None:
         await bus.publish(Job())
         await bus.advance(600)
         assert runs == [1]
-        assert [(letter.reason, letter.gate, letter.error.partition(":")[0]) for letter in bus.dead] == [
+        assert [(letter.reason, letter.gate, letter.error.partition(":")[0]) for letter in bus.dead_letters] == [
             ("rejected", "handler", "Reject")
         ]
         assert await unsettled(bus, app.group) == 0
@@ -447,7 +447,7 @@ async def test_a_dependency_that_is_down_spends_no_attempt_and_buries_nothing() 
         await bus.publish(Job(), ttl_s=3_600)
         await bus.advance(300)
         assert runs == [1] * 9
-        assert bus.dead == []
+        assert bus.dead_letters == []
 
 
 async def test_an_output_that_can_never_be_sent_rejects_the_message() -> None:
@@ -457,7 +457,7 @@ async def test_an_output_that_can_never_be_sent_rejects_the_message() -> None:
     async with app_of(handle).test() as bus:
         await bus.publish(Job())
         await bus.advance(60)
-        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead] == [
+        assert [(letter.reason, letter.error.partition(":")[0]) for letter in bus.dead_letters] == [
             ("rejected", "PublishRejected")
         ]
 
@@ -481,7 +481,7 @@ async def test_a_handler_that_overruns_its_timeout_is_cut_and_tried_again() -> N
         await settling
         await bus.advance(5)
         assert runs == [1, 2]
-        assert bus.dead == []
+        assert bus.dead_letters == []
 
 
 async def test_a_handlers_deadline_is_the_end_of_its_message() -> None:
@@ -507,7 +507,7 @@ async def test_a_message_that_expired_while_waiting_is_not_handled() -> None:
             await asyncio.sleep(0.001)
         await bus.settle()
         assert runs == []
-        assert [(letter.reason, letter.gate, letter.pointer) for letter in bus.dead] == [
+        assert [(letter.reason, letter.gate, letter.pointer) for letter in bus.dead_letters] == [
             ("expired", "lifetime", "/routing/expires_at")
         ]
 
@@ -517,7 +517,7 @@ async def test_a_message_that_expires_in_its_lane_is_not_handled_again() -> None
     async with app_of(failing(runs, 99, lambda: DependencyDown("db"))).test() as bus:
         await bus.publish(Job(), ttl_s=20)
         await bus.advance(120)
-        assert [letter.reason for letter in bus.dead] == ["expired"]
+        assert [letter.reason for letter in bus.dead_letters] == ["expired"]
 
 
 # --- skipped ----------------------------------------------------------------------------------------------------------
@@ -540,7 +540,7 @@ async def test_a_message_for_another_agent_is_skipped(to: str | Agent, runs: int
         await bus.publish(Job(), to=to)
         await bus.settle()
         assert len(seen) == runs
-        assert bus.dead == []
+        assert bus.dead_letters == []
         assert await unsettled(bus, app.group) == 0
 
 
@@ -552,7 +552,7 @@ def retampered(message: Message, old: bytes, new: bytes) -> bytes:
     return message.value.replace(old, new)
 
 
-RAW: dict[str, tuple[Callable[[AppBus], bytes | None], str, str]] = {
+RAW: dict[str, tuple[Callable[[TestBus], bytes | None], str, str]] = {
     "null": (lambda _: None, "malformed", ""),
     "no JSON": (lambda _: b"{", "malformed", ""),
     "a million digits": (lambda _: b'{"data":' + b"9" * 1_000_000 + b"}", "malformed", ""),
@@ -639,7 +639,7 @@ async def test_a_record_that_no_gate_lets_pass_becomes_one_dead_letter(name: str
         await append(bus, value, headers=HEADERS)
         await bus.publish(Job(n=5))
         await bus.settle()
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
         assert (letter.reason, letter.gate, letter.pointer) == (reason, gate_of(reason), pointer)
         assert (letter.topic, letter.attempts, letter.group) == (TOPIC, 1, app.group)
         assert (letter.record.topic, letter.record.key, letter.record.value) == (
@@ -659,7 +659,7 @@ async def test_a_type_without_a_handler_in_its_own_topic_is_unknown() -> None:
         message = make(bus, message_type="job.other")
         await append(bus, message.value)
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["type_mismatch"]
+        assert [letter.reason for letter in bus.dead_letters] == ["type_mismatch"]
 
 
 async def test_a_message_with_too_many_hops_is_dead() -> None:
@@ -677,7 +677,7 @@ async def test_a_message_with_too_many_hops_is_dead() -> None:
             )
         await append(bus, last.value)
         await bus.settle()
-        assert [(letter.reason, letter.pointer) for letter in bus.dead] == [("too_many_hops", "/metadata/hops")]
+        assert [(letter.reason, letter.pointer) for letter in bus.dead_letters] == [("too_many_hops", "/metadata/hops")]
 
 
 async def test_parents_without_a_chain_are_dead_at_medium_risk() -> None:
@@ -691,7 +691,7 @@ async def test_parents_without_a_chain_are_dead_at_medium_risk() -> None:
         )
         await append(bus, child.value)
         await bus.settle()
-        assert [(letter.reason, letter.pointer) for letter in bus.dead] == [
+        assert [(letter.reason, letter.pointer) for letter in bus.dead_letters] == [
             ("proof_invalid", "/verification/proof_chain")
         ]
 
@@ -717,7 +717,7 @@ async def test_control_headers_count_for_nothing_on_a_normal_topic() -> None:
         )
         await append(bus, late.value, headers=headers)
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["expired"]
+        assert [letter.reason for letter in bus.dead_letters] == ["expired"]
 
 
 @pytest.mark.medium
@@ -732,7 +732,7 @@ async def test_a_message_that_expires_in_a_retry_tier_never_runs(not_before: Cal
         await append(bus, message.value, headers=headers, topic=f"agents.{topic.format(group=app.group)}")
         await bus.advance(9_000)
         assert seen == []
-        assert [letter.reason for letter in bus.dead] == ["expired"]
+        assert [letter.reason for letter in bus.dead_letters] == ["expired"]
 
 
 @pytest.mark.parametrize(("more_ms", "reasons"), [(0, []), (1, ["ttl_too_long"]), (10**12, ["ttl_too_long"])])
@@ -746,7 +746,7 @@ async def test_no_message_lives_longer_than_its_namespace_allows(more_ms: int, r
         for _ in range(3):
             await append(bus, message.value)
             await bus.settle()
-        assert [letter.reason for letter in bus.dead] == reasons * 3
+        assert [letter.reason for letter in bus.dead_letters] == reasons * 3
         assert seen == ([] if reasons else [1, 1, 1])
 
 
@@ -775,7 +775,7 @@ async def test_an_output_that_no_topic_takes_is_found_out_before_anything_is_com
             await bus.publish(Job(n=1))
             await bus.publish(Job(n=2))
             await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
         assert bus.sent(Done) == [Done(n=0), Done(n=2)]
 
 
@@ -827,7 +827,7 @@ async def test_a_reply_topic_that_cannot_be_written_stops_no_partition(handler: 
         with mock.patch.object(bus.transport, "append", refusing):
             await bus.publish(Job(n=1), reply_to=REPLY)
             await bus.advance(10)
-        assert [letter.reason for letter in bus.dead] == (["rejected"] if handler == "rejects" else [])
+        assert [letter.reason for letter in bus.dead_letters] == (["rejected"] if handler == "rejects" else [])
         assert await unsettled(bus, app.group) == 0
 
 
@@ -849,7 +849,7 @@ async def test_an_unknown_type_in_a_retry_tier_waits_longer_without_using_attemp
         records = [record for found in counts.values() for record in found]
         assert {dict(record.headers)["sb-attempt"] for record in records} == {b"2"}
         assert {dict(record.headers)["sb-origin-offset"] for record in records} == {b"9"}
-        assert bus.dead == []
+        assert bus.dead_letters == []
 
 
 async def test_an_unreadable_record_of_a_tier_becomes_a_dead_letter_of_that_tier() -> None:
@@ -858,7 +858,7 @@ async def test_an_unreadable_record_of_a_tier_becomes_a_dead_letter_of_that_tier
         tier = f"agents._retry.{app.group}.5s"
         await append(bus, b"{", topic=tier)
         await bus.advance(6)
-        assert [(letter.reason, letter.topic) for letter in bus.dead] == [("malformed", tier)]
+        assert [(letter.reason, letter.topic) for letter in bus.dead_letters] == [("malformed", tier)]
 
 
 # --- nothing is committed past an unsettled record --------------------------------------------------------------------
@@ -894,7 +894,7 @@ async def test_without_a_dead_letter_topic_no_offset_is_committed(
     async def start(_: object) -> Worker:
         raise AssertionError("no agent is played here")
 
-    bus = AppBus(
+    bus = TestBus(
         [app.declaration],
         transport=transport,
         workers=[worker],
@@ -904,13 +904,13 @@ async def test_without_a_dead_letter_topic_no_offset_is_committed(
         play=lambda _: (publisher, Requester(publisher, transport)),
     )
     try:
-        await publisher.publish(Draft(payload=Job()))
+        await publisher.publish(Outgoing(Job()))
         await bus.advance(25)
         assert await unsettled(bus, app.group) == 1
         assert missing_topic(metrics, app, dead) == 1
         exists = True
         await bus.advance(30)
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
         assert missing_topic(metrics, app, dead) == 0
         assert await unsettled(bus, app.group) == 0
     finally:
@@ -933,7 +933,7 @@ async def test_a_stop_counts_runs_cancelled_by_a_lost_partition(how: str) -> Non
     worker = make_worker(app.declaration, transport, settings, member="m", clock=clock, metrics=metrics)
     publisher = make_publisher(transport, settings, "test@sealbus", clock=clock, metrics=metrics)
     await worker.start(create_topics=True)
-    await publisher.publish(Draft(payload=Job()))
+    await publisher.publish(Outgoing(Job()))
     while not seen.is_set():
         await worker.cycle(0)
     assignments = [partition.assignment for partition in worker._partitions.all()]

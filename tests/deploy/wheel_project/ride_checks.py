@@ -14,7 +14,7 @@ async def driven() -> list[Arrived]:
         for stop in stops(2):
             await bus.publish(Ride(stop=stop))
         await bus.settle()
-        assert not bus.dead
+        assert not bus.dead_letters
         return sorted(bus.sent(Arrived), key=lambda arrived: arrived.stop)
 
 

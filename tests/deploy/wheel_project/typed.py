@@ -45,7 +45,7 @@ async def everything() -> None:
                 reveal_type(outcome.offset)
     async with app.test() as tested:
         reveal_type(tested.sent(Arrived))
-        reveal_type(tested.dead)
+        reveal_type(tested.dead_letters)
 
 
 async def of_any_kind() -> None:

@@ -33,7 +33,7 @@ from bus.topics.names import message_topic, reply_topic
 from bus.transports.base import Appended, NewRecord
 from producers.connection import Bus, connect
 from producers.outcomes import PublishRejected, PublishUnknown
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.sealed_record import SealedRecord, sealed_as
 
 __all__ = ["Config"]
@@ -125,11 +125,11 @@ class Publishing:
                         )
                     )
 
-    def _drawn(self, number: int, chance: random.Random) -> Draft:
+    def _drawn(self, number: int, chance: random.Random) -> Outgoing:
         config = self._config
         kind = KINDS[chance.choices(list(config.types), list(config.types.values()))[0]]
         behaviour = chance.choices(list(config.mix), list(config.mix.values()))[0]
-        return Draft(
+        return Outgoing(
             payload=kind(number=number, behaviour=behaviour),
             key=f"k{chance.randrange(config.keys)}",
             idempotency_key=f"{config.seed}-{number}",
@@ -138,12 +138,12 @@ class Publishing:
             reply_to=reply_topic(config.namespace, PUBLISHER) if chance.random() < config.asking else None,
         )
 
-    async def _one(self, draft: Draft) -> None:
+    async def _one(self, draft: Outgoing) -> None:
         sealed = self._bus.publisher.sealer.seal(draft)
         await self._noted(_intent_of(sealed.message))
         await self._send(sealed)
 
-    async def _repeat(self, draft: Draft, chance: random.Random, delay_s: float, *, anew: bool) -> None:
+    async def _repeat(self, draft: Outgoing, chance: random.Random, delay_s: float, *, anew: bool) -> None:
         """The same content under the same key once more: the very bytes, or under another id."""
         await asyncio.sleep(delay_s)
         if anew:
@@ -157,7 +157,7 @@ class Publishing:
         await durable.wait()
         await self._send(self._sealed(known))
 
-    async def _forge(self, draft: Draft, number: int) -> None:
+    async def _forge(self, draft: Outgoing, number: int) -> None:
         """Bytes altered after sealing, put into the log past the publisher."""
         sealed = self._bus.publisher.sealer.seal(draft)
         record = sealed.record

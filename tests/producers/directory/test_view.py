@@ -25,7 +25,7 @@ from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from bus.vocabulary.parts import AgentCard
 from producers.connection import make_publisher
 from producers.directory.view import Directory, record_key
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from tests.keyrings import key_of, write_keys
 
@@ -66,7 +66,7 @@ class Sky:
         )
         sealer = publisher.sealer
         sender = msgspec.structs.replace(sealer.origin.sender, session_id=session)
-        draft = Draft(payload=payload, key=record_key(agent, session).decode(), **options)
+        draft = Outgoing(payload, key=record_key(agent, session).decode(), **options)
         topic = BEATS if isinstance(payload, AgentHeartbeat) else CARDS
         origin = msgspec.structs.replace(sealer.origin, sender=sender)
         return sealer.seal(draft, SealRequest(topic=topic, origin=origin)).records[0]

@@ -31,23 +31,10 @@ from consumers.worker.host import make_worker
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
 from producers.sealing.sealer import Sealer
-from sealbus import (
-    Agent,
-    App,
-    Bus,
-    Context,
-    ContractError,
-    Metrics,
-    PublishRejected,
-    Reject,
-    RequestFailed,
-    RequestTimedOut,
-    Retry,
-    UnexpectedReply,
-    UnreachableError,
-    connect,
-    payload,
-)
+from sealbus import App, Bus, Context, PublishRejected, Reject, RequestFailed, RequestTimedOut, Retry, connect, payload
+from sealbus.envelope import Agent
+from sealbus.errors import ContractError, UnexpectedReply, UnreachableError
+from sealbus.telemetry import Metrics
 from tests.kit import Answered, Asked
 
 pytestmark = pytest.mark.medium  # real clocks

@@ -17,7 +17,7 @@ from bus.protocol import sealing
 from bus.protocol.envelope import Agent, Routing
 from bus.protocol.identifiers import uuid7
 from producers.sealing.envelope_template import EnvelopeTemplate, shared_options
-from producers.sealing.options import Draft, PublisherIdentity, compose
+from producers.sealing.options import Outgoing, PublisherIdentity, compose
 
 
 @payload("template.tested", version="1.2.3")
@@ -74,7 +74,7 @@ def test_a_template_seals_as_the_general_way_does_or_leaves_it_to_that(
     kind = payload_type(Sample)
     origin = PublisherIdentity(sender=agent, namespace="tests", ttl_s=30.0, max_ttl_s=600_000)
     data = kind.encode(Sample(text=text, number=0.5))
-    draft = Draft(payload=Sample(text=text, number=0.5), **options)
+    draft = Outgoing(Sample(text=text, number=0.5), **options)
     try:
         layers = compose(draft, kind, origin, now_ms=now_ms, message_id=uuid7(now_ms, entropy))
         expected = sealing.seal(data, layers.metadata, layers.routing)
@@ -99,7 +99,7 @@ def test_a_template_seals_as_the_general_way_does_or_leaves_it_to_that(
 def test_ordinary_options_need_no_general_way() -> None:
     kind = payload_type(Sample)
     origin = PublisherIdentity(sender=Agent(id="a@svc"), namespace="tests", ttl_s=30.0, max_ttl_s=600)
-    draft = Draft(
+    draft = Outgoing(
         payload=Sample(text="", number=0.5), to="b@svc", priority="high", intent="try", max_hops=3, performative="query"
     )
     made = EnvelopeTemplate(kind, origin, draft).seal(b"{}", 0, bytes(10), key="k", ttl_s=5)
@@ -110,21 +110,21 @@ def test_ordinary_options_need_no_general_way() -> None:
 
 
 def test_a_bool_does_not_match_an_integer_of_a_template() -> None:
-    one, yes = (shared_options(Draft(payload=Sample(text="", number=0.5), priority=priority)) for priority in (1, True))
+    one, yes = (shared_options(Outgoing(Sample(text="", number=0.5), priority=priority)) for priority in (1, True))
     assert one is not None
     assert yes is None
 
 
 def test_overlong_text_uses_the_general_path_and_is_not_cached() -> None:
-    draft = Draft(payload=Sample(text="", number=0.5), to="a" * 256)
+    draft = Outgoing(Sample(text="", number=0.5), to="a" * 256)
     assert shared_options(draft) is not None
     for changes in ({"to": "a" * 257}, {"to": Agent(id="a" * 257)}, {"intent": "i" * 100_000}):
         assert shared_options(msgspec.structs.replace(draft, **changes)) is None
 
 
-@pytest.mark.parametrize("name", Draft.__struct_fields__)
+@pytest.mark.parametrize("name", Outgoing.__struct_fields__)
 def test_an_option_is_filled_in_or_the_templates_or_for_the_general_way(name: str) -> None:
-    draft = msgspec.structs.replace(Draft(payload=Sample(text="", number=0.5)), **{name: "x"})
+    draft = msgspec.structs.replace(Outgoing(Sample(text="", number=0.5)), **{name: "x"})
     if name in {"payload", "conversation_id", "idempotency_key", "key", "ttl_s"}:
         assert shared_options(draft) == ()
     elif name in {"to", "priority", "reply_to", "max_hops", "intent", "performative"}:
@@ -133,9 +133,9 @@ def test_an_option_is_filled_in_or_the_templates_or_for_the_general_way(name: st
         assert shared_options(draft) is None
 
 
-@pytest.mark.parametrize("name", Draft.__struct_fields__[1:])
+@pytest.mark.parametrize("name", Outgoing.__struct_fields__[1:])
 def test_an_option_that_is_equal_to_anything_is_not_taken_for_none(name: str) -> None:
-    draft = msgspec.structs.replace(Draft(payload=Sample(text="", number=0.5)), **{name: mock.ANY})
+    draft = msgspec.structs.replace(Outgoing(Sample(text="", number=0.5)), **{name: mock.ANY})
     if name in {"conversation_id", "idempotency_key", "key", "ttl_s"}:
         assert shared_options(draft) == ()
     else:

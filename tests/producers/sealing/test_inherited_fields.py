@@ -20,7 +20,7 @@ from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.settings.loading import load
 from producers.outcomes import PublishRejected
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer, make_sealer
@@ -86,9 +86,9 @@ def cause_of(options: dict[str, Any], kinds: list[type[msgspec.Struct]]) -> Mess
     """A message with as many ancestors as there are *kinds*, of these kinds."""
     before = sealer("elder@tests")
     try:
-        message = before.seal(Draft(payload=Medium(), **options)).message
+        message = before.seal(Outgoing(Medium(), **options)).message
         for kind in kinds:
-            message = before.seal(Draft(payload=kind()), SealRequest(cause=message)).message
+            message = before.seal(Outgoing(kind()), SealRequest(cause=message)).message
     except PublishRejected:
         return None
     return message
@@ -129,7 +129,7 @@ def test_template_and_general_path_seal_the_same_effect(
     cause = cause_of(root, kinds)
     if cause is None:
         return
-    draft = Draft(payload=subject, **options)
+    draft = Outgoing(subject, **options)
     kind = payload_type(subject)
     with nullcontext() if compiled else twins_alone():
         heir = sealer()
@@ -148,8 +148,8 @@ def test_an_answer_is_made_by_a_template_and_passes_the_gates() -> None:
     cause = cause_of({"run_id": "r", "traceparent": TRACE}, [Medium, Medium])
     assert cause is not None
     heir = sealer()
-    heir.seal(Draft(payload=Medium()))
-    sealed = heir.seal(Draft(payload=Medium("answer")), SealRequest(cause=cause, answers=True))
+    heir.seal(Outgoing(Medium()))
+    sealed = heir.seal(Outgoing(Medium("answer")), SealRequest(cause=cause, answers=True))
     assert sealed.made is None
     message = sealing.parse(sealed.record.value)
     sealing.check_integrity(message)
@@ -161,14 +161,14 @@ def test_an_answer_is_made_by_a_template_and_passes_the_gates() -> None:
 def test_prepared_data_are_sealed_instead_of_the_changed_payload() -> None:
     cause = cause_of({}, [])
     heir = sealer()
-    heir.seal(Draft(payload=Medium()))
-    sealed = heir.seal(Draft(payload=Medium("later")), SealRequest(cause=cause, data=b'{"text":"then"}'))
+    heir.seal(Outgoing(Medium()))
+    sealed = heir.seal(Outgoing(Medium("later")), SealRequest(cause=cause, data=b'{"text":"then"}'))
     assert sealed.message.data == b'{"text":"then"}'
 
 
 def test_an_answer_that_is_too_large_is_refused() -> None:
     cause = cause_of({}, [])
     heir = sealer(**{"publish.max_message_bytes": 2_000})
-    heir.seal(Draft(payload=Medium()))
+    heir.seal(Outgoing(Medium()))
     with pytest.raises(PublishRejected, match="at most 2000 are allowed"):
-        heir.seal(Draft(payload=Medium("x" * 2_000)), SealRequest(cause=cause))
+        heir.seal(Outgoing(Medium("x" * 2_000)), SealRequest(cause=cause))

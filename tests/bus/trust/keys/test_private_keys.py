@@ -16,7 +16,7 @@ from bus.clock import ManualClock
 from bus.errors import ConfigurationError
 from bus.protocol import signatures
 from bus.protocol.base64url import to_base64url
-from bus.trust.keys.private_keys import FileSigner, pem_of, public_jwk, read_private_key
+from bus.trust.keys.private_keys import SigningKey, pem_of, public_jwk, read_private_key
 from bus.trust.keys.signature_algorithms import ed25519_checker, hs256_checker
 from tests.keyrings import key_of
 
@@ -113,22 +113,22 @@ def test_an_error_names_a_file_without_a_key_but_not_its_content(tmp_path: Path,
 def test_a_file_that_others_may_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
     path = write(tmp_path / "a.pem", pem_of(KEY), mode)
     with pytest.raises(ConfigurationError, match=rf"{path} \(mode {mode:04o}\).*chmod 600"):
-        FileSigner(path)
+        SigningKey(path)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
 def test_a_file_of_its_owner_alone_is_good(tmp_path: Path, mode: int) -> None:
-    assert FileSigner(write(tmp_path / "a.pem", pem_of(KEY), mode)).kid == KEY.kid
+    assert SigningKey(write(tmp_path / "a.pem", pem_of(KEY), mode)).kid == KEY.kid
 
 
 def test_a_folder_with_several_keys_needs_a_name(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     folder.mkdir(mode=0o700)
     write(folder / "a.pem", pem_of(KEY))
-    assert FileSigner(folder).kid == KEY.kid
+    assert SigningKey(folder).kid == KEY.kid
     write(folder / "b.pem", pem_of(NEXT))
     with pytest.raises(ConfigurationError, match="holds 2 private keys: name one of them"):
-        FileSigner(folder)
+        SigningKey(folder)
 
 
 def test_a_key_does_not_show_its_secret() -> None:
@@ -142,7 +142,7 @@ def test_a_key_does_not_show_its_secret() -> None:
 
 def test_a_signer_follows_its_file_within_a_second(tmp_path: Path) -> None:
     path, clock = write(tmp_path / "a.pem", pem_of(KEY)), ManualClock()
-    signer = FileSigner(path, clock=clock)
+    signer = SigningKey(path, clock=clock)
     write(path, pem_of(NEXT))
     clock.advance(0.9)
     assert signer.kid == KEY.kid
@@ -164,7 +164,7 @@ def test_a_file_that_breaks_keeps_the_last_key_and_alarms_once(
     tmp_path: Path, break_it: Callable[[Path], object]
 ) -> None:
     path, clock, alarms = write(tmp_path / "a.pem", pem_of(KEY)), ManualClock(), list[str | None]()
-    signer = FileSigner(path, clock=clock, alarm=alarms.append)
+    signer = SigningKey(path, clock=clock, alarm=alarms.append)
     break_it(path)
     for _ in range(20):
         clock.advance(1.0)
@@ -190,7 +190,7 @@ def test_header_and_signature_are_of_one_key_though_the_file_changes_between_the
             write(path, pem_of(NEXT if self.looks % 2 else KEY))
             return float(self.looks)
 
-    signer = FileSigner(path, clock=Leaping())
+    signer = SigningKey(path, clock=Leaping())
     kids = set()
     for _ in range(6):
         parsed = signatures.parse_signature(signatures.sign(b"payload", signer))

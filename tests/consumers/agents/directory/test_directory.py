@@ -17,7 +17,7 @@ from bus.vocabulary.agent import AgentAnnouncement, AgentDiscover, AgentHeartbea
 from consumers.agents.directory.registry import registry_app
 from producers.directory import AgentEntry
 from producers.sealing.seal_request import SealRequest
-from sealbus import App, Bus, Draft, PublishRejected, connect, payload
+from sealbus import App, Bus, Outgoing, PublishRejected, connect, payload
 
 pytestmark = pytest.mark.medium  # real clocks
 
@@ -116,7 +116,7 @@ async def test_a_late_reader_does_not_take_the_last_beat_of_the_dead_for_a_new_o
         sender = msgspec.structs.replace(dying.publisher.sealer.origin.sender, session_id="s")
         origin = msgspec.structs.replace(dying.publisher.sealer.origin, sender=sender)
         await dying.transport.admin.create_topics(directory_topics(settings))
-        beat = Draft(payload=AgentHeartbeat(status="healthy"), key="worker@svc#s")
+        beat = Outgoing(AgentHeartbeat(status="healthy"), key="worker@svc#s")
         await dying.publisher.send(
             dying.publisher.sealer.seal(beat, SealRequest(topic="agents._heartbeats", origin=origin))
         )
@@ -135,7 +135,7 @@ async def test_a_forged_heartbeat_is_not_believed(settings: Settings) -> None:
         sealer = bus.publisher.sealer
         # In another's name: the key says one agent, the seal another.
         forged = sealer.seal(
-            Draft(payload=AgentHeartbeat(status="healthy"), key="worker@svc#s"), SealRequest(topic="agents._heartbeats")
+            Outgoing(AgentHeartbeat(status="healthy"), key="worker@svc#s"), SealRequest(topic="agents._heartbeats")
         )
         await until(bus, lambda entry: entry is not None and not entry.is_healthy)
         await bus.publisher.send(forged)

@@ -25,11 +25,11 @@ from consumers.agents.workflows.advance import (
     progress_of,
 )
 from consumers.agents.workflows.check import check_workflow
-from consumers.agents.workflows.definition import Definition, parse_definition, schema_of_definition, sha256_of
+from consumers.agents.workflows.definition import Workflow, parse_workflow, schema_of_definition, sha256_of
 from consumers.agents.workflows.diagram import mermaid_of_workflow
 from consumers.agents.workflows.variables import filled, initial_variables
 
-SAMPLE = parse_definition((Path(__file__).parent / "market_research.json").read_bytes())
+SAMPLE = parse_workflow((Path(__file__).parent / "market_research.json").read_bytes())
 
 
 def emit(identity: str, to: str, fallback: Any = None, **message: Any) -> dict[str, Any]:
@@ -37,11 +37,11 @@ def emit(identity: str, to: str, fallback: Any = None, **message: Any) -> dict[s
     return {"id": identity, "type": "emit", "message": {"receiver": "a@svc", **message}, "out": out}
 
 
-def workflow(*nodes: dict[str, Any], **members: Any) -> Definition:
-    return parse_definition({"name": "test", "nodes": [*nodes, {"id": "finish", "type": "end"}], **members})
+def workflow(*nodes: dict[str, Any], **members: Any) -> Workflow:
+    return parse_workflow({"name": "test", "nodes": [*nodes, {"id": "finish", "type": "end"}], **members})
 
 
-def started(definition: Definition, **given: Any) -> tuple[WorkflowState, Any]:
+def started(definition: Workflow, **given: Any) -> tuple[WorkflowState, Any]:
     variables = initial_variables(definition.variables, given, now_ms=0, entropy=b"\0\1\2\3", workflow_id="w")
     return advance(definition, WorkflowState(variables=variables), Started())
 
@@ -119,7 +119,7 @@ def test_any_branch_is_enough_and_the_last_error_ends_them() -> None:
 
 def test_a_result_may_hold_what_was_answered() -> None:
     node = {"id": "finish", "type": "end", "result": {"summary": "${nodes.plan.text}"}}
-    definition = parse_definition({"name": "test", "nodes": [emit("plan", "finish"), node]})
+    definition = parse_workflow({"name": "test", "nodes": [emit("plan", "finish"), node]})
     _, (end,) = advance(
         definition, started(definition)[0], Answered("plan", "inform", {"text": "${RAND} is not replaced"})
     )
@@ -153,19 +153,19 @@ def test_faults_are_found_before_a_run(nodes: Any, variables: Any, text: str) ->
 
 def test_an_unknown_member_is_refused_with_its_place() -> None:
     with pytest.raises(ContractError) as refused:
-        parse_definition({"name": "x", "nodes": [{**emit("a", "b"), "retires": 3}]})
+        parse_workflow({"name": "x", "nodes": [{**emit("a", "b"), "retires": 3}]})
     assert refused.value.pointer == "/nodes/0/retires"
 
 
 def test_the_schema_is_that_of_the_parser() -> None:
     schema = schema_of_definition()
-    assert schema["$ref"] == "#/$defs/Definition"
-    assert schema["$defs"]["Definition"]["additionalProperties"] is False
+    assert schema["$ref"] == "#/$defs/Workflow"
+    assert schema["$defs"]["Workflow"]["additionalProperties"] is False
     assert {"Emit", "WaitRetry", "Parallel", "EndNode"} <= set(schema["$defs"])
 
 
 def test_a_definition_is_known_by_its_hash() -> None:
-    again = parse_definition(msgspec.json.encode(msgspec.to_builtins(SAMPLE)))
+    again = parse_workflow(msgspec.json.encode(msgspec.to_builtins(SAMPLE)))
     assert sha256_of(again) == sha256_of(SAMPLE)
 
 
@@ -185,7 +185,7 @@ EDGE = st.builds(lambda on, to: {"on": on, "to": to}, st.sampled_from(["error", 
 
 
 @st.composite
-def definitions(draw: Any) -> Definition:
+def definitions(draw: Any) -> Workflow:
     nodes = []
     for name in NAMES:
         kind = draw(st.sampled_from(["emit", "wait_retry", "parallel"]))
@@ -212,7 +212,7 @@ EVENTS = st.one_of(
 @pytest.mark.medium
 @settings(max_examples=300)
 @given(definitions(), st.lists(EVENTS, max_size=40))
-def test_no_order_of_events_breaks_a_run(definition: Definition, events: list[WorkflowEvent]) -> None:
+def test_no_order_of_events_breaks_a_run(definition: Workflow, events: list[WorkflowEvent]) -> None:
     state, decisions = started(definition)
     for event in events:
         after, decisions = advance(definition, state, event)

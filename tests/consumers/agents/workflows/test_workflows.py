@@ -11,7 +11,7 @@ import pytest
 from bus.vocabulary.act import ActInform, ActRequest
 from bus.vocabulary.bus import WorkflowStart
 from bus.vocabulary.task import StatusUpdate, TaskResult
-from consumers.agents.workflows.engine import engine_app
+from consumers.agents.workflows.engine import workflow_engine
 from sealbus import App, Reject, RequestFailed
 
 SAMPLE: dict[str, Any] = msgspec.json.decode((Path(__file__).with_name("market_research.json")).read_bytes())
@@ -33,7 +33,7 @@ def agent(name: str, said: list[Any], fails: int = 0) -> App:
 async def test_the_sample_of_the_seed_runs_unchanged() -> None:
     scans: list[Any] = []
     texts: list[Any] = []
-    engine = engine_app()
+    engine = workflow_engine()
     async with engine.test(agent("researcher@svc", scans, fails=2), agent("writer@svc", texts)) as bus:
         start = WorkflowStart(definition=SAMPLE, variables={"query": "message buses"})
         result = await bus.request(start, TaskResult, idempotency_key="w1", task_id="t1", timeout_s=600)
@@ -42,11 +42,11 @@ async def test_the_sample_of_the_seed_runs_unchanged() -> None:
         assert texts[0]["source"].startswith("s3://reports/conv-2026-")
         said = [(update.message or "").rpartition(": ")[2] for update in bus.sent(StatusUpdate)]
         assert said == ["plan", "retry", "plan", "retry", "plan", "summarize", "finish"]
-        bus.raise_dead() if not bus.dead else None
+        bus.assert_all_handled() if not bus.dead_letters else None
 
 
 async def test_a_workflow_ends_although_nobody_is_there() -> None:
-    async with engine_app().test() as bus:
+    async with workflow_engine().test() as bus:
         start = WorkflowStart(definition=SAMPLE)
         result = await bus.request(start, TaskResult, idempotency_key="w1", task_id="t1", timeout_s=20_000)
         assert (result.status, result.summary) == ("failed", "retry: 3 retries are used up")
@@ -54,20 +54,20 @@ async def test_a_workflow_ends_although_nobody_is_there() -> None:
 
 async def test_a_definition_with_a_fault_is_refused_with_its_place() -> None:
     wrong = {**SAMPLE, "nodes": [{**SAMPLE["nodes"][0], "out": {"on": "inform", "to": "nowhere"}}]}
-    async with engine_app().test() as bus:
+    async with workflow_engine().test() as bus:
         with pytest.raises(RequestFailed, match="/nodes: no end is ever reached"):
             await bus.request(WorkflowStart(definition=wrong), TaskResult, idempotency_key="w1", timeout_s=60)
 
 
 async def test_a_variable_that_is_not_there_is_refused() -> None:
-    async with engine_app().test() as bus:
+    async with workflow_engine().test() as bus:
         start = WorkflowStart(definition=SAMPLE, variables={"quer": "x"})
         with pytest.raises(RequestFailed, match="no variable 'quer'"):
             await bus.request(start, TaskResult, idempotency_key="w1", timeout_s=60)
 
 
 async def test_what_does_not_use_an_answer_keeps_the_level_of_the_start() -> None:
-    async with engine_app().test(agent("researcher@svc", []), agent("writer@svc", [])) as bus:
+    async with workflow_engine().test(agent("researcher@svc", []), agent("writer@svc", [])) as bus:
         start = WorkflowStart(definition=SAMPLE)
         await bus.request(start, TaskResult, idempotency_key="w1", task_id="t1", timeout_s=600)
         (started,) = [m for m in bus.messages(ActRequest) if m.metadata.recipient.id == "writer@svc"]

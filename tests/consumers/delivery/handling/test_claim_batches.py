@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from bus.settings.loading import load
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.delivery.inbox.base import End, Inbox, InboxKey
-from sealbus import App, InboxError
+from sealbus import App
+from sealbus.errors import InboxError
 from tests.kit import Job
 
 
@@ -82,7 +83,7 @@ class Case:
             self.runs.append(order.number)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[tuple[AppBus, Slow]]:
+    async def running(self) -> AsyncIterator[tuple[TestBus, Slow]]:
         async with self.app.test(settings=self.settings) as bus:
             claims = bus.workers[0]._claims
             assert claims is not None

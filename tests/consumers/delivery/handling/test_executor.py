@@ -13,7 +13,8 @@ from bus.transports import open_transport
 from bus.transports.base import TopicSpec
 from consumers.worker.host import make_worker
 from producers.connection import make_publisher
-from sealbus import App, Context, DependencyDown, Draft, Metrics, Retry, RetryLater, payload
+from sealbus import App, Context, DependencyDown, Outgoing, Retry, RetryLater, payload
+from sealbus.telemetry import Metrics
 from tests.kit import Asked
 
 REPLY = "agents._reply.asker-0123abcd"
@@ -33,7 +34,7 @@ async def test_a_retry_too_large_for_its_tier_is_counted_and_reported_as_dead() 
     await worker.start(create_topics=True)
     publisher = make_publisher(transport, settings, "tests@tests", clock=clock, metrics=metrics)
     await transport.admin.create_topics([TopicSpec(name=REPLY, partitions=1)])
-    await publisher.publish(Draft(payload=Asked("x" * 3_250), reply_to=REPLY))
+    await publisher.publish(Outgoing(Asked("x" * 3_250), reply_to=REPLY))
     while await worker.cycle(0):
         await worker.slots.quiet()
     labels = {"type": "question.asked", "group": app.group}

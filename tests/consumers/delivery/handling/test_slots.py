@@ -71,7 +71,7 @@ async def test_an_unusual_end_of_a_handler_is_retried_and_then_dead(end: object)
         await bus.settle()
         await bus.advance(1)
         assert runs == ["odd", "odd", "odd", "plain"]
-        assert [(letter.reason, re.split(r"[:\n]", letter.error)[0]) for letter in bus.dead] == [
+        assert [(letter.reason, re.split(r"[:\n]", letter.error)[0]) for letter in bus.dead_letters] == [
             ("retries_exhausted", "HandlerGoneError")
         ]
 
@@ -92,7 +92,7 @@ async def test_a_handler_that_overruns_its_timeout_is_cancelled_and_retried() ->
         await bus.publish(Job(how="slow"))
         await bus.advance(11)
         assert len(cancelled) == 2
-        assert [letter.error.partition(":")[0] for letter in bus.dead] == ["HandlerTimeoutError"]
+        assert [letter.error.partition(":")[0] for letter in bus.dead_letters] == ["HandlerTimeoutError"]
 
 
 async def test_a_handler_that_goes_on_after_its_timeout_is_not_stuck_in_silence() -> None:
@@ -118,7 +118,7 @@ async def test_a_handler_that_goes_on_after_its_timeout_is_not_stuck_in_silence(
         assert {(line["event"], line["message_id"]) for line in logs} == {("handler.does_not_end", receipt.message_id)}
         enough.set()
         await bus.settle()
-        assert not bus.dead
+        assert not bus.dead_letters
 
 
 async def test_a_handler_that_cancels_itself_is_a_failure_of_its_message() -> None:
@@ -136,7 +136,7 @@ async def test_a_handler_that_cancels_itself_is_a_failure_of_its_message() -> No
         await bus.publish(Job(how="odd"), key="same")
         await bus.publish(Job(how="plain"), key="same")
         await bus.settle()
-        assert [(letter.reason, re.split(r"[:\n]", letter.error)[0]) for letter in bus.dead] == [
+        assert [(letter.reason, re.split(r"[:\n]", letter.error)[0]) for letter in bus.dead_letters] == [
             ("retries_exhausted", "HandlerGoneError")
         ]
 
@@ -157,7 +157,7 @@ async def test_a_handler_that_cancels_itself_and_returns_is_done() -> None:
         await bus.publish(Job(how="plain"), key="same")
         await bus.settle()
         assert {answer.how for answer in bus.sent(Answer)} == {"odd", "plain"}
-        assert not bus.dead
+        assert not bus.dead_letters
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ async def test_a_handler_that_cancels_itself_and_raises_is_a_failure_of_its_mess
         await bus.publish(Job(how="odd"), key="same")
         await bus.publish(Job(how="plain"), key="same")
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+        assert [letter.reason for letter in bus.dead_letters] == ["retries_exhausted"]
         assert bus.sent(Answer) == [Answer("plain")]
 
 
@@ -239,7 +239,7 @@ async def test_an_exception_that_cannot_be_printed_is_a_dead_letter_like_any_oth
     async with app.test(settings=load(flags={"deadletter.details": details}, env={}, file=None).settings) as bus:
         await bus.publish(Job(how="odd"))
         await bus.advance(5)
-        assert [(letter.reason, re.split(r"[:\n]", letter.error)[0]) for letter in bus.dead] == [
+        assert [(letter.reason, re.split(r"[:\n]", letter.error)[0]) for letter in bus.dead_letters] == [
             ("retries_exhausted", kind.__name__)
         ]
 
@@ -256,7 +256,7 @@ async def test_a_bad_output_is_rejected_at_once_and_says_which_field() -> None:
     async with app.test() as bus:
         await bus.publish(Job(how="x"))
         await bus.settle()
-        assert [(letter.reason, letter.pointer) for letter in bus.dead] == [("rejected", "/data/how")]
+        assert [(letter.reason, letter.pointer) for letter in bus.dead_letters] == [("rejected", "/data/how")]
         assert len(runs) == 1
 
 
@@ -270,7 +270,9 @@ async def test_a_forged_origin_in_a_retry_tier_costs_one_dead_letter_beside_the_
         ]
         await bus.transport.append(forged, timeout_s=1)
         await bus.advance(10)
-        assert [(letter.record.topic, letter.reason) for letter in bus.dead] == [(f"{topic}.dlq", "malformed")] * 3
+        assert [(letter.record.topic, letter.reason) for letter in bus.dead_letters] == [
+            (f"{topic}.dlq", "malformed")
+        ] * 3
 
 
 async def test_where_handlers_wait_all_of_them_begin_within_a_few_turns_of_the_loop() -> None:

@@ -12,7 +12,8 @@ from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
 from bus.telemetry import tracing
-from sealbus import App, Reject, connect, payload, traced_handlers, traced_publishes
+from sealbus import App, Reject, connect, payload
+from sealbus.telemetry import trace_handlers, trace_publishes
 
 
 @payload("traced.job", version="1.0.0")
@@ -29,14 +30,14 @@ def spans() -> tuple[TracerProvider, InMemorySpanExporter]:
 
 
 async def run(provider: TracerProvider, job: TracedJob, url: str) -> None:
-    app = App("traced@svc", middleware=[traced_handlers(provider)])
+    app = App("traced@svc", middleware=[trace_handlers(provider)])
 
     @app.on(TracedJob)
     async def handle(job: TracedJob) -> None:
         if job.is_bad:
             raise Reject("password=hunter2")
 
-    async with app.running(url), connect(url, agent="a@svc", middleware=[traced_publishes(provider)]) as bus:
+    async with app.running(url), connect(url, agent="a@svc", middleware=[trace_publishes(provider)]) as bus:
         await bus.publish(job)
 
 

@@ -62,7 +62,7 @@ async def test_nested_requests_finish_whatever_the_limits(concurrency: int, max_
     async with chain(4).test(settings=settings(concurrency=concurrency, max_waiting=max_waiting)) as bus:
         answers = await asyncio.gather(*(bus.request(Outer(), Answer) for _ in range(20)))
         assert [answer.depth for answer in answers] == [4] * 20
-        assert not bus.dead
+        assert not bus.dead_letters
 
 
 @pytest.mark.medium
@@ -77,7 +77,7 @@ async def test_deeper_calls_are_read_though_first_messages_fill_the_window(max_i
             if len(bus.sent(Answer)) >= 60:
                 break
             await bus.advance(61)
-        assert not bus.dead
+        assert not bus.dead_letters
         assert Counter(answer.depth for answer in bus.sent(Answer))[3] >= 60
 
 

@@ -14,7 +14,7 @@ from consumers.processes.sagas import schema
 from consumers.processes.sagas.process import Ids, Process
 from consumers.processes.sagas.store import NewWait, ProcessChange, ProcessStore
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from tests.consumers.delivery.inbox.stores import OUTPUTS, Store, claim, claimed, key
 
@@ -182,7 +182,7 @@ async def test_rows_of_the_first_version_get_owners_and_are_found_by_them(store:
     inbox = await store.open("a")
     transport, settings = open_transport("memory://"), load(flags={}, env={}, file=None).settings
     publisher = make_publisher(transport, settings, "buyer@svc", clock=SystemClock(), metrics=Metrics())
-    draft = Draft(payload=TaskRequest(goal="x"), to="shop@svc", task_id="t-1")
+    draft = Outgoing(TaskRequest(goal="x"), to="shop@svc", task_id="t-1")
     opener = publisher.sealer.seal(draft, SealRequest(topic="agents.task.request")).record.value
     await publisher.close()
     await transport.close()

@@ -26,7 +26,10 @@ from consumers.delivery.resilience.retry import Tier
 from consumers.delivery.resilience.retry_clock import RetryClock
 from consumers.delivery.state.delivery import Refused
 from consumers.delivery.state.partition import Partition
-from sealbus import Agent, App, Message, Saga, SagaContext, Security, answers, failed, payload, starts
+from sealbus import App, Message, payload
+from sealbus.envelope import Agent
+from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_start
+from sealbus.trust import Security
 
 NOW_MS = ManualClock().now_ms()
 SETTINGS = load(flags={}, env={}, file=None).settings
@@ -90,7 +93,7 @@ def reader() -> App:
             performative=kind.type_says,
             side_effect=kind.side_effect,
             risk="medium" if kind.risk == "raised" else kind.risk,
-            needs=("idempotency_key",) if kind.needs_key else (),
+            required_options=("idempotency_key",) if kind.needs_key else (),
         )(msgspec.defstruct("Data", [("text", str, "")]))
         threshold: Any = {"instructions_from": "user_request"} if kind.has_threshold else {}
         app.on(cls, **threshold)(handle)
@@ -282,17 +285,17 @@ def test_of_an_answer_to_a_process_only_the_performative_counts_also_in_a_tier(t
         performative=type_says,
         risk=risk,
         side_effect=None if type_says == "inform" else "write",
-        needs=("idempotency_key",),
+        required_options=("idempotency_key",),
     )(msgspec.defstruct("Answer", [("text", str, "")]))
 
     class Waiting(Saga[Data], version="1.0.0"):
-        @starts(Choosing, key="/data/mode")
+        @on_start(Choosing, key="/data/mode")
         async def begun(self, _: Choosing, context: SagaContext) -> None: ...
 
-        @answers("tool", answer)
+        @on_answer("tool", answer)
         async def answered(self, _: Any, context: SagaContext) -> None: ...
 
-        @failed("tool")
+        @on_failure("tool")
         async def failed(self, context: SagaContext) -> None: ...
 
     app = App(READER)

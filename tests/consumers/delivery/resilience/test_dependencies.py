@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 
 from bus.errors import DependencyDown
 from consumers.app.app import App
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.delivery.resilience.retry import Retry
 from tests.kit import Done, Job
 
@@ -47,7 +47,7 @@ async def come_through(bus, database: Database, count: int) -> None:
     await bus.advance(31)
     await bus.advance(5)
     assert sorted(database.handled) == list(range(count))
-    assert bus.dead == []
+    assert bus.dead_letters == []
 
 
 @pytest.mark.medium
@@ -58,7 +58,7 @@ async def test_five_thousand_messages_wait_ten_minutes_and_none_dies() -> None:
             await bus.publish(Job(number=number), ttl_s=7_200)
         await bus.publish(Done(number=1))
         await bus.advance(600)
-        assert bus.dead == []
+        assert bus.dead_letters == []
         # All that could run at once found out at the same time; after that one tries in a while.
         probes = len(database.asked) - len(set(database.asked[:1_000]))
         assert probes < 60
@@ -89,7 +89,7 @@ async def test_a_message_that_always_blames_its_dependency_is_dead_lettered() ->
             await bus.publish(Job(number=number), ttl_s=7_200)
         await bus.advance(600)
         assert sorted(database.handled) == list(range(1, 20))
-        assert [letter.reason for letter in bus.dead] == ["retries_exhausted"]
+        assert [letter.reason for letter in bus.dead_letters] == ["retries_exhausted"]
 
 
 async def test_a_message_expires_while_it_waits() -> None:
@@ -98,10 +98,10 @@ async def test_a_message_expires_while_it_waits() -> None:
         await bus.publish(Job(number=0), ttl_s=20)
         await bus.publish(Job(number=1), ttl_s=7_200)
         await bus.advance(120)
-        assert [letter.reason for letter in bus.dead] == ["expired"]
+        assert [letter.reason for letter in bus.dead_letters] == ["expired"]
 
 
-def breaker_open(bus: AppBus) -> float | None:
+def breaker_open(bus: TestBus) -> float | None:
     return bus.publisher.metrics.registry.get_sample_value(
         "sealbus_breaker_open", {"group": "worker-svc-ed7e5b97", "dependency": "db"}
     )
@@ -123,7 +123,7 @@ async def test_a_breaker_disappears_when_its_waiting_messages_have_expired() -> 
     async with database.app().test() as bus:
         await bus.publish(Job(number=0), ttl_s=20)
         await bus.advance(60)
-        assert [letter.reason for letter in bus.dead] == ["expired"]
+        assert [letter.reason for letter in bus.dead_letters] == ["expired"]
         await bus.advance(1_200)
         assert breaker_open(bus) == 0
         database.up = True
@@ -161,7 +161,7 @@ async def test_a_type_goes_on_when_the_message_that_made_it_wait_is_gone() -> No
     async with database.app().test() as bus:
         await bus.publish(Job(number=0), ttl_s=20)
         await bus.advance(60)
-        assert [letter.reason for letter in bus.dead] == ["expired"]
+        assert [letter.reason for letter in bus.dead_letters] == ["expired"]
         database.up = True
         await bus.publish(Job(number=1), ttl_s=7_200)
         await bus.advance(60)
@@ -221,7 +221,7 @@ async def test_whatever_a_handler_calls_a_dependency_it_waits_and_is_shown(error
     async with app.test() as bus:
         await bus.publish(Job(number=1), ttl_s=7_200)
         await bus.advance(60)
-        assert (asked, bus.dead) == ([1, 1], [])
+        assert (asked, bus.dead_letters) == ([1, 1], [])
         assert b"sealbus_breaker_open" in generate_latest(bus.publisher.metrics.registry)
 
 

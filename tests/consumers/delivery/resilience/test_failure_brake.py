@@ -102,7 +102,7 @@ async def test_messages_of_the_type_wait_and_are_not_lost() -> None:
             await bus.publish(Job(number))
         await bus.settle()
         # Those that ran already when it was pulled went on.
-        assert 20 <= (died := len(bus.dead)) <= 24
+        assert 20 <= (died := len(bus.dead_letters)) <= 24
         broken[0] = False
         await bus.advance(59)
         assert not done
@@ -135,7 +135,7 @@ async def test_a_message_of_a_paused_type_is_not_used_as_a_probe() -> None:
         for number in (*range(1, 11), 0):
             await bus.publish(Job(number), key=f"key-{number}")
         await bus.settle()
-        assert len(bus.dead) == 10
+        assert len(bus.dead_letters) == 10
         await bus.publish(Done())
         await bus.settle()
         down[0] = False

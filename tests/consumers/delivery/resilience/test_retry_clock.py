@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bus.clock import ManualClock
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.delivery.resilience.retry_clock import FirstSeen, RetryClock
 from sealbus import App, Context, Retry, RetryLater
 from tests.kit import Job
@@ -136,13 +136,13 @@ def test_a_wait_is_counted_from_the_first_sight_of_a_record(steps: list[tuple[in
     assert sightings.waited_s(asked, now_s) == (0.0 if first_s is None else now_s - first_s)
 
 
-def wall_clock(bus: AppBus) -> JumpyClock:
+def wall_clock(bus: TestBus) -> JumpyClock:
     assert isinstance(bus.clock, JumpyClock)
     return bus.clock
 
 
 @asynccontextmanager
-async def failing_once(runs: dict[int, list[float]]) -> AsyncIterator[AppBus]:
+async def failing_once(runs: dict[int, list[float]]) -> AsyncIterator[TestBus]:
     """A bus whose handler asks to be tried again after five seconds, once for each job, and notes in *runs* when it
     ran."""
     app = App("clock@tests")
@@ -174,7 +174,7 @@ async def test_a_retry_is_neither_early_nor_stuck_when_the_wall_clock_jumps(
         await bus.advance(back_after_s)
         wall_clock(bus).jump_ms = 0
         await bus.advance(30)
-        assert not bus.dead
+        assert not bus.dead_letters
     times = sorted(chain.from_iterable(runs.values()))
     assert len(times) == 4
     firsts, seconds = times[:2], times[2:]
@@ -203,7 +203,7 @@ async def test_a_clock_jump_does_not_change_a_wait_longer_than_the_largest_tier(
         wall_clock(bus).jump_ms = jump_s * 1000
         for _ in range(60):
             await bus.advance(20)
-        assert not bus.dead
+        assert not bus.dead_letters
     first, second = runs
     assert 700 <= second - first <= 960
 
@@ -227,7 +227,7 @@ async def test_a_retry_from_a_worker_with_a_slow_clock_does_not_expire_early(
         await bus.settle()
         wall_clock(bus).jump_ms = 0
         await bus.advance(20)
-        assert (runs, bus.dead) == ([1, 2], [])
+        assert (runs, bus.dead_letters) == ([1, 2], [])
 
 
 async def test_what_was_appended_by_a_clock_that_was_set_back_is_not_let_through_early(

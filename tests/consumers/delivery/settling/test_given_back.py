@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sealbus import App, Authority, Context, ContractError, Draft, RequestFailed, Retry, payload
+from sealbus import App, Context, Outgoing, RequestFailed, Retry, payload
+from sealbus.errors import ContractError
+from sealbus.trust import Authority
 from tests.kit import Job
 
 
@@ -50,7 +52,7 @@ async def test_a_refused_answer_is_reported_without_its_content(name: str) -> No
         with pytest.raises(RequestFailed, match=r"what its handler sends is refused: \w+ at /") as told:
             await bus.request(Job(), Answer)
         assert "xxx" not in str(told.value)
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -67,7 +69,7 @@ async def test_a_handler_can_catch_and_correct_a_refused_answer(name: str, by: s
     async with app.test() as bus:
         answer = await bus.request(Job(), Answer)
         assert answer.text.startswith("/")
-        assert not bus.dead
+        assert not bus.dead_letters
 
 
 async def test_sending_more_authority_than_the_run_has_is_refused() -> None:
@@ -98,7 +100,7 @@ async def test_a_refused_answer_loses_no_paid_step() -> None:
     async with app.test() as bus:
         await bus.publish(Job())
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
         rows = await bus.workers[0].inbox.query("SELECT name FROM sealbus_steps", ())
         assert len(rows) == 1
     assert CALLS == [1]
@@ -114,18 +116,18 @@ async def test_a_declared_answer_of_none_is_refused_at_once() -> None:
     async with app.test() as bus:
         with pytest.raises(RequestFailed, match="returned no answer"):
             await bus.request(Job(), Answer)
-        assert [(letter.reason, letter.attempts) for letter in bus.dead] == [("rejected", 1)]
+        assert [(letter.reason, letter.attempts) for letter in bus.dead_letters] == [("rejected", 1)]
 
 
-@pytest.mark.parametrize("returned", [None, [], Answer(text="x"), Draft(payload=Answer())])
+@pytest.mark.parametrize("returned", [None, [], Answer(text="x"), Outgoing(Answer())])
 async def test_an_optional_answer_may_be_none(returned: Any) -> None:
     app = App("given@tests", types=[Answer])
 
     @app.on(Job)
-    async def handle(ask: Job) -> Answer | Draft | list[Answer] | None:
+    async def handle(ask: Job) -> Answer | Outgoing | list[Answer] | None:
         return returned
 
     async with app.test() as bus:
         await bus.publish(Job())
         await bus.settle()
-        assert not bus.dead
+        assert not bus.dead_letters

@@ -10,7 +10,7 @@ from bus.protocol.sealing import parse
 from bus.topics.names import reply_topic
 from bus.transports.base import TopicSpec
 from bus.transports.read_all import scan_topic
-from sealbus import App, Draft, payload
+from sealbus import App, Outgoing, payload
 from tests.kit import Job
 
 
@@ -24,7 +24,7 @@ async def test_a_repeat_is_answered_with_the_same_terms() -> None:
 
     @app.on(Job)
     async def ask(request: Job) -> Any:
-        return Draft(payload=Told(dry_run=True), priority=7, intent="a plan", critical_fields=("/routing/priority",))
+        return Outgoing(Told(dry_run=True), priority=7, intent="a plan", critical_fields=("/routing/priority",))
 
     answers_to = reply_topic("agents", "planner@svc")
     async with app.test() as bus:
@@ -32,7 +32,7 @@ async def test_a_repeat_is_answered_with_the_same_terms() -> None:
         for _ in range(2):
             await bus.publish(Job(number=1), idempotency_key="one", reply_to=answers_to)
             await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         first, second = [parse(record.value) async for record in scan_topic(bus.transport, answers_to)]
     assert first.metadata.critical_fields == ("/routing/priority", "/data/dry_run")
     for name in ("critical_fields", "performative", "intent"):

@@ -77,7 +77,7 @@ async def fate(answer: Any, request: Any = TASK) -> tuple[str, str] | None:
     async with answering(answer, type(request)).test() as bus:
         await bus.publish(request, task_id="t-1")
         await bus.settle()
-        letters = [(letter.reason, letter.pointer) for letter in bus.dead]
+        letters = [(letter.reason, letter.pointer) for letter in bus.dead_letters]
     return letters[0] if letters else None
 
 
@@ -132,7 +132,7 @@ async def test_a_wrong_answer_is_reported_instead_of_delivered() -> None:
         with pytest.raises(RequestFailed) as caught:
             await bus.request(TASK, Chat, task_id="t-1")
         assert bus.sent(Chat) == []
-        (letter,) = bus.dead
+        (letter,) = bus.dead_letters
     assert caught.value.reason == "rejected"
     assert "asks for dossier.ready@1, and the answer is chat.message 1.0.0" in repr(letter)
 
@@ -169,7 +169,7 @@ async def test_a_return_contract_unknown_to_the_local_type_is_ignored() -> None:
     async with answering(Chat(text="here"), Plain).test() as bus:
         await bus.publish(PlainWithContract(goal="g", return_contract=CONTRACT))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
 
 
 async def test_a_type_of_ones_own_may_have_a_contract() -> None:
@@ -213,7 +213,7 @@ class TestAuctions:
         async with answering(AuctionResult(bid=HASH, output=output), AuctionAward).test() as bus:
             await bus.publish(award, task_id="t-1", idempotency_key="k")
             await bus.settle()
-            letters = [(letter.reason, letter.pointer) for letter in bus.dead]
+            letters = [(letter.reason, letter.pointer) for letter in bus.dead_letters]
         assert letters == ([] if expected is None else [expected])
 
 
@@ -228,5 +228,5 @@ async def test_the_promised_message_may_have_been_queued() -> None:
     async with app.test() as bus:
         await bus.publish(TASK, task_id="t-1")
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
         assert bus.sent(Dossier) == [DOSSIER]

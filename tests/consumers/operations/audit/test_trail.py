@@ -25,7 +25,10 @@ from consumers.operations.audit.store import AuditRecord, AuditStore
 from consumers.operations.audit.trail import AuditTrail, TrailSettings
 from consumers.operations.audit.verification import verify_chain
 from producers.connection import make_publisher
-from sealbus import Draft, InboxError, Metrics, Security, UnreachableError, payload
+from sealbus import Outgoing, payload
+from sealbus.errors import InboxError, UnreachableError
+from sealbus.telemetry import Metrics
+from sealbus.trust import Security
 from tests.databases import Postgres
 
 SETTINGS = TrailSettings(
@@ -111,7 +114,7 @@ async def test_hostile_records_are_recorded_and_stop_nothing(log: Transport, dat
 async def test_a_classification_of_nul_is_recorded_as_it_is(log: Transport, database: str) -> None:
     settings = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
     publisher = make_publisher(log, settings, "a@svc", clock=SystemClock(), metrics=Metrics())
-    said = Draft(payload=Said(text="x"), security=Security(data_classification="\0"))
+    said = Outgoing(Said(text="x"), security=Security(data_classification="\0"))
     await publisher.publish(said)
     async with opened(open_database(database)) as store:
         await trail_of(log, store).run(until_caught_up=True)

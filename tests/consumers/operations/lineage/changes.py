@@ -15,7 +15,7 @@ from bus.protocol.signatures import Signer
 from bus.settings.loading import load
 from bus.topics.names import message_topic
 from bus.transports.base import Record
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealer import make_sealer
 
@@ -55,7 +55,7 @@ def conversation(
     clock.advance(len(made))
     for number in range(len(made), hops + 1):
         cause = made[-1] if made else None
-        made.append(sealers[number % 3].seal(Draft(payload=kind(number=number)), SealRequest(cause=cause)).message)
+        made.append(sealers[number % 3].seal(Outgoing(kind(number=number)), SealRequest(cause=cause)).message)
         clock.advance(1)
     return made
 

@@ -15,7 +15,7 @@ from bus.topics.names import dead_letter_topic, message_topic, retry_topic
 from bus.transports import open_transport
 from bus.transports.base import Appended, NewRecord, TopicSpec, Transport
 from consumers.operations.lineage.log_search import KnownPlaces, Search, find_conversation, find_lineage, find_message
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealer import make_sealer
 from tests.kit import Done, Job
@@ -37,7 +37,7 @@ class Log:
         self.looked = 0
 
     def seal(self, kind: Any = Job, cause: Message | None = None, **options: Any) -> Message:
-        return self._sealer.seal(Draft(payload=kind(number=1), **options), SealRequest(cause=cause)).message
+        return self._sealer.seal(Outgoing(kind(number=1), **options), SealRequest(cause=cause)).message
 
     async def append(self, message: Message, topic: str = "") -> Appended:
         record = NewRecord(topic or message_topic("agents", message.message_type), None, message.value, partition=0)

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from sealbus import App, Context, Untrusted, payload
+from sealbus import App, Context, payload
+from sealbus.trust import Untrusted
 
 app = App("sloppy@svc", group="sloppy")
 

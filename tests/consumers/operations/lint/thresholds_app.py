@@ -15,7 +15,7 @@ GUARDED: dict[str, dict[str, Any]] = {
     "effect": {"side_effect": "write"},
     "high": {"risk": "high"},
     "raised": {},
-    "key": {"needs": ("idempotency_key",)},
+    "key": {"required_options": ("idempotency_key",)},
     "threshold": {},
 }
 INFORMING: dict[str, dict[str, Any]] = {"inform": {"performative": "inform"}, "confirm": {"performative": "confirm"}}

@@ -22,7 +22,7 @@ from bus.transports.base import GroupInfo, Record
 from consumers.deadletters.letter_state import LetterState
 from consumers.operations.lineage.log_search import StoredCopy, stored_copy
 from consumers.operations.survey.group_verdicts import GroupVerdict, group_sentences, group_verdicts
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from producers.sealing.sealer import make_sealer
 from tests.kit import Job
 
@@ -32,7 +32,7 @@ GROUP = group_of_agent("worker@svc")
 
 def seal(**options: Any) -> Message:
     settings = load(flags={"bus.url": "memory://"}, env={}, file=None).settings
-    return make_sealer(settings, "a@svc", clock=ManualClock()).seal(Draft(payload=Job(), **options)).message
+    return make_sealer(settings, "a@svc", clock=ManualClock()).seal(Outgoing(Job(), **options)).message
 
 
 def copy(message: Message, topic: str = TOPIC, offset: int = 7, at_ms: int = 1, group: str = "") -> StoredCopy:

@@ -18,7 +18,7 @@ from bus.transports.base import TopicSpec, Transport
 from consumers.operations.lineage.log_reach import FAR_MS, Looked
 from consumers.operations.survey.look_up import look_up, looked_in_words, moment_of, trace_up
 from producers.connection import make_publisher
-from producers.sealing.options import Draft
+from producers.sealing.options import Outgoing
 from tests.kit import Job
 
 
@@ -37,7 +37,7 @@ async def log() -> AsyncIterator[Transport]:
 
 async def published(log: Transport, settings: Settings) -> str:
     publisher = make_publisher(log, settings, "a@svc", clock=ManualClock(), metrics=Metrics())
-    return (await publisher.publish(Draft(payload=Job()))).message_id
+    return (await publisher.publish(Outgoing(Job()))).message_id
 
 
 async def test_a_reader_without_the_right_to_see_groups_sees_the_message(

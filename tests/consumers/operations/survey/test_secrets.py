@@ -21,7 +21,8 @@ from bus.settings.loading import load
 from bus.transports import open_transport
 from bus.transports.base import NewRecord
 from producers.connection import make_publisher
-from sealbus import Draft, Metrics, connect, payload
+from sealbus import Outgoing, connect, payload
+from sealbus.telemetry import Metrics
 
 SECRETS = {
     "password": "hunter2-Zq8-password",
@@ -211,7 +212,7 @@ def test_names_of_strangers_and_conversations_make_no_series(folder: Any) -> Non
             made = msgspec.defstruct("Evil", [("number", int)], frozen=True, kw_only=True)
             kind: Any = payload(name, version="1.0.0")(made)
             publisher = make_publisher(aside, settings, f"evil{number}@svc", clock=SystemClock(), metrics=Metrics())
-            record = publisher.sealer.seal(Draft(payload=kind(number=number))).record
+            record = publisher.sealer.seal(Outgoing(kind(number=number))).record
             await transport.append([msgspec.structs.replace(record, topic="agents.job.run", partition=0)], timeout_s=5)
         await aside.close()
         await transport.close()

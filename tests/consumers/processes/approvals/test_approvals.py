@@ -17,23 +17,15 @@ from bus.vocabulary.agent import AgentHeartbeat
 from bus.vocabulary.approval import ApprovalRequest
 from bus.vocabulary.bus import ApprovalClosed
 from bus.vocabulary.task import StatusUpdate, TaskCancel
-from consumers.app.testing import AppBus, HeldMessage
+from consumers.app.testing import HeldMessage, TestBus
 from consumers.delivery.inbox.sqlite import SqliteInbox
 from consumers.processes.approvals.deciding import decision_about, seal_decision
 from consumers.processes.approvals.open_requests import open_requests
 from consumers.processes.sagas.process import ending_of
 from producers.sealing.seal_request import SealRequest
-from sealbus import (
-    App,
-    Approval,
-    ConfigurationError,
-    Context,
-    Draft,
-    FilePolicy,
-    PublishRejected,
-    RequestFailed,
-    payload,
-)
+from sealbus import App, Approval, Context, Outgoing, PublishRejected, RequestFailed, payload
+from sealbus.errors import ConfigurationError
+from sealbus.trust import PolicyFile
 
 
 @payload("deploy.order", version="1.0.0")
@@ -98,7 +90,7 @@ quorum = 2
 """
 
 
-def deployer(runs: list[str], approval: Approval | None, policy: FilePolicy | None = None) -> App:
+def deployer(runs: list[str], approval: Approval | None, policy: PolicyFile | None = None) -> App:
     app = App("deployer@svc", policy=policy)
 
     @app.on(Deploy, approval=approval)
@@ -120,13 +112,13 @@ class Site:
         self.clock = ManualClock()
         """The clock by which the policy is read again."""
 
-    def bus(self, rules: str | None = RULES, **options: Any) -> AbstractAsyncContextManager[AppBus]:
+    def bus(self, rules: str | None = RULES, **options: Any) -> AbstractAsyncContextManager[TestBus]:
         policy = None
         if rules is not None:
             path = self.folder / "policy.toml"
             path.write_text(rules, "utf-8")
             path.chmod(0o600)
-            policy = FilePolicy(path, clock=self.clock)
+            policy = PolicyFile(path, clock=self.clock)
         asked = None if options.pop("by_rule", False) else Approval(**options)
         return deployer(self.runs, asked, policy).test(keys=True)
 
@@ -136,15 +128,15 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def held_by(bus: AppBus, **options: Any) -> HeldMessage:
+async def held_by(bus: TestBus, **options: Any) -> HeldMessage:
     await bus.publish(Deploy(service="shop"), **options)
     await bus.settle()
     (held,) = await bus.held()
     return held
 
 
-def reasons(bus: AppBus) -> list[str]:
-    return [letter.reason for letter in bus.dead]
+def reasons(bus: TestBus) -> list[str]:
+    return [letter.reason for letter in bus.dead_letters]
 
 
 async def test_an_approved_message_runs_once_and_its_requester_is_kept_informed(site: Site) -> None:
@@ -159,7 +151,7 @@ async def test_an_approved_message_runs_once_and_its_requester_is_kept_informed(
         assert bus.sent(Deployed) == [Deployed(service="shop", by="lead@acme")]
         assert [closed.state for closed in bus.sent(ApprovalClosed)] == ["approved", "consumed"]
         assert await bus.held() == []
-        bus.raise_dead()
+        bus.assert_all_handled()
 
 
 async def test_an_interpreter_may_publish_its_own_heartbeat(site: Site) -> None:
@@ -194,7 +186,7 @@ async def test_silence_is_a_rejection(site: Site) -> None:
     async with site.bus(timeout_s=600) as bus:
         await bus.publish(Deploy(service="shop"))
         await bus.advance(598)
-        assert not bus.dead
+        assert not bus.dead_letters
         await bus.advance(4)
         assert reasons(bus) == ["approval_timeout"]
         assert site.runs == []
@@ -248,7 +240,7 @@ async def test_a_decision_by_an_unauthorised_agent_changes_nothing(site: Site, d
         assert len(await bus.held()) == 1
 
 
-async def send(bus: AppBus, by: str, held: HeldMessage, **changes: Any) -> None:
+async def send(bus: TestBus, by: str, held: HeldMessage, **changes: Any) -> None:
     request = sealing.parse(held.request)
     decision = msgspec.structs.replace(decision_about(request, "approve", by=by), **changes)
     publisher = bus.as_agent(by).publisher
@@ -285,7 +277,7 @@ async def test_a_decision_that_rests_on_more_than_the_request_is_refused(site: S
         request = sealing.parse(held.request)
         publisher = bus.as_agent("lead@acme").publisher
         decided = decision_about(request, "approve", by="lead@acme")
-        draft = Draft(payload=decided, rests_on=(sealing.parse(held.opener),))
+        draft = Outgoing(decided, rests_on=(sealing.parse(held.opener),))
         await publisher.send(
             publisher.sealer.seal(draft, SealRequest(cause=request, answers=True, topic=request.routing.reply_to))
         )
@@ -336,7 +328,7 @@ async def test_a_repeat_under_one_key_meets_the_same_approval_and_both_are_answe
         await bus.approve(held, by="lead@acme")
         await bus.settle()
         assert site.runs == ["shop"]
-        bus.raise_dead()
+        bus.assert_all_handled()
 
 
 async def test_a_reference_without_its_hash_is_never_held(site: Site) -> None:

@@ -23,9 +23,10 @@ from bus.vocabulary.auction import (
     AuctionResult,
 )
 from bus.vocabulary.parts import ErrorInfo, Money, ReturnContract
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.processes.conversations.contract_net import ContractNet, SeenBid, fault_of, ranked
-from sealbus import App, Context, Message, Reject, RetryLater, SagaContext, payload, starts
+from sealbus import App, Context, Message, Reject, RetryLater, payload
+from sealbus.sagas import SagaContext, on_start
 from tests.kit import Job
 
 CARRIERS = ("a@svc", "b@svc", "c@svc", "d@svc")
@@ -41,7 +42,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shipping(ContractNet, version="1.0.0"):
-    @starts(Job, key="/data/number")
+    @on_start(Job, key="/data/number")
     async def wanted(self, wanted: Job, context: SagaContext) -> None:
         call = AuctionCall(
             goal=str(wanted.number),
@@ -105,12 +106,12 @@ def carrier(name: str) -> App:
     return app
 
 
-async def messages(bus: AppBus, topic: str) -> AsyncIterator[tuple[Message, int]]:
+async def messages(bus: TestBus, topic: str) -> AsyncIterator[tuple[Message, int]]:
     async for record in scan_topic(bus.transport, topic):
         yield sealing.parse(record.value), record.timestamp_ms
 
 
-async def best_first(bus: AppBus, group: str) -> dict[str, list[str]]:
+async def best_first(bus: TestBus, group: str) -> dict[str, list[str]]:
     """By goal, the seals of the bids in the order of their worth, from what is in the log alone."""
     calls: dict[str, tuple[AuctionCall, int]] = {}
     bids: defaultdict[str, list[SeenBid]] = defaultdict(list)

@@ -21,7 +21,8 @@ from bus.vocabulary.auction import (
 from bus.vocabulary.parts import ErrorInfo, Money, ReturnContract
 from consumers.processes.conversations.contract_net import ContractNet, SeenBid, fault_of, ranked
 from producers.sealing.seal_request import SealRequest
-from sealbus import App, Context, Draft, Reject, SagaContext, payload, starts
+from sealbus import App, Context, Outgoing, Reject, payload
+from sealbus.sagas import SagaContext, on_start
 
 
 @payload("net.wanted", version="1.0.0")
@@ -45,7 +46,7 @@ CALL = AuctionCall(
 
 
 class Shipping(ContractNet, version="1.0.0"):
-    @starts(Wanted)
+    @on_start(Wanted)
     async def wanted(self, _: Wanted, context: SagaContext) -> None:
         self.call_for_bids(context, CALL)
 
@@ -172,7 +173,7 @@ async def test_a_bidder_has_one_bid_and_an_auction_a_most_of_bidders() -> None:
         for name, cents in (("a@svc", 50), ("b@svc", 40), ("a@svc", 30), ("c@svc", 1)):
             bidder = bus.as_agent(name).publisher
             bid = AuctionBid(cost=Money(amount=str(cents), currency="EUR"), confidence=0.5, duration_s=5)
-            draft = Draft(payload=bid, task_id=call.metadata.task_id)
+            draft = Outgoing(bid, task_id=call.metadata.task_id)
             await bidder.send(
                 bidder.sealer.seal(draft, SealRequest(cause=call, answers=True, topic=call.routing.reply_to))
             )

@@ -29,8 +29,9 @@ from consumers.processes.conversations.blackboard import Blackboard
 from consumers.processes.conversations.handoff import Handoff
 from consumers.processes.conversations.review import IteratedReview
 from consumers.processes.conversations.roles import PERFORMATIVES, ROLES, may_speak
-from consumers.processes.conversations.subscriptions import Subscriptions
-from sealbus import App, Reject, RequestFailed, SagaContext, on, payload, progress, starts
+from consumers.processes.conversations.subscriptions import Subscription
+from sealbus import App, Reject, RequestFailed, payload
+from sealbus.sagas import SagaContext, on_message, on_progress, on_start
 from tests.kit import Asked
 
 
@@ -99,8 +100,8 @@ async def test_owning_a_prefix_is_a_right() -> None:
 # Subscriptions.
 
 
-class Prices(Subscriptions, version="1.0.0"):
-    @on(Price, every=True, admits="anyone")
+class Prices(Subscription, version="1.0.0"):
+    @on_message(Price, every=True, admits="anyone")
     async def changed(self, price: Price, context: SagaContext) -> None:
         if self.state.subject == price.sku:
             self.notify(context, {"cents": price.cents})
@@ -137,7 +138,7 @@ async def test_who_has_subscribed_is_noticed_without_gaps_until_the_lease_is_ove
         await bus.publish(SubscriptionCancel(subscription_id="s2"))
         await bus.settle()
         assert [each.reason_code for each in bus.sent(SubscriptionEnded)] == ["LEASE_OVER", "CANCELLED"]
-        bus.raise_dead()
+        bus.assert_all_handled()
 
 
 async def test_another_agent_can_neither_renew_nor_cancel_a_subscription() -> None:
@@ -145,7 +146,7 @@ async def test_another_agent_can_neither_renew_nor_cancel_a_subscription() -> No
         await bus.request(SubscriptionOpen(subscription_id="s1", subject="tea"), SubscriptionOpened)
         await bus.as_agent("stranger@svc").publish(SubscriptionCancel(subscription_id="s1"))
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["unauthorized"]
+        assert [letter.reason for letter in bus.dead_letters] == ["unauthorized"]
         assert not bus.sent(SubscriptionEnded)
 
 
@@ -153,7 +154,7 @@ async def test_another_agent_can_neither_renew_nor_cancel_a_subscription() -> No
 
 
 class Fixing(Handoff, version="1.0.0"):
-    @starts(Asked)
+    @on_start(Asked)
     async def wanted(self, _: Asked, context: SagaContext) -> None:
         request = HandoffRequest(
             handoff_id="h1",
@@ -164,7 +165,7 @@ class Fixing(Handoff, version="1.0.0"):
         )
         self.hand_over(context, request, to="fixer@svc", within_s=600)
 
-    @progress("handoff", Patch)
+    @on_progress("handoff", Patch)
     async def patched(self, patch: Patch, context: SagaContext) -> None:
         self.keep(patch)
 
@@ -222,7 +223,7 @@ async def test_a_delegatee_that_is_silent_ends_the_handoff() -> None:
 
 
 class Writing(IteratedReview, version="1.0.0"):
-    @starts(Asked)
+    @on_start(Asked)
     async def wanted(self, wanted: Asked, context: SagaContext) -> None:
         self.begin(context, wanted.text, author="writer@svc", reviewer="critic@svc", rounds=3)
 

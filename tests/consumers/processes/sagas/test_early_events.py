@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from bus.settings.loading import load
 from bus.transports.read_all import scan_topic
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.delivery.resilience.retry import Tier, next_tier
 from consumers.processes.sagas.early_events import MAX_APPENDS
-from sealbus import App, Saga, SagaContext, on, payload, starts
+from sealbus import App, payload
+from sealbus.sagas import Saga, SagaContext, on_message, on_start
 
 
 @payload("early.begin", version="1.0.0", performative="request")
@@ -36,10 +37,10 @@ SEEN: list[str] = []
 
 
 class Waiting(Saga[Book], version="1.0.0"):
-    @starts(Begin, key="/data/key")
+    @on_start(Begin, key="/data/key")
     async def begun(self, message: Begin, context: SagaContext) -> None: ...
 
-    @on(Event, key="/data/key", admits="anyone")
+    @on_message(Event, key="/data/key", admits="anyone")
     async def event(self, message: Event, context: SagaContext) -> None:
         SEEN.append(message.key)
 
@@ -55,7 +56,7 @@ def settings(**flags: Any) -> Any:
     return load(flags={name.replace("__", "."): value for name, value in flags.items()}, env={}, file=None).settings
 
 
-async def appends(bus: AppBus) -> Counter[bytes]:
+async def appends(bus: TestBus) -> Counter[bytes]:
     """How often each message lies in a tier."""
     found: Counter[bytes] = Counter()
     for topic in await bus.transport.admin.topics():
@@ -70,7 +71,7 @@ async def test_an_event_without_a_process_dies_by_name_within_its_bound(tiers: l
         for number in range(20):
             await bus.publish(Event(key=f"k{number}"), ttl_s=86_400)
         await bus.advance(601)
-        assert Counter(letter.reason for letter in bus.dead) == {"invalid_transition": 20}
+        assert Counter(letter.reason for letter in bus.dead_letters) == {"invalid_transition": 20}
         assert max((await appends(bus)).values(), default=0) <= MAX_APPENDS
     assert SEEN == []
 
@@ -81,7 +82,7 @@ async def test_an_event_is_taken_when_its_process_comes_within_the_bound() -> No
         await bus.advance(200)
         await bus.publish(Begin(key="one"))
         await bus.advance(400)
-        assert not bus.dead
+        assert not bus.dead_letters
     assert SEEN == ["one"]
 
 
@@ -93,7 +94,7 @@ async def test_the_bound_is_counted_from_the_first_look_and_not_from_the_message
         await bus.advance(3_601)
         await bus.publish(Begin(key="one"))
         await bus.advance(400)
-        assert not bus.dead
+        assert not bus.dead_letters
         assert worker.app.agent_id == "early@tests"
     assert SEEN == ["one"]
 
@@ -103,15 +104,15 @@ async def test_a_flood_of_one_sender_is_bounded_and_others_are_not_touched() -> 
         for number in range(25):
             await bus.publish(Event(key=f"k{number}"))
         await bus.settle()
-        assert Counter(letter.reason for letter in bus.dead) == {"invalid_transition": 15}
-        assert all("early events waiting" in letter.error for letter in bus.dead)
+        assert Counter(letter.reason for letter in bus.dead_letters) == {"invalid_transition": 15}
+        assert all("early events waiting" in letter.error for letter in bus.dead_letters)
 
 
 async def test_the_setting_bounds_how_long() -> None:
     async with app_of().test(settings=settings(worker__early_s="20s")) as bus:
         await bus.publish(Event(key="one"))
         await bus.advance(21)
-        assert [letter.reason for letter in bus.dead] == ["invalid_transition"]
+        assert [letter.reason for letter in bus.dead_letters] == ["invalid_transition"]
 
 
 TIERS = st.lists(st.sampled_from([1.0, 5.0, 30.0, 60.0, 300.0, 3600.0]), unique=True, max_size=5)

@@ -10,24 +10,12 @@ import pytest
 from bus.settings.loading import load
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.task import TaskCancel
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.processes.sagas.process import Process, ending_of
 from producers.sealing.seal_request import SealRequest
-from sealbus import (
-    App,
-    ConfigurationError,
-    Draft,
-    RequestFailed,
-    Saga,
-    SagaContext,
-    answers,
-    cancelled,
-    due,
-    failed,
-    on,
-    payload,
-    starts,
-)
+from sealbus import App, Outgoing, RequestFailed, payload
+from sealbus.errors import ConfigurationError
+from sealbus.sagas import Saga, SagaContext, on_answer, on_cancel, on_failure, on_message, on_start, on_timer
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
 from tests.kit import handling
 
@@ -37,28 +25,28 @@ class Seen(msgspec.Struct):
 
 
 class Ordering(Saga[Seen], version="1.0.0"):
-    @starts(Order, key="/data/order_id")
+    @on_start(Order, key="/data/order_id")
     async def placed(self, order: Order, context: SagaContext) -> None:
         self.state.what = context.message.metadata.sender.id or ""
         context.ask("price", QuoteRequest(sku="tea"), to="helper@svc", answer_by_s=600)
 
-    @answers("price", Quote)
+    @on_answer("price", Quote)
     async def priced(self, quote: Quote, context: SagaContext) -> None:
         context.finish()
 
-    @failed("price")
+    @on_failure("price")
     async def unpriced(self, context: SagaContext) -> None:
         context.finish()
 
-    @on(Paid, key="/data/order_id", missing="dead")
+    @on_message(Paid, key="/data/order_id", missing="dead")
     async def paid(self, _: Paid, context: SagaContext) -> None:
         context.send(Offer(cents=1, note=f"paid to {self.state.what}"))
 
-    @on(Cancelled, key="/data/order_id", admits="anyone", missing="dead")
+    @on_message(Cancelled, key="/data/order_id", admits="anyone", missing="dead")
     async def over(self, _: Cancelled, context: SagaContext) -> None:
         context.finish("failed", "called off")
 
-    @cancelled
+    @on_cancel
     async def undone(self, context: SagaContext) -> None:
         context.send(Offer(cents=0, note="undone"))
 
@@ -70,17 +58,17 @@ def shop(*sagas: type[Saga[Any]]) -> App:
     return app
 
 
-def notes(bus: AppBus) -> list[str]:
+def notes(bus: TestBus) -> list[str]:
     return [offer.note for offer in bus.sent(Offer)]
 
 
-async def processes(bus: AppBus) -> list[Process]:
+async def processes(bus: TestBus) -> list[Process]:
     steps = bus.workers[0].steps
     assert steps is not None
     return sorted(await steps.store.processes(), key=lambda process: process.sender)
 
 
-async def outcomes(bus: AppBus) -> list[tuple[str, str, str]]:
+async def outcomes(bus: TestBus) -> list[tuple[str, str, str]]:
     found = [ending_of(process) for process in await processes(bus)]
     return [("", "", "") if each is None else (each.outcome, each.reason, each.where) for each in found]
 
@@ -96,7 +84,7 @@ async def test_the_first_opener_does_not_own_another_senders_key() -> None:
         await bus.as_agent("buyer@svc").publish(Paid(order_id="17"))
         await bus.settle()
         assert [process.sender for process in await processes(bus)] == ["buyer@svc", "evil@svc"]
-        assert (notes(bus), bus.dead) == (["paid to buyer@svc"], [])
+        assert (notes(bus), bus.dead_letters) == (["paid to buyer@svc"], [])
 
 
 async def test_a_party_finds_the_only_process_that_knows_it() -> None:
@@ -107,7 +95,7 @@ async def test_a_party_finds_the_only_process_that_knows_it() -> None:
         await bus.as_agent("stranger@svc").publish(Paid(order_id="17"))
         await bus.settle()
         assert notes(bus) == ["paid to buyer@svc"]
-        assert [letter.reason for letter in bus.dead] == ["unauthorized"]
+        assert [letter.reason for letter in bus.dead_letters] == ["unauthorized"]
 
 
 async def test_an_event_that_could_mean_several_moves_none() -> None:
@@ -118,7 +106,7 @@ async def test_an_event_that_could_mean_several_moves_none() -> None:
         await bus.as_agent("helper@svc").publish(Paid(order_id="17"))
         await bus.as_agent("anyone@svc").publish(Cancelled(order_id="17"))
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["invalid_transition"] * 2
+        assert [letter.reason for letter in bus.dead_letters] == ["invalid_transition"] * 2
         assert {process.status for process in await processes(bus)} == {"open"}
         await bus.as_agent("a@svc").publish(Cancelled(order_id="17"))
         await bus.settle()
@@ -132,14 +120,14 @@ async def test_a_process_that_is_over_is_over_for_others_too() -> None:
         for sender in ("a@svc", "b@svc"):
             await bus.as_agent(sender).publish(Cancelled(order_id="17"))
             await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["conversation_closed"]
+        assert [letter.reason for letter in bus.dead_letters] == ["conversation_closed"]
 
 
 class Sharing(Saga[Seen], version="1.0.0"):
-    @starts(Order, key="/data/order_id", shared_key=True)
+    @on_start(Order, key="/data/order_id", shared_key=True)
     async def placed(self, order: Order, context: SagaContext) -> None: ...
 
-    @on(Order, key="/data/order_id", admits="anyone")
+    @on_message(Order, key="/data/order_id", admits="anyone")
     async def again(self, order: Order, context: SagaContext) -> None:
         context.send(Offer(cents=2, note=context.message.metadata.sender.id or ""))
 
@@ -156,23 +144,23 @@ def test_a_key_is_shared_by_all_starters_or_by_none() -> None:
     with pytest.raises(ConfigurationError, match="shared_key=True needs key"):
 
         class Keyless(Saga[Seen], version="1.0.0"):
-            @starts(Order, shared_key=True)
+            @on_start(Order, shared_key=True)
             async def placed(self, order: Order, context: SagaContext) -> None: ...
 
     with pytest.raises(ConfigurationError, match="shares its key and another does not"):
 
         class Both(Saga[Seen], version="1.0.0"):
-            @starts(Order, key="/data/order_id", shared_key=True)
+            @on_start(Order, key="/data/order_id", shared_key=True)
             async def placed(self, order: Order, context: SagaContext) -> None: ...
 
-            @starts(Paid, key="/data/order_id")
+            @on_start(Paid, key="/data/order_id")
             async def paid(self, paid: Paid, context: SagaContext) -> None: ...
 
 
 # How many.
 
 
-async def counted(bus: AppBus) -> None:
+async def counted(bus: TestBus) -> None:
     """What each worker does every ten seconds or so."""
     sweeper = bus.workers[0].sweeper
     assert sweeper is not None
@@ -195,7 +183,7 @@ async def test_what_a_sender_opens_beyond_its_share_waits_until_one_has_ended() 
         await counted(bus)
         await bus.advance(400)
         assert [process.sender for process in await processes(bus)] == ["a@svc"] * 4 + ["b@svc"]
-        assert bus.dead == []
+        assert bus.dead_letters == []
 
 
 # Cancelling.
@@ -216,7 +204,7 @@ async def test_the_owners_cancel_finds_its_process_among_any_number_of_decoys() 
         assert notes(bus) == ["undone"]
 
 
-async def asked_to_cancel(bus: AppBus, why: str) -> None:
+async def asked_to_cancel(bus: TestBus, why: str) -> None:
     """What `sealbus workflow cancel` does."""
     steps = bus.workers[0].steps
     assert steps is not None
@@ -263,11 +251,11 @@ async def test_a_process_of_a_saga_that_no_worker_knows_is_cancelled_when_one_do
 # Endings.
 
 
-async def told(bus: AppBus, answer: Any) -> None:
+async def told(bus: TestBus, answer: Any) -> None:
     (asked,) = bus.messages(QuoteRequest)
     helper = bus.as_agent("helper@svc").publisher
     await helper.send(
-        helper.sealer.seal(Draft(payload=answer), SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to))
+        helper.sealer.seal(Outgoing(answer), SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to))
     )
 
 
@@ -332,8 +320,8 @@ def test_the_name_of_the_buss_own_wait_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="is the name of a wait of the bus"):
 
         class Own(Saga[Seen], version="1.0.0"):
-            @starts(Tick)
+            @on_start(Tick)
             async def tick(self, _: Tick, context: SagaContext) -> None: ...
 
-            @due("sealbus!cancel")
+            @on_timer("sealbus!cancel")
             async def over(self, context: SagaContext) -> None: ...

@@ -9,23 +9,12 @@ import msgspec
 import pytest
 
 from bus.vocabulary.approval import ApprovalRequest
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.processes.sagas.context import AskOptions
-from sealbus import (
-    Agent,
-    App,
-    Approval,
-    Authority,
-    FilePolicy,
-    Saga,
-    SagaContext,
-    Security,
-    answers,
-    due,
-    failed,
-    on,
-    starts,
-)
+from sealbus import App, Approval
+from sealbus.envelope import Agent
+from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_message, on_start, on_timer
+from sealbus.trust import Authority, PolicyFile, Security
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
 from tests.kit import handling
 
@@ -35,7 +24,7 @@ class Seen(msgspec.Struct):
     count: int = 0
 
 
-def notes(bus: AppBus) -> list[str]:
+def notes(bus: TestBus) -> list[str]:
     return [offer.note for offer in bus.sent(Offer)]
 
 
@@ -74,14 +63,14 @@ class Asked:
 
 
 class Asking(Saga[Seen], version="1.0.0"):
-    @starts(Order)
+    @on_start(Order)
     async def placed(self, order: Order, context: SagaContext) -> None:
         context.ask("price", QuoteRequest(sku="tea"), to="a@svc", answer_by_s=60, **Asked.options)
 
-    @answers("price", Quote)
+    @on_answer("price", Quote)
     async def priced(self, quote: Quote, context: SagaContext) -> None: ...
 
-    @failed("price")
+    @on_failure("price")
     async def unpriced(self, context: SagaContext) -> None: ...
 
 
@@ -102,15 +91,15 @@ async def test_an_option_of_an_ask_is_in_its_request(name: str) -> None:
 
 
 class Roles(Saga[Seen], version="1.0.0"):
-    @starts(Order)
+    @on_start(Order)
     async def placed(self, order: Order, context: SagaContext) -> None:
         context.ask("prices", QuoteRequest(sku="tea"), to=Agent(role="seller"), many=True, answer_by_s=60)
 
-    @answers("prices", Quote)
+    @on_answer("prices", Quote)
     async def priced(self, quote: Quote, context: SagaContext) -> None:
         self.state.count += quote.cents
 
-    @due("prices")
+    @on_timer("prices")
     async def over(self, context: SagaContext) -> None:
         context.send(Offer(cents=self.state.count, note="all"))
         context.finish()
@@ -132,16 +121,16 @@ async def test_an_ask_of_a_role_takes_many_answers_until_its_time_is_over() -> N
 class Phased(Saga[Seen], version="1.0.0", max_steps=4, name="phased-by-name"):
     phases = {"placed": ("paid",), "paid": ("placed",)}  # noqa: RUF012 - as users write it
 
-    @starts(Order, key="/data/order_id")
+    @on_start(Order, key="/data/order_id")
     async def placed(self, order: Order, context: SagaContext) -> None:
         self.state.phase = "placed"
 
-    @on(Paid, key="/data/order_id", missing="skip", at=("placed",))
+    @on_message(Paid, key="/data/order_id", missing="skip", at=("placed",))
     async def paid(self, paid: Paid, context: SagaContext) -> None:
         self.state.phase = "paid"
         context.send(Offer(cents=1, note="paid"))
 
-    @on(Cancelled, key="/data/order_id", missing="dead")
+    @on_message(Cancelled, key="/data/order_id", missing="dead")
     async def again(self, _: Cancelled, context: SagaContext) -> None:
         self.state.phase = "placed"
 
@@ -151,7 +140,7 @@ async def test_an_event_is_skipped_dead_or_waits_as_its_rule_says() -> None:
         await bus.publish(Paid(order_id="1"))
         await bus.publish(Cancelled(order_id="1"))
         await bus.settle()
-        assert [(letter.message_type, letter.reason) for letter in bus.dead] == [
+        assert [(letter.message_type, letter.reason) for letter in bus.dead_letters] == [
             ("order.cancelled", "invalid_transition")
         ]
         await bus.publish(Order(order_id="1"))
@@ -174,7 +163,7 @@ async def test_a_process_that_goes_in_circles_stops_at_its_most_steps() -> None:
             await bus.publish(Cancelled(order_id="1"))
             await bus.settle()
         assert await bus.database.fetch("SELECT version, saga FROM sealbus_processes") == [(4, "phased-by-name")]
-        assert [letter.reason for letter in bus.dead] == ["rejected", "rejected"]
+        assert [letter.reason for letter in bus.dead_letters] == ["rejected", "rejected"]
 
 
 # Approvals.
@@ -218,7 +207,7 @@ def guarded(folder: Path, runs: list[str], **options: Any) -> App:
     path.write_text(RULES, "utf-8")
     path.chmod(0o600)
     return handling(
-        App("deployer@svc", policy=FilePolicy(path)),
+        App("deployer@svc", policy=PolicyFile(path)),
         Order,
         lambda order: runs.append(order.order_id),
         approval=Approval(**options),

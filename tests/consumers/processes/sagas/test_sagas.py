@@ -9,7 +9,9 @@ from consumers.delivery.inbox.sqlite import SqliteInbox
 from consumers.delivery.inbox.sqlite.table import Table
 from consumers.delivery.inbox.sqlite.transaction import SqliteTransaction
 from producers.sealing.seal_request import SealRequest
-from sealbus import App, ConfigurationError, Draft, Reject, Saga, SagaContext, answers, due, failed, on, starts, upcast
+from sealbus import App, Outgoing, Reject
+from sealbus.errors import ConfigurationError
+from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_message, on_start, on_timer, upgrade_state
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Paid, Quote, QuoteRequest
 from tests.kit import handling
 
@@ -19,23 +21,23 @@ class BuyingState(msgspec.Struct):
 
 
 class Buying(Saga[BuyingState], version="1.0.0"):
-    @starts(Order, key="/data/order_id")
+    @on_start(Order, key="/data/order_id")
     async def placed(self, order: Order, context: SagaContext) -> None:
         self.state.seen.append(order.order_id)
         context.ask("price", QuoteRequest(sku="tea"), to=["a@svc", "b@svc"], answer_by_s=60)
 
-    @answers("price", Quote)
+    @on_answer("price", Quote)
     async def priced(self, quote: Quote, context: SagaContext) -> None:
         context.answer(Offer(cents=quote.cents))
         context.finish()
 
-    @failed("price")
+    @on_failure("price")
     async def unpriced(self, context: SagaContext) -> None:
         assert context.failure is not None
         context.answer(Offer(cents=0, note=f"{context.failure.kind} {context.failure.reason}".strip()))
         context.finish()
 
-    @on(Cancelled, key="/data/order_id")
+    @on_message(Cancelled, key="/data/order_id")
     async def cancelled(self, _: Cancelled, context: SagaContext) -> None:
         context.finish()
 
@@ -61,7 +63,7 @@ def seller(name: str, answer: Quote | Reject) -> App:
 async def test_an_answer_reaches_the_process_that_asked() -> None:
     async with shop().test(seller("a@svc", Quote(cents=5))) as bus:
         assert (await bus.request(Order(order_id="1"), Offer, timeout_s=100)).cents == 5
-        bus.raise_dead()
+        bus.assert_all_handled()
 
 
 async def test_steps_share_the_transactions_of_their_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +124,7 @@ async def test_a_message_before_its_process_waits() -> None:
         await bus.settle()
         await bus.publish(Order(order_id="1"))
         await bus.advance(10)
-        assert not bus.dead
+        assert not bus.dead_letters
         assert await bus.database.fetch("SELECT status FROM sealbus_processes") == [("finished",)]
 
 
@@ -130,9 +132,9 @@ async def test_a_message_without_its_process_is_dead_lettered_in_the_end() -> No
     async with shop().test() as bus:
         await bus.publish(Cancelled(order_id="1"), ttl_s=60)
         await bus.advance(55)
-        assert not bus.dead
+        assert not bus.dead_letters
         await bus.advance(10)
-        assert [letter.reason for letter in bus.dead] == ["invalid_transition"]
+        assert [letter.reason for letter in bus.dead_letters] == ["invalid_transition"]
 
 
 async def test_a_message_after_the_end_of_its_process_is_refused() -> None:
@@ -140,7 +142,7 @@ async def test_a_message_after_the_end_of_its_process_is_refused() -> None:
         await bus.request(Order(order_id="1"), Offer, timeout_s=100)
         await bus.publish(Cancelled(order_id="1"))
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["conversation_closed"]
+        assert [letter.reason for letter in bus.dead_letters] == ["conversation_closed"]
 
 
 async def test_a_second_opener_is_refused() -> None:
@@ -148,7 +150,7 @@ async def test_a_second_opener_is_refused() -> None:
         await bus.publish(Order(order_id="1"))
         await bus.publish(Order(order_id="1"))
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["invalid_transition"]
+        assert [letter.reason for letter in bus.dead_letters] == ["invalid_transition"]
 
 
 async def test_another_agent_cannot_move_a_process() -> None:
@@ -157,7 +159,7 @@ async def test_another_agent_cannot_move_a_process() -> None:
         await bus.settle()
         await bus.as_agent("stranger@svc").publish(Cancelled(order_id="1"))
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["unauthorized"]
+        assert [letter.reason for letter in bus.dead_letters] == ["unauthorized"]
         assert await bus.database.fetch("SELECT status FROM sealbus_processes") == [("open",)]
 
 
@@ -169,11 +171,11 @@ async def test_an_answer_from_another_agent_does_not_end_the_request() -> None:
         assert asked.routing.reply_to == f"agents._mail.{bus.workers[0].app.group}"
         forger = bus.as_agent("forger@svc")
         forged = forger.publisher.sealer.seal(
-            Draft(payload=Quote(cents=1)), SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to)
+            Outgoing(Quote(cents=1)), SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to)
         )
         await forger.publisher.send(forged)
         await bus.settle()
-        assert [letter.reason for letter in bus.dead] == ["proof_invalid"]
+        assert [letter.reason for letter in bus.dead_letters] == ["proof_invalid"]
         assert not bus.sent(Offer)
 
 
@@ -186,23 +188,23 @@ async def test_an_answer_that_comes_after_the_end_is_passed_over() -> None:
         late = bus.as_agent("a@svc")
         await late.publisher.send(
             late.publisher.sealer.seal(
-                Draft(payload=Quote(cents=1)), SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to)
+                Outgoing(Quote(cents=1)), SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to)
             )
         )
         await bus.settle()
         assert bus.sent(Offer) == [Offer(cents=0, note="silent")]
-        bus.raise_dead()
+        bus.assert_all_handled()
 
 
 # Timers.
 
 
 class Reminding(Saga[BuyingState], version="1.0.0"):
-    @starts(Order)
+    @on_start(Order)
     async def placed(self, _: Order, context: SagaContext) -> None:
         context.timer("reminder", 3600)
 
-    @due("reminder")
+    @on_timer("reminder")
     async def remind(self, context: SagaContext) -> None:
         self.state.seen.append("reminded")
         context.send(Offer(cents=len(self.state.seen)))
@@ -226,7 +228,7 @@ async def test_a_timer_is_due_once_each_time_it_is_armed_and_never_early() -> No
 
 
 class Noting(Saga[BuyingState], version="1.0.0"):
-    @starts(Order, key="/data/order_id")
+    @on_start(Order, key="/data/order_id")
     async def placed(self, order: Order, context: SagaContext) -> None:
         context.send(Paid(order_id=order.order_id))
 
@@ -249,10 +251,10 @@ def test_a_request_without_failure_method_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"no method handles a missing answer to 'price'"):
 
         class Deaf(Saga[BuyingState], version="1.0.0"):
-            @starts(Order)
+            @on_start(Order)
             async def placed(self, _: Order, context: SagaContext) -> None: ...
 
-            @answers("price", Quote)
+            @on_answer("price", Quote)
             async def priced(self, quote: Quote, context: SagaContext) -> None: ...
 
 
@@ -286,14 +288,14 @@ async def test_an_app_with_a_saga_needs_an_inbox() -> None:
 
 
 class Newer(Saga[BuyingState], version="2.0.0", name="buying"):
-    @starts(Order, key="/data/order_id")
+    @on_start(Order, key="/data/order_id")
     async def placed(self, _: Order, context: SagaContext) -> None: ...
 
-    @on(Cancelled, key="/data/order_id")
+    @on_message(Cancelled, key="/data/order_id")
     async def cancelled(self, _: Cancelled, context: SagaContext) -> None:
         context.send(Offer(cents=0, note=",".join(self.state.seen)))
 
-    @upcast("1.0.0", "2.0.0")
+    @upgrade_state("1.0.0", "2.0.0")
     @staticmethod
     def with_more(state: dict[str, object]) -> dict[str, object]:
         return {**state, "seen": ["upcast", *state["seen"]]}  # type: ignore[misc]
@@ -312,7 +314,7 @@ async def test_a_state_of_an_older_version_is_upcast_and_a_newer_one_is_left_alo
         await bus.database.execute("UPDATE sealbus_processes SET shape = '3.0.0'")
         await bus.publish(Cancelled(order_id="1"))
         await bus.advance(30)
-        assert not bus.dead
+        assert not bus.dead_letters
         assert len(bus.sent(Offer)) == 1
         await bus.database.execute("UPDATE sealbus_processes SET shape = '2.0.0'")
         await bus.advance(10)

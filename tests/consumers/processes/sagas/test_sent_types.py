@@ -8,7 +8,8 @@ import pytest
 from bus.vocabulary.auction import AuctionCall
 from consumers.processes.conversations.contract_net import ContractNet
 from consumers.processes.conversations.review import IteratedReview
-from sealbus import App, Saga, SagaContext, payload, starts, vocabulary
+from sealbus import App, payload, vocabulary
+from sealbus.sagas import Saga, SagaContext, on_start
 
 
 @payload("sent.first", version="1.0.0")
@@ -39,7 +40,7 @@ def sent(*sagas: type[Saga[object]]) -> set[str]:
 
 def test_a_class_that_a_method_names_is_sent() -> None:
     class Naming(Saga[Nothing], version="1.0.0"):
-        @starts(First)
+        @on_start(First)
         async def first(self, first: First, context: SagaContext) -> None:
             self.later(context)
 
@@ -54,7 +55,7 @@ def test_a_class_of_a_module_or_of_an_outer_function_is_found_too() -> None:
     inner = Named
 
     class Naming(Saga[Nothing], version="1.0.0"):
-        @starts(First)
+        @on_start(First)
         async def first(self, first: First, context: SagaContext) -> None:
             context.send(vocabulary.TaskRequest(goal="x"))
             context.send(inner())
@@ -64,7 +65,7 @@ def test_a_class_of_a_module_or_of_an_outer_function_is_found_too() -> None:
 
 def test_sent_types_are_the_return_types_of_methods() -> None:
     class Returning(Saga[Nothing], version="1.0.0"):
-        @starts(First)
+        @on_start(First)
         async def first(self, first: First, context: SagaContext) -> Listed | None:
             return None
 
@@ -75,7 +76,7 @@ def test_a_subclass_lists_beside_its_base_and_does_not_replace_it() -> None:
     class Shipping(ContractNet, version="1.0.0"):
         sends = (Listed,)
 
-        @starts(First)
+        @on_start(First)
         async def first(self, first: First, context: SagaContext) -> None:
             self.call_for_bids(context, first)
 
@@ -86,7 +87,7 @@ def test_a_subclass_lists_beside_its_base_and_does_not_replace_it() -> None:
 @pytest.mark.parametrize(("base", "types"), [(IteratedReview, {"task.request", "review.request"})])
 def test_the_built_in_conversations_say_what_they_send(base: type[Saga[object]], types: set[str]) -> None:
     class Own(base, version="1.0.0"):  # type: ignore[call-arg, misc, valid-type]
-        @starts(First)
+        @on_start(First)
         async def first(self, first: First, context: SagaContext) -> None: ...
 
     assert sent(Own) == types

@@ -12,10 +12,11 @@ from bus.topics.names import mailbox_topic
 from bus.transports.base import NewRecord
 from bus.vocabulary.bus import WaitDue
 from bus.vocabulary.error import ErrorReported
-from consumers.app.testing import AppBus
+from consumers.app.testing import TestBus
 from consumers.processes.sagas.store import FIRST_AGAIN_MS, MAX_AGAIN_MS, again_ms
 from producers.sealing.seal_request import SealRequest
-from sealbus import App, Draft, Saga, SagaContext, answers, due, failed, on, starts
+from sealbus import App, Outgoing
+from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_message, on_start, on_timer
 from tests.consumers.processes.sagas.saga_types import Cancelled, Offer, Order, Quote, QuoteRequest
 
 DAY_S = 86_400
@@ -32,26 +33,26 @@ class Faults:
 
 
 class Reminding(Saga[Seen], version="1.0.0"):
-    @starts(Order, key="/data/order_id")
+    @on_start(Order, key="/data/order_id")
     async def placed(self, order: Order, context: SagaContext) -> None:
         context.timer("remind", 60)
         context.ask("price", QuoteRequest(sku="tea"), to="a@svc", answer_by_s=5000)
 
-    @due("remind")
+    @on_timer("remind")
     async def reminded(self, context: SagaContext) -> None:
         if Faults.raises:
             raise ValueError("a fault of the code")
         context.send(Offer(cents=1, note="reminded"))
 
-    @answers("price", Quote)
+    @on_answer("price", Quote)
     async def priced(self, quote: Quote, context: SagaContext) -> None:
         context.send(Offer(cents=quote.cents, note="priced"))
 
-    @failed("price")
+    @on_failure("price")
     async def unpriced(self, context: SagaContext) -> None:
         context.send(Offer(cents=0, note="unpriced"))
 
-    @on(Cancelled, key="/data/order_id")
+    @on_message(Cancelled, key="/data/order_id")
     async def over(self, _: Cancelled, context: SagaContext) -> None:
         context.finish()
 
@@ -67,16 +68,16 @@ def shop() -> App:
     return app
 
 
-def notes(bus: AppBus) -> list[str]:
+def notes(bus: TestBus) -> list[str]:
     return [offer.note for offer in bus.sent(Offer)]
 
 
-async def renamed(bus: AppBus, name: str, other: str) -> None:
+async def renamed(bus: TestBus, name: str, other: str) -> None:
     """As if code that calls it *other* had armed it."""
     await bus.database.execute("UPDATE sealbus_waits SET name = $2 WHERE name = $1", name, other)
 
 
-async def waits(bus: AppBus) -> list[str]:
+async def waits(bus: TestBus) -> list[str]:
     return [row[0] for row in await bus.database.fetch("SELECT name FROM sealbus_waits ORDER BY name")]
 
 
@@ -90,18 +91,18 @@ async def test_a_timer_of_newer_code_is_left_alone_until_that_code_hears_of_it()
         await renamed(bus, "remind", "escalate")
         await bus.advance(3 * 3600)
         assert "escalate" in await waits(bus)
-        assert (bus.dead, notes(bus)) == ([], ["unpriced"])
+        assert (bus.dead_letters, notes(bus)) == ([], ["unpriced"])
         await renamed(bus, "escalate", "remind")
         await bus.advance(DAY_S)
         assert notes(bus).count("reminded") == 1
         assert await waits(bus) == []
 
 
-async def told(bus: AppBus, answer: Any) -> None:
+async def told(bus: TestBus, answer: Any) -> None:
     """Have a@svc answer what it was asked with *answer*."""
     (asked,) = bus.messages(QuoteRequest)
     seller = bus.as_agent("a@svc").publisher
-    draft = Draft(payload=answer, ttl_s=2 * DAY_S)
+    draft = Outgoing(answer, ttl_s=2 * DAY_S)
     await seller.send(seller.sealer.seal(draft, SealRequest(cause=asked, answers=True, topic=asked.routing.reply_to)))
 
 
@@ -124,7 +125,7 @@ async def test_an_ask_of_newer_code_is_left_alone_whatever_comes_of_it(answer: A
         if answer is not None:
             await told(bus, answer)
         await bus.advance(2 * 3600)
-        assert (await waits(bus), notes(bus), bus.dead) == (["offer"], ["reminded"], [])
+        assert (await waits(bus), notes(bus), bus.dead_letters) == (["offer"], ["reminded"], [])
         await renamed(bus, "offer", "price")
         await bus.advance(DAY_S)
         assert notes(bus)[1:] == (["priced"] if isinstance(answer, Quote) else ["unpriced"])
@@ -141,7 +142,7 @@ async def test_a_state_of_a_later_version_is_left_alone_whatever_comes(answer: A
             await told(bus, answer)
         await bus.publish(Cancelled(order_id="1"), ttl_s=2 * DAY_S)
         await bus.advance(2 * 3600)
-        assert (await waits(bus), notes(bus), bus.dead) == (["price", "remind"], [], [])
+        assert (await waits(bus), notes(bus), bus.dead_letters) == (["price", "remind"], [], [])
         await bus.database.execute("UPDATE sealbus_processes SET shape = '1.0.0'")
         await bus.advance(DAY_S)
         assert await waits(bus) == []
@@ -167,7 +168,7 @@ async def test_a_wait_with_a_failing_step_is_retried_with_growing_delay() -> Non
         Faults.raises = True
         await bus.publish(Order(order_id="1"))
         await bus.advance(DAY_S)
-        letters = [letter for letter in bus.dead if letter.message_type == "wait.due"]
+        letters = [letter for letter in bus.dead_letters if letter.message_type == "wait.due"]
         assert 4 <= len(letters) <= 8
         assert len({message.message_id for message in bus.messages(WaitDue)}) >= len(letters)
         Faults.raises = False
@@ -196,12 +197,12 @@ def test_nudges_come_ever_later_but_every_day() -> None:
     assert sum(pauses[:8]) < 2 * MAX_AGAIN_MS
 
 
-async def nudged(bus: AppBus, wait: str, message_id: str) -> None:
+async def nudged(bus: TestBus, wait: str, message_id: str) -> None:
     """A forged wait.due, which anybody can write where nobody has a key."""
     group = bus.workers[0].app.group
     forger = bus.as_agent("shop@svc").publisher
     forged = WaitDue(wait=wait, name="remind", due_at=datetime(2026, 1, 1, tzinfo=UTC))
-    draft = Draft(payload=forged, to="shop@svc", message_id=message_id)
+    draft = Outgoing(forged, to="shop@svc", message_id=message_id)
     await forger.send(forger.sealer.seal(draft, SealRequest(topic=mailbox_topic("agents", group))))
 
 
@@ -219,7 +220,7 @@ async def test_a_forged_nudge_before_and_after_its_process_leaves_no_trace() -> 
         assert notes(bus) == []
         await bus.advance(62)
         assert notes(bus) == ["reminded"]
-        bus.raise_dead()
+        bus.assert_all_handled()
 
 
 async def test_the_id_of_a_timer_message_is_unpredictable() -> None:
@@ -246,4 +247,4 @@ async def test_a_repeated_record_of_the_mailbox_sends_nothing_again() -> None:
             await bus.transport.append(copies, timeout_s=5)
         await bus.settle()
         assert len(bus.sent(Offer)) == before
-        assert bus.dead == []
+        assert bus.dead_letters == []

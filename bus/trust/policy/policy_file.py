@@ -11,13 +11,13 @@ from bus.trust.keys.trusted_files import Reloaded, alarm_about
 from bus.trust.policy.file import parse_policy
 from bus.trust.policy.rules import PolicyRules
 
-__all__ = ["FilePolicy"]
+__all__ = ["PolicyFile"]
 
 
-class FilePolicy:
+class PolicyFile:
     """The policy in the TOML file at *path*, read again within a second of a change; the last good one is kept.
 
-        app = App("planner@svc", policy=FilePolicy("policy.toml"))
+        app = App("planner@svc", policy=PolicyFile("policy.toml"))
 
     Raises ConfigurationError for a file that cannot be used. *stale_after_s*: when it has been unusable for so long,
     types of high risk are refused.

@@ -23,14 +23,14 @@ from bus.trust.labels import INSTRUCTING, LEVELS, rank_of_level
 from consumers.app.handler_signature import check_handler, must_answer
 from consumers.delivery.blocking_context import BlockingContext
 from consumers.delivery.context import Context
-from consumers.delivery.declaration import Dedup, Lifespan, Middleware, Order, SemanticCheck, Subscription
+from consumers.delivery.declaration import Dedup, HandlerDeclaration, Lifespan, Middleware, Order, SemanticCheck
 from consumers.delivery.handling.composition import name_of
 from consumers.delivery.receiving.subscription_checks import checks_of, requirements_of
 from consumers.delivery.resilience.retry import Retry
 from consumers.processes.approvals.approval import Approval
 from consumers.processes.sagas.rules import Saga
 
-__all__ = ["Handlers"]
+__all__ = ["Router"]
 
 _Payload = TypeVar("_Payload", bound=Payload)
 _Result = TypeVar("_Result", bound=Payload | Sequence[Payload] | None)
@@ -91,10 +91,10 @@ class _OnProvidedBlocking(Protocol[_Payload]):
     ) -> Callable[Concatenate[_Payload, _Rest], _Result]: ...
 
 
-class Handlers:
+class Router:
     """Handlers in a file of their own, for an App to include.
 
-        handlers = Handlers()
+        handlers = Router()
 
         @handlers.on(Order)
         async def book(order: Order) -> Booked: ...
@@ -109,22 +109,22 @@ class Handlers:
             raise ConfigurationError(f"middleware is a list of functions: write middleware=[{name_of(middleware)}]")
         self.middleware: list[Middleware] = list(middleware)
         """The middleware around every handler, outermost first."""
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, HandlerDeclaration] = {}
         self._lifespans: list[Lifespan] = []
         self._sagas: list[type[Saga[Any]]] = []
-        self._included: list[Handlers] = []
+        self._included: list[Router] = []
         for around in self.middleware:
             if not callable(around):
                 raise ConfigurationError(f"middleware is a list of functions (next) -> handler, and holds {around!r}")
 
     @property
-    def subscriptions(self) -> Mapping[str, Subscription]:
+    def subscriptions(self) -> Mapping[str, HandlerDeclaration]:
         """Message type -> subscription, of included handlers too. Raises ConfigurationError for a type given twice."""
         return MappingProxyType(self._merged(self._included))
 
-    def _merged(self, included: Iterable[Handlers]) -> dict[str, Subscription]:
+    def _merged(self, included: Iterable[Router]) -> dict[str, HandlerDeclaration]:
         """Return the own subscriptions and those of *included*, inside the own middleware."""
-        found: dict[str, Subscription] = {}
+        found: dict[str, HandlerDeclaration] = {}
         for subscriptions in (self._subscriptions, *(handlers.subscriptions for handlers in included)):
             for name, subscription in subscriptions.items():
                 if name in found:
@@ -144,7 +144,7 @@ class Handlers:
         if not (isinstance(saga, type) and issubclass(saga, Saga) and hasattr(saga, "rules")):
             raise ConfigurationError(
                 f"add takes a Saga class, not {getattr(saga, '__name__', type(saga).__name__)}: write "
-                "`class Buying(Saga[BuyingState], version='1.0.0')` with @starts, and app.add(Buying)"
+                "`class Buying(Saga[BuyingState], version='1.0.0')` with @on_start, and app.add(Buying)"
             )
         try:
             _ = saga.rules.kept_state
@@ -182,14 +182,14 @@ class Handlers:
         own = [*self._lifespans, *(lifespan for handlers in self._included for lifespan in handlers.lifespans)]
         return tuple(dict.fromkeys(own))
 
-    def include(self, handlers: Handlers) -> None:
+    def include(self, handlers: Router) -> None:
         """Handle what *handlers* handles, also what is added to it later.
 
         Raises ConfigurationError for a message type that has a handler already.
         """
-        if not isinstance(handlers, Handlers) or hasattr(handlers, "agent"):
+        if not isinstance(handlers, Router) or hasattr(handlers, "agent"):
             raise ConfigurationError(
-                f"include takes Handlers, not {type(handlers).__name__}: write `handlers = Handlers()` and "
+                f"include takes a Router, not {type(handlers).__name__}: write `handlers = Router()` and "
                 "`@handlers.on(...)`; several apps run together with `sealbus run a:app b:app`"
             )
         if handlers is self or self in handlers.everything():
@@ -197,7 +197,7 @@ class Handlers:
         self._merged([*self._included, handlers])
         self._included.append(handlers)
 
-    def everything(self) -> list[Handlers]:
+    def everything(self) -> list[Router]:
         """These handlers and all they include."""
         return [self, *(deeper for handlers in self._included for deeper in handlers.everything())]
 
@@ -341,7 +341,7 @@ class Handlers:
         checked, required = checks_of(checks), requirements_of(kind, requires)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            self._subscriptions[kind.name] = Subscription(
+            self._subscriptions[kind.name] = HandlerDeclaration(
                 kind=kind,
                 handler=function,
                 takes_context=check_handler(function, kind, provide or {}, blocking=blocking),
@@ -392,6 +392,6 @@ def _check_approval(approval: object, order: Order) -> None:
         )
 
 
-def _second(name: str, known: Subscription, other: str = "") -> ConfigurationError:
+def _second(name: str, known: HandlerDeclaration, other: str = "") -> ConfigurationError:
     also = f" and {other}" if other else ""
     return ConfigurationError(f"{name} has a handler already: {name_of(known.handler)}{also}")

@@ -1,0 +1,34 @@
+"""The errors that a program meets now and then; those that most programs handle are in `sealbus` itself.
+
+    from sealbus.errors import ConfigurationError, UnreachableError
+
+Page: `docs/requests.md`.
+"""
+
+from __future__ import annotations
+
+from bus.errors import (
+    ClosedError,
+    ConfigurationError,
+    ContractError,
+    DialectError,
+    EventLoopError,
+    InboxError,
+    MissingSetting,
+    UnreachableError,
+)
+from consumers.delivery.handler_errors import TaskCancelled
+from producers.outcomes import UnexpectedReply
+
+__all__ = [
+    "ClosedError",
+    "ConfigurationError",
+    "ContractError",
+    "DialectError",
+    "EventLoopError",
+    "InboxError",
+    "MissingSetting",
+    "TaskCancelled",
+    "UnexpectedReply",
+    "UnreachableError",
+]

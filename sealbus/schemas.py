@@ -1,0 +1,58 @@
+"""What a message type says beyond its fields: rules between fields, upcasters, and the dual write of two versions.
+
+    from sealbus.schemas import DualWrite, Has, Is, Rule, Upcaster, when
+
+Pages: `docs/vocabulary.md` (rules), `docs/upgrading-types.md`.
+"""
+
+from __future__ import annotations
+
+from bus.payloads.dual_write import DualWrite
+from bus.payloads.rules import (
+    All,
+    Among,
+    AtMost,
+    Begins,
+    Bytes,
+    Computed,
+    Condition,
+    Either,
+    Every,
+    Has,
+    Is,
+    IsText,
+    Least,
+    Not,
+    RangeOf,
+    Rule,
+    Size,
+    Some,
+    exactly_one,
+    when,
+)
+from bus.payloads.upcasters import Upcaster
+
+__all__ = [
+    "All",
+    "Among",
+    "AtMost",
+    "Begins",
+    "Bytes",
+    "Computed",
+    "Condition",
+    "DualWrite",
+    "Either",
+    "Every",
+    "Has",
+    "Is",
+    "IsText",
+    "Least",
+    "Not",
+    "RangeOf",
+    "Rule",
+    "Size",
+    "Some",
+    "Upcaster",
+    "exactly_one",
+    "when",
+]
