@@ -93,7 +93,10 @@ def _judged(
     if own < base:
         return "broken", f"{own} is older than the published {base}"
     if bump == "review":
-        return "review", "readers that do not know the new value refuse it: check them, then give --accept-new-values REASON"
+        return (
+            "review",
+            "readers that do not know the new value refuse it: check them, then --accept-new-values WHY",
+        )
     required_version = SchemaVersion.of(version_for(str(base), bump))
     if own < required_version:
         change = changes[0]

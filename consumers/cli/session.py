@@ -239,7 +239,7 @@ def verb(
 ) -> Callable[[Callable[..., Any]], Callable[..., int]]:
     """Make a function a verb: it gets the common options as a CommandSession, its first argument.
 
-    It returns an exit code, or a VerbResult, which is printed. *members* are the Structs of its JSON, named in its help;
+    It returns an exit code, or a VerbResult to be printed. *members* are the Structs of its JSON, named in its help;
     *forms* are further values of --output. An async one may be interrupted.
     """
 

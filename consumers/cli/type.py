@@ -140,7 +140,7 @@ def list_(session: CommandSession, *, targets: tuple[str, ...], builtin: str | N
                 version=kind.version,
                 risk=kind.risk,
                 performative=_performative(kind),
-                required_options=tuple(kind.terms.needs),
+                required_options=tuple(kind.terms.required_options),
                 ttl_s=kind.terms.ttl_s,
                 side_effect=kind.side_effect,
                 family=family_of(kind.name),
@@ -337,22 +337,22 @@ def _terms(kind: PayloadType) -> list[str]:
     lines = []
     if (stated := _performative(kind)) is not None:
         lines.append(f"performative {stated}")
-    if terms.needs:
-        lines.append("requires " + ", ".join(NEEDED[name] for name in terms.needs))
+    if terms.required_options:
+        lines.append("requires " + ", ".join(NEEDED[name] for name in terms.required_options))
     if terms.ttl_s is not None:
         lines.append(f"expires after {terms.ttl_s:g} s, unless its publisher sets a lifetime")
-    lines += [f"{option} comes from {field}, unless its publisher sets it" for option, field in terms.takes.items()]
+    lines += [f"{option} comes from {field}, unless its publisher sets it" for option, field in terms.options_from.items()]
     if kind.side_effect is not None:
         lines.append(f"side effect {kind.side_effect}")
     if kind.resource:
         lines.append(f"the resource it is about is at /data{kind.resource}")
     if terms.critical:
         lines.append("receivers must know, where they are set: " + ", ".join(terms.critical))
-    lines += [f"{pointer} must equal {location} where both are set" for pointer, location in terms.same_as.items()]
+    lines += [f"{pointer} must equal {location} where both are set" for pointer, location in terms.must_match.items()]
     return lines
 
 
 def _publish(kind: PayloadType, targets: tuple[str, ...]) -> str:
     app = "".join(f" --app {target}" for target in targets)
-    flags = "".join(f" {_FLAGS[name]} {name.partition('_')[0]}-1" for name in kind.terms.needs if name in _FLAGS)
+    flags = "".join(f" {_FLAGS[name]} {name.partition('_')[0]}-1" for name in kind.terms.required_options if name in _FLAGS)
     return f"sealbus publish {kind.name}{app}{flags}"

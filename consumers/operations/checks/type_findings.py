@@ -12,7 +12,7 @@ from bus.payloads.payload_types import PayloadType
 from bus.protocol.sealing import Message
 from bus.schemas.review import TypeReview, review_types
 from bus.schemas.schema_folder import SchemaFolder
-from consumers.delivery.declaration import Subscription
+from consumers.delivery.declaration import HandlerDeclaration
 from consumers.delivery.receiving.subscription_checks import check_message
 from consumers.operations.checks.findings import CheckFinding
 
@@ -87,7 +87,7 @@ def _of_review(review: TypeReview, folder: Path) -> Iterator[CheckFinding]:
 class RecordedChecks:
     """Counts the recorded messages that the types of today, and what *subscriptions* require, would refuse."""
 
-    def __init__(self, kinds: Iterable[PayloadType], subscriptions: Mapping[str, Subscription]) -> None:
+    def __init__(self, kinds: Iterable[PayloadType], subscriptions: Mapping[str, HandlerDeclaration]) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
         self._subscriptions = subscriptions
         self._refused: Counter[tuple[str, str, str, str]] = Counter()

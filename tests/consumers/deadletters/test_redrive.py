@@ -20,10 +20,10 @@ from bus.transports.base import AppendOutcome, NewRecord, Record, TopicSpec, Tra
 from bus.transports.read_all import scan_topic
 from consumers.app.app import App
 from consumers.app.testing import TestBus
+from consumers.deadletters.dismissal import Dismissal
 from consumers.deadletters.journal import Journal, prepare_journal, unended_runs
 from consumers.deadletters.letter_state import follow_states, load_states, state_of
 from consumers.deadletters.letters import list_dead_letters
-from consumers.deadletters.dismissal import Dismissal
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveOrders, RedriveResult
 from consumers.deadletters.selection import Selection
