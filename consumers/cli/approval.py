@@ -21,6 +21,7 @@ from bus.protocol.timestamps import format_ms, parse_ms
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from bus.transports.base import Transport
+from consumers.cli.interrupts import asking
 from consumers.cli.io.output import Detail, Listing, VerbResult, details
 from consumers.cli.session import CommandSession, key_options, limit_option, trusted_keys, verb
 from consumers.cli.shell import VerbGroup
@@ -257,7 +258,8 @@ def _check_hash(found: OpenRequest, waiting: Message | None, digits: str | None)
         raise BusError("MISMATCH: this request differs from the message it is about. Reject it, and find its sender")
     if digits is None:
         click.echo(_indented(action_of(found.message)), err=True)
-        digits = click.prompt(f"The first {HASH_DIGITS} digits of {found.request.action_hash}", err=True)
+        with asking():
+            digits = click.prompt(f"The first {HASH_DIGITS} digits of {found.request.action_hash}", err=True)
     if not found.is_named_by(str(digits)):
         raise BusError(f"that is not the hash of this action: `sealbus approval show {short}`")
 

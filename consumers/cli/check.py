@@ -16,7 +16,6 @@ from bus.payloads.payload_types import PayloadType
 from bus.settings import loading
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
-from bus.trust.policy.file import parse_policy
 from bus.vocabulary import BUILT_IN
 from consumers.agents.workflows.check import check_workflow
 from consumers.agents.workflows.definition import read_workflow
@@ -25,6 +24,7 @@ from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.recorded import recorded_messages
 from consumers.cli.key import trusted_directory
+from consumers.cli.policy import read_policy
 from consumers.cli.session import CommandSession, gathered, registry_of, verb
 from consumers.cli.shell import Command
 from consumers.operations.checks.findings import AREAS, GRAVITIES, CheckFinding
@@ -44,6 +44,7 @@ __all__ = ["check"]
 
 _WORKFLOWS: Final = "workflows"
 _SCHEMAS: Final = "schemas"
+_KEYS: Final = "keys/jwks.json"
 
 
 class _CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +136,9 @@ async def check(session: CommandSession, options: _CheckOptions) -> int:
         key=lambda one: (-GRAVITIES.index(one.level), one.area, one.location),
     )
     _print(session, known)
-    session.note(f"{_counts(known)}; looked at {', '.join(looked)}, {len(apps)} apps{_not_looked(settings, areas)}")
+    session.note(
+        f"{_counts(known)}; looked at {', '.join([*looked, f'{len(apps)} apps'])}{_not_looked(settings, areas)}"
+    )
     if options.fail_on == "never":
         return 0
     worst = GRAVITIES.index(options.fail_on)
@@ -148,13 +151,18 @@ def _read_files(
     """Yield what is wrong with policy, keys and workflow files, and note what was looked at."""
     if "policy" in areas and settings.policy.file and settings.policy.file != "allow-all":
         file = Path(settings.policy.file)
-        rules = parse_policy(file.read_bytes(), name=str(file))
+        rules = read_policy(file)
         declared, types = [app.declaration for app in apps], registry_of(apps).names()
         yield from policy_findings(rules, declared, types, settings.trust.high_risk)
         looked.append(f"{len(rules.rules)} rules of {file.name}")
-    if "keys" in areas and settings.trust.keys:
-        directory = trusted_directory(settings, None)
-        folder = Path(settings.trust.key_file or settings.trust.keys)
+    if "keys" in areas and (settings.trust.keys or (home / _KEYS).is_file()):
+        directory = trusted_directory(settings, None if settings.trust.keys else (home / _KEYS).parent)
+        if not settings.trust.keys:
+            what = "there are keys, and trust.keys is not set: no signature is checked"
+            yield CheckFinding(
+                area="keys", check="keys-unused", level="note", location=_KEYS, what=what, fix=f"trust.keys = {_KEYS!r}"
+            )
+        folder = Path(settings.trust.key_file or settings.trust.keys or home / _KEYS)
         yield from key_findings(directory, folder if folder.is_dir() else folder.parent, SystemClock().now_ms())
         looked.append(f"{len(directory.keys)} keys")
     if "workflows" in areas:
@@ -169,7 +177,7 @@ def _not_looked(settings: Settings, areas: Sequence[str]) -> str:
     if "policy" in areas and not settings.policy.file:
         missing.append("policy (policy.file is not set)")
     if "keys" in areas and not settings.trust.keys:
-        missing.append("keys (trust.keys is not set)")
+        missing.append("trusted keys (trust.keys is not set)")
     return f"; not looked at: {', '.join(missing)}" if missing else ""
 
 

@@ -90,7 +90,7 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
     Examples:
       sealbus convert --from speech-acts --to evidence messages.ndjson
       sealbus convert --from frameworks --to canonical task.json --sender planner@svc
-      sealbus tail task.request --all --output json | jq -c .value | sealbus convert --from canonical --to cloudevents
+      sealbus tail task.request --from start -o json | jq -c .value | sealbus convert --from canonical --to cloudevents
 
     \b
     Exit codes: 0 all converted, 1 some refused.

@@ -57,20 +57,20 @@ _CODES: Final[tuple[tuple[type[BusError], int], ...]] = (
 _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
     (
         TopicMissingError,
-        "`sealbus topics list` shows what there is; `sealbus topics apply MODULE:APP` creates the topics of an app",
+        "`sealbus topic list` shows what there is; `sealbus topic apply MODULE:APP` creates the topics of an app",
     ),
     (DamagedError, "stop all that use it; `sqlite3 FILE .recover` writes what can still be read, for a new file"),
-    (UnreachableError, "check --bus; `sealbus config show --origin` shows the origin of the URL"),
-    (NotPermittedError, "the cluster's operators can allow it; `sealbus config show` shows the user"),
+    (UnreachableError, "check --bus; `sealbus config` shows the origin of the URL"),
+    (NotPermittedError, "the cluster's operators can allow it; `sealbus config` shows the user"),
     (ConfigurationError, "`sealbus config --help` explains where settings come from"),
-    (UnknownTypeError, "`sealbus types list` shows the built-in types; --app MODULE:APP adds your own"),
+    (UnknownTypeError, "`sealbus type list` shows the built-in types; --app MODULE:APP adds your own"),
     (LogFullError, "free some space, then try again: nothing was written"),
     (RecordTooLargeError, "put large content elsewhere and send a reference: {uri, sha256, size, media_type}"),
     (
         OffsetOutOfRangeError,
         (
             "retention deleted records before they were settled; "
-            "`sealbus groups GROUP --skip-lost` continues at the oldest stored record"
+            "`sealbus group skip-lost GROUP` continues at the oldest stored record"
         ),
     ),
     (PublishUnknown, "it may be in the log: look with `sealbus tail` before you publish it again"),

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from bus.errors import BusError
 from consumers.worker.signals import RepeatedSignal
 
-__all__ = ["Interrupts", "execute"]
+__all__ = ["Interrupts", "asking", "execute"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -43,6 +45,19 @@ class Interrupts:
             self._task.cancel()
 
 
+@contextmanager
+def asking() -> Iterator[None]:
+    """Let signals end the process as usual while it waits for an answer of the user, which blocks the event loop."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def execute(body: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> int:
     """Run *body* and return its exit code; 130 or 143 if a signal ended it."""
     return asyncio.run(_guard(body))
@@ -53,7 +68,9 @@ async def _guard(body: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> int:
     assert task is not None  # noqa: S101 - a coroutine runs in a task
     interrupts = Interrupts(task)
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    # Signals reach only the main thread: a program that calls the command line in another one handles them itself.
+    numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    for number in numbers:
         loop.add_signal_handler(number, interrupts.receive, number)
     try:
         code = await body(interrupts)
@@ -63,6 +80,6 @@ async def _guard(body: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> int:
             raise
         code = 0
     finally:
-        for number in _SIGNALS:
+        for number in numbers:
             loop.remove_signal_handler(number)
     return 128 + interrupts.received if interrupts.received else code

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from bus.errors import ConfigurationError
 from bus.telemetry.terminal import printable
 from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
 from bus.trust.policy.acl_lines import acl_line
@@ -30,7 +31,7 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, app_option, registry_of, verb
 from consumers.cli.shell import VerbGroup
 
-__all__ = ["policy"]
+__all__ = ["policy", "read_policy"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -279,7 +280,18 @@ def _read(session: CommandSession, file: Path | None) -> PolicyRules:
         if not configured or configured == "allow-all":
             raise click.UsageError("name the policy FILE, or set policy.file in sealbus.toml")
         file = Path(configured)
-    return parse_policy(file.read_bytes(), name=str(file))
+    return read_policy(file)
+
+
+def read_policy(file: Path) -> PolicyRules:
+    """Return the rules in *file*. Raises ConfigurationError."""
+    try:
+        return parse_policy(file.read_bytes(), name=str(file))
+    except OSError as error:
+        raise ConfigurationError(f"policy.file: {file} cannot be read: {error.strerror or error}") from error
+    except ConfigurationError as error:
+        error.add_note("docs/policy.md describes the language in one page")
+        raise
 
 
 def _now_ms() -> int:

@@ -23,7 +23,7 @@ from bus.redaction import redacted
 from bus.settings import loading
 from bus.telemetry import logs
 from bus.telemetry.terminal import printable
-from consumers.cli.interrupts import Interrupts, execute
+from consumers.cli.interrupts import Interrupts, asking, execute
 from consumers.cli.io.output import VerbResult, print_result
 from consumers.cli.io.parameter_types import TEXT_ID, OneOf
 
@@ -114,7 +114,8 @@ class CommandSession:
             return
         if sys.stdin is None or not sys.stdin.isatty():
             raise click.UsageError(f"{question} Nobody can answer here: without a terminal, give --yes")
-        click.confirm(question, abort=True, err=True)
+        with asking():
+            click.confirm(question, abort=True, err=True)
 
     def announce(self) -> None:
         """Print on standard error which settings and which log count; for commands that write."""

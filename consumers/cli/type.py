@@ -341,7 +341,9 @@ def _terms(kind: PayloadType) -> list[str]:
         lines.append("requires " + ", ".join(NEEDED[name] for name in terms.required_options))
     if terms.ttl_s is not None:
         lines.append(f"expires after {terms.ttl_s:g} s, unless its publisher sets a lifetime")
-    lines += [f"{option} comes from {field}, unless its publisher sets it" for option, field in terms.options_from.items()]
+    lines += [
+        f"{option} comes from {field}, unless its publisher sets it" for option, field in terms.options_from.items()
+    ]
     if kind.side_effect is not None:
         lines.append(f"side effect {kind.side_effect}")
     if kind.resource:
@@ -354,5 +356,7 @@ def _terms(kind: PayloadType) -> list[str]:
 
 def _publish(kind: PayloadType, targets: tuple[str, ...]) -> str:
     app = "".join(f" --app {target}" for target in targets)
-    flags = "".join(f" {_FLAGS[name]} {name.partition('_')[0]}-1" for name in kind.terms.required_options if name in _FLAGS)
+    flags = "".join(
+        f" {_FLAGS[name]} {name.partition('_')[0]}-1" for name in kind.terms.required_options if name in _FLAGS
+    )
     return f"sealbus publish {kind.name}{app}{flags}"

@@ -50,7 +50,7 @@ PROGRAMS = {
     "from sealbus import *": ["-c", "from sealbus import *"],
     "sealbus --help": ["-m", "sealbus", "--help"],
     "sealbus publish --help": ["-m", "sealbus", "publish", "--help"],
-    "sealbus run --help": ["-m", "sealbus", "worker", "--help"],
+    "sealbus run --help": ["-m", "sealbus", "run", "--help"],
 }
 NAMESPACE = f"startup{os.getpid()}"
 _TIMEOUT_S = 60.0
@@ -140,7 +140,7 @@ def _running(folder: Path, url: str) -> Iterator[float]:
     # On Kafka an inbox would need a server of its own.
     options = "" if url.startswith("kafka") else ', dedup="always"'
     (folder / "idle_app.py").write_text(APP.format(options=options), "utf-8")
-    command = [sys.executable, "-m", "sealbus", "worker", "idle_app:app", "--bus", url, "--namespace", NAMESPACE]
+    command = [sys.executable, "-m", "sealbus", "run", "idle_app:app", "--bus", url, "--namespace", NAMESPACE]
     environment = _environment(folder) | {"SEALBUS_TOPICS__CREATE": "true"}
     started_s = time.monotonic()
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=folder)

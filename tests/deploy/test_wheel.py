@@ -119,7 +119,7 @@ class Installed(NamedTuple):
     @contextlib.contextmanager
     def worker(self, *arguments: str) -> Iterator[Path]:
         """`sealbus run` as long as this lasts, with its log; it ends in order."""
-        command = [self.environment / "bin" / "sealbus", "worker", *arguments]
+        command = [self.environment / "bin" / "sealbus", "run", *arguments]
         log = self.project / "worker.log"
         with log.open("wb") as file:
             worker = subprocess.Popen(command, cwd=self.project, env=plain({}), stdout=file, stderr=file)

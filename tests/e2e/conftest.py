@@ -29,7 +29,7 @@ class Workers:
         environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}", "LEDGER": str(self.ledger)} | self.env
         with (self.folder / f"worker-{len(self._running)}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "consumers.cli", "worker", app, "--bus", self.url, *options],
+                [sys.executable, "-m", "consumers.cli", "run", app, "--bus", self.url, *options],
                 cwd=self.folder,
                 env=environment,
                 stdout=log,

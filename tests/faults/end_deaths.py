@@ -61,7 +61,7 @@ class Scene:
     def start(self, failpoint: str = "") -> subprocess.Popen[bytes]:
         with (self.folder / "workers.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "consumers.cli", "worker", "end_app:app"],
+                [sys.executable, "-m", "consumers.cli", "run", "end_app:app"],
                 env=self.env | {"SEALBUS_FAILPOINT": failpoint},
                 stdout=log,
                 stderr=log,

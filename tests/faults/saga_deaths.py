@@ -70,7 +70,7 @@ def work(env: dict[str, str], log: str) -> NoReturn:
     importlib.reload(failpoints)
     saga_app.open_ledger()
     apps = f"saga_app:{env['BUYER']}", "saga_app:seller"
-    main(["worker", *apps, "--bus", env["SEALBUS_BUS__URL"]], prog_name="sealbus")
+    main(["run", *apps, "--bus", env["SEALBUS_BUS__URL"]], prog_name="sealbus")
     raise SystemExit(0)
 
 

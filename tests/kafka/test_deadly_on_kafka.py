@@ -49,7 +49,7 @@ class Case:
         )
 
     def work(self) -> None:
-        command = [sys.executable, "-m", "consumers.cli", "worker", "deadly_app:app", "--processes", "2"]
+        command = [sys.executable, "-m", "consumers.cli", "run", "deadly_app:app", "--processes", "2"]
         with (self.folder / "worker.log").open("wb") as log:
             self._worker = subprocess.Popen(
                 command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log

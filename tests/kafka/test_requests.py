@@ -67,7 +67,7 @@ class Play:
 
     async def worker(self) -> asyncio.subprocess.Process:
         options = ["--bus", self.url, "--namespace", self.namespace]
-        return await self._started("worker", ["-m", "consumers.cli", "worker", "request_app:app", *options])
+        return await self._started("worker", ["-m", "consumers.cli", "run", "request_app:app", *options])
 
     async def requester(self, name: str, count: int, rate: float) -> asyncio.subprocess.Process:
         arguments = [

@@ -110,12 +110,12 @@ def agent_of_key(kid: str, directory: KeyDirectory | None) -> str:
     key = None if directory is None else directory.keys.get(kid)
     if key is None:
         raise ConfigurationError(
-            f"the key {kid} is not among the trusted keys, so its agent is unknown: name its agent with --agent, "
+            f"the key {kid} is not among the trusted keys, so its agent is unknown: name its agent with --as, "
             "or give the keys with trust.keys"
         )
     if len(key.principals) != 1:
         whom = ", ".join(sorted(key.principals)) or "nobody"
-        raise ConfigurationError(f"the key {kid} signs for {whom}: name the acting agent with --agent")
+        raise ConfigurationError(f"the key {kid} signs for {whom}: name the acting agent with --as")
     (agent_id,) = key.principals
     return agent_id
 

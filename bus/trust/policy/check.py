@@ -163,7 +163,7 @@ _WITHIN: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "max_side_effect": _up_to(SIDE_EFFECTS.index),
     "not_before_ms": operator.ge,
     "not_after_ms": operator.le,
-    **dict.fromkeys(("agent", "types", "groups", "resources", "namespace", "via_all"), _are_globs_within),
+    **dict.fromkeys(("agents", "types", "groups", "resources", "namespace", "via_all"), _are_globs_within),
 }
 """Condition -> whether one value of it is within another: what meets the first meets the second."""
 
@@ -189,7 +189,7 @@ def _names(rules: PolicyRules, types: Collection[str]) -> Iterator[PolicyFinding
 
 def _agents(rules: PolicyRules, rule: PolicyRule) -> Iterator[PolicyFinding]:
     listed = [*(row.id for row in rules.rows), *INTERPRETERS]
-    for key, globs in (("agent", rule.agents), ("via_all", rule.via_all), ("approvers", rule.approvers)):
+    for key, globs in (("agents", rule.agents), ("via_all", rule.via_all), ("approvers", rule.approvers)):
         for glob in globs or ():
             if common_text([[glob], listed]) is None:
                 text = f"{key}: {glob} is not an agent of the table{nearest(glob, listed)}"

@@ -47,11 +47,11 @@ def test_another_shell_is_refused_by_those_that_there_are(folder: Any) -> None:
 
 
 def test_commands_options_and_choices_are_completed(folder: Any) -> None:
-    assert offered(folder, "sealbus topi") == ["topics"]
-    assert {"worker", "publish", "completion"} <= set(offered(folder, "sealbus "))
+    assert offered(folder, "sealbus topi") == ["topic"]
+    assert {"run", "publish", "completion"} <= set(offered(folder, "sealbus "))
     assert offered(folder, "sealbus dlq re") == ["redrive"]
     assert offered(folder, "sealbus publish --idem") == ["--idempotency-key"]
-    assert offered(folder, "sealbus dlq list --state pu") == ["purged"]
+    assert offered(folder, "sealbus dlq list --state di") == ["dismissed"]
 
 
 def test_names_of_an_embedded_log_are_completed(used: Any) -> None:
@@ -113,7 +113,7 @@ def test_a_real_bash_completes(used: Any) -> None:
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "complete -o nosort -F _sealbus_completion sealbus",
-        "topics",
+        "topic",
         "job.run",
         "--state",
     ]

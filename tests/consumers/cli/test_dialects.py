@@ -182,7 +182,7 @@ class TestOnTheLog:
         tailed = sealbus(
             "tail", "task.request", "--from", "start", "--verify", "--trusted-keys", str(keys), "--bus", bus
         )
-        assert "1 good, 0 bad" in tailed.stderr
+        assert "1 valid, 0 invalid" in tailed.stderr
 
     def test_what_has_expired_is_not_published(self, bus: str) -> None:
         past = (datetime.now(UTC) - timedelta(hours=1)).isoformat().replace("+00:00", "Z")
@@ -195,7 +195,7 @@ class TestOnTheLog:
         sealbus("publish", "--dialect", "frameworks", "--bus", bus, stdin=lines({**TASK, "timestamp": now}))
         done = sealbus("tail", "task.request", "--dialect", "plain-ids", "--bus", bus)
         assert done.stdout == ""
-        assert "1 not sayable in that dialect" in done.stderr
+        assert "1 messages cannot be represented in that format" in done.stderr
 
     def test_publish_takes_no_type_beside_a_dialect(self, bus: str) -> None:
         done = sealbus("publish", "--dialect", "frameworks", "task.request", "file.ndjson", "--bus", bus)

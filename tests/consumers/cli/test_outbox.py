@@ -40,14 +40,14 @@ def test_list_shows_what_waits(folder: Any, shop: str) -> None:
 def test_relay_once_sends_everything_and_says_so(folder: Any, shop: str) -> None:
     result = folder.call("serve", "outbox", shop, "--once")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "3 sent, 0 refused permanently" in result.stderr
-    assert "0 pending; 0 refused permanently" in folder.call("serve", "outbox", shop, "--dry-run").stderr
+    assert "3 sent, 0 refused for good" in result.stderr
+    assert "0 pending; 0 refused for good" in folder.call("serve", "outbox", shop, "--dry-run").stderr
     assert len(folder.call("tail", "agents.job.asked", "-o", "json").stdout.splitlines()) == 3
 
 
 @pytest.mark.medium
 def test_relay_runs_until_it_is_told_to_stop(folder: Any, shop: str) -> None:
-    relay = folder.start("serve", "outbox", shop, "--interval", "50ms")
+    relay = folder.start("serve", "outbox", shop, "--every", "50ms")
     folder.wait_until(lambda: "0 pending" in folder.call("serve", "outbox", shop, "--dry-run").stderr)
     assert folder.end(relay, signal.SIGINT) == 130
 

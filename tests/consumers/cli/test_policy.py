@@ -20,6 +20,7 @@ CONSOLE = [
 
 
 RAISED = "SEALBUS_TRUST__HIGH_RISK"
+POLICY = {"SEALBUS_POLICY__FILE": "policy.toml"}
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ def page(folder: Any) -> Any:
 @pytest.mark.parametrize(("command", "shown"), CONSOLE, ids=[command for command, _ in CONSOLE])
 def test_the_page_shows_what_is_printed(page: Any, command: str, shown: str) -> None:
     words = shlex.split(command)
-    assert words[:2] == ["sealbus", "policy"]
-    result = page.call(*words[1:])
+    assert words[0] == "sealbus"
+    result = page.call(*words[1:], env=POLICY)
     assert result.exit_code in (0, 1), result.stderr
     assert result.stdout.startswith(shown)
     if words[2] != "explain":
@@ -52,39 +53,45 @@ def call(page: Any, *words: str, code: int) -> list[dict[str, Any]]:
     return list(page.objects(result.stdout))
 
 
+def checked(page: Any, file: str, *words: str, code: int) -> list[dict[str, Any]]:
+    env = {"SEALBUS_POLICY__FILE": file}
+    result = page.call("check", "--only", "policy", *words, "-o", "json", env=env)
+    assert result.exit_code == code, result.stderr + result.stdout
+    return list(page.objects(result.stdout))
+
+
 def test_check(page: Any) -> None:
-    (finding,) = call(page, "check", "policy.toml", code=1)
-    assert (finding["code"], finding["place"]) == ("shadowed", "rule read-only-commands")
+    (finding,) = checked(page, "policy.toml", code=1)
+    assert (finding["check"], finding["location"]) == ("shadowed", "rule read-only-commands")
     (page.path / "sound.toml").write_text('[[rules]]\nid = "a"\neffect = "allow"\naction = "read"\ntypes = "job.run"\n')
-    assert call(page, "check", "sound.toml", code=1)[0]["code"] == "unknown-type"
+    assert checked(page, "sound.toml", code=1)[0]["check"] == "unknown-type"
 
 
 def test_check_notes_the_types_of_an_app_that_no_threshold_guards_and_fails_nothing(page: Any) -> None:
     (page.path / "sound.toml").write_text('[[rules]]\nid = "a"\neffect = "allow"\naction = "read"\ntypes = "job.run"\n')
-    (note,) = call(page, "check", "sound.toml", "--app", "agents:app", code=0)
-    assert (note["level"], note["code"], note["place"]) == ("note", "no-threshold", "type job.run")
-    result = page.call("check", "--only", "policy", "sound.toml", "--app", "agents:app")
-    assert result.stdout.startswith("note: type job.run: is handled at every trust level unless it has a reply_to: say")
-    assert result.stderr.endswith("0 findings, 1 note\n")
-    assert {one["level"] for one in call(page, "check", "policy.toml", "--app", "agents:app", code=1)} == {
-        "note",
-        "warning",
-    }
-    assert (
-        page.call("check", "--only", "policy", "sound.toml", "--app", "agents:app", env={RAISED: "job.run"}).stdout
-        == ""
-    )
+    (note,) = checked(page, "sound.toml", "agents:app", code=0)
+    assert (note["level"], note["check"], note["location"]) == ("note", "no-threshold", "type job.run")
+    env = {"SEALBUS_POLICY__FILE": "sound.toml"}
+    result = page.call("check", "--only", "policy", "agents:app", env=env)
+    assert result.stdout.startswith("note: type job.run: is handled at every trust level, unless it has a reply_to")
+    assert result.stderr.startswith("1 note; looked at 1 rules of sound.toml, 1 apps")
+    assert {one["level"] for one in checked(page, "policy.toml", "agents:app", code=1)} == {"note", "warning"}
+    assert page.call("check", "--only", "policy", "agents:app", env=env | {RAISED: "job.run"}).stdout == ""
 
 
 def test_explain(page: Any) -> None:
     asked = ("--action", "handle", "--agent", "builder-1@svc", "--type", "command.request")
     (found,) = call(page, "explain", "policy.toml", *asked, code=0)
-    assert (found["answer"], found["rule"]) == ("human", "commands-are-approved")
+    assert (found["answer"], found["decision"]["rule"]) == ("human", "commands-are-approved")
     assert found["agent"]["capabilities"] == ["build"]
     assert found["facts"]["namespace"] == "agents"
-    assert len(found["policy"]["sha256"]) == 64
+    assert len(found["sha256"]) == 64
     (found,) = call(page, "explain", "policy.toml", *asked, "--tag", "personal", "--namespace", "prod", code=1)
-    assert (found["answer"], found["rule"], found["facts"]["namespace"]) == ("deny", "no-personal-data", "prod")
+    assert (found["answer"], found["decision"]["rule"], found["facts"]["namespace"]) == (
+        "deny",
+        "no-personal-data",
+        "prod",
+    )
     result = page.call("policy", "explain", "policy.toml", "--action", "publish", "--type", "job.run", "--unsigned")
     assert result.exit_code == 1
     assert result.stdout.startswith("denied: no-match (")
@@ -108,7 +115,7 @@ def test_cases(page: Any) -> None:
     assert "the nearest is action" in result.stderr
     assert page.call("policy", "test", "new.toml").exit_code == 2
     (page.path / "policy.cases.toml").unlink()
-    assert "there is no file policy.cases.toml" in page.call("policy", "test", "policy.toml").stderr
+    assert "no file policy.cases.toml" in page.call("policy", "test", "policy.toml").stderr
 
 
 @pytest.mark.parametrize(
@@ -147,7 +154,11 @@ def test_acls(page: Any) -> None:
     assert any("--operation Read --operation Describe --topic prod._reply.planner-svc-" in line for line in planner)
     assert not any("--group" in line for line in planner)
     (page.path / "new.toml").write_text(TOML["policy.toml"].replace("builder-*@svc", "builder@svc"))
-    grants = [one for one in call(page, "acls", "new.toml", code=0) if one["agent"] == "builder@svc"]
+    grants = [
+        one
+        for one in call(page, "export", "new.toml", "--format", "kafka-acls", code=0)
+        if one["agent"] == "builder@svc"
+    ]
     assert {one["kind"] for one in grants} == {"topic", "group"}
     read = next(
         one for one in grants if one["operations"] == ["Read", "Describe"] and "agents.task.request" in one["names"]
@@ -168,7 +179,7 @@ def test_acl_lines_are_quoted(page: Any) -> None:
 
 def test_a_file_that_is_no_policy(page: Any) -> None:
     (page.path / "new.toml").write_text('[[rules]]\nid = "a"\neffect = "alow"\naction = "publish"\n')
-    result = page.call("check", "--only", "policy", "new.toml")
+    result = page.call("check", "--only", "policy", env={"SEALBUS_POLICY__FILE": "new.toml"})
     assert result.exit_code == 78
     assert (
         "new.toml: rule 'a': effect: found 'alow', expected one of allow, deny, need; the nearest is allow"

@@ -281,7 +281,7 @@ def test_the_rights_that_a_policy_prints_are_enough_for_its_worker(user: Secured
                 prefixed=grant["prefixed"],
             )
     worker = subprocess.Popen(
-        [sys.executable, "-m", "consumers.cli", "worker", "jobs:app"],
+        [sys.executable, "-m", "consumers.cli", "run", "jobs:app"],
         cwd=user.folder.path,
         env=user.folder.environment() | environment,
         stdout=subprocess.PIPE,

@@ -64,7 +64,7 @@ def jwks(folder: Any) -> str:
 
 def explained(folder: Any, message: Message, *options: str) -> tuple[int, list[dict[str, Any]]]:
     result = folder.call("show", message.message_id, "--part", "trust", "-o", "json", *options)
-    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
+    return result.exit_code, json.loads(result.stdout)["trust"]
 
 
 def test_the_step_that_lowered_the_level_is_named(folder: Any, jwks: str) -> None:
@@ -72,23 +72,23 @@ def test_the_step_that_lowered_the_level_is_named(folder: Any, jwks: str) -> Non
     made = story({}, {"security": page}, {})
     write(*made)
     code, (found,) = explained(folder, made[2], "--trusted-keys", jwks)
-    assert (code, found["holds"], found["level"]) == (0, True, "untrusted_content")
-    assert (found["classification"], found["kid"]) == ("restricted", key_of(AGENTS[2]).kid)
-    assert any(step.startswith(f"relay.step {made[1].message_id} of {AGENTS[1]}") for step in found["path"])
+    assert (code, found["valid"], found["level"]) == (0, True, "untrusted_content")
+    assert (found["classification"], found["signed_by"]) == ("restricted", key_of(AGENTS[2]).kid)
+    assert any(step.startswith(f"relay.step {made[1].message_id} of {AGENTS[1]}") for step in found["lowered_by"])
     table = folder.call("show", made[2].message_id, "--part", "trust", "--trusted-keys", jwks).stdout
-    assert "level           untrusted_content" in table
-    assert f"  2. relay.step {made[1].message_id} of {AGENTS[1]} seals untrusted_content" in table
+    assert "level:          untrusted_content" in table
+    assert f"lowered by 2:   relay.step {made[1].message_id} of {AGENTS[1]} seals untrusted_content" in table
 
 
 def test_a_signed_user_request_keeps_its_level(folder: Any, jwks: str) -> None:
     made = story({"authority": Authority(can_execute=("git *",), max_side_effect="write")})
     write(*made)
     code, (found,) = explained(folder, made[0], "--trusted-keys", jwks)
-    assert (code, found["level"], found["path"]) == (0, "user_request", [])
+    assert (code, found["level"], found["lowered_by"]) == (0, "user_request", [])
     assert found["authority"] == {"can_execute": ["git *"], "max_side_effect": "write"}
     table = folder.call("show", made[0].message_id, "--part", "trust", "--trusted-keys", jwks).stdout
-    assert "authority       can_execute: git *; max_side_effect: write" in table
-    assert "nothing lowered its level" in table
+    assert "authority:      can_execute: git *; max_side_effect: write" in table
+    assert "lowered by:     nothing" in table
 
 
 def test_the_policy_says_how_far_a_sender_counts(folder: Any, jwks: str) -> None:
@@ -100,9 +100,9 @@ def test_the_policy_says_how_far_a_sender_counts(folder: Any, jwks: str) -> None
         ((), {"SEALBUS_TRUST__KEYS": jwks, "SEALBUS_POLICY__FILE": "policy.toml"}),
     ):
         result = folder.call("show", made[1].message_id, "--part", "trust", "-o", "json", *options, env=env)
-        found = json.loads(result.stdout)
+        (found,) = json.loads(result.stdout)["trust"]
         assert (found["level"], found["classification"]) == ("model_generated", "confidential")
-        assert found["path"][-1].endswith("whose sender counts for model_generated at most")
+        assert found["lowered_by"][-1].endswith("whose sender counts for model_generated at most")
 
 
 def test_without_keys_it_says_that_levels_are_advice(folder: Any) -> None:
@@ -110,7 +110,7 @@ def test_without_keys_it_says_that_levels_are_advice(folder: Any) -> None:
     write(*made)
     result = folder.call("show", made[0].message_id, "--part", "trust")
     assert result.exit_code == 0
-    assert "its level is only a claim" in result.stdout
+    assert "the level is only a claim" in result.stdout
 
 
 def changed(message: Message, **members: Any) -> NewRecord:
@@ -120,7 +120,7 @@ def changed(message: Message, **members: Any) -> NewRecord:
     return msgspec.structs.replace(record_of(message, TOPIC), value=canonical.encode(tree))
 
 
-@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize("output", ["text", "json"])
 def test_an_invalid_message_gets_no_trust_level(folder: Any, jwks: str, output: str) -> None:
     made = story({}, {})
     write(changed(made[1], signature=made[0].verification.signature))
@@ -155,21 +155,23 @@ def test_a_dead_letter_is_explained_as_the_message_it_was(folder: Any, jwks: str
     )
     write(message, letter)
     code, (found,) = explained(folder, message, "--trusted-keys", jwks)
-    assert (code, found["place"]) == (0, f"{TOPIC}/0/0")
+    assert (code, found["location"]) == (0, f"{TOPIC}/0/0")
 
 
 def test_two_messages_under_one_id_are_both_explained(folder: Any, jwks: str) -> None:
     (message,) = story({})
     write(message, changed(message, signature="x..eA"))
     code, found = explained(folder, message, "--trusted-keys", jwks)
-    assert (code, [one["holds"] for one in found]) == (1, [True, False])
-    assert "another message under the same id" in folder.call("show", message.message_id, "--part", "trust").stdout
+    assert (code, [one["valid"] for one in found]) == (1, [True, False])
+    assert (
+        "trust of another message with the same id" in folder.call("show", message.message_id, "--part", "trust").stdout
+    )
 
 
 def test_text_of_messages_obeys_nobody(folder: Any) -> None:
     made = story({"security": Security(trust_level="\x1b]0;x\x07\u202e", policy_tags=("\x1b[2J",))})
     write(*made)
-    for output in ("table", "json"):
+    for output in ("text", "json"):
         shown = folder.call("show", made[0].message_id, "--part", "trust", "--output", output).stdout
         assert shown
         assert not set("\x1b\x07\u202e") & set(shown)
@@ -178,8 +180,8 @@ def test_text_of_messages_obeys_nobody(folder: Any) -> None:
 def test_trust_explain_reports_a_missing_message(folder: Any) -> None:
     write(*story({}))
     result = folder.call("show", "no-such-message", "--part", "trust")
-    assert result.exit_code == 2
-    assert "there is no message no-such-message" in result.stderr
+    assert result.exit_code == 1
+    assert "no message no-such-message" in result.stderr
 
 
 def test_keys_that_cannot_be_read_are_wrong_settings(folder: Any) -> None:

@@ -59,7 +59,7 @@ def test_a_generated_upcaster_heals_letters_of_a_sender_with_other_names(folder:
     folder.wait_until(lambda: len(listed()) == 5)
     folder.end(worker)
     sys.modules.pop("agents", None)
-    made = folder.call("type", "upcaster", listed()[0]["place"], "--app", "agents:app")
+    made = folder.call("type", "upcaster", listed()[0]["location"], "--app", "agents:app")
     assert made.exit_code == 0, made.stdout + made.stderr
     assert 'version="2.0.0", upcasters={1: from_1}' in made.stderr
     text = READER.format(upcaster=made.stdout, version="2.0.0", upcasters=", upcasters={1: from_1}")
@@ -82,7 +82,7 @@ def test_what_cannot_be_guessed_raises_in_the_code_and_is_counted(folder: Any) -
     assert sent.exit_code == 0, sent.output
     listed = lambda: folder.objects(folder.call("dlq", "list", "-o", "json").stdout)  # noqa: E731
     folder.wait_until(lambda: len(listed()) == 1)
-    made = folder.call("type", "upcaster", listed()[0]["place"], "--app", "agents:app")
+    made = folder.call("type", "upcaster", listed()[0]["location"], "--app", "agents:app")
     assert made.exit_code == 1
     assert "raise NotImplementedError('due_day is required: what stands for it?')" in made.stdout
 

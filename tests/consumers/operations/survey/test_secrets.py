@@ -90,9 +90,9 @@ def test_no_surface_shows_a_secret(folder: Any) -> None:
     folder.worker("--metrics-port", str(ports["worker"]), "--log-level", "debug")
     logs = {}
     for name, words in {
-        "exporter": ("exporter", "--port", str(ports["exporter"]), "--every", "1s"),
+        "exporter": ("serve", "metrics", "--port", str(ports["exporter"]), "--every", "1s"),
         "audit": ("serve", "audit", "--app", "agents:app", "--metrics-port", str(ports["audit"])),
-        "console": ("console", "--port", str(ports["console"]), "--read-only"),
+        "console": ("serve", "console", "--port", str(ports["console"]), "--read-only"),
     }.items():
         logs[name] = (folder.path / f"{name}.log").open("w+")
         folder.start(*words, "--log-level", "debug", stdout=logs[name], stderr=logs[name])
@@ -181,7 +181,7 @@ def test_a_password_in_the_settings_is_shown_nowhere(folder: Any) -> None:
     url = f"postgresql://me:{SECRETS['url']}@127.0.0.1:{folder.free_port()}/db"
     settings = {"SEALBUS_INBOX__URL": url, "SEALBUS_AUDIT__URL": url, "SEALBUS_KAFKA__PASSWORD": SECRETS["password"]}
     words = [["doctor"], ["doctor", "agents:app"], ["config"], ["audit", "verify"], ["workflow", "list"]]
-    words += [["worker", "agents:app", "--log-level", "debug"], ["serve", "audit", "--once"]]
+    words += [["run", "agents:app", "--log-level", "debug"], ["serve", "audit", "--once"]]
     for each in words:
         said = call(folder, *each, **settings)
         assert said, each
