@@ -228,7 +228,7 @@ class Bus:
         return publish_stream(self.publisher, source, timeout_s=timeout)
 
     def _publishing(self, timeout_s: float | None, *, detached: bool = False) -> Publishing:
-        """Return the publish of a draft, with the middleware around it."""
+        """Return the publish of an Outgoing, with the middleware around it."""
 
         async def publish(draft: Outgoing) -> Receipt:
             return await self.publisher.send(

@@ -31,6 +31,7 @@ from bus.payloads.rules import (
     when,
 )
 from bus.payloads.upcasters import Upcaster
+from bus.schemas.published_types import registry
 
 __all__ = [
     "All",
@@ -54,5 +55,6 @@ __all__ = [
     "Some",
     "Upcaster",
     "exactly_one",
+    "registry",
     "when",
 ]

@@ -9,7 +9,7 @@ from typing import Final
 
 from bus.errors import ContractError
 
-__all__ = ["BUILT_IN_NAMES", "check_name"]
+__all__ = ["BUILT_IN_NAMES", "check_name", "is_override"]
 
 BUILT_IN_NAMES: Final = frozenset(
     [
@@ -109,11 +109,16 @@ BUILT_IN_NAMES: Final = frozenset(
 _OURS: Final = __name__.removesuffix("payloads.built_in_names") + "vocabulary."
 
 
+def is_override(name: str, cls: type) -> bool:
+    """Return whether *cls*, the class of type *name*, stands in the place of a built-in one."""
+    return name in BUILT_IN_NAMES and not cls.__module__.startswith(_OURS)
+
+
 def check_name(name: str, cls: type, *, overrides: bool) -> None:
     """Raise ContractError where *cls* takes the name of a built-in type without *overrides*, or overrides nothing."""
     if overrides and name not in BUILT_IN_NAMES:
         raise ContractError(f"@payload({name!r}): overrides=True, but no built-in type has this name: leave it out")
-    if name in BUILT_IN_NAMES and not overrides and not cls.__module__.startswith(_OURS):
+    if not overrides and is_override(name, cls):
         raise ContractError(
             f"@payload({name!r}) is the name of a built-in type, which has other fields: choose a name of your own, "
             f"such as 'desk.{name.rpartition('.')[2]}', or use the class in sealbus.vocabulary; overrides=True "

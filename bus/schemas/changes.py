@@ -41,6 +41,7 @@ _TERMS: Final[Mapping[str, Bump]] = {
     "side_effect": "review",
     "resource": "review",
     "critical": "review",
+    "overrides": "review",
 }
 _FEWER_IS_MINOR: Final = "needs"
 _MORE_IS_MINOR: Final = "critical"

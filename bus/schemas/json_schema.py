@@ -14,6 +14,7 @@ import msgspec
 from msgspec import inspect
 
 from bus.payloads import rules
+from bus.payloads.built_in_names import is_override
 from bus.payloads.described_types import NAMED, default_of, fields_of, walk
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.canonical_numbers import SAFE_INTEGER
@@ -76,6 +77,7 @@ def _terms(kind: PayloadType) -> dict[str, Any]:
         "critical": list(terms.critical),
         "side_effect": kind.side_effect,
         "resource": kind.resource,
+        "overrides": is_override(kind.name, kind.cls),
     }
     return {name: value for name, value in found.items() if value}
 

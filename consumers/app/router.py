@@ -94,12 +94,12 @@ class _OnProvidedBlocking(Protocol[_Payload]):
 class Router:
     """Handlers in a file of their own, for an App to include.
 
-        handlers = Router()
+        router = Router()
 
-        @handlers.on(Order)
+        @router.on(Order)
         async def book(order: Order) -> Booked: ...
 
-        app.include(handlers)      # in another file
+        app.include(router)      # in another file
 
     *middleware* is put around these handlers, inside the App's own.
     """
@@ -182,24 +182,24 @@ class Router:
         own = [*self._lifespans, *(lifespan for handlers in self._included for lifespan in handlers.lifespans)]
         return tuple(dict.fromkeys(own))
 
-    def include(self, handlers: Router) -> None:
-        """Handle what *handlers* handles, also what is added to it later.
+    def include(self, router: Router) -> None:
+        """Handle what *router* handles, also what is added to it later.
 
         Raises ConfigurationError for a message type that has a handler already.
         """
-        if not isinstance(handlers, Router) or hasattr(handlers, "agent"):
+        if not isinstance(router, Router) or hasattr(router, "agent"):
             raise ConfigurationError(
-                f"include takes a Router, not {type(handlers).__name__}: write `handlers = Router()` and "
-                "`@handlers.on(...)`; several apps run together with `sealbus run a:app b:app`"
+                f"include takes a Router, not {type(router).__name__}: write `router = Router()` and "
+                "`@router.on(...)`; several apps run together with `sealbus run a:app b:app`"
             )
-        if handlers is self or self in handlers.everything():
-            raise ConfigurationError("handlers can't include themselves")
-        self._merged([*self._included, handlers])
-        self._included.append(handlers)
+        if router is self or self in router.everything():
+            raise ConfigurationError("a Router can't include itself")
+        self._merged([*self._included, router])
+        self._included.append(router)
 
     def everything(self) -> list[Router]:
         """These handlers and all they include."""
-        return [self, *(deeper for handlers in self._included for deeper in handlers.everything())]
+        return [self, *(deeper for router in self._included for deeper in router.everything())]
 
     def lifespan(self, function: _Lifespan) -> _Lifespan:
         """Open a resource with *function* before the first message is handled, and close it after the last one is

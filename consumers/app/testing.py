@@ -177,11 +177,13 @@ class Database:
 class TestBus:
     """A bus with the apps of a test on it, made by `app.test()`.
 
-    async with app.test() as bus:
-        await bus.publish(Order(sku="tea"))
-        await bus.settle()
-        bus.assert_all_handled()
-        assert bus.sent(Confirmation) == [Confirmation(sku="tea")]
+        async with app.test() as bus:
+            await bus.publish(Order(sku="tea"))
+            await bus.settle()
+            bus.assert_all_handled()
+            assert bus.sent(Confirmation) == [Confirmation(sku="tea")]
+
+    It plays agents that are not there, moves the clock, and shows what was sent and what is dead-lettered.
     """
 
     __test__ = False  # for pytest: no class of tests

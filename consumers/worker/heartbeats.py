@@ -10,7 +10,8 @@ import asyncio
 import math
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -25,6 +26,7 @@ from bus.topics.names import own_topic
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from bus.vocabulary.parts import AgentCard
 from consumers.delivery.declaration import Declaration
+from producers.directory.card_schemas import schema_texts
 from producers.directory.view import record_key
 from producers.publisher import Publisher
 from producers.sealing.options import Outgoing
@@ -84,6 +86,7 @@ class HeartbeatSender:
         origin = publisher.sealer.origin
         sender = msgspec.structs.replace(origin.sender, session_id=self._session)
         self._origin = msgspec.structs.replace(origin, sender=sender)
+        self._schemas: Mapping[str, str] = {}
         self._is_failing = False
         self._task: asyncio.Task[None] | None = None
 
@@ -103,13 +106,14 @@ class HeartbeatSender:
     async def _run(self) -> None:
         beat_s, healthy_s = self._settings.directory.beat_s, self._settings.directory.healthy_s
         carded_s, heard_s, missing = -_CARD_AGAIN_S, -math.inf, tuple[str, ...]()
+        self._schemas = schema_texts(self._app.registry)
         while True:
             now_s = self._clock.monotonic_s()
             # Readers forget who is silent for long, and the card with it.
             is_due = now_s - carded_s >= _CARD_AGAIN_S or now_s - heard_s > healthy_s
             progress = self._progress()
             if (is_due or progress.missing != missing) and await self._send(
-                AgentHandshake(agent_card=card_of(self._app, progress.missing)), "_directory"
+                AgentHandshake(agent_card=card_of(self._app, progress.missing, self._schemas)), "_directory"
             ):
                 carded_s, missing = self._clock.monotonic_s(), progress.missing
             heartbeat = self._heartbeat(progress)
@@ -147,8 +151,12 @@ class HeartbeatSender:
         return True
 
 
-def card_of(app: Declaration, missing: Sequence[str] = ()) -> AgentCard:
-    """Return the card of *app*: its identity, its types and versions, and the *missing* topics it waits for."""
+def card_of(
+    app: Declaration, missing: Sequence[str] = (), schemas: Mapping[str, str] = MappingProxyType({})
+) -> AgentCard:
+    """Return the card of *app*: its identity, its types, versions and *schemas*, and the *missing* topics it waits
+    for.
+    """
     kinds = [subscription.kind for subscription in app.subscriptions.values()]
     accepts = sorted(
         f"{kind.name}@{major}" for kind in kinds for major in range(kind.major + 1) if kind.reads(f"{major}.0.0")
@@ -163,5 +171,6 @@ def card_of(app: Declaration, missing: Sequence[str] = ()) -> AgentCard:
         schema_versions=tuple(versions),
         accepts=tuple(accepts),
         roles=tuple(sorted(app.roles)),
-        metadata={"group": app.group, "types": sorted(app.topic_types), "missing": list(missing[:_MAX_MISSING])},
+        metadata={"group": app.group, "types": sorted(app.topic_types), "missing": list(missing[:_MAX_MISSING])}
+        | ({"schemas": dict(schemas)} if schemas else {}),
     )

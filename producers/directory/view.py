@@ -29,6 +29,7 @@ from bus.transports.base import Appended, NewRecord, Record, Transport
 from bus.trust.admission import Admission, Party
 from bus.trust.policy.policy import NO_POLICY, Policy, rules_source
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
+from producers.directory.card_schemas import CardSchemas, without_schemas
 from producers.directory.presence import AgentEntry, DirectorySize, Presence, PresenceLimits, accepts_version
 from producers.outcomes import PublishRejected
 
@@ -78,10 +79,12 @@ class Directory:
         clock: Clock,
         healthy_s: float,
         max_agents: int = PresenceLimits().agents,
+        schemas: CardSchemas | None = None,
     ) -> None:
         self._transport = transport
         self._clock = clock
         self._healthy_s = healthy_s
+        self._schemas = schemas
         self._rules_of = rules_source(policy or NO_POLICY)
         self._rules = self._rules_of()
         self._presence = Presence(
@@ -188,6 +191,13 @@ class Directory:
         await asyncio.shield(self._opening)
         if self._following is None:
             self._following = self._own.begin(self._follow())
+
+    async def read_cards(self) -> None:
+        """Read the cards alone, once to their present end, for their schemas. Raises BusError."""
+        ends = await self._ends(self._cards)
+        newest_ms = await self._newest_ms(self._cards, ends)
+        for partition, (start, end) in (await self._since(self._cards, ends, newest_ms - _LONGEST_MS)).items():
+            await self._advance((self._cards, partition), start, end, newest_ms=newest_ms, since_s=None)
 
     async def close(self) -> None:
         """Stop following."""
@@ -342,7 +352,10 @@ class Directory:
             # It was good when it was appended, and its time is over.
             return
         if isinstance(payload, AgentHandshake):
-            card, size = payload.agent_card, len(record.value)
+            if self._schemas is not None:
+                self._schemas.note(agent_id, payload.agent_card, sealed_ms=sealed_ms)
+            card = without_schemas(payload.agent_card)
+            size = len(record.value) if card is payload.agent_card else len(msgspec.json.encode(card))
             self._presence.carded(agent_id, session, card, sealed_ms=sealed_ms, at_s=said_s, size=size)
         else:
             self._presence.left(agent_id, session, sealed_ms=sealed_ms, at_s=said_s)

@@ -139,8 +139,8 @@ class _Subject(msgspec.Struct, frozen=True):
 class Outgoing(_Subject, frozen=True, kw_only=True):
     """A payload with options of its own, for `publish_many` and for the result of a handler.
 
-        drafts = (Outgoing(Order(number=n), key=f"customer-{n % 7}", ttl_s=600) for n in range(1000))
-        async for result in bus.publish_many(drafts): ...
+        messages = (Outgoing(Order(number=n), key=f"customer-{n % 7}", ttl_s=600) for n in range(1000))
+        async for result in bus.publish_many(messages): ...
 
     The options are those of `publish`; None means not given.
     """
@@ -173,7 +173,7 @@ class Outgoing(_Subject, frozen=True, kw_only=True):
 
 
 class PairedOutgoing(Outgoing, frozen=True, kw_only=True):
-    """A draft that is sent in another version of its type, too."""
+    """A payload that is sent in another version of its type, too."""
 
     other_version: OtherVersion
 
