@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -18,13 +18,16 @@ from msgspec import inspect
 from bus.errors import ContractError
 from bus.payloads.checked_json import JSON_MARK
 from bus.payloads.described_types import NAMED, walk
-from bus.payloads.safe_integers import may_be, parts_of, unwrapped
+from bus.payloads.safe_integers import may_be, parts_of
+from bus.payloads.value_parts import find_part, parts_in, unwrapped
 from bus.protocol.canonical import escape_pointer_token
 
 __all__ = ["exactness_check"]
 
 _OPEN: Final = (inspect.AnyType, inspect.CustomType)
 _TIMES: Final = (inspect.DateTimeType, inspect.TimeType, *_OPEN)
+_MAX_LEVELS: Final = 40
+"""Deeper values are refused by their depth."""
 _MINUTE: Final = datetime.timedelta(minutes=1)
 _NOTHING: Final = datetime.timedelta()
 
@@ -42,12 +45,12 @@ def exactness_check(described: Any) -> Callable[[Any], None] | None:
         return None
 
     def check(subject: Any) -> None:
-        found = _find_time(subject, 0)
-        if found is None and has_json:
-            found = _find_other(subject, root)
-        if found is not None:
-            pointer, text = found
-            raise ContractError(text, f"/data{pointer}", "schema_violation")
+        faults: list[str] = []
+        pointer = find_part(subject, partial(_is_inexact, faults))
+        if pointer is not None:
+            raise ContractError(faults[0], f"/data{pointer}", "schema_violation")
+        if has_json and (found := _find_other(subject, root)) is not None:
+            raise ContractError(found[1], f"/data{found[0]}", "schema_violation")
 
     return check
 
@@ -56,39 +59,13 @@ def _is_json(kind: Any) -> bool:
     return isinstance(kind, inspect.Metadata) and (kind.extra or {}).get(JSON_MARK) is True
 
 
-_MAX_LEVELS: Final = 40
-"""Deeper values are refused by their depth."""
-
-
-def _find_time(value: Any, level: int) -> tuple[str, str] | None:
-    """Return the pointer of the first time in *value* that cannot be carried, and the text about it."""
-    if isinstance(value, datetime.datetime | datetime.time):
-        return None if value.tzinfo is None or (text := _time_fault(value)) is None else ("", text)
-    if level > _MAX_LEVELS:
-        return None
-    for name, part in _all_parts(value):
-        if (found := _find_time(part, level + 1)) is not None:
-            return f"/{escape_pointer_token(str(name))}{found[0]}", found[1]
-    return None
-
-
-def _all_parts(value: Any) -> Iterator[tuple[object, Any]]:
-    """Yield name, as data have it, and value of everything in *value*."""
-    value = unwrapped(value)
-    if isinstance(value, dict):
-        yield from value.items()
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from zip(count(), value)
-    elif isinstance(value, msgspec.Struct):
-        for name, written in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
-            yield written, getattr(value, name, None)
-    elif hasattr(type(value), "__pydantic_fields__"):
-        fields = type(value).__pydantic_fields__
-        for name, part in value.__dict__.items():
-            info = fields.get(name)
-            yield (info and (info.serialization_alias or info.alias)) or name, part
-    elif hasattr(type(value), "__dataclass_fields__"):
-        yield from ((name, getattr(value, name, None)) for name in type(value).__dataclass_fields__)
+def _is_inexact(faults: list[str], value: Any) -> bool:
+    """Return whether *value* is a time that cannot be carried; the text about it is added to *faults*."""
+    if not isinstance(value, datetime.datetime | datetime.time) or value.tzinfo is None:
+        return False
+    fault = _time_fault(value)
+    faults += [] if fault is None else [fault]
+    return fault is not None
 
 
 def _time_fault(value: datetime.datetime | datetime.time) -> str | None:
@@ -136,7 +113,7 @@ def _not_json(value: Any, level: int) -> tuple[str, str] | None:
     elif kind is not list and kind is not tuple:
         text = f"{value} is not a JSON number" if kind is float else f"{kind.__qualname__} is not a JSON value"
         return "", text
-    for name, part in _all_parts(value):
+    for name, part in parts_in(value):
         if (found := _not_json(part, level + 1)) is not None:
             return f"/{escape_pointer_token(str(name))}{found[0]}", found[1]
     return None

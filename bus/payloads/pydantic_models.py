@@ -24,6 +24,7 @@ from bus.errors import ContractError
 from bus.payloads.described_types import walk
 from bus.payloads.pydantic_shadows import make_shadow
 from bus.payloads.reading import Reader
+from bus.payloads.scalar_spellings import respelling
 from bus.protocol.canonical import escape_pointer_token
 
 __all__ = ["ModelForm", "ModelPart"]
@@ -71,7 +72,7 @@ class ModelForm:
         return self._described
 
     def reader(self, described: type[Any]) -> _ModelReader:
-        return _ModelReader(self.cls, Reader(described))
+        return _ModelReader(self.cls, described)
 
     def plain(self, subject: Any, *, str_keys: bool = False) -> object:  # noqa: ARG002 - keys are text anyway
         # Data that validate give the same model again: fields that are computed from others are left out.
@@ -125,9 +126,11 @@ class ModelPart:
 class _ModelReader:
     """Reads JSON text as the shadow, to check its types, then as the model."""
 
-    def __init__(self, cls: type[Any], gate: Reader) -> None:
+    def __init__(self, cls: type[Any], described: type[Any]) -> None:
+        gate = Reader(described)
         self._cls = cls
         self._gate = gate
+        self._respell = respelling(described)
 
     def read(self, data: bytes) -> Any:
         """Read short text."""
@@ -140,6 +143,8 @@ class _ModelReader:
         return self._build(data)
 
     def _build(self, data: bytes) -> Any:
+        if self._respell is not None:
+            data = self._respell(data)
         try:
             return self._cls.model_validate_json(data, **_BY_ALIAS)
         except pydantic.ValidationError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from msgspec import inspect
 from bus import native
 from bus.errors import ContractError
 from bus.payloads.described_types import is_tagged_union, walk
+from bus.payloads.scalar_spellings import finite_only
 
 __all__ = ["Reader", "read_untyped"]
 
@@ -37,19 +39,24 @@ _LONG_RUN: Final = b"0" * 19
 class Reader:
     """Reads JSON text as one class; raises the errors of msgspec, and ContractError."""
 
-    __slots__ = ("_cls", "_nests_tags", "read")
+    __slots__ = ("_cls", "_convert", "_nests_tags", "read")
 
     def __init__(self, cls: type[Any]) -> None:
         self._cls = cls
-        self.read = msgspec.json.Decoder(cls).decode
+        kinds = [kind for _, kind in walk(inspect.type_info(cls))]
+        self.read: Callable[[bytes], Any] = finite_only(msgspec.json.Decoder(cls).decode, kinds)
         """Msgspec's own way, for short text."""
+        self._convert = finite_only(self._load_long, kinds)
         self._nests_tags = nests_tags(cls)
 
     def read_long(self, data: bytes) -> Any:
         """Return the same as `read`, for text of any length in a bounded time."""
         if (self._nests_tags and len(data) > _LONG) or has_many_extremes(data):
-            return msgspec.convert(_load(data), self._cls, str_keys=True)
+            return self._convert(data)
         return self.read(data)
+
+    def _load_long(self, data: bytes) -> Any:
+        return msgspec.convert(_load(data), self._cls, str_keys=True)
 
 
 def read_untyped(data: bytes) -> Any:

@@ -17,10 +17,11 @@ from msgspec import inspect
 from bus import native
 from bus.errors import ContractError
 from bus.payloads.described_types import NAMED, fields_of, walk
+from bus.payloads.value_parts import unwrapped
 from bus.protocol.canonical import escape_pointer_token
 from bus.protocol.canonical_numbers import SAFE_INTEGER
 
-__all__ = ["may_be", "parts_of", "unwrapped", "has_open_integers", "integers_checked"]
+__all__ = ["may_be", "parts_of", "has_open_integers", "integers_checked"]
 
 _LISTS: Final = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
 _PLAIN: Final = (int, float, str, bytes, list, tuple, set, frozenset, dict, type(None))
@@ -93,13 +94,6 @@ def _members(value: Any, kind: Any) -> Iterator[tuple[object, Any, Any]]:
             yield field.encode_name, getattr(value, field.name, None), field.type
         elif field.encode_name in value:
             yield field.encode_name, value[field.encode_name], field.type
-
-
-def unwrapped(value: Any) -> Any:
-    """Return what data have of *value*: the root of a root model of pydantic, else itself."""
-    while getattr(type(value), "__pydantic_root_model__", False):
-        value = value.root
-    return value
 
 
 def may_be(value: Any, kind: Any) -> bool:
