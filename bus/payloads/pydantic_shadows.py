@@ -29,7 +29,7 @@ import pydantic
 from msgspec import UNSET, Meta, UnsetType
 from pydantic.fields import FieldInfo
 from pydantic.functional_serializers import PlainSerializer, WrapSerializer
-from pydantic.types import Base64Encoder, EncodedBytes, Json
+from pydantic.types import Base64Encoder, EncodedBytes, EncodedStr, Json
 
 from bus.payloads.checked_json import Json as OwnJson
 from bus.payloads.checked_json import is_checked_json
@@ -39,6 +39,15 @@ from bus.payloads.rules import All, Either, Has, Rule
 from bus.payloads.union_members import MemberFields, are_apart, find_tag, fixed_values
 
 __all__ = ["Shadow", "make_shadow"]
+
+_TYPE_MARK: Final = "x-sealbus-type"
+"""The member of a schema that says how a text is read (`bus.schemas.decoder_marks`)."""
+
+
+def _read_as(kind: Any, name: str) -> Any:
+    """Return *kind* with a schema that says it is read as *name*."""
+    return Annotated[kind, Meta(extra_json_schema={_TYPE_MARK: name})]
+
 
 _PLAIN: Final = frozenset(
     {
@@ -61,10 +70,10 @@ _SPECIAL: Final[dict[Any, Any]] = {
     pydantic.JsonValue: Any,
     pydantic.AwareDatetime: Annotated[datetime.datetime, Meta(tz=True)],
     pydantic.NaiveDatetime: Annotated[datetime.datetime, Meta(tz=False)],
-    pydantic.PastDatetime: datetime.datetime,
-    pydantic.FutureDatetime: datetime.datetime,
-    pydantic.PastDate: datetime.date,
-    pydantic.FutureDate: datetime.date,
+    pydantic.PastDatetime: _read_as(datetime.datetime, "datetime in the past"),
+    pydantic.FutureDatetime: _read_as(datetime.datetime, "datetime in the future"),
+    pydantic.PastDate: _read_as(datetime.date, "date in the past"),
+    pydantic.FutureDate: _read_as(datetime.date, "date in the future"),
 }
 _LISTS: Final = (list, collections.deque, collections.abc.Sequence, collections.abc.MutableSequence)
 _SETS: Final = (set, frozenset, collections.abc.Set, collections.abc.MutableSet)
@@ -242,14 +251,16 @@ class _Shadows:
             if is_checked_json(each):
                 self.is_ambiguous = self.is_ambiguous or kind is not Any
                 return OwnJson if kind is Any else Any
-            if each is _AS_TEXT or isinstance(each, _AS_TEXT | EncodedBytes):
-                return str
+            if each is _AS_TEXT or isinstance(each, _AS_TEXT):
+                return _read_as(str, "JSON in text")
+            if isinstance(each, EncodedBytes | EncodedStr):
+                return _read_as(str, f"{each.encoder.__name__} of {getattr(kind, '__name__', kind)}")
         if origin in (Union, UnionType):
             return self._union(arguments, flat, location, discriminator)
         if (alias := getattr(kind, "__value__", None)) is not None and not isinstance(kind, type):
             return self._alias(kind, alias, flat, location, discriminator)
-        is_linear = self._is_linear
-        return _limited(self._unlimited(kind, origin, arguments, location), _limits(flat, is_linear=is_linear))
+        limits = _limits(flat, is_linear=self._is_linear)
+        return _limited(_narrowed(self._unlimited(kind, origin, arguments, location), flat), limits)
 
     def _alias(self, kind: Any, value: Any, metadata: list[Any], location: str, discriminator: Any) -> Any:
         if kind in _SPECIAL:
@@ -330,7 +341,7 @@ class _Shadows:
         texts = [kind for kind in found if _is_text(kind)]
         if len(texts) > 1 and not all(typing.get_origin(kind) is Literal for kind in texts):
             # Pydantic tells them apart by their text; msgspec does not, and in JSON all are text.
-            found = [str, *(kind for kind in found if kind not in texts)]
+            found = [_one_of_texts(texts), *(kind for kind in found if kind not in texts)]
             self.is_ambiguous = True
         if sum(map(_is_object, found)) > max(1, len(united)):
             raise TypeError(f"{location}: {_TELL_APART}")
@@ -437,7 +448,8 @@ def _literal(values: tuple[Any, ...]) -> Any:
         return Literal[plain]
     kinds = {type(value) for value in plain}
     # msgspec has no literals of these; the model checks the value.
-    return Union[tuple(kinds)] if kinds <= _LITERAL_KINDS else Any  # noqa: UP007 - made of a set
+    described = Union[tuple(kinds)] if kinds <= _LITERAL_KINDS else Any  # noqa: UP007 - made of a set
+    return Annotated[described, Meta(extra_json_schema={"enum": list(plain)})]
 
 
 _LITERAL_KINDS: Final = {bool, int, float, str, NoneType}
@@ -627,6 +639,22 @@ def _is_cheap(text: str, metadata: Iterable[Any]) -> bool:
     return bool(lengths) and min(lengths) <= MAX_TEXT and find_pattern_fault(text) is None
 
 
+def _one_of_texts(kinds: list[Any]) -> Any:
+    """Return str, with a schema that says which of *kinds* a text may be read as."""
+    bare = [typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind for kind in kinds]
+    names = sorted({getattr(kind, "__name__", None) or str(kind) for kind in bare})
+    return str if "str" in names else _read_as(str, " or ".join(names))
+
+
+def _narrowed(described: Any, metadata: list[Any]) -> Any:
+    """Return *described* with a schema that names the marks of pydantic's own types, such as the version of a UUID."""
+    marks = sorted(repr(each) for each in metadata if isinstance(each, _NARROWING))
+    return _read_as(described, " ".join(marks)) if marks else described
+
+
+_NARROWING: Final = (pydantic.types.UuidVersion, pydantic.types.PathType)
+
+
 def _is_pattern(text: str) -> bool:
     """Return whether Python reads *text*: pydantic's own patterns are of another library, whose matching is linear."""
     try:
@@ -702,7 +730,16 @@ def _by_schema(kind: Any, location: str) -> Any:
         raise TypeError(
             f"{location}: {getattr(kind, '__qualname__', kind)} has no form in JSON: {first_line}"
         ) from None
-    return _JSON.get(schema.get("type", ""), Any) if isinstance(schema.get("type"), str) else Any
+    name = schema.get("type")
+    if not isinstance(name, str):
+        return Any
+    described = _JSON.get(name, Any)
+    if name != "string":
+        return described
+    known: dict[str, Any] = {word: value for word, value in schema.items() if word in ("format", "contentEncoding")}
+    # Two classes may share a format, and one without a format is not any text.
+    known[_TYPE_MARK] = getattr(kind, "__qualname__", None) or str(kind)
+    return Annotated[described, Meta(extra_json_schema=known)]
 
 
 def _has_words(cls: Any) -> bool:
