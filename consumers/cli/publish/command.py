@@ -17,10 +17,11 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults
-from bus.dialects import dialect as dialect_of
+from bus.dialects.opening import open_dialect
+from bus.dialects.type_names import type_names_of
 from bus.errors import BusError, TopicMissingError
 from bus.nearest import nearest
-from bus.payloads.payload_types import untyped
+from bus.payloads.payload_types import Registry, untyped
 from bus.protocol.envelope import Agent
 from bus.settings.schema import Settings
 from bus.topics.names import message_topic
@@ -132,7 +133,7 @@ def publish(session: CommandSession, options: _PublishOptions) -> int:
             task_id=options.task,
             sent_at_ms=SystemClock().now_ms(),
         )
-        return _publish_foreign(settings, options.dialect, fallback, file, options.timeout)
+        return _publish_foreign(settings, options.dialect, fallback, file, options.timeout, types=registry_of(apps))
     kind = (
         untyped(message_type, options.schema_version) if options.schema_version else registry_of(apps).get(message_type)
     )
@@ -176,10 +177,12 @@ def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO
 
 
 def _publish_foreign(
-    settings: Settings, dialect: str, defaults: Defaults, file: BinaryIO, timeout_s: float | None
+    settings: Settings, dialect: str, defaults: Defaults, file: BinaryIO, timeout_s: float | None, *, types: Registry
 ) -> int:
+    opened = open_dialect(dialect, types=types, names=type_names_of(settings))
+
     async def open_feed(bus: Bus) -> LineFeed:
-        return ForeignFeed(bus.publisher, dialect_of(dialect), defaults, file)
+        return ForeignFeed(bus.publisher, opened, defaults, file, types=types)
 
     return _run(settings, defaults.sender or COMMAND_LINE, open_feed, timeout_s, f"messages of dialect {dialect}")
 

@@ -20,7 +20,8 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.dialects import DIALECT_ALIASES, DIALECTS, Dialect
-from bus.dialects import dialect as dialect_of
+from bus.dialects.opening import open_dialect
+from bus.dialects.type_names import type_names_of
 from bus.errors import ContractError, NameRefusedError, TopicMissingError
 from bus.nearest import nearest
 from bus.protocol import sealing
@@ -148,6 +149,9 @@ def tail(session: CommandSession, options: _TailOptions) -> int:
             verifier=verifier,
             admit=admit,
         )
+    dialect = None
+    if options.dialect is not None:
+        dialect = open_dialect(options.dialect, types=registry_of(apps), names=type_names_of(settings))
     whence = "beginning" if options.everything else _start(options.start)
     wanted = _TailFilter(options.sender, options.conversation, None if options.grep is None else options.grep.encode())
 
@@ -155,7 +159,7 @@ def tail(session: CommandSession, options: _TailOptions) -> int:
         async with session.open(settings) as transport:
             topic = await resolve_topic(transport, settings, options.name)
             with LineWriter() as writer:
-                show = _Show(writer, checks, as_json=session.as_json, dialect=options.dialect)
+                show = _Show(writer, checks, as_json=session.as_json, dialect=dialect)
                 try:
                     await _run(
                         transport, topic, show, wanted, whence=whence, last=options.last, following=options.following
@@ -246,7 +250,7 @@ class _Show:
     """Writes lines and counts verdicts."""
 
     def __init__(
-        self, writer: LineWriter, checks: FileChecks | None, *, as_json: bool, dialect: str | None = None
+        self, writer: LineWriter, checks: FileChecks | None, *, as_json: bool, dialect: Dialect | None = None
     ) -> None:
         self.bad = 0
         self._count = 0
@@ -254,7 +258,7 @@ class _Show:
         self._writer = writer
         self._checks = checks
         self._as_json = as_json
-        self._dialect = None if dialect is None else dialect_of(dialect)
+        self._dialect = dialect
         self._unsaid: Counter[str] = Counter()
         # Wide where the output is no terminal.
         self._columns = shutil.get_terminal_size((_WIDE, 0)).columns
