@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,7 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, gathered, key_options, with_session
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import MAX_REDRIVES
+from consumers.deadletters.recipients import Recipient, recipients_of
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, RedriveResult
 from consumers.deadletters.selection import Selection
@@ -60,6 +61,7 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
     wait: bool
     extend: float | None
     force: bool
+    to_stopped: bool
     why: str
     dry_run: bool
     yes: bool
@@ -81,6 +83,9 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
     help="Let messages that are expired, or would be before then, live so long from now.",
 )
 @click.option("--force", is_flag=True, help=f"Send parked letters too: those that were sent back {MAX_REDRIVES} times.")
+@click.option(
+    "--to-stopped", is_flag=True, help="Send to a group without workers, although another one reads its types."
+)
 @click.option("--why", metavar="TEXT", default="", help="Why, for the journal.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, by reason and type, and send nothing.")
 @key_options
@@ -109,15 +114,18 @@ def redrive(session: CommandSession, options: _RedriveOptions) -> int:
       sealbus dlq redrive --reason expired --extend 2h --yes
 
     \b
-    Exit codes: 0 done, 1 stopped because messages failed again, or some groups have no redrive
-    topic, 75 try again: the log or the group did not answer, or another redrive is running.
+    Exit codes: 0 done, 1 stopped because messages failed again, or some groups have no redrive topic, or no
+    members while another group reads their types, 75 try again: the log or the group did not answer, or another
+    redrive is running.
     """
     selection = options.selection
     settings = session.settings(key_file=options.key_file)
     acting = session.acting_agent(settings, options.agent)
     session.announce()
     orders = RedriveOrders(force=options.force, extend_ms=round((options.extend or 0) * 1000))
-    plan, selection = _plan(session, settings, selection, orders)
+    plan, selection, recipients = _plan(session, settings, selection, orders)
+    if _tell_recipients(recipients) and not (options.to_stopped or options.dry_run):
+        return FAILED
     if options.dry_run or not plan.meant:
         _show_plan(session, plan)
         if not options.dry_run and not plan.unresolved and not plan.unended:
@@ -167,8 +175,8 @@ def _sealer(settings: Settings, agent: str, clock: Clock) -> Sealer | None:
 
 def _plan(
     session: CommandSession, settings: Settings, selection: Selection, orders: RedriveOrders
-) -> tuple[RedriveCounts, Selection]:
-    found: list[tuple[RedriveCounts, Selection]] = []
+) -> tuple[RedriveCounts, Selection, tuple[Recipient, ...]]:
+    found: list[tuple[RedriveCounts, Selection, tuple[Recipient, ...]]] = []
 
     async def body(_: object) -> int:
         async with session.open(settings) as transport:
@@ -176,7 +184,7 @@ def _plan(
             await prepare_journal(transport, settings, create=False)
             meant = await pinned(transport, settings, selection)
             plan = await Redrive(transport, settings, SystemClock(), meant, orders).plan()
-            found.append((plan, meant))
+            found.append((plan, meant, await recipients_of(transport, settings.bus.namespace, plan)))
             if not plan.counts:
                 await tell_near_misses(transport, settings, selection)
         return 0
@@ -185,6 +193,16 @@ def _plan(
     if not found:
         raise click.exceptions.Exit(code)
     return found[0]
+
+
+def _tell_recipients(recipients: Sequence[Recipient]) -> bool:
+    """Show the groups without members, and return whether one of them reads nothing any more."""
+    for recipient in recipients:
+        if recipient.text:
+            click.echo(f"{'error' if recipient.is_nobody else 'hint'}: {printable(recipient.text)}", err=True)
+        if recipient.cure:
+            click.echo(f"hint: {printable(recipient.cure)} (--to-stopped)", err=True)
+    return any(recipient.is_nobody for recipient in recipients)
 
 
 def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = False) -> None:
