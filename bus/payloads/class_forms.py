@@ -71,6 +71,9 @@ class ClassForm(Protocol):
         Raises ContractError, TypeError, ValueError, RecursionError for what has no such form.
         """
 
+    def check_again(self, subject: Any, again: Any) -> None:
+        """Raise ContractError where *subject* was written and read as *again*, which is of another class somewhere."""
+
 
 class _NativeForm:
     """A Struct or a dataclass: msgspec reads and writes it itself."""
@@ -90,6 +93,9 @@ class _NativeForm:
         except TypeError:
             # Sets of what can't be compared have no order of their own; any order is a list all the same.
             return msgspec.to_builtins(subject, str_keys=str_keys)
+
+    def check_again(self, subject: Any, again: Any) -> None:
+        """Accept it: one annotation tells the class of each part."""
 
 
 def struct_form(cls: type[msgspec.Struct]) -> ClassForm:

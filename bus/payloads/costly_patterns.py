@@ -12,7 +12,10 @@ import re
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-__all__ = ["find_pattern_fault"]
+__all__ = ["MAX_TEXT", "find_pattern_fault"]
+
+MAX_TEXT: Final = 4_096
+"""Maximum length of a text that a pattern may look at."""
 
 _ONCE: Final = 50
 """Ways that may be tried on a text beside those for each of its characters."""

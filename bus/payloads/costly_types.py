@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from msgspec import inspect
 
-from bus.payloads.costly_patterns import find_pattern_fault
+from bus.payloads.costly_patterns import MAX_TEXT, find_pattern_fault
 from bus.payloads.described_types import NAMED, walk
-from bus.payloads.reading import nests_tags
 
 __all__ = ["find_costly"]
 
@@ -29,7 +28,6 @@ _MEMBERS: Final = (
 )
 _KEYS: Final = (*_MEMBERS, inspect.AnyType)
 """Without an annotation JSON gives strings as keys; a set without one takes numbers."""
-_MAX_TEXT: Final = 4_096
 _MAX_FIELDS: Final = 256
 
 
@@ -61,9 +59,8 @@ def _faults(cls: type[Any]) -> Iterator[str]:
                 f"{location}: {getattr(kind.cls, '__qualname__', kind.cls)} is none of the types that JSON is read as: "
                 "write a Struct or a dataclass; a Pydantic model may be a part of Pydantic models alone"
             )
-        elif isinstance(kind, inspect.RawType) and nests_tags(cls):
-            # Only what is read into dicts and lists first has its tags at hand.
-            yield f"{location}: msgspec.Raw in a type of tagged unions within tagged unions: write Any"
+        elif isinstance(kind, inspect.RawType):
+            yield f"{location}: msgspec.Raw is text that nobody has checked: write Json, or Any, for any JSON value"
 
 
 def _check_hashed(what: str, kind: Any, allowed: tuple[type, ...], instead: str) -> Iterator[str]:
@@ -87,8 +84,8 @@ def _members(kind: Any) -> list[Any]:
 
 
 def _check_pattern(location: str, kind: Any) -> Iterator[str]:
-    if kind.max_length is None or kind.max_length > _MAX_TEXT:
-        yield f"{location}: a pattern needs max_length of at most {_MAX_TEXT}, for it looks at all of a stranger's text"
+    if kind.max_length is None or kind.max_length > MAX_TEXT:
+        yield f"{location}: a pattern needs max_length of at most {MAX_TEXT}, for it looks at all of a stranger's text"
         return
     if (fault := find_pattern_fault(kind.pattern)) is not None:
         yield f"{location}: {fault}; check more in __post_init__, or with a check of your own"

@@ -24,14 +24,23 @@ class Encoder:
     """Encodes payloads of the class with this *form*.
 
     *decode* raises ContractError for data that receivers would refuse, *read* is the decoder of that class itself.
+    *check* raises ContractError for values that JSON cannot carry.
     Without *read* nothing is known of the class yet, and it goes the exact way.
     """
 
-    __slots__ = ("_decode", "_plain", "compiled")
+    __slots__ = ("_check", "_check_again", "_decode", "_plain", "compiled")
 
-    def __init__(self, form: ClassForm, decode: _Decode, read: _Decode | None = None) -> None:
+    def __init__(
+        self,
+        form: ClassForm,
+        decode: _Decode,
+        read: _Decode | None = None,
+        check: Callable[[Any], None] | None = None,
+    ) -> None:
         self._decode = decode
         self._plain = form.plain
+        self._check = check
+        self._check_again = form.check_again
         self.compiled: Any = None if read is None else compile_encoder(form.cls, read, DATA_ROOM)
         """Encodes most payloads in one step and says None of the others; None where nothing is compiled, or not for
         this class."""
@@ -46,7 +55,7 @@ class Encoder:
             if written is not None:
                 return written
         data = self._encode_exactly(subject)
-        self._decode(data)
+        self._check_again(subject, self._decode(data))
         return data
 
     def _encode_exactly(self, subject: Any) -> bytes:
@@ -54,6 +63,8 @@ class Encoder:
             raise ContractError(
                 f"{subject.__qualname__} is a class: give an instance of it", "/data", "schema_violation"
             )
+        if self._check is not None:
+            self._check(subject)
         try:
             return canonical.encode(self._plain(subject), depth=DATA_DEPTH)
         except ContractError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +17,7 @@ from msgspec import inspect
 
 from bus.errors import ContractError, text_of
 from bus.payloads.described_types import walk
+from bus.payloads.exact_values import exactness_check
 from bus.payloads.no_payload import is_model, is_typed_dict
 from bus.protocol.canonical_numbers import SAFE_INTEGER
 from bus.protocol.validation_errors import translate
@@ -48,13 +49,15 @@ _BASES: Final[tuple[type[Any], ...]] = (str, int, float, bytes)
 class KeptType:
     """One type of stored values: a class or another annotation. Raises ContractError for other types."""
 
-    __slots__ = ("_kind", "_makes_dicts", "_whole")
+    __slots__ = ("_check", "_kind", "_makes_dicts", "_whole")
 
     def __init__(self, kind: Any) -> None:
         self._kind = kind
         self._makes_dicts = is_typed_dict(kind)
         self._whole: ModelPart | None = None
         """A part that only pydantic can read, such as a union of models."""
+        self._check: Callable[[Any], None] | None = None
+        """Raises ContractError for values that JSON cannot carry exactly."""
         try:
             self._resolve()
         except ContractError:
@@ -72,13 +75,16 @@ class KeptType:
             return
         if (fault := next(_faults(described), None)) is not None:
             raise ContractError(f"{_named(self._kind)} cannot be stored: {fault}", "type")
+        self._check = exactness_check(self._kind)
 
     def plain(self, value: Any) -> Any:
         """Return *value* as plain JSON values; keys are strings. Raises ContractError."""
         try:
+            if self._check is not None:
+                self._check(value)
             return _texted(_plain(value if self._whole is None else self._whole.plain(value)))
-        except ContractError:
-            raise
+        except ContractError as error:
+            raise _without_base(error) from error
         except Exception as error:
             # A model's own code may raise anything.
             raise ContractError(f"has no form in JSON: {text_of(error)}") from error

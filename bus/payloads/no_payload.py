@@ -10,7 +10,7 @@ import dataclasses
 import re
 import sys
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
@@ -56,6 +56,11 @@ def name_missing(subject: object) -> str:
 def not_markable(subject: object, name: str) -> str:
     """Text for `@payload(name)` above *subject*, which is of no form that can be marked."""
     what = f"@payload({name!r}) marks {_FORMS}, not {_named(subject)}"
+    origin = get_origin(subject)
+    if isinstance(origin, type) and could_be_marked(origin):
+        arguments = ", ".join(_hinted(each) for each in get_args(subject))
+        generic = f"{origin.__qualname__}[{arguments}]"
+        return f"@payload({name!r}) marks a class, not {generic}: write `class {origin.__name__}Of...({generic}): ...`"
     sort = _sort(subject) if isinstance(subject, type) else ""
     if sort.startswith("Pydantic"):
         return f"{what}; derive it from the BaseModel of Pydantic 2"

@@ -37,11 +37,13 @@ from bus.payloads.envelope_terms import (
     check_side_effect,
     make_terms,
 )
+from bus.payloads.exact_values import exactness_check
 from bus.payloads.known_fields import knows_field
 from bus.payloads.no_payload import name_missing, not_marked
 from bus.payloads.reading import read_untyped
 from bus.payloads.rules import Rule, check_rules, value_at, value_of
 from bus.payloads.safe_integers import has_open_integers, integers_checked
+from bus.payloads.unreadable_types import unreadable
 from bus.payloads.upcasters import AnyUpcaster, Upcaster, converting
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing
 from bus.protocol.fast_parse import ShortReader
@@ -226,6 +228,10 @@ class PayloadType:
                 self._resolve()
             except RecursionError:
                 raise ContractError(f"@payload({self.name!r}): its annotations nest deeper than messages may") from None
+            except TypeError as error:
+                if str(error).startswith("@payload"):
+                    raise
+                raise TypeError(unreadable(self.cls, self.name, error)) from error
 
     def _resolve(self) -> None:
         described = self.described
@@ -248,7 +254,7 @@ class PayloadType:
         if is_open:
             self._decode = integers_checked(reader.read, described)
             self._read_long = integers_checked(reader.read_long, described)
-        self.encoder = Encoder(self.form, self.decode, reader.read)
+        self.encoder = Encoder(self.form, self.decode, reader.read, exactness_check(described))
         self._resolved = True
 
     def _decode_first(self, data: bytes) -> Any:

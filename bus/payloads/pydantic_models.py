@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from bus.errors import ContractError
 from bus.payloads.described_types import walk
 from bus.payloads.pydantic_shadows import make_shadow
 from bus.payloads.reading import Reader
+from bus.payloads.scalar_spellings import respelling
 from bus.protocol.canonical import escape_pointer_token
 
 __all__ = ["ModelForm", "ModelPart"]
@@ -48,19 +50,21 @@ class ModelForm:
     """A model that is marked as *name*."""
 
     def __init__(self, cls: type[Any], name: str) -> None:
-        if issubclass(cls, pydantic.RootModel):
-            raise TypeError(
-                f"@payload({name!r}): data is an object, and {cls.__qualname__} is a RootModel: write a BaseModel with "
-                "one field"
-            )
         self.cls = cls
+        self._name = name
         self._described: type[msgspec.Struct] | None = None
+        self.is_ambiguous = False
         self._is_respelt = self._is_open = False
 
     def describe(self) -> type[Any]:
         if self._described is None:
             self.cls.model_rebuild()
-            described = make_shadow(self.cls)
+            try:
+                described, self.is_ambiguous = make_shadow(self.cls)
+            except TypeError as error:
+                if not issubclass(self.cls, pydantic.RootModel):
+                    raise
+                raise TypeError(f"@payload({self._name!r}): {error}") from None
             kinds = [kind for _, kind in walk(inspect.type_info(described))]
             self._is_respelt = any(isinstance(kind, _RESPELT) for kind in kinds)
             self._is_open = any(isinstance(kind, inspect.AnyType) for kind in kinds) or _keeps_others(self.cls)
@@ -68,7 +72,7 @@ class ModelForm:
         return self._described
 
     def reader(self, described: type[Any]) -> _ModelReader:
-        return _ModelReader(self.cls, Reader(described))
+        return _ModelReader(self.cls, described)
 
     def plain(self, subject: Any, *, str_keys: bool = False) -> object:  # noqa: ARG002 - keys are text anyway
         # Data that validate give the same model again: fields that are computed from others are left out.
@@ -79,6 +83,10 @@ class ModelForm:
         if self._is_open:
             _check_open(values, "")
         return _spelt(written, values)
+
+    def check_again(self, subject: Any, again: Any) -> None:
+        if self.is_ambiguous and (fault := _first_other(subject, again, "")) is not None:
+            raise fault
 
 
 class ModelPart:
@@ -100,9 +108,12 @@ class ModelPart:
     def plain(self, value: Any) -> Any:
         """Return *value* as what JSON has. Raises what pydantic raises, and ContractError."""
         if self._is_whole:
-            return self._form.plain(value)
-        written: Any = self._form.plain(self._form.cls.model_construct(value=value))
-        return written["value"]
+            written: Any = self._form.plain(value)
+        else:
+            written = dict(self._form.plain(self._form.cls.model_construct(value=value)))["value"]  # type: ignore[call-overload]
+        if self._form.is_ambiguous and (fault := _first_other(value, self.read(written), "")) is not None:
+            raise ContractError(fault.text, fault.pointer.removeprefix("/data"))
+        return written
 
     def read(self, plain: Any) -> Any:
         """Return what *plain* was made of. Raises what msgspec raises, and ContractError."""
@@ -115,9 +126,11 @@ class ModelPart:
 class _ModelReader:
     """Reads JSON text as the shadow, to check its types, then as the model."""
 
-    def __init__(self, cls: type[Any], gate: Reader) -> None:
+    def __init__(self, cls: type[Any], described: type[Any]) -> None:
+        gate = Reader(described)
         self._cls = cls
         self._gate = gate
+        self._respell = respelling(described)
 
     def read(self, data: bytes) -> Any:
         """Read short text."""
@@ -130,6 +143,8 @@ class _ModelReader:
         return self._build(data)
 
     def _build(self, data: bytes) -> Any:
+        if self._respell is not None:
+            data = self._respell(data)
         try:
             return self._cls.model_validate_json(data, **_BY_ALIAS)
         except pydantic.ValidationError as error:
@@ -182,6 +197,51 @@ def _spelt(written: Any, value: Any) -> Any:
     if isinstance(written, list) and isinstance(value, Sequence) and len(written) == len(value):
         return [_spelt(part, below) for part, below in zip(written, value, strict=True)]
     return written
+
+
+def _first_other(value: Any, again: Any, pointer: str) -> ContractError | None:
+    """Return the fault of the first part of *value* that was read *again* as a part of another class."""
+    if isinstance(value, pydantic.BaseModel):
+        if type(value) is not type(again):
+            return _told_otherwise(value, again, pointer)
+        fields = type(value).__pydantic_fields__
+        parts = [
+            (fields[name].serialization_alias or fields[name].alias or name, below, again.__dict__.get(name, below))
+            for name, below in value.__dict__.items()
+            if name in fields and not fields[name].exclude
+        ]
+        is_root = isinstance(value, pydantic.RootModel)
+        found = (
+            _first_other(one, two, pointer if is_root else f"{pointer}/{escape_pointer_token(name)}")
+            for name, one, two in parts
+        )
+    elif isinstance(value, dict):
+        if not isinstance(again, dict):
+            return _told_otherwise(value, again, pointer)
+        found = (
+            _first_other(below, again[name], f"{pointer}/{escape_pointer_token(str(name))}")
+            for name, below in value.items()
+            if name in again
+        )
+    elif isinstance(value, list | tuple):
+        if not isinstance(again, list | tuple) or len(value) != len(again):
+            return _told_otherwise(value, again, pointer)
+        found = (_first_other(*two, f"{pointer}/{index}") for index, two in enumerate(zip(value, again, strict=True)))
+    elif isinstance(value, (str, datetime.date, uuid.UUID, *_RESPELT_VALUES)):
+        same = isinstance(again, type(value)) or isinstance(value, type(again))
+        return None if same else _told_otherwise(value, again, pointer)
+    else:
+        return None
+    return next((fault for fault in found if fault is not None), None)
+
+
+def _told_otherwise(value: Any, again: Any, pointer: str) -> ContractError:
+    return ContractError(
+        f"would be read as {type(again).__qualname__}, not as {type(value).__qualname__}, because its data fit both: "
+        "give each member of the union a field with a Literal of its own",
+        f"/data{pointer}",
+        "schema_violation",
+    )
 
 
 def _check_open(value: Any, pointer: str) -> None:

@@ -19,6 +19,7 @@ import re
 import typing
 import uuid
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union
 
@@ -28,11 +29,25 @@ import pydantic
 from msgspec import UNSET, Meta, UnsetType
 from pydantic.fields import FieldInfo
 from pydantic.functional_serializers import PlainSerializer, WrapSerializer
-from pydantic.types import Base64Encoder, EncodedBytes, Json
+from pydantic.types import Base64Encoder, EncodedBytes, EncodedStr, Json
 
+from bus.payloads.checked_json import Json as OwnJson
+from bus.payloads.checked_json import is_checked_json
+from bus.payloads.costly_patterns import MAX_TEXT, find_pattern_fault
 from bus.payloads.no_payload import is_typed_dict
+from bus.payloads.rules import All, Either, Has, Rule
+from bus.payloads.union_members import MemberFields, are_apart, find_tag, fixed_values
 
-__all__ = ["make_shadow"]
+__all__ = ["Shadow", "make_shadow"]
+
+_TYPE_MARK: Final = "x-sealbus-type"
+"""The member of a schema that says how a text is read (`bus.schemas.decoder_marks`)."""
+
+
+def _read_as(kind: Any, name: str) -> Any:
+    """Return *kind* with a schema that says it is read as *name*."""
+    return Annotated[kind, Meta(extra_json_schema={_TYPE_MARK: name})]
+
 
 _PLAIN: Final = frozenset(
     {
@@ -55,10 +70,10 @@ _SPECIAL: Final[dict[Any, Any]] = {
     pydantic.JsonValue: Any,
     pydantic.AwareDatetime: Annotated[datetime.datetime, Meta(tz=True)],
     pydantic.NaiveDatetime: Annotated[datetime.datetime, Meta(tz=False)],
-    pydantic.PastDatetime: datetime.datetime,
-    pydantic.FutureDatetime: datetime.datetime,
-    pydantic.PastDate: datetime.date,
-    pydantic.FutureDate: datetime.date,
+    pydantic.PastDatetime: _read_as(datetime.datetime, "datetime in the past"),
+    pydantic.FutureDatetime: _read_as(datetime.datetime, "datetime in the future"),
+    pydantic.PastDate: _read_as(datetime.date, "date in the past"),
+    pydantic.FutureDate: _read_as(datetime.date, "date in the future"),
 }
 _LISTS: Final = (list, collections.deque, collections.abc.Sequence, collections.abc.MutableSequence)
 _SETS: Final = (set, frozenset, collections.abc.Set, collections.abc.MutableSet)
@@ -118,13 +133,23 @@ class _Member(NamedTuple):
     default: Any = UNSET
 
 
-def make_shadow(cls: type[pydantic.BaseModel]) -> type[msgspec.Struct]:
-    """Return the Struct that describes *cls*, whose annotations are resolved.
+class Shadow(NamedTuple):
+    """What describes a model."""
+
+    described: type[msgspec.Struct]
+    is_ambiguous: bool
+    """Whether data may fit several members of a union, so that only the model decides what they become."""
+
+
+def make_shadow(cls: type[pydantic.BaseModel]) -> Shadow:
+    """Return what describes *cls*, whose annotations are resolved.
 
     Raises TypeError, with the field and what to write instead, for what has no form in JSON that all languages read
     alike.
     """
-    return _Shadows().of_class(cls)
+    shadows = _Shadows()
+    described = shadows.of_root(cls) if issubclass(cls, pydantic.RootModel) else shadows.of_class(cls)
+    return Shadow(described, shadows.is_ambiguous)
 
 
 class _Shadows:
@@ -135,12 +160,35 @@ class _Shadows:
         self._names: set[str] = set()
         self._open: list[Any] = []
         """The named aliases that are being followed: one that leads to itself is any JSON."""
+        self.is_ambiguous = False
+        self._is_linear = True
+        """Whether the class at hand matches patterns in linear time, as pydantic's own library does."""
+
+    def of_root(self, cls: type[pydantic.RootModel[Any]]) -> type[msgspec.Struct]:
+        """Return the shadow of a root model whose data are an object of known fields. Raises TypeError."""
+        classes = _classes_in(cls)
+        if not classes:
+            raise TypeError(f"data is an object, and {cls.__qualname__} is not one: write a BaseModel with one field")
+        if len(classes) == 1:
+            return self.of_class(classes[0])
+        members = [_fields_in_data(each) for each in classes]
+        if not are_apart(members):
+            self._check_ambiguous(members, cls.__qualname__)
+        return self._merged(classes, members)
+
+    def _check_ambiguous(self, members: list[MemberFields], location: str) -> None:
+        """Note that only the model decides which of *members* data are; raise TypeError if it cannot either."""
+        if any(one.annotations == two.annotations for one, two in combinations(members, 2)):
+            raise TypeError(f"{location}: {_TELL_APART}")
+        self.is_ambiguous = True
 
     def of_class(self, cls: Any, tag_field: str = "", tag: Any = None) -> type[msgspec.Struct]:
         """Return the shadow of *cls*; as a member of a union that *tag_field* discriminates, the one with *tag*."""
         like = cls, tag_field, tag
         if like in self._made:
             return self._made[like]
+        if not getattr(cls, "__pydantic_complete__", True):
+            cls.model_rebuild()
         members = [member for member in _members_of(cls) if not tag_field or member.name != tag_field]
         names = {member.name: name for member in members if (name := _name_in_data(cls, member)) != member.name}
         tag_name = next((_name_in_data(cls, each) for each in _members_of(cls) if each.name == tag_field), None)
@@ -171,6 +219,7 @@ class _Shadows:
 
     def _annotation(self, cls: type[Any], member: _Member) -> Any:
         location = f"{cls.__qualname__}.{member.name}"
+        self._is_linear = getattr(cls, "model_config", {}).get("regex_engine") != "python-re"
         serializer = _serializer_of(cls, member.name)
         if serializer is not None:
             described = self._written(serializer, location)
@@ -199,13 +248,19 @@ class _Shadows:
                 return self._written(each.return_type, location)
             if isinstance(each, EncodedBytes) and each.encoder is Base64Encoder:
                 return bytes
-            if each is _AS_TEXT or isinstance(each, _AS_TEXT | EncodedBytes):
-                return str
+            if is_checked_json(each):
+                self.is_ambiguous = self.is_ambiguous or kind is not Any
+                return OwnJson if kind is Any else Any
+            if each is _AS_TEXT or isinstance(each, _AS_TEXT):
+                return _read_as(str, "JSON in text")
+            if isinstance(each, EncodedBytes | EncodedStr):
+                return _read_as(str, f"{each.encoder.__name__} of {getattr(kind, '__name__', kind)}")
         if origin in (Union, UnionType):
             return self._union(arguments, flat, location, discriminator)
         if (alias := getattr(kind, "__value__", None)) is not None and not isinstance(kind, type):
             return self._alias(kind, alias, flat, location, discriminator)
-        return _limited(self._unlimited(kind, origin, arguments, location), _limits(flat))
+        limits = _limits(flat, is_linear=self._is_linear)
+        return _limited(_narrowed(self._unlimited(kind, origin, arguments, location), flat), limits)
 
     def _alias(self, kind: Any, value: Any, metadata: list[Any], location: str, discriminator: Any) -> Any:
         if kind in _SPECIAL:
@@ -219,7 +274,9 @@ class _Shadows:
             self._open.pop()
 
     def _unlimited(self, kind: Any, origin: Any, arguments: tuple[Any, ...], location: str) -> Any:
-        if _is_among(kind, _PLAIN) or origin is Literal:
+        if origin is Literal:
+            return _literal(arguments)
+        if _is_among(kind, _PLAIN):
             return kind
         if _is_among(kind, _SPECIAL):
             return _SPECIAL[kind]
@@ -275,30 +332,159 @@ class _Shadows:
             classes = [kind for kind in kinds if kind is not NoneType]
             shadows = [shadow for cls in classes for shadow in self._tagged(cls, discriminator, location)]
             return Union[(*shadows, *([None] if NoneType in kinds else ()))]
-        found = [self._described(kind, (), location) for kind in kinds]
+        classes = [cls for kind in kinds for cls in _classes_in(kind)]
+        united = []
+        if len(classes) > 1:
+            kinds = [kind for kind in kinds if not _classes_in(kind)]
+            united = self._told_apart(classes, location)
+        found = [*united, *(self._described(kind, (), location) for kind in kinds)]
         texts = [kind for kind in found if _is_text(kind)]
         if len(texts) > 1 and not all(typing.get_origin(kind) is Literal for kind in texts):
             # Pydantic tells them apart by their text; msgspec does not, and in JSON all are text.
-            found = [str, *(kind for kind in found if kind not in texts)]
-        if sum(map(_is_object, found)) > 1:
+            found = [_one_of_texts(texts), *(kind for kind in found if kind not in texts)]
+            self.is_ambiguous = True
+        if sum(map(_is_object, found)) > max(1, len(united)):
             raise TypeError(f"{location}: {_TELL_APART}")
         if sum(map(_is_array, found)) > 1:
             raise TypeError(f"{location}: a union of several lists: write one list of a union")
-        limits = _limits(metadata)
+        limits = _limits(metadata, is_linear=self._is_linear)
         return Union[tuple(_limited(kind, limits) for kind in found)]  # noqa: UP007 - made of a list
+
+    def _told_apart(self, classes: list[Any], location: str) -> list[type[msgspec.Struct]]:
+        """Return the shadows of a union of *classes* that names no discriminator.
+
+        Raises TypeError where their data cannot be told apart.
+        """
+        members = [_fields_in_data(cls) for cls in classes]
+        tag_field = find_tag(members)
+        tags = [] if tag_field is None else [fixed_values(member.annotations[tag_field]) or () for member in members]
+        values = [value for each in tags for _, value in each]
+        if values and (all(type(value) is str for value in values) or all(type(value) is int for value in values)):
+            names = [
+                next(member.name for member in _members_of(cls) if _name_in_data(cls, member) == tag_field)
+                for cls in classes
+            ]
+            return [
+                self.of_class(cls, name, tag)
+                for cls, name, each in zip(classes, names, tags, strict=True)
+                for tag in sorted(value for _, value in each)
+            ]
+        if not are_apart(members):
+            self._check_ambiguous(members, location)
+        return [self._merged(classes, members)]
+
+    def _merged(self, classes: list[Any], members: list[MemberFields]) -> type[msgspec.Struct]:
+        """Return one shadow for data of any of *classes*: msgspec reads only one untagged class in a union."""
+        like = tuple(classes), "", None
+        if like in self._made:
+            return self._made[like]
+        found: dict[str, list[tuple[Any, _Member]]] = {}
+        for cls in classes:
+            for member in _members_of(cls):
+                found.setdefault(_name_in_data(cls, member), []).append((cls, member))
+        names = {own: name for name, owners in found.items() if (own := owners[0][1].name) != name}
+        required = frozenset.intersection(*(member.required for member in members))
+        rule = Rule(
+            "has the required fields of one of " + ", ".join(cls.__name__ for cls in classes),
+            "",
+            Either(tuple(All(tuple(Has(name, null=True) for name in sorted(each.required))) for each in members)),
+        )
+        shadow = msgspec.defstruct(
+            self._free("_or_".join(cls.__name__ for cls in classes)[:_MAX_NAME]),
+            [
+                _field(_Member(owners[0][1].name, Any, required=name in required, may_miss=name not in required))
+                for name, owners in found.items()
+            ],
+            kw_only=True,
+            rename=names or None,
+            module=classes[0].__module__,
+            namespace={"__doc__": None, "__rules__": (rule,)},
+            forbid_unknown_fields=all(getattr(cls, "model_config", {}).get("extra") == "forbid" for cls in classes),
+        )
+        self._made[like] = shadow
+        shadow.__annotations__ = {
+            owners[0][1].name: self._shared(owners) if name in required else self._shared(owners) | UnsetType
+            for name, owners in found.items()
+        }
+        return shadow
+
+    def _shared(self, owners: list[tuple[Any, _Member]]) -> Any:
+        """Return what describes one field of several classes."""
+        described: list[Any] = []
+        for cls, member in owners:
+            each = self._annotation(cls, member._replace(may_miss=False))
+            if not any(each == known for known in described):
+                described.append(each)
+        if len(described) == 1:
+            return described[0]
+        kinds = [member.annotation for _, member in owners]
+        if not any(_serializer_of(cls, member.name) for cls, member in owners):
+            try:
+                return self._union(kinds, [], owners[0][0].__qualname__, None)
+            except TypeError:
+                pass
+        # The model still checks it.
+        return Any
 
     def _tagged(self, cls: Any, tag_field: str, location: str) -> list[type[msgspec.Struct]]:
         member = next((each for each in _members_of(cls) if each.name == tag_field), None)
-        if member is None or typing.get_origin(member.annotation) is not Literal:
+        values = None if member is None else fixed_values(member.annotation)
+        if values is None:
             raise TypeError(f"{location}: {cls.__qualname__}.{tag_field} must be a Literal: {_TELL_APART}")
-        tags = [tag.value if isinstance(tag, enum.Enum) else tag for tag in typing.get_args(member.annotation)]
-        return [self.of_class(cls, tag_field, tag) for tag in tags]
+        return [self.of_class(cls, tag_field, tag) for tag in sorted(value for _, value in values)]
 
 
 _TELL_APART: Final = (
     "a union of several objects needs a member that distinguishes them: give each model a field such as "
-    '`kind: Literal["a"]`, and write Field(discriminator="kind")'
+    '`kind: Literal["a"]` with a value of its own, or write Annotated[..., CheckedJson()] to carry it as any JSON'
 )
+_MAX_NAME: Final = 80
+
+
+def _literal(values: tuple[Any, ...]) -> Any:
+    """Return a Literal of *values*, with what data have for members of enumerations."""
+    plain = tuple(value.value if isinstance(value, enum.Enum) else value for value in values)
+    if all(isinstance(value, str | int | NoneType) and not isinstance(value, bool) for value in plain):
+        return Literal[plain]
+    kinds = {type(value) for value in plain}
+    # msgspec has no literals of these; the model checks the value.
+    described = Union[tuple(kinds)] if kinds <= _LITERAL_KINDS else Any  # noqa: UP007 - made of a set
+    return Annotated[described, Meta(extra_json_schema={"enum": list(plain)})]
+
+
+_LITERAL_KINDS: Final = {bool, int, float, str, NoneType}
+
+
+def _classes_in(kind: Any) -> list[Any]:
+    """Return the classes with fields that *kind*, a member of a union, stands for; none if it is anything else."""
+    while True:
+        if typing.get_origin(kind) is Annotated:
+            inner, *metadata = typing.get_args(kind)
+            if any(isinstance(each, PlainSerializer | WrapSerializer) or is_checked_json(each) for each in metadata):
+                return []
+            kind = inner
+        elif (alias := getattr(kind, "__value__", None)) is not None and not isinstance(kind, type):
+            kind = alias
+        elif isinstance(kind, type) and issubclass(kind, pydantic.RootModel):
+            kind = kind.model_fields["root"].annotation
+        else:
+            break
+    if typing.get_origin(kind) in (Union, UnionType):
+        found = [_classes_in(member) for member in typing.get_args(kind)]
+        return [cls for each in found for cls in each] if all(found) else []
+    if not isinstance(kind, type):
+        return []
+    is_class = issubclass(kind, pydantic.BaseModel) or dataclasses.is_dataclass(kind) or is_typed_dict(kind)
+    return [kind] if is_class else []
+
+
+def _fields_in_data(cls: Any) -> MemberFields:
+    members = [(_name_in_data(cls, member), member) for member in _members_of(cls)]
+    return MemberFields(
+        {name: member.annotation for name, member in members},
+        frozenset(name for name, member in members if member.required),
+        keeps_others=getattr(cls, "model_config", {}).get("extra") == "allow",
+    )
 
 
 def _is_among(kind: Any, known: Any) -> bool:
@@ -431,8 +617,8 @@ def _flattened(metadata: Iterable[Any]) -> Iterable[Any]:
             yield each
 
 
-def _limits(metadata: Iterable[Any]) -> dict[str, Any]:
-    """Return the arguments of Meta."""
+def _limits(metadata: Iterable[Any], *, is_linear: bool) -> dict[str, Any]:
+    """Return the arguments of Meta. *is_linear*: the model checks patterns in linear time."""
     found: dict[str, Any] = {}
     for each in metadata:
         if (name := _BOUNDS.get(type(each))) is not None:
@@ -441,7 +627,32 @@ def _limits(metadata: Iterable[Any]) -> dict[str, Any]:
         text = getattr(pattern, "pattern", pattern)
         if isinstance(text, str) and _is_pattern(text):
             found["pattern"] = text
+            # A compiled pattern is matched by Python.
+            if is_linear and isinstance(pattern, str) and not _is_cheap(text, metadata):
+                found["extra_json_schema"] = {"pattern": found.pop("pattern")}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _is_cheap(text: str, metadata: Iterable[Any]) -> bool:
+    """Return whether msgspec may match the pattern *text*, too."""
+    lengths = [each.max_length for each in metadata if isinstance(each, annotated_types.MaxLen)]
+    return bool(lengths) and min(lengths) <= MAX_TEXT and find_pattern_fault(text) is None
+
+
+def _one_of_texts(kinds: list[Any]) -> Any:
+    """Return str, with a schema that says which of *kinds* a text may be read as."""
+    bare = [typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind for kind in kinds]
+    names = sorted({getattr(kind, "__name__", None) or str(kind) for kind in bare})
+    return str if "str" in names else _read_as(str, " or ".join(names))
+
+
+def _narrowed(described: Any, metadata: list[Any]) -> Any:
+    """Return *described* with a schema that names the marks of pydantic's own types, such as the version of a UUID."""
+    marks = sorted(repr(each) for each in metadata if isinstance(each, _NARROWING))
+    return _read_as(described, " ".join(marks)) if marks else described
+
+
+_NARROWING: Final = (pydantic.types.UuidVersion, pydantic.types.PathType)
 
 
 def _is_pattern(text: str) -> bool:
@@ -461,7 +672,7 @@ def _limited(kind: Any, limits: dict[str, Any]) -> Any:
     if base in (int, float):
         names = _NUMERIC if base is int else _NUMERIC[:4]
     elif base is str:
-        names = (*_LENGTHS, "pattern")
+        names = (*_LENGTHS, "pattern", "extra_json_schema")
     elif base in (bytes, list, set, dict):
         names = _LENGTHS
     taken = {name: limits[name] for name in names if name in limits and _fits(base, name, limits[name])}
@@ -519,7 +730,16 @@ def _by_schema(kind: Any, location: str) -> Any:
         raise TypeError(
             f"{location}: {getattr(kind, '__qualname__', kind)} has no form in JSON: {first_line}"
         ) from None
-    return _JSON.get(schema.get("type", ""), Any) if isinstance(schema.get("type"), str) else Any
+    name = schema.get("type")
+    if not isinstance(name, str):
+        return Any
+    described = _JSON.get(name, Any)
+    if name != "string":
+        return described
+    known: dict[str, Any] = {word: value for word, value in schema.items() if word in ("format", "contentEncoding")}
+    # Two classes may share a format, and one without a format is not any text.
+    known[_TYPE_MARK] = getattr(kind, "__qualname__", None) or str(kind)
+    return Annotated[described, Meta(extra_json_schema=known)]
 
 
 def _has_words(cls: Any) -> bool:

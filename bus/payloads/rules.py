@@ -210,7 +210,11 @@ def value_of(subject: Any, field: str) -> Any:
     if isinstance(subject, dict):
         return subject.get(field, msgspec.UNSET)
     value = getattr(subject, field, msgspec.UNSET)
-    return getattr(subject, attribute_of(type(subject), field), msgspec.UNSET) if value is msgspec.UNSET else value
+    if value is msgspec.UNSET:
+        value = getattr(subject, attribute_of(type(subject), field), msgspec.UNSET)
+    if getattr(type(subject), "__pydantic_root_model__", False):
+        return value_of(subject.root, field)
+    return value
 
 
 def value_at(subject: Any, pointer: str) -> Any:

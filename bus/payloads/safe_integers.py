@@ -7,6 +7,7 @@ checked. Pure.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final
@@ -16,10 +17,11 @@ from msgspec import inspect
 from bus import native
 from bus.errors import ContractError
 from bus.payloads.described_types import NAMED, fields_of, walk
+from bus.payloads.value_parts import unwrapped
 from bus.protocol.canonical import escape_pointer_token
 from bus.protocol.canonical_numbers import SAFE_INTEGER
 
-__all__ = ["has_open_integers", "integers_checked"]
+__all__ = ["may_be", "parts_of", "has_open_integers", "integers_checked"]
 
 _LISTS: Final = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
 _PLAIN: Final = (int, float, str, bytes, list, tuple, set, frozenset, dict, type(None))
@@ -57,23 +59,24 @@ def _unsafe(value: Any, kind: Any) -> str | None:
     none."""
     if isinstance(kind, inspect.Metadata):
         return _unsafe(value, kind.type)
+    value = unwrapped(value)
     if isinstance(kind, inspect.IntType):
         is_unsafe = value.__class__ is int and not -SAFE_INTEGER <= value <= SAFE_INTEGER
         return "" if is_unsafe else None
     if isinstance(kind, inspect.UnionType):
-        found = [_unsafe(value, member) for member in kind.types if _may_be(value, member)]
+        found = [_unsafe(value, member) for member in kind.types if may_be(value, member)]
         return None if not found or None in found else found[0]
     return next(
         (
             f"/{escape_pointer_token(str(name))}{pointer}"
-            for name, inner, below in _parts(value, kind)
+            for name, inner, below in parts_of(value, kind)
             if (pointer := _unsafe(inner, below)) is not None
         ),
         None,
     )
 
 
-def _parts(value: Any, kind: Any) -> Iterator[tuple[object, Any, Any]]:
+def parts_of(value: Any, kind: Any) -> Iterator[tuple[object, Any, Any]]:
     """Yield name or index, value and type of the parts of *value*."""
     if isinstance(kind, NAMED):
         yield from _members(value, kind)
@@ -93,10 +96,11 @@ def _members(value: Any, kind: Any) -> Iterator[tuple[object, Any, Any]]:
             yield field.encode_name, value[field.encode_name], field.type
 
 
-def _may_be(value: Any, kind: Any) -> bool:
+def may_be(value: Any, kind: Any) -> bool:
     """Tell whether *value* may have been read as this member of a union."""
     if isinstance(kind, inspect.Metadata):
-        return _may_be(value, kind.type)
+        return may_be(value, kind.type)
+    value = unwrapped(value)
     if isinstance(kind, inspect.AnyType | inspect.CustomType | inspect.RawType):
         return True
     if isinstance(kind, inspect.IntType | inspect.FloatType):
@@ -113,12 +117,14 @@ def _may_be(value: Any, kind: Any) -> bool:
 
 def _may_be_object(value: Any, kind: Any) -> bool:
     tag_field = getattr(kind, "tag_field", None)
+    value = unwrapped(value)
     if isinstance(value, dict):
         return tag_field is None or value.get(tag_field) == kind.tag
     if isinstance(value, _PLAIN):
         return False
     # What is described of a Pydantic model is a Struct, and the value none of it.
     stated_tag = getattr(value, tag_field or "", kind.cls)
+    stated_tag = stated_tag.value if isinstance(stated_tag, enum.Enum) else stated_tag
     return (
         stated_tag == kind.tag if stated_tag is not kind.cls else isinstance(value, kind.cls) or not _is_native(value)
     )

@@ -24,13 +24,16 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from bus.protocol.canonical_numbers import SAFE_INTEGER
+from bus.schemas.decoder_marks import MARKED, decoder_of, unmarked
 from bus.schemas.versions import SchemaVersion
 
 __all__ = ["Bump", "SchemaChange", "compare", "needed_bump", "version_for"]
 
 Bump: TypeAlias = Literal["patch", "minor", "review", "major"]
 _ORDER: Final = ("patch", "minor", "review", "major")
-_WORDS: Final = frozenset({"title", "description", "$comment", "examples", "$id", "$schema", "version", "changelog"})
+_WORDS: Final = frozenset(
+    {"title", "description", "$comment", "examples", "$id", "$schema", "version", "changelog", MARKED}
+)
 _NAMED: Final = frozenset({"properties", "required", "$defs", "x-sealbus", "enum", "const", "deprecated"})
 _MARKS: Final = ("deprecated", "x-sealbus-removal", "x-sealbus-use")
 _ALIKE: Final = 0.5
@@ -63,6 +66,9 @@ class SchemaChange(msgspec.Struct, frozen=True):
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[SchemaChange, ...]:
     """Return the changes from schema *old* to schema *new*, the gravest first."""
+    if MARKED not in old:
+        # Published before exports told texts apart that are read as different types.
+        new = unmarked(new)
     found = [*_terms(old.get("x-sealbus", {}), new.get("x-sealbus", {})), *_Comparison(old, new).changes()]
     if not found and _described(old) != _described(new):
         found.append(SchemaChange("", "words", "patch", "other words"))
@@ -116,11 +122,15 @@ class _Comparison:
         if old.get("type") != new.get("type") or _members(old) != _members(new):
             yield SchemaChange(pointer, "type changed", "major", f"was {_kind(old)}, is {_kind(new)}")
             return
+        if MARKED in self._old and decoder_of(old) != decoder_of(new):
+            yield SchemaChange(pointer, "type changed", "major", f"was {_read_as(old)}, is {_read_as(new)}")
+            return
         yield from _enumeration(old, new, pointer)
         if "properties" in old or "properties" in new:
             yield from self._fields(old, new, pointer)
-        if isinstance(old.get("items"), Mapping) and isinstance(new.get("items"), Mapping):
-            yield from self._value(old["items"], new["items"], f"{pointer}/*")
+        if old.get("type") == "array" and not (old.get("items") is new.get("items") is False):
+            # Items that nothing is said of are any JSON value.
+            yield from self._value(_any(old.get("items")), _any(new.get("items")), f"{pointer}/*")
         values = old.get("additionalProperties"), new.get("additionalProperties")
         if isinstance(values[0], Mapping) and isinstance(values[1], Mapping):
             yield from self._value(*values, f"{pointer}/*")
@@ -129,7 +139,11 @@ class _Comparison:
         yield from _limits(old, new, pointer)
 
     def _each(self, old: Any, new: Any, pointer: str) -> Iterator[SchemaChange]:
+        if old is new is None:
+            return
         if not isinstance(old, list) or not isinstance(new, list):
+            was, is_ = (_one_of(each) for each in (old, new))
+            yield SchemaChange(pointer, "type changed", "major", f"was {was}, is {is_}")
             return
         if len(old) != len(new):
             yield SchemaChange(pointer, "type changed", "major", f"had {len(old)} alternatives, has {len(new)}")
@@ -219,6 +233,14 @@ def _limits(old: Mapping[str, Any], new: Mapping[str, Any], pointer: str) -> Ite
             )
 
 
+def _any(schema: Any) -> Any:
+    return {} if schema is None or schema is True else schema
+
+
+def _one_of(alternatives: Any) -> str:
+    return "anything" if alternatives is None else f"one of {len(alternatives)} alternatives"
+
+
 def _reference(schema: Any) -> str:
     return str(schema.get("$ref", "")) if isinstance(schema, Mapping) else ""
 
@@ -260,6 +282,11 @@ def _kind(schema: Mapping[str, Any]) -> str:
     if isinstance(schema.get("anyOf"), list):
         return "one of several"
     return str(schema.get("type", "anything"))
+
+
+def _read_as(schema: Mapping[str, Any]) -> str:
+    stated, keys = decoder_of(schema)
+    return f"{stated or _kind(schema)} with keys of {keys or 'string'}" if keys else stated or _kind(schema)
 
 
 def _described(value: Any) -> Any:

@@ -18,6 +18,7 @@ from bus.payloads.built_in_names import is_override
 from bus.payloads.described_types import NAMED, default_of, fields_of, walk
 from bus.payloads.payload_types import PayloadType
 from bus.protocol.canonical_numbers import SAFE_INTEGER
+from bus.schemas.decoder_marks import MARKED, mark_decoders
 
 __all__ = ["SCHEMA_DIALECT", "Shape", "portable", "schema_id", "schema_of", "shape_of"]
 
@@ -33,6 +34,7 @@ def schema_of(kind: PayloadType) -> dict[str, Any]:
     """Return the schema of *kind*, with its terms of the envelope under `x-sealbus`."""
     plain = portable(msgspec.to_builtins(msgspec.json.schema(kind.described)))
     parts: dict[str, Any] = plain.pop("$defs", {})
+    mark_decoders(plain, inspect.type_info(kind.described), parts)
     root_name = str(plain.get("$ref", "")).rpartition("/")[2]
     for described in _structs(kind.described):
         own = getattr(described.cls, "__rules__", ())
@@ -58,6 +60,7 @@ def schema_of(kind: PayloadType) -> dict[str, Any]:
         **{key: root[key] for key in root if key != "title"},
         "title": kind.name,
         "version": kind.version,
+        MARKED: True,
         "x-sealbus": _terms(kind),
         **({"$defs": parts} if parts else {}),
     }

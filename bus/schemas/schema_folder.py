@@ -17,6 +17,7 @@ import msgspec
 
 from bus.errors import ConfigurationError, ContractError
 from bus.protocol.identifiers import is_message_type, is_schema_version
+from bus.schemas.decoder_marks import unmarked
 from bus.schemas.versions import SchemaVersion
 
 __all__ = ["SchemaFolder", "written"]
@@ -68,7 +69,7 @@ class SchemaFolder:
         return found
 
     def publish(self, name: str, version: SchemaVersion, schema: Mapping[str, Any]) -> bool:
-        """Write *schema*; return False where the very same is there.
+        """Write *schema*; return False where the same is there, marked or not (`bus.schemas.decoder_marks`).
 
         Raises ContractError for another schema under that version: what is published is never changed.
         """
@@ -85,7 +86,7 @@ class SchemaFolder:
                 # A link, unlike a rename, never replaces a file that another process has published meanwhile.
                 os.link(temporary, path)
             except FileExistsError:
-                if path.read_bytes() == text:
+                if path.read_bytes() == text or self.read(name, version) == unmarked(msgspec.json.decode(text)):
                     return False
                 raise ContractError(
                     f"{name} {version} is published with another content: a published version never changes; "

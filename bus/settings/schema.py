@@ -17,6 +17,7 @@ __all__ = [
     "AuditSettings",
     "BusSettings",
     "DeadLetterSettings",
+    "DialectSettings",
     "InboxSettings",
     "KafkaSettings",
     "LogSettings",
@@ -184,6 +185,17 @@ class DirectorySettings(_Section, frozen=True):
     max_agents: Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
+class DialectSettings(_Section, frozen=True):
+    """What foreign systems call our types, in CloudEvents.
+
+    `type_prefixes` are removed from the names of events that are read. `type_names` maps whole names, FOREIGN=TYPE, for
+    reading and writing.
+    """
+
+    type_prefixes: Annotated[tuple[str, ...], Meta(max_length=1000, extra={"names": True})]
+    type_names: Annotated[tuple[str, ...], Meta(max_length=10_000, extra={"names": True})]
+
+
 class AuditSettings(_Section, frozen=True):
     """The database of `sealbus audit`, how often checkpoints are written to the log, and how long content is stored."""
 
@@ -244,6 +256,7 @@ class Settings(_Section, frozen=True):
     trust: TrustSettings
     policy: PolicySettings
     directory: DirectorySettings
+    dialects: DialectSettings
     audit: AuditSettings
     kafka: KafkaSettings
     log: LogSettings

@@ -12,7 +12,7 @@ import functools
 import inspect
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack
 import msgspec
 
 from bus.clock import ManualClock
-from bus.errors import ConfigurationError, ContractError, UnknownTypeError, text_of
+from bus.errors import BusError, ConfigurationError, ContractError, UnknownTypeError, text_of
 from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import PayloadType, payload_type
 from bus.protocol import sealing
@@ -28,7 +28,7 @@ from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.settings.loading import load_project
 from bus.settings.schema import Settings
-from bus.telemetry.logs import configure_unless_done
+from bus.telemetry.logs import configure_unless_done, get_logger
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import dead_letter_topic, group_of_agent, read_topic
 from bus.transports import open_transport
@@ -36,12 +36,22 @@ from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan_topic
 from bus.trust.keys.generated_keys import GeneratedKeys
 from bus.trust.policy.policy import AllowAll
+from consumers.app.failure_texts import (
+    ALWAYS_OFF,
+    failure_line,
+    is_of_time,
+    is_programming_error,
+    name_clock,
+    switched_off,
+    time_told,
+)
 from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.delivery.context import Context
 from consumers.delivery.declaration import Declaration, HandlerDeclaration, Handling
 from consumers.delivery.handling.composition import NO_RESOURCES, Resources, opened_lifespans
 from consumers.delivery.handling.slots import HandlerSlot
 from consumers.delivery.inbox.base import Inbox
+from consumers.delivery.inbox.open import has_inbox
 from consumers.delivery.resilience.retry import Retry
 from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
 from consumers.processes.approvals.state import APPROVAL_SAGA, unpack_approval
@@ -58,6 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TestBus", "Database", "Fake", "HeldMessage", "PlayedAgent", "run_in_memory"]
 
+_log = get_logger("test")
 _TESTER = "test@sealbus"
 _PATIENCE_S = 10.0
 _GLANCE_S = 0.05
@@ -129,7 +140,8 @@ class PlayedAgent:
 
     async def publish(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
         """Publish in the name of this agent. Raises PublishRejected as the real bus does."""
-        return await self.publisher.publish(outgoing_of(payload, options))
+        with self._bus.telling_time():
+            return await self.publisher.publish(outgoing_of(payload, options))
 
     async def request(
         self, payload: Payload, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]
@@ -198,7 +210,10 @@ class TestBus:
         failures: Mapping[str, Exception],
         start: Callable[[Declaration], Awaitable[object]],
         play: Callable[[str], tuple[Publisher, Requester]],
+        off: tuple[str, ...] = (),
     ) -> None:
+        self.off = (*off, *ALWAYS_OFF)
+        """What a worker in production has and this test has not, one line for each."""
         self.clock = clock
         self.transport = transport
         self._play = play
@@ -288,17 +303,47 @@ class TestBus:
         await publisher.send(seal_decision(publisher.sealer, payload, request))
 
     def assert_all_handled(self) -> None:
-        """Raise an AssertionError that names every dead letter, caused by the error of the first handler."""
-        if self._dead:
-            lines = "\n".join(f"  {letter!r}" for letter in self.dead_letters[:_MAX_TOLD])
-            count = "a dead letter" if len(self._dead) == 1 else f"{len(self._dead)} dead letters"
-            ids = (letter.message.message_id for letter in self.dead_letters if letter.message is not None)
-            cause = next((self._failures[name] for name in ids if name in self._failures), None)
-            raise AssertionError(f"{count}:\n{lines}") from cause
+        """Raise an AssertionError that names every dead letter, caused by the error of the first handler.
+
+        A handler that failed by a programming error, such as a TypeError, fails the test as well while its message
+        waits for another attempt.
+        """
+        if not self._dead:
+            self._raise_mistakes()
+            return
+        lines = [f"  {letter!r}{self._failure_told(letter)}" for letter in self.dead_letters[:_MAX_TOLD]]
+        if is_of_time(self.dead_letters):
+            lines.append(f"  {time_told(self.clock)}")
+        count = "a dead letter" if len(self._dead) == 1 else f"{len(self._dead)} dead letters"
+        ids = (letter.message.message_id for letter in self.dead_letters if letter.message is not None)
+        cause = next((self._failures[name] for name in ids if name in self._failures), None)
+        raise AssertionError("\n".join([f"{count}:", *lines])) from cause
+
+    def _failure_told(self, letter: DeadLetter) -> str:
+        error = None if letter.message is None else self._failures.get(letter.message.message_id)
+        return "" if error is None else f"\n    {failure_line(error)}"
+
+    def _raise_mistakes(self) -> None:
+        mistakes = [error for error in self._failures.values() if is_programming_error(error)]
+        if mistakes:
+            lines = "\n".join(f"  {failure_line(error)}" for error in mistakes[:_MAX_TOLD])
+            raise AssertionError(
+                f"a handler failed, and its message waits for another attempt:\n{lines}"
+            ) from mistakes[0]
 
     async def publish(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
         """Publish as `test@sealbus`. Raises PublishRejected as the real bus does."""
-        return await self.publisher.publish(outgoing_of(payload, options))
+        with self.telling_time():
+            return await self.publisher.publish(outgoing_of(payload, options))
+
+    @contextmanager
+    def telling_time(self) -> Iterator[None]:
+        """Let errors about times say what time it is in the test."""
+        try:
+            yield
+        except BusError as error:
+            name_clock(error, self.clock)
+            raise
 
     async def request(
         self,
@@ -327,7 +372,8 @@ class TestBus:
                 left_s = max(0.0, deadline_s - self.clock.monotonic_s())
                 self.clock.advance(left_s if due_s is None else min(due_s, left_s))
                 await self._work(_GLANCE_S, until=asking)
-            return await asking
+            with self.telling_time():
+                return await asking
         finally:
             asking.cancel()
             await asyncio.wait([asking])
@@ -451,7 +497,7 @@ class TestBus:
         waiting = sorted({slot.delivery.label for slot in running if slot.delivery})
         return TimeoutError(
             f"handlers of {', '.join(waiting)} are still running after {_PATIENCE_S:.0f} s; they wait for something "
-            "outside"
+            f"outside, or for time: {time_told(self.clock)}"
         )
 
     async def _collect(self) -> None:
@@ -509,8 +555,9 @@ async def run_in_memory(
     """
     configure_unless_done("warning")
     check_groups(apps)
+    has_keys = False
     if settings is None:
-        settings = _project_settings(apps[0].namespace)
+        settings, has_keys = _project_settings(apps[0].namespace)
     # What lies beside the log is in memory as well. A lease is renewed several times in its length: every renewal would
     # be a stop on the way of `advance`, and nobody else is there to take a claim over.
     settings = msgspec.structs.replace(
@@ -526,7 +573,8 @@ async def run_in_memory(
     )
     workers: list[Worker] = []
     apps = [trusting(app, settings, clock) for app in apps]
-    generated = GeneratedKeys(clock.now_ms, b"app.test") if (_need_keys(apps) if keys is None else keys) else None
+    wants_keys = keys if keys is not None else _need_keys(apps) or (has_keys and not _have_keys(apps))
+    generated = GeneratedKeys(clock.now_ms, b"app.test") if wants_keys else None
     if generated is not None:
         apps = [_with_keys(app, generated) for app in apps]
 
@@ -547,7 +595,11 @@ async def run_in_memory(
         await worker.start(create_topics=True)
         workers.append(worker)
 
-    bus = TestBus(apps, transport=transport, workers=workers, clock=clock, failures=failures, start=start, play=play)
+    off = switched_off(apps, settings, has_inbox=[has_inbox(app, settings) for app in apps])
+    _tell_once(off)
+    bus = TestBus(
+        apps, transport=transport, workers=workers, clock=clock, failures=failures, start=start, play=play, off=off
+    )
     try:
         async with AsyncExitStack() as stack:
             stack.enter_context(LoopWatch(lambda task: find_work((worker.slots.work_of for worker in workers), task)))
@@ -569,25 +621,44 @@ _INSIDE: Final = MappingProxyType(
     {
         "bus.url": "memory://",
         "kafka.security_protocol": "plaintext",
-        "trust.keys": "",
-        "trust.key_file": "",
         "deadletter.details": True,
     }
 )
 """In place of settings that name what is not there where tests run."""
 
 
-def _project_settings(namespace: str | None) -> Settings:
-    """Return the settings of the project, policy included, without anything outside. Raises ConfigurationError."""
+def _project_settings(namespace: str | None) -> tuple[Settings, bool]:
+    """Return the settings of the project, policy included, without anything outside, and whether they name keys.
+
+    Raises ConfigurationError.
+    """
     settings = load_project(flags={**_INSIDE, "bus.namespace": namespace}, env=os.environ).settings
+    has_keys = bool(settings.trust.keys)
+    # The files of a deployment are not there where tests run: generated keys stand for them.
+    settings = msgspec.structs.replace(settings, trust=msgspec.structs.replace(settings.trust, keys="", key_file=""))
     if settings.inbox.url == "off":
-        return settings
-    return msgspec.structs.replace(settings, inbox=msgspec.structs.replace(settings.inbox, url="auto"))
+        return settings, has_keys
+    return msgspec.structs.replace(settings, inbox=msgspec.structs.replace(settings.inbox, url="auto")), has_keys
+
+
+_told: set[str] = set()
+
+
+def _tell_once(off: Iterable[str]) -> None:
+    """Log what is off, each line once in a process: tests open hundreds of buses."""
+    for line in off:
+        if line not in _told:
+            _told.add(line)
+            _log.warning("app_test.off", detail=f"app.test(): {line}")
+
+
+def _have_keys(apps: Sequence[Declaration]) -> bool:
+    return any(app.verifier is not None or app.signer is not None for app in apps)
 
 
 def _need_keys(apps: Sequence[Declaration]) -> bool:
     """Return whether a test of *apps* needs keys, and the apps have none."""
-    if any(app.verifier is not None or app.signer is not None for app in apps):
+    if _have_keys(apps):
         return False
     kinds = [*(kind for app in apps for kind in app.registry), *(kind for app in apps for kind in app.published)]
     return any(kind.risk == "high" for kind in kinds) or any(hasattr(app.policy, "rules") for app in apps)
@@ -603,10 +674,12 @@ def _watched(app: Declaration, failures: dict[str, Exception]) -> Declaration:
     def watch(following: Handling) -> Handling:
         async def handler(payload: Any, context: Context) -> Any:
             try:
-                return await following(payload, context)
+                result = await following(payload, context)
             except Exception as error:
                 failures[context.message.message_id] = _copied_error(error)
                 raise
+            failures.pop(context.message.message_id, None)
+            return result
 
         return handler
 

@@ -14,9 +14,11 @@ import click
 import msgspec
 
 from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults
-from bus.dialects import dialect as dialect_of
+from bus.dialects.opening import open_dialect
 from bus.dialects.sealing import seal_foreign
+from bus.dialects.type_names import TypeNames, type_names_of
 from bus.errors import ContractError, DialectError
+from bus.payloads.payload_types import Registry
 from bus.protocol import sealing
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
@@ -25,7 +27,7 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import encode_json
-from consumers.cli.session import CommandSession, gathered, verb
+from consumers.cli.session import CommandSession, app_option, gathered, registry_of, verb
 from consumers.cli.shell import Command
 
 __all__ = ["convert"]
@@ -56,6 +58,7 @@ class _ConvertOptions(msgspec.Struct, frozen=True, kw_only=True):
     lifetime: float | None
     alias: tuple[str, ...]
     carry: bool
+    targets: tuple[str, ...]
 
 
 @click.command(cls=Command)
@@ -73,6 +76,7 @@ class _ConvertOptions(msgspec.Struct, frozen=True, kw_only=True):
     "--alias", metavar="OURS=THEIRS", multiple=True, help="What an agent is called there; may be given several times."
 )
 @click.option("--carry", is_flag=True, help="Embed the original sealed message if the format allows it.")
+@app_option
 @verb()
 @gathered(_ConvertOptions)
 def convert(session: CommandSession, options: _ConvertOptions) -> int:
@@ -96,6 +100,7 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
     Exit codes: 0 all converted, 1 some refused.
     """
     settings = session.settings()
+    types, names = registry_of(session.apps(options.targets)), type_names_of(settings)
     defaults = Defaults(
         message_id=options.message_id,
         sent_at_ms=options.moment,
@@ -112,12 +117,16 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
         try:
             if text.content is None:
                 raise ContractError("the line is longer than any message may be", reason="oversized")
-            for message, proofs in _read(options.source, text.content, defaults, settings.bus.namespace):
+            for message, proofs in _read(
+                options.source, text.content, defaults, settings.bus.namespace, types=types, names=names
+            ):
                 if options.target == _CANONICAL:
                     written = message.value
                 else:
                     written = encode_json(
-                        dialect_of(options.target).encode(message, aliases=aliases, carry=options.carry)
+                        open_dialect(options.target, types=types, names=names).encode(
+                            message, aliases=aliases, carry=options.carry
+                        )
                     )
                 out.write(written + b"\n")
                 done += 1
@@ -134,7 +143,7 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
 
 
 def _read(
-    source: str, content: bytes, defaults: Defaults, namespace: str
+    source: str, content: bytes, defaults: Defaults, namespace: str, *, types: Registry, names: TypeNames
 ) -> Iterator[tuple[Message, Mapping[str, Any]]]:
     """Yield the messages in *content* (one, or a batch of events) with the proofs that each claims."""
     if source == _CANONICAL:
@@ -146,8 +155,9 @@ def _read(
     if source == "cloudevents" and content.lstrip()[:1] == b"[":
         values = _batch(content)
     for value in values:
-        foreign = dialect_of(source).decode(value, defaults=defaults)
-        yield seal_foreign(foreign, namespace=foreign.claims.namespace or namespace), foreign.claims.proofs
+        foreign = open_dialect(source, types=types, names=names).decode(value, defaults=defaults)
+        message = seal_foreign(foreign, namespace=foreign.claims.namespace or namespace, types=types)
+        yield message, foreign.claims.proofs
 
 
 def _left_out(proofs: Mapping[str, Any], written: bytes) -> list[str]:

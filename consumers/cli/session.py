@@ -393,11 +393,9 @@ def proof_of(settings: Settings, clock: Clock) -> tuple[Verifier | None, Admit |
 
 def registry_of(apps: Sequence[App]) -> Registry:
     """Return the built-in types and those of *apps*, which take precedence; of several apps the first."""
-    from bus.payloads.payload_types import Registry
-    from bus.vocabulary import BUILT_IN
+    from bus.vocabulary.known import known_types
 
-    classes = {kind.name: kind.cls for app in reversed(apps) for kind in app.registry}
-    return Registry(classes.values(), below=BUILT_IN)
+    return known_types(app.registry for app in apps)
 
 
 def risk_in(registry: Registry) -> Callable[[str], RiskClass]:

@@ -19,7 +19,8 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.dialects import DIALECT_ALIASES, DIALECTS, Dialect
-from bus.dialects import dialect as dialect_of
+from bus.dialects.opening import open_dialect
+from bus.dialects.type_names import type_names_of
 from bus.errors import ContractError, NameRefusedError, TopicMissingError
 from bus.gates.verdicts import DEAD, FileChecks, FileVerdict, judge_line
 from bus.nearest import nearest
@@ -163,6 +164,9 @@ async def tail(session: CommandSession, options: _TailOptions) -> int:
             verifier=verifier,
             admit=admit,
         )
+    dialect = None
+    if options.dialect is not None:
+        dialect = open_dialect(options.dialect, types=registry_of(apps), names=type_names_of(settings))
     if options.start is not None and options.since_ms is not None:
         raise click.UsageError("one at a time: --from or --since")
     whence = "beginning" if options.since_ms is not None else _start(options.start)
@@ -176,7 +180,7 @@ async def tail(session: CommandSession, options: _TailOptions) -> int:
     async with session.open(settings) as transport:
         topic = await resolve_topic(transport, settings, options.name)
         with LineWriter() as writer:
-            show = _Show(writer, checks, session.note, as_json=session.as_json, dialect=options.dialect)
+            show = _Show(writer, checks, session.note, as_json=session.as_json, dialect=dialect)
             try:
                 await _run(
                     transport, topic, show, wanted, whence=whence, last=options.limit, following=options.following
@@ -277,7 +281,7 @@ class _Show:
         note: Callable[[str], None],
         *,
         as_json: bool,
-        dialect: str | None = None,
+        dialect: Dialect | None = None,
     ) -> None:
         self.bad = 0
         self._note = note
@@ -286,7 +290,7 @@ class _Show:
         self._writer = writer
         self._checks = checks
         self._as_json = as_json
-        self._dialect = None if dialect is None else dialect_of(dialect)
+        self._dialect = dialect
         self._unsaid: Counter[str] = Counter()
         # Wide where the output is no terminal.
         self._columns = shutil.get_terminal_size((_WIDE, 0)).columns

@@ -15,7 +15,7 @@ from bus.trust.labels import GRAVE
 from bus.trust.policy.policy import NO_POLICY, rules_source
 from consumers.delivery.declaration import Declaration
 
-__all__ = ["check_hash_seed", "check_needs"]
+__all__ = ["check_hash_seed", "check_needs", "start_faults"]
 
 
 def check_needs(app: Declaration, *, has_inbox: bool, high_risk: Collection[str] = ()) -> None:
@@ -23,7 +23,7 @@ def check_needs(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]
 
     *high_risk* are types whose risk the settings raise.
     """
-    for fault in _faults(app, has_inbox=has_inbox, high_risk=high_risk):
+    for fault in start_faults(app, has_inbox=has_inbox, high_risk=high_risk):
         raise ConfigurationError(fault)
 
 
@@ -40,7 +40,8 @@ def check_hash_seed(environment: Mapping[str, str]) -> None:
         )
 
 
-def _faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) -> Iterator[str]:
+def start_faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str]) -> Iterator[str]:
+    """Yield why messages of *app* could only die or wait, with the remedy."""
     if app.has_mailbox and not has_inbox:
         yield (
             f"{app.agent_id} has processes (a saga or an approval), whose state is stored in the inbox, and there is "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias, get_args
 from urllib.parse import quote, unquote
 
@@ -20,6 +20,7 @@ from bus.dialects.forms import MESSAGE_ID, NAME, OBJECT, TEXT, TIME, Form, Unfit
 from bus.dialects.keeping import ABSENT, ANYTHING, MARK, Source, Target
 from bus.dialects.member_table import Kept, MemberRow, MemberTable, MessageFacts, Optional, Required
 from bus.dialects.message_facts import OpenedMessage, begin_reading, foreign_that_says, open_message, opened_facts
+from bus.dialects.type_names import TypeNames
 from bus.errors import DialectError
 from bus.payloads.payload_types import Registry
 from bus.protocol.canonical_numbers import SAFE_INTEGER
@@ -125,13 +126,9 @@ def _schema_form(facts: MessageFacts) -> Form[str]:
 
 
 def _type_form(facts: MessageFacts) -> Form[str]:
-    """Make the form of types, from which one of the prefixes is taken off."""
-
-    def read(value: Any) -> str:
-        text = TEXT.read(value)
-        return text.removeprefix(next((prefix for prefix in facts["prefixes"] if text.startswith(prefix)), ""))
-
-    return Form("a message type", read, same)
+    """Make the form of types, which foreign systems may name otherwise."""
+    names: TypeNames = facts["type_names"]
+    return Form("a message type", lambda value: names.read(TEXT.read(value)), names.written)
 
 
 # --- the attributes ---------------------------------------------------------------------------------------------------
@@ -159,6 +156,9 @@ class _EventSender(MemberRow):
         target.put(self.name, _SOURCE, (None if is_foreign else data["namespace"], agent), absent=ANYTHING)
 
 
+_KNOWN: Final = "a type that is known here: of an app (--app), or mapped to one in the setting dialects.type_names"
+
+
 class _EventType(Required):
     """The type, of which *facts* gets the newest version that is known here."""
 
@@ -167,7 +167,7 @@ class _EventType(Required):
         super().read(source, data, facts)
         newest = facts["types"].get(data[self.field])
         if newest is None:
-            raise source.fault(self.name, stated, "a type that is known here", "unknown_type")
+            raise source.fault(self.name, stated, _KNOWN, "unknown_type")
         facts["newest"] = newest.version
 
 
@@ -238,10 +238,10 @@ _REST: Final = MemberTable(
 # --- an open event ----------------------------------------------------------------------------------------------------
 
 
-def read_open(tree: dict[str, Any], defaults: Defaults, types: Registry, prefixes: Collection[str]) -> Foreign:
+def read_open(tree: dict[str, Any], defaults: Defaults, types: Registry, names: TypeNames) -> Foreign:
     """Decode the open event in *tree*; raise DialectError if it is invalid."""
     source, facts = begin_reading(tree, defaults, types, nulls=True)
-    facts |= {"prefixes": prefixes, "absent_end": None}
+    facts |= {"type_names": names, "absent_end": None}
     if tree.get("specversion", MISSING) != "1.0":
         raise source.fault("specversion", tree.get("specversion", MISSING), "1.0", "unsupported_version")
     _HEAD.read(source, facts, facts)
@@ -278,9 +278,7 @@ def _read_data(source: Source) -> dict[str, Any]:
     return dict(data)
 
 
-def write_attributes(
-    opened: OpenedMessage, target: Target, aliases: Mapping[str, str], prefixes: Collection[str]
-) -> None:
+def write_attributes(opened: OpenedMessage, target: Target, aliases: Mapping[str, str], names: TypeNames) -> None:
     """Write every attribute but the content type and the data."""
     facts = opened_facts(opened, aliases)
     security, recipient = facts["security"] or Security(), facts["recipient"]
@@ -290,7 +288,7 @@ def write_attributes(
     kept_cause = kept_cause if isinstance(kept_cause, str) and is_message_id(kept_cause) else None
     facts |= {
         "specversion": "1.0",
-        "prefixes": prefixes,
+        "type_names": names,
         "newest": opened.kind.version if opened.kind is not None else MISSING,
         "expires_at_ms": expires_ms,
         "absent_end": expires_ms if is_default else MISSING,
@@ -302,6 +300,12 @@ def write_attributes(
         "trust_level": security.trust_level,
         "defaults": NONE,
     }
+    if "/type" not in opened.kept and names.read(names.written(facts["message_type"])) != facts["message_type"]:
+        raise DialectError(
+            "/metadata/message_type",
+            shown(facts["message_type"]),
+            "a type whose name is not read as another one (dialects.type_names, dialects.type_prefixes)",
+        )
     _HEAD.write(target, facts, facts)
     if recipient is not None and (recipient.id or "").startswith(_ROLE):
         raise DialectError("/metadata/recipient/id", shown(recipient.id), f"an id that is no {_ROLE}...")
@@ -311,21 +315,21 @@ def write_attributes(
 # --- a wrapped message ------------------------------------------------------------------------------------------------
 
 
-def hints(message: Message) -> dict[str, Any]:
+def hints(message: Message, names: TypeNames) -> dict[str, Any]:
     """Return the attributes beside a wrapped message."""
     target = Target({})
-    write_attributes(open_message(message, "", _NO_TYPES), target, {}, ())
+    write_attributes(open_message(message, "", _NO_TYPES), target, {}, names)
     return target.finish()
 
 
-def unwrap(tree: Mapping[str, Any], value: bytes, pointer: str, prefixes: Collection[str]) -> Foreign:
+def unwrap(tree: Mapping[str, Any], value: bytes, pointer: str, names: TypeNames) -> Foreign:
     """Return the message that the event wraps as *value* at *pointer*.
 
     Raises DialectError for an attribute that contradicts the message. Its reason, `x_sealbus_mismatch`, never occurs in
     dead letters: see `bus.dialects.carried_message.check_same`.
     """
     message = open_carried(value, pointer)
-    stated, facts = hints(message), {"message_type": message.message_type, "prefixes": prefixes}
+    stated, facts = hints(message, names), {"message_type": message.message_type, "type_names": names}
     for name in ("specversion", "id", "source", "type"):
         if tree.get(name) is None:
             raise DialectError(f"/{name}", shown(tree.get(name, MISSING)), "an event's required attribute")

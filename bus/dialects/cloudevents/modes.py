@@ -24,6 +24,7 @@ from bus.dialects.forms import UnfitValueError
 from bus.dialects.keeping import Target
 from bus.dialects.message_facts import open_message
 from bus.dialects.strict_json import read_object
+from bus.dialects.type_names import NO_TYPE_NAMES, TypeNames
 from bus.errors import ContractError, DialectError
 from bus.payloads.payload_types import Registry
 from bus.protocol import canonical
@@ -45,16 +46,17 @@ def decode(
     defaults: Defaults = NONE,
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
+    names: TypeNames = NO_TYPE_NAMES,
 ) -> Foreign:
     """Decode the event in *value*, in structured mode; raise DialectError if it is invalid.
 
-    *prefixes*, such as `com.example.`, are removed from types.
+    *prefixes*, such as `com.example.`, are removed from types; *names* maps further ones.
     """
     tree = read_object(value)
     if _is_wrapped(tree):
         carried, pointer = _carried_in(tree)
-        return event_table.unwrap(tree, carried, pointer, prefixes)
-    return event_table.read_open(tree, defaults, types, prefixes)
+        return event_table.unwrap(tree, carried, pointer, _names(prefixes, names))
+    return event_table.read_open(tree, defaults, types, _names(prefixes, names))
 
 
 def encode(
@@ -64,6 +66,7 @@ def encode(
     carry: bool = False,
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
+    names: TypeNames = NO_TYPE_NAMES,
 ) -> dict[str, Any]:
     """Encode *message* as an event in structured mode: open, or wrapped if *carry* is set.
 
@@ -72,14 +75,22 @@ def encode(
     """
     if carry:
         value = base64.b64encode(message.value).decode()
-        return {**event_table.hints(message), "datacontenttype": event_table.WRAPPED, "data_base64": value}
+        return {
+            **event_table.hints(message, _names(prefixes, names)),
+            "datacontenttype": event_table.WRAPPED,
+            "data_base64": value,
+        }
     opened = open_message(message, event_table.DIALECT, types)
     target = Target(opened.kept, is_open=event_table.is_extension, nulls=True)
-    event_table.write_attributes(opened, target, aliases, prefixes)
+    event_table.write_attributes(opened, target, aliases, _names(prefixes, names))
     target.put("datacontenttype", event_table.CONTENT_TYPE, event_table.JSON, absent=event_table.JSON)
     target.put_plain("data", opened.data)
     target.names.add("data_base64")
     return target.finish()
+
+
+def _names(prefixes: Collection[str], names: TypeNames) -> TypeNames:
+    return names if not prefixes else names.with_prefixes(prefixes)
 
 
 def _is_wrapped(tree: Mapping[str, Any]) -> bool:
@@ -141,18 +152,19 @@ def decode_binary(
     defaults: Defaults = NONE,
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
+    names: TypeNames = NO_TYPE_NAMES,
 ) -> Foreign:
     """Decode the event in binary mode: attributes in headers `ce_...` (or `ce-...`, HTTP), data in *body*."""
     tree = _attributes(headers)
     if body is None:
         raise DialectError("/data", "null", "an event, which a record without a value is not")
     if _is_wrapped(tree):
-        return event_table.unwrap(tree, _restored(body), "/data", prefixes)
+        return event_table.unwrap(tree, _restored(body), "/data", _names(prefixes, names))
     try:
         data = read_object(body)
     except DialectError as error:
         raise DialectError(f"/data{error.pointer}", error.found, error.expected, error.reason) from None
-    return event_table.read_open({**tree, "data": data}, defaults, types, prefixes)
+    return event_table.read_open({**tree, "data": data}, defaults, types, _names(prefixes, names))
 
 
 def encode_binary(
@@ -162,6 +174,7 @@ def encode_binary(
     carry: bool = False,
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
+    names: TypeNames = NO_TYPE_NAMES,
     http: bool = False,
 ) -> tuple[dict[str, str], bytes]:
     """Say *message* as an event in binary mode; return its headers and its body.
@@ -169,9 +182,12 @@ def encode_binary(
     *http*: headers as HTTP has them, `ce-...` and percent-encoded, instead of those of Kafka.
     """
     if carry:
-        attributes, body = {**event_table.hints(message), "datacontenttype": event_table.WRAPPED}, message.value
+        attributes, body = (
+            {**event_table.hints(message, _names(prefixes, names)), "datacontenttype": event_table.WRAPPED},
+            message.value,
+        )
     else:
-        attributes = encode(message, aliases=aliases, types=types, prefixes=prefixes)
+        attributes = encode(message, aliases=aliases, types=types, prefixes=prefixes, names=names)
         body = canonical.encode_parsed(attributes.pop("data"))
     headers = {}
     for name, value in attributes.items():
@@ -236,6 +252,7 @@ def decode_record(
     defaults: Defaults = NONE,
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
+    names: TypeNames = NO_TYPE_NAMES,
 ) -> Foreign:
     """Decode the event in a Kafka record or an HTTP request; its content type selects the mode."""
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
@@ -248,12 +265,17 @@ def decode_record(
     if media_type == STRUCTURED:
         if value is None:
             raise DialectError("", "null", "an event, which a record without a value is not")
-        return decode(value, defaults=defaults, types=types, prefixes=prefixes)
-    return decode_binary(pairs, value, defaults=defaults, types=types, prefixes=prefixes)
+        return decode(value, defaults=defaults, types=types, prefixes=prefixes, names=names)
+    return decode_binary(pairs, value, defaults=defaults, types=types, prefixes=prefixes, names=names)
 
 
 def decode_batch(
-    value: bytes, *, defaults: Defaults = NONE, types: Registry = BUILT_IN, prefixes: Collection[str] = ()
+    value: bytes,
+    *,
+    defaults: Defaults = NONE,
+    types: Registry = BUILT_IN,
+    prefixes: Collection[str] = (),
+    names: TypeNames = NO_TYPE_NAMES,
 ) -> list[Foreign | DialectError]:
     """Decode each event of a batch, or return why it is refused; raise DialectError if the batch is not a list."""
     if len(value) > MAX_MESSAGE_BYTES:
@@ -265,7 +287,7 @@ def decode_batch(
     read: list[Foreign | DialectError] = []
     for event in events:
         try:
-            read.append(decode(bytes(event), defaults=defaults, types=types, prefixes=prefixes))
+            read.append(decode(bytes(event), defaults=defaults, types=types, prefixes=prefixes, names=names))
         except DialectError as error:
             read.append(error.with_traceback(None))
     return read
@@ -278,9 +300,13 @@ def encode_batch(
     carry: bool = False,
     types: Registry = BUILT_IN,
     prefixes: Collection[str] = (),
+    names: TypeNames = NO_TYPE_NAMES,
 ) -> list[dict[str, Any]]:
     """Encode *messages* as a batch of events."""
-    return [encode(message, aliases=aliases, carry=carry, types=types, prefixes=prefixes) for message in messages]
+    return [
+        encode(message, aliases=aliases, carry=carry, types=types, prefixes=prefixes, names=names)
+        for message in messages
+    ]
 
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode

@@ -45,11 +45,12 @@ pub struct Members {
     all: Py<PyTuple>,
 }
 
-/// A class that msgspec writes as a string of ASCII. A time of day whose offset is found by somebody's own code is not written here.
+/// A class that msgspec writes as a string of ASCII. A time whose offset is found by somebody's own code, or is not in whole minutes, is not written here.
 pub struct Leaf {
     cls: Py<PyType>,
     encode: Py<PyAny>,
     zones: Option<Py<PyType>>,
+    utc: Option<Py<PyAny>>,
 }
 
 impl Leaf {
@@ -63,7 +64,14 @@ impl Leaf {
         subject.get_type().is(&self.cls).then_some(())?;
         if let Some(zones) = &self.zones {
             let zone = subject.getattr(intern!(py, "tzinfo")).ok()?;
-            (zone.is_none() || zone.get_type().is(zones)).then_some(())?;
+            if !zone.is_none() && !zone.is(self.utc.as_ref()?) {
+                zone.get_type().is(zones).then_some(())?;
+                // msgspec writes offsets in minutes, and rounds others.
+                let offset = subject.call_method0(intern!(py, "utcoffset")).ok()?;
+                let seconds: i64 = offset.getattr(intern!(py, "seconds")).ok()?.extract().ok()?;
+                let micros: i64 = offset.getattr(intern!(py, "microseconds")).ok()?.extract().ok()?;
+                (seconds % 60 == 0 && micros == 0).then_some(())?;
+            }
         }
         let text = self.encode.bind(py).call1((subject,)).ok()?.cast_into::<PyBytes>().ok()?;
         out.extend_from_slice(text.as_bytes());
@@ -183,6 +191,7 @@ impl Plan {
                 Plan::Leaf(Leaf {
                     cls: spec.get_item(1)?.cast_into()?.unbind(),
                     encode: spec.get_item(2)?.unbind(),
+                    utc: if zones.is_none() { None } else { Some(zones.getattr("utc")?.unbind()) },
                     zones: if zones.is_none() { None } else { Some(zones.cast_into()?.unbind()) },
                 })
             }

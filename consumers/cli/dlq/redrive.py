@@ -29,6 +29,7 @@ from consumers.cli.shell import Command
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import MAX_REDRIVES
 from consumers.deadletters.near_misses import near_misses
+from consumers.deadletters.recipients import Recipient, recipients_of
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, RedriveResult
 from consumers.deadletters.selection import Selection
@@ -68,6 +69,7 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
     wait: bool
     extend: float | None
     force: bool
+    to_stopped: bool
     why: str
     dry_run: bool
     yes: bool
@@ -85,6 +87,7 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--wait", is_flag=True, help="Wait until their groups have handled them, and count those that failed.")
 @click.option("--extend", type=DURATION_TYPE, help="New lifetime of messages that are expired or would expire before.")
 @click.option("--force", is_flag=True, help=f"Send parked ones too: those that were redriven {MAX_REDRIVES} times.")
+@click.option("--to-stopped", is_flag=True, help="Send to a group without workers, too, though another reads its types.")
 @key_options
 @changing
 @verb(RedriveResult)
@@ -108,8 +111,8 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
       sealbus dlq redrive --reason expired --extend 2h --yes
 
     \b
-    Exit codes: 0 done, 1 stopped because messages failed again, or a group cannot be reached,
-    75 try again: the log or the group did not answer, or another redrive is running.
+    Exit codes: 0 done, 1 stopped because messages failed again, or a group cannot be reached or
+    has no workers while another reads its types, 75 try again: the log or the group did not answer, or another redrive is running.
     """
     settings = session.settings(key_file=options.key_file)
     acting, clock, stop = session.acting_agent(settings, options.agent), SystemClock(), asyncio.Event()
@@ -123,6 +126,9 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
         if not plan.counts:
             for hint in await near_misses(transport, settings.bus.namespace, options.selection):
                 session.note(f"hint: {hint}")
+        recipients = await recipients_of(transport, settings.bus.namespace, plan)
+        if _tell_recipients(session, recipients) and not (options.to_stopped or options.dry_run):
+            return FAILED
         if options.dry_run or not plan.meant:
             _show_plan(session, plan)
             if options.dry_run:
@@ -154,6 +160,16 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
     code = {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
     code = code or (FAILED if result.left or (options.wait and result.failures) else 0)
     return Listing([result] if session.as_json else [], {}, notes=_result_lines(result, plan), code=code)
+
+
+def _tell_recipients(session: CommandSession, recipients: Sequence[Recipient]) -> bool:
+    """Show the groups without workers, and return whether one of them reads nothing any more."""
+    for recipient in recipients:
+        if recipient.text:
+            click.echo(f"{'error' if recipient.is_nobody else 'hint'}: {printable(recipient.text)}", err=True)
+        if recipient.cure:
+            session.note(f"hint: {printable(recipient.cure)} (--to-stopped)")
+    return any(recipient.is_nobody for recipient in recipients)
 
 
 def print_counts(session: CommandSession, rows: Sequence[LetterCount], *, err: bool = False) -> None:

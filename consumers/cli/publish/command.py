@@ -17,7 +17,8 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults
-from bus.dialects import dialect as dialect_of
+from bus.dialects.opening import open_dialect
+from bus.dialects.type_names import type_names_of
 from bus.errors import BusError, TopicMissingError
 from bus.nearest import nearest
 from bus.payloads.payload_types import untyped
@@ -143,10 +144,11 @@ async def publish(session: CommandSession, options: _PublishOptions) -> int:
             task_id=options.task,
             sent_at_ms=SystemClock().now_ms(),
         )
-        dialect = dialect_of(options.dialect)
+        types = registry_of(apps)
+        dialect = open_dialect(options.dialect, types=types, names=type_names_of(settings))
 
         async def open_foreign(bus: Bus) -> LineFeed:
-            return ForeignFeed(bus.publisher, dialect, fallback, file)
+            return ForeignFeed(bus.publisher, dialect, fallback, file, types=types)
 
         what = f"messages of dialect {options.dialect}"
         return await _run(session, settings, acting, open_foreign, timeout_s=options.timeout, what=what)

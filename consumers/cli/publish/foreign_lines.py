@@ -12,10 +12,9 @@ from bus.clock import SystemClock
 from bus.dialects import Defaults, Dialect
 from bus.dialects.sealing import seal_foreign
 from bus.errors import ContractError
-from bus.payloads.payload_types import raised_risk
+from bus.payloads.payload_types import Registry, raised_risk
 from bus.protocol.identifiers import Entropy, uuid7
 from bus.topics.names import message_topic
-from bus.vocabulary import BUILT_IN
 from consumers.cli.publish.json_lines import LineFeed
 from producers.publisher import Publisher
 from producers.sealing.sealed_record import sealed_as
@@ -27,9 +26,12 @@ __all__ = ["ForeignFeed"]
 class ForeignFeed(LineFeed):
     """Lines that are messages of one dialect."""
 
-    def __init__(self, publisher: Publisher, dialect: Dialect, defaults: Defaults, stream: BinaryIO) -> None:
+    def __init__(
+        self, publisher: Publisher, dialect: Dialect, defaults: Defaults, stream: BinaryIO, *, types: Registry
+    ) -> None:
         super().__init__(publisher, stream)
         self._dialect = dialect
+        self._types = types
         self._defaults = defaults
         self._clock = SystemClock()
         self._entropy = Entropy()
@@ -48,8 +50,9 @@ class ForeignFeed(LineFeed):
             now_ms=now_ms,
             message_id=uuid7(now_ms, self._entropy(10)),
             signer=signer,
+            types=self._types,
         )
-        risk = raised_risk(BUILT_IN.get(message.message_type), sealer.origin.high_risk)
+        risk = raised_risk(self._types.get(message.message_type), sealer.origin.high_risk)
         if sealer.proves and risk != "low" and message.verification.signature is None:
             who = message.metadata.sender.id
             text = f"{who} is not {sealer.origin.sender.id}, the agent of this key: unsigned it would be refused"

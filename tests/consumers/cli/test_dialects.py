@@ -201,3 +201,40 @@ class TestOnTheLog:
         done = sealbus("publish", "--dialect", "frameworks", "task.request", "file.ndjson", "--bus", bus)
         assert done.exit_code == 2
         assert "each line says its type" in done.output
+
+
+APP = """
+import msgspec
+from sealbus import App, payload
+
+app = App("shop@svc")
+
+
+@payload("github.pull-request-opened", performative="inform")
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+
+@app.on(Opened)
+async def take(opened: Opened) -> None:
+    pass
+"""
+
+
+def test_a_type_of_an_app_goes_through_every_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "events_of_shop.py").write_text(APP)
+    (tmp_path / "sealbus.toml").write_text(
+        '[dialects]\ntype_names = ["com.github.pull_request.opened=github.pull-request-opened"]\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    named = ("--app", "events_of_shop:app", "--bus", "sqlite:///events.db")
+    written = sealbus("publish", "github.pull-request-opened", *named, stdin='{"number": 1}\n')
+    assert written.exit_code == 0, written.stderr
+    event = sealbus("tail", "github.pull-request-opened", "--dialect", "cloudevents", "--from", "start", *named)
+    assert json.loads(event.stdout)["type"] == "com.github.pull_request.opened"
+    again = json.loads(event.stdout) | {"id": "another", "time": datetime.now(UTC).isoformat()}
+    again.pop("expirytime", None)
+    sent = sealbus("publish", "--dialect", "cloudevents", *named, stdin=lines(again))
+    assert sent.exit_code == 0, sent.stderr
+    converted = sealbus("convert", "--from", "cloudevents", "--to", "canonical", *named[:2], stdin=lines(again))
+    assert sealing.parse(converted.stdout_bytes.strip()).message_type == "github.pull-request-opened"

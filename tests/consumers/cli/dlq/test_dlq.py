@@ -272,7 +272,9 @@ def test_a_group_without_a_redrive_topic_is_reported_and_others_are_redriven(fol
         assert folder.end(worker) == 0
     gone = App(other.agent).group
     desk.delete(f"_redrive.{gone}")
-    result = desk.call("dlq", "redrive", "--yes", "-o", "json", env={"SEALBUS_TOPICS__CREATE": "false"})
+    result = desk.call(
+        "dlq", "redrive", "--yes", "--to-stopped", "-o", "json", env={"SEALBUS_TOPICS__CREATE": "false"}
+    )
     assert result.exit_code == 1
     assert f"error: group {gone} has no redrive topic" in result.stderr
     assert "are gone" not in result.stderr
@@ -291,7 +293,7 @@ def test_dead_letters_of_a_topic_and_of_its_recreation_are_all_redriven(folder: 
     first, second = desk.letters()
     assert first["origin"] == second["origin"]
     desk.mend()
-    assert desk.call("dlq", "redrive", "--yes").stderr.splitlines()[1].startswith("2 redriven; finished")
+    assert desk.call("dlq", "redrive", "--yes").stderr.splitlines()[2].startswith("2 redriven; finished")
     assert desk.states() == {"redriven": 2}
     worker = desk.folder.worker(*desk.common)
     desk.folder.wait_until(lambda: desk.handled() == Counter([1, 2]))
@@ -313,7 +315,7 @@ def test_a_dead_letter_of_a_recreated_topic_is_open_whatever_its_predecessors_st
     assert (letter["location"], letter["origin"]) == (before["location"], before["origin"])
     assert "of old" not in desk.call("dlq", "show", letter["location"]).stdout
     desk.mend()
-    assert desk.call("dlq", "redrive", "--yes").stderr.splitlines()[1].startswith("1 redriven; finished")
+    assert desk.call("dlq", "redrive", "--yes").stderr.splitlines()[2].startswith("1 redriven; finished")
     assert desk.states() == {"redriven": 1}
     assert desk.call("dlq", "dismiss", "--yes").stderr.splitlines()[1].startswith("1 dead letters dismissed")
     assert desk.states() == {"dismissed": 1}
@@ -499,3 +501,22 @@ def test_interrupted_redrives_handle_each_letter_once_with_a_complete_journal(de
     assert {(state["state"], state["steps"][-1]["action"]) for state in states.values()} == {("redriven", "redriven")}
     assert {step["run"] for state in states.values() for step in state["steps"]} <= begun
     assert {entry["why"] for entry in audit if entry["event"] == "redrive.started"} == {"mended"}
+
+
+def test_a_renamed_service_is_told_before_anything_is_sent(folder: Any) -> None:
+    desk = Desk(folder, "sqlite:///sealbus.db")
+    worker = desk.rejected(2)
+    assert folder.end(worker) == 0
+    old = App(desk.agent).group
+    (folder.path / "agents.py").write_text(APP.replace("AGENT", "renamed@svc"))
+    worker = folder.worker(*desk.common)
+    (folder.path / "mended").touch()
+    folder.wait_until(lambda: App("renamed@svc").group in desk.call("group", "list").stdout, within_s=60)
+    result = desk.call("dlq", "redrive", "--yes")
+    assert result.exit_code == 1, result.stderr
+    assert f"group {old} has no members: 2 dead letters would be sent to nobody" in result.stderr
+    assert f"job.run is read by {App('renamed@svc').group}" in result.stderr
+    assert desk.states() == {"open": 2}
+    assert desk.call("dlq", "redrive", "--yes", "--to-stopped").exit_code == 0
+    assert desk.states() == {"redriven": 2}
+    assert folder.end(worker) == 0
