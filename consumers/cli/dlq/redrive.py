@@ -87,7 +87,7 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--wait", is_flag=True, help="Wait until their groups have handled them, and count those that failed.")
 @click.option("--extend", type=DURATION_TYPE, help="New lifetime of messages that are expired or would expire before.")
 @click.option("--force", is_flag=True, help=f"Send parked ones too: those that were redriven {MAX_REDRIVES} times.")
-@click.option("--to-stopped", is_flag=True, help="Send to a group without workers, too, though another reads its types.")
+@click.option("--to-stopped", is_flag=True, help="Also send to a group without workers whose types another reads.")
 @key_options
 @changing
 @verb(RedriveResult)
@@ -112,7 +112,8 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
 
     \b
     Exit codes: 0 done, 1 stopped because messages failed again, or a group cannot be reached or
-    has no workers while another reads its types, 75 try again: the log or the group did not answer, or another redrive is running.
+    has no workers while another reads its types, 75 try again: the log or the group did not answer,
+    or another redrive is running.
     """
     settings = session.settings(key_file=options.key_file)
     acting, clock, stop = session.acting_agent(settings, options.agent), SystemClock(), asyncio.Event()

@@ -241,7 +241,7 @@ async def test_a_root_model_reaches_its_handler() -> None:
     async with app.test() as bus:
         await bus.publish(Answer(Text(text="a")))
         await bus.settle()
-        bus.raise_dead()
+        bus.assert_all_handled()
     assert seen == [Answer(Text(text="a"))]
     assert payload_type(Answer).resource_of(seen[0]) == "text"
 

@@ -272,9 +272,7 @@ def test_a_group_without_a_redrive_topic_is_reported_and_others_are_redriven(fol
         assert folder.end(worker) == 0
     gone = App(other.agent).group
     desk.delete(f"_redrive.{gone}")
-    result = desk.call(
-        "dlq", "redrive", "--yes", "--to-stopped", "-o", "json", env={"SEALBUS_TOPICS__CREATE": "false"}
-    )
+    result = desk.call("dlq", "redrive", "--yes", "--to-stopped", "-o", "json", env={"SEALBUS_TOPICS__CREATE": "false"})
     assert result.exit_code == 1
     assert f"error: group {gone} has no redrive topic" in result.stderr
     assert "are gone" not in result.stderr
