@@ -27,6 +27,11 @@ def _check_packages() -> None:
 
 _check_packages()
 if __name__ == "__main__":  # `python -m sealbus`, as an installed one has it
+    import sys
+
+    if not sys.flags.safe_path:
+        # The current folder comes first, where a file may have the name of a module of Python.
+        sys.path.append(sys.path.pop(0))
     from consumers.cli import main
 
     main(prog_name="sealbus")

@@ -30,9 +30,14 @@ _STATEMENT = re.compile(rf"\b(?:from|import)\s+(?:{'|'.join(_OURS)})\b")
 _NOQA = re.compile(r"  # noqa: E402[^\n]*")
 _MAIN = f'''"""`python -m {PACKAGE}`: the same as the `{PACKAGE}` command."""
 
-from {PACKAGE}.consumers.cli import main
+import sys
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        # The current folder comes first, where a file may have the name of a module of Python.
+        sys.path.append(sys.path.pop(0))
+    from {PACKAGE}.consumers.cli import main
+
     main(prog_name="{PACKAGE}")
 '''
 
