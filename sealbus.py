@@ -39,6 +39,9 @@ if __name__ == "__main__":  # `python -m sealbus`, as an installed one has it
 
 from typing import TYPE_CHECKING  # noqa: E402
 
+from bus.platforms import check_platform  # noqa: E402
+
+check_platform()
 if TYPE_CHECKING:
     from bus import dialects, vocabulary
     from bus.errors import (
