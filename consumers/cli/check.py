@@ -25,7 +25,7 @@ from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.io.recorded import recorded_messages
 from consumers.cli.key import trusted_directory
 from consumers.cli.policy import read_policy
-from consumers.cli.session import CommandSession, gathered, registry_of, verb
+from consumers.cli.session import CommandSession, gathered, verb
 from consumers.cli.shell import Command
 from consumers.operations.checks.findings import AREAS, GRAVITIES, CheckFinding
 from consumers.operations.checks.sarif import sarif_of
@@ -113,7 +113,6 @@ async def check(session: CommandSession, options: _CheckOptions) -> int:
     loaded = session.load()
     apps = session.apps(options.targets)
     settings = session.settings(apps)
-    home = Path.cwd() if loaded.file is None else loaded.file.parent
     if session.form == "checklist":
         return _checklist(settings, apps)
     looked: list[str] = []
@@ -123,14 +122,14 @@ async def check(session: CommandSession, options: _CheckOptions) -> int:
         looked.append(f"{len(loading.describe(loaded))} settings")
     if "types" in areas:
         kinds = _own_types(apps)
-        schemas = home / _SCHEMAS if options.schemas is None else options.schemas
+        schemas = _home(session) / _SCHEMAS if options.schemas is None else options.schemas
         accepted = options.accept_new_values is not None
         found += schema_findings(kinds, schemas, today=datetime.now(UTC).date(), accept_new_values=accepted)
         looked.append(f"{len(kinds)} types")
     found += _lint(settings, apps) if "lint" in areas else ()
     if options.recorded:
         found += await _recorded(session, settings, apps, looked, areas)
-    found += _read_files(settings, apps, home, areas, looked)
+    found += _read_files(session, settings, apps, areas, looked)
     known = sorted(
         (one for one in found if one.check not in options.ignore),
         key=lambda one: (-GRAVITIES.index(one.level), one.area, one.location),
@@ -146,13 +145,14 @@ async def check(session: CommandSession, options: _CheckOptions) -> int:
 
 
 def _read_files(
-    settings: Settings, apps: Sequence[App], home: Path, areas: Sequence[str], looked: list[str]
+    session: CommandSession, settings: Settings, apps: Sequence[App], areas: Sequence[str], looked: list[str]
 ) -> Iterator[CheckFinding]:
     """Yield what is wrong with policy, keys and workflow files, and note what was looked at."""
+    home = _home(session)
     if "policy" in areas and settings.policy.file and settings.policy.file != "allow-all":
         file = Path(settings.policy.file)
         rules = read_policy(file)
-        declared, types = [app.declaration for app in apps], registry_of(apps).names()
+        declared, types = [app.declaration for app in apps], session.types(apps).names()
         yield from policy_findings(rules, declared, types, settings.trust.high_risk)
         looked.append(f"{len(rules.rules)} rules of {file.name}")
     if "keys" in areas and (settings.trust.keys or (home / _KEYS).is_file()):
@@ -170,6 +170,12 @@ def _read_files(
         for file in files:
             yield from _workflow(file)
         looked.append(f"{len(files)} workflow files")
+
+
+def _home(session: CommandSession) -> Path:
+    """Return the folder of sealbus.toml, without one the current folder."""
+    file = session.load().file
+    return Path.cwd() if file is None else file.parent
 
 
 def _not_looked(settings: Settings, areas: Sequence[str]) -> str:
@@ -216,7 +222,7 @@ async def _recorded(
     session: CommandSession, settings: Settings, apps: Sequence[App], looked: list[str], areas: Sequence[str]
 ) -> list[CheckFinding]:
     subscriptions = {name: each for app in reversed(apps) for name, each in app.subscriptions.items()}
-    judged, seen = RecordedChecks(registry_of(apps), subscriptions), TrafficLint()
+    judged, seen = RecordedChecks(session.types(apps), subscriptions), TrafficLint()
     async with session.open(settings) as transport:
         topics = [
             topic
