@@ -5,35 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from bus.clock import SystemClock
 from bus.errors import BusError
+from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from bus.settings import loading
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
+from bus.trust.policy.check import FINDING_CODES
 from bus.vocabulary import BUILT_IN
 from consumers.agents.workflows.check import check_workflow
 from consumers.agents.workflows.definition import read_workflow
 from consumers.cli.exit_codes import FAILED
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
-from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.printing import print_json
 from consumers.cli.io.recorded import recorded_messages
 from consumers.cli.key import trusted_directory
 from consumers.cli.policy import read_policy
 from consumers.cli.session import CommandSession, gathered, verb
 from consumers.cli.shell import Command
-from consumers.operations.checks.findings import AREAS, GRAVITIES, CheckFinding
+from consumers.operations.checks.findings import AREAS, GRAVITIES, OTHER_CHECKS, CheckFinding
 from consumers.operations.checks.sarif import sarif_of
 from consumers.operations.checks.trust_findings import key_findings, policy_findings
 from consumers.operations.checks.type_findings import RecordedChecks, schema_findings
 from consumers.operations.lint.app_checks import lint_app
-from consumers.operations.lint.checklist import checklist
-from consumers.operations.lint.findings import LintFinding
+from consumers.operations.lint.checklist import ChecklistAnswer, checklist
+from consumers.operations.lint.findings import CHECKS, LintFinding
 from consumers.operations.lint.traffic_checks import TrafficLint
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ class _CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     recorded: bool
     accept_new_values: str | None
     schemas: Path | None
+    checklist: bool
 
 
 def _areas(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -83,9 +87,10 @@ def _areas(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...
     metavar="DIR",
     help="The folder of `sealbus type export`.  [default: schemas, beside sealbus.toml]",
 )
-@verb(CheckFinding, forms=("sarif", "checklist"))
+@click.option("--checklist", is_flag=True, help="Answer the fifteen questions of a protocol instead.")
+@verb(CheckFinding, ChecklistAnswer, forms=("sarif",))
 @gathered(_CheckOptions)
-async def check(session: CommandSession, options: _CheckOptions) -> int:
+async def check(session: CommandSession, options: _CheckOptions) -> VerbResult | int:
     """Find mistakes in code, schemas, settings, policy, keys and workflow files. Needs no bus.
 
     It finds everything itself: the apps, policy and keys of sealbus.toml, and beside it schemas/ and workflows/*.json.
@@ -113,7 +118,12 @@ async def check(session: CommandSession, options: _CheckOptions) -> int:
     loaded = session.load()
     apps = session.apps(options.targets)
     settings = session.settings(apps)
-    if session.form == "checklist":
+    known_checks = {*CHECKS, *FINDING_CODES, *OTHER_CHECKS}
+    for name in options.ignore:
+        if name not in known_checks:
+            hint = nearest(name, known_checks) or f"; there are {', '.join(sorted(known_checks))}"
+            raise click.BadParameter(f"no check {name!r}{hint}", param_hint="--ignore")
+    if options.checklist:
         return _checklist(settings, apps)
     looked: list[str] = []
     found: list[CheckFinding] = []
@@ -189,7 +199,7 @@ def _not_looked(settings: Settings, areas: Sequence[str]) -> str:
 
 def _own_types(apps: Sequence[App]) -> list[PayloadType]:
     """Return the types of *apps* that are not built in, each once, sorted."""
-    found = {kind.name: kind for app in reversed(apps) for kind in app.registry if BUILT_IN.get(kind.name) is not kind}
+    found = {kind.name: kind for app in reversed(apps) for kind in app.registry if _is_own(kind)}
     return [found[name] for name in sorted(found)]
 
 
@@ -197,7 +207,7 @@ def _lint(settings: Settings, apps: Sequence[App]) -> Iterator[CheckFinding]:
     for app in apps:
         for each in lint_app(
             app.declaration,
-            own=lambda kind: BUILT_IN.get(kind.name) is not kind,
+            own=_is_own,
             high_risk=settings.trust.high_risk,
             worker=settings.worker,
         ):
@@ -282,18 +292,22 @@ def _counts(found: Sequence[CheckFinding]) -> str:
     return ", ".join(parts) or "nothing found"
 
 
-def _checklist(settings: Settings, apps: Sequence[App]) -> int:
-    """Print the answers to fifteen questions about a protocol."""
-    answers: list[Any] = []
-    for app in apps:
-        found = lint_app(
-            app.declaration,
-            own=lambda kind: BUILT_IN.get(kind.name) is not kind,
-            high_risk=settings.trust.high_risk,
-            worker=settings.worker,
-        )
-        answers += checklist(app.declaration, found)
+def _checklist(settings: Settings, apps: Sequence[App]) -> VerbResult:
+    """Return the answers to fifteen questions about a protocol."""
     if not apps:
         raise click.UsageError("the checklist is about an app: name it, MODULE:APP")
-    print_table(("", "QUESTION", "BECAUSE"), [(each.answer, each.question, each.because) for each in answers])
-    return FAILED if any(each.answer == "no" for each in answers) else 0
+    answers = [
+        answer
+        for app in apps
+        for answer in checklist(
+            app.declaration,
+            lint_app(app.declaration, own=_is_own, high_risk=settings.trust.high_risk, worker=settings.worker),
+        )
+    ]
+    wrong = any(each.answer == "no" for each in answers)
+    columns = {"": "answer", "QUESTION": "question", "BECAUSE": "because"}
+    return Listing(answers, columns, code=FAILED if wrong else 0)
+
+
+def _is_own(kind: PayloadType) -> bool:
+    return BUILT_IN.get(kind.name) is not kind
