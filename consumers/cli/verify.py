@@ -274,7 +274,7 @@ def _print_causes(found: Ancestry, *, has_keys: bool) -> None:
         [
             (
                 "-" if hop.number is None else hop.number,
-                hop.kind or {"holds": "valid"}.get(hop.state, hop.state),
+                hop.kind or hop.state,
                 hop.message_id or "-",
                 hop.message_type or "-",
                 hop.sender or "-",
@@ -289,7 +289,7 @@ def _print_causes(found: Ancestry, *, has_keys: bool) -> None:
             click.echo(f"note: {_name(hop)}: {printable(note)}")
     invalid = found.blamed
     if invalid is None:
-        valid = sum(hop.state == "holds" for hop in found.hops)
+        valid = sum(hop.state == "valid" for hop in found.hops)
         click.echo(f"valid: {valid} of {len(found.hops)} stored messages, each caused by the one before")
         return
     click.echo(f"{_name(invalid)} is invalid: {invalid.kind}: {printable(invalid.detail)}")

@@ -170,7 +170,7 @@ async def start(
 
 @workflow.command("list")
 @click.option("--group", metavar="GROUP", help="Only those of this group.")
-@click.option("--name", metavar="NAME", help="Only those of this Saga class; `workflow` are workflow files.")
+@click.option("--name", metavar="NAME", help="Only those of this Saga; `workflow` are all workflow files.")
 @click.option(
     "--state",
     type=click.Choice(["open", *get_args(ProcessOutcome)]),

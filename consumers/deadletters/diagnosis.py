@@ -42,7 +42,7 @@ _WORDS: Final = {
 }
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, rename={"gate": "check"}):
     """The verdict of the gates on the stored bytes today.
 
     *reason* is empty if the bytes pass all gates that can run here.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 import msgspec
@@ -26,7 +26,6 @@ from bus.protocol.envelope import Agent
 from bus.settings.schema import Settings
 from bus.topics.names import message_topic
 from bus.topics.specs import creates_topics
-from consumers.app.app import App
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MESSAGE_TYPE, PRIORITY_TYPE, TEXT_ID, VERSION, OneOf
@@ -45,6 +44,9 @@ from consumers.cli.shell import Command
 from producers.connection import Bus, connect
 from producers.outcomes import PublishUnknown, Receipt, Result
 from producers.sealing.options import Options
+
+if TYPE_CHECKING:
+    from consumers.app.app import App
 
 __all__ = ["publish"]
 
