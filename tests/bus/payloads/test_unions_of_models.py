@@ -110,6 +110,16 @@ class Tooled(BaseModel):
     content: str | list[str] | None = None
 
 
+class Loud(BaseModel):
+    kind: Literal["sound"] = "sound"
+    volume: Literal["loud"] = "loud"
+
+
+class Quiet(BaseModel):
+    kind: Literal["sound"] = "sound"
+    volume: Literal["quiet"] = "quiet"
+
+
 class Told(typing_extensions.TypedDict):
     told: Literal["yes"]
 
@@ -143,6 +153,16 @@ def marked(annotation: Any, **options: Any) -> PayloadType:
         (Plain | Tooled, Tooled(role="a", content=["b"])),
         (Told | Untold, {"told": "no"}),
         (str | Text | File, "a"),
+        (Part | Text, Part(File(file=Uri(uri="x")))),
+        (Annotated[On | Off, Field(discriminator="on")], On(level=2)),
+        (Annotated[Text | Annotated[Loud | Quiet, Field(discriminator="volume")], Field(discriminator="kind")], Loud()),
+        (
+            Annotated[
+                Annotated[Text, pydantic.Tag("t")] | Annotated[Uri, pydantic.Tag("u")],
+                pydantic.Discriminator(lambda value: "u" if "uri" in dict(value) else "t"),
+            ],
+            Uri(uri="x"),
+        ),
         (str | Text | File | list[Text | File], [Text(text="a")]),
     ],
 )
