@@ -453,7 +453,7 @@ _MAX_NAME: Final = 80
 def _literal(values: tuple[Any, ...]) -> Any:
     """Return a Literal of *values*, with what data have for members of enumerations."""
     plain = tuple(value.value if isinstance(value, enum.Enum) else value for value in values)
-    if all(isinstance(value, str | int | NoneType) and not isinstance(value, bool) for value in plain):
+    if all(isinstance(value, str | int | NoneType) for value in plain):
         return Literal[plain]
     kinds = {type(value) for value in plain}
     # msgspec has no literals of these; the model checks the value.

@@ -198,6 +198,26 @@ def test_a_schema_published_without_marks_is_still_the_same(tmp_path: Path) -> N
     assert review.verdict == "ok"
 
 
+def test_a_model_that_was_published_without_marks_is_unchanged() -> None:
+    for kind in MODELS.values():
+        schema = schema_of(kind)
+        old = unmarked(schema)
+        assert "format" not in old["properties"]["x"] or old["properties"]["x"]["format"] not in (
+            "uri",
+            "ipvanyaddress",
+        )
+        assert compare(old, schema) == ()
+
+
+def test_fields_with_the_names_of_marks_are_compared() -> None:
+    fields = ("format", "contentMediaType", "x-sealbus-type")
+    cls = msgspec.defstruct(
+        "Odd", [(f"f{n}", str) for n in range(3)], rename=dict(zip(("f0", "f1", "f2"), fields, strict=True))
+    )
+    schema = schema_of(payload_type(payload("odd.names")(cls)))
+    assert set(unmarked(schema)["properties"]) == set(fields)
+
+
 def test_a_field_that_becomes_a_time_is_found(tmp_path: Path) -> None:
     folder = SchemaFolder(tmp_path)
     folder.publish("kind.of", SchemaVersion.of("1.0.0"), schema_of(OLD["str"]))
