@@ -438,7 +438,9 @@ class Requester:
         if self._closed:
             raise ClosedError(f"the bus was closed before {request.message_type} {request.message_id} was answered")
         refused = f"; an answer was rejected: {waiter.refused}" if waiter.refused else ""
-        if not refused and (unread := await self._unread.text_of(request.message_type)):
+        recipient = request.metadata.recipient
+        to = None if recipient is None else recipient.id
+        if not refused and (unread := await self._unread.text_of(request.message_type, to)):
             refused = f"; {unread}"
         pending_request = f"{request.message_type} {request.message_id}"
         raise RequestTimedOut(

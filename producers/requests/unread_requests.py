@@ -11,7 +11,7 @@ from typing import Final
 
 from bus.clock import Clock
 from bus.errors import BusError
-from bus.topics.names import message_topic
+from bus.topics.names import group_of_agent, message_topic
 from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import GroupInfo, Transport
 
@@ -23,11 +23,14 @@ _MAX_KNOWN: Final = 256
 _MAX_SHOWN: Final = 3
 
 
-def unread_text(infos: list[GroupInfo], topic: str, message_type: str) -> str:
-    """Return what the groups of the namespace, *infos*, show about *topic*; empty if one of them is at work on it."""
+def unread_text(infos: list[GroupInfo], topic: str, message_type: str, to: str | None = None) -> str:
+    """Return what the groups of the namespace, *infos*, show about *topic* and the agent *to*; empty if all is well."""
     at_work = [info for info in infos if any(name == topic for parts in info.members.values() for name, _ in parts)]
     if at_work:
-        return ""
+        own = None if to is None else group_of_agent(to)
+        if own is None or any(info.name == own and info.members for info in infos):
+            return ""
+        return f"{to} may not be running: {own}, the group that it has by default, has no members"
     known = sorted(info.name for info in infos if any(name == topic for name, _ in info.committed))
     if not known:
         return f"no group reads {topic}: is a worker with a handler of {message_type} running, in this namespace?"
@@ -42,12 +45,13 @@ class UnreadRequests:
         self._transport = transport
         self._namespace = namespace
         self._clock = clock
-        self._known: dict[str, tuple[float, str]] = {}
+        self._known: dict[tuple[str, str | None], tuple[float, str]] = {}
 
-    async def text_of(self, message_type: str) -> str:
-        """Return why requests of *message_type* may be unread; empty if a group reads them, or it is unknown."""
+    async def text_of(self, message_type: str, to: str | None = None) -> str:
+        """Return why requests of *message_type* to agent *to* may be unread; empty if they are read, or unknown."""
         now_s = self._clock.monotonic_s()
-        known = self._known.get(message_type)
+        asked = message_type, to
+        known = self._known.get(asked)
         if known is not None and now_s - known[0] < _FRESH_S:
             return known[1]
         if len(self._known) >= _MAX_KNOWN:
@@ -57,6 +61,6 @@ class UnreadRequests:
                 infos = await NamespaceGroups(self._transport.admin, self._namespace).infos()
         except (BusError, TimeoutError):
             return ""
-        text = unread_text(infos, message_topic(self._namespace, message_type), message_type)
-        self._known[message_type] = now_s, text
+        text = unread_text(infos, message_topic(self._namespace, message_type), message_type, to)
+        self._known[asked] = now_s, text
         return text

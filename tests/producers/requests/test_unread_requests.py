@@ -67,6 +67,21 @@ async def test_a_request_that_a_worker_read_says_nothing_of_groups() -> None:
     assert "group" not in str(caught.value)
 
 
+async def test_a_request_to_an_agent_that_nobody_knows_says_so() -> None:
+    app = App("silent@svc")
+
+    @app.on(Lost)
+    async def take(lost: Lost) -> None:
+        return None
+
+    async with app.test() as bus:
+        with pytest.raises(RequestTimedOut, match=r"gone@svc may not be running: gone-svc-\w+, the group"):
+            await bus.request(Lost(), Answer, to="gone@svc", timeout_s=5)
+        with pytest.raises(RequestTimedOut) as caught:
+            await bus.request(Lost(), Answer, to="silent@svc", timeout_s=5)
+    assert "running" not in str(caught.value)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_bus_in_a_forked_child_names_the_fork() -> None:
     async def opened() -> object:
