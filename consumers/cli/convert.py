@@ -13,8 +13,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import click
 import msgspec
 
-from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults
-from bus.dialects.opening import open_dialect
+from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults, open_dialect
 from bus.dialects.sealing import seal_foreign
 from bus.dialects.type_names import TypeNames, type_names_of
 from bus.errors import ContractError, DialectError

@@ -18,8 +18,7 @@ import click
 import msgspec
 
 from bus.clock import SystemClock
-from bus.dialects import DIALECT_ALIASES, DIALECTS, Dialect
-from bus.dialects.opening import open_dialect
+from bus.dialects import DIALECT_ALIASES, DIALECTS, Dialect, open_dialect
 from bus.dialects.type_names import type_names_of
 from bus.errors import ContractError, NameRefusedError, TopicMissingError
 from bus.gates.verdicts import DEAD, FileChecks, FileVerdict, judge_line

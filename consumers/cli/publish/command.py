@@ -16,8 +16,7 @@ import click
 import msgspec
 
 from bus.clock import SystemClock
-from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults
-from bus.dialects.opening import open_dialect
+from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults, open_dialect
 from bus.dialects.type_names import type_names_of
 from bus.errors import BusError, TopicMissingError, UnreachableError
 from bus.nearest import nearest
