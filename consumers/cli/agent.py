@@ -15,8 +15,9 @@ from bus.errors import BusError
 from bus.nearest import nearest
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import details
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.io.output import Detail, Listing, VerbResult, details
+from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, limit_option, verb

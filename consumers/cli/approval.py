@@ -20,9 +20,10 @@ from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms, parse_ms
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import details
 from bus.transports.base import Transport
 from consumers.cli.interrupts import asking
-from consumers.cli.io.output import Detail, Listing, VerbResult, details
+from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.session import CommandSession, key_options, limit_option, trusted_keys, verb
 from consumers.cli.shell import VerbGroup
 from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision

@@ -25,7 +25,7 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import print_json
-from consumers.cli.io.recorded import recorded_messages
+from consumers.cli.io.progress import Progress
 from consumers.cli.key import trusted_directory
 from consumers.cli.policy import read_policy
 from consumers.cli.session import CommandSession, gathered, verb
@@ -34,6 +34,7 @@ from consumers.operations.checks.findings import AREAS, GRAVITIES, OTHER_CHECKS,
 from consumers.operations.checks.sarif import sarif_of
 from consumers.operations.checks.trust_findings import key_findings, policy_findings
 from consumers.operations.checks.type_findings import RecordedChecks, schema_findings
+from consumers.operations.lineage.recorded import recorded_messages
 from consumers.operations.lint.app_checks import lint_app
 from consumers.operations.lint.checklist import ChecklistAnswer, checklist
 from consumers.operations.lint.findings import CHECKS, LintFinding
@@ -241,9 +242,11 @@ async def _recorded(
             and name.kind == "message"
             and name.namespace == settings.bus.namespace
         ]
-        async for _topic, message, location in recorded_messages(transport, topics):
-            seen.look(message, location)
-            judged.look(message, location)
+        with Progress(None, unit="messages", alone=True) as progress:
+            records = recorded_messages(transport, topics, on_progress=lambda read, _: progress.show(0, read))
+            async for _topic, message, location in records:
+                seen.look(message, location)
+                judged.look(message, location)
     looked.append(f"{seen.messages} recorded messages")
     traffic = [_of_lint(each) for each in seen.findings()] if "lint" in areas else []
     return [*(judged.findings() if "types" in areas else ()), *traffic]

@@ -22,12 +22,12 @@ from bus.protocol import sealing
 from bus.protocol.envelope import Agent
 from bus.protocol.sealing import Message
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import encode_json
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MOMENT, TEXT_ID, OneOf
-from consumers.cli.io.printing import encode_json
 from consumers.cli.session import CommandSession, app_option, gathered, verb
 from consumers.cli.shell import Command
+from producers.json_lines.byte_lines import read_lines
 
 __all__ = ["convert"]
 

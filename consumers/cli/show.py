@@ -18,11 +18,13 @@ from bus.protocol import sealing
 from bus.protocol.identifiers import is_message_id
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import details
+from bus.topics.topic_reader import resolve_topic
 from bus.transports.base import Transport
 from bus.trust.opening import keyless, open_trust
 from consumers.cli.dlq.locations import parse_location
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.io.output import Detail, VerbResult, details
+from consumers.cli.io.output import Detail, VerbResult
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import (
@@ -33,7 +35,6 @@ from consumers.cli.session import (
     whole_log_option,
 )
 from consumers.cli.shell import Command
-from consumers.cli.tail import resolve_topic
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letters import read_dead_letter
 from consumers.operations.audit.queries import described, facts_of
@@ -153,7 +154,7 @@ async def show(
 async def _id_of(transport: Transport, settings: Settings, location: str) -> str:
     """Return the id of the message at *location*. Raises BusError."""
     name, partition, offset = parse_location(location)
-    topic = await resolve_topic(transport, settings, name)
+    topic = await resolve_topic(transport, settings.bus.namespace, name)
     if partition in await transport.admin.ranges(topic):
         read = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
         if read and read[0].offset == offset:

@@ -21,13 +21,14 @@ from bus.schemas.field_forms import field_rows
 from bus.schemas.json_schema import schema_of
 from bus.schemas.schema_folder import SchemaFolder
 from bus.schemas.versions import SchemaVersion
+from bus.telemetry.terminal_json import encode_json
 from bus.vocabulary import BUILT_IN, family_of, older_types
 from consumers.cli.dlq.locations import find_letter
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
-from consumers.cli.io.printing import encode_json, print_json, print_table
+from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, app_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.adapter import adapter_of

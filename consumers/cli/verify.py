@@ -21,7 +21,6 @@ from bus.protocol.identifiers import is_message_id
 from bus.telemetry.terminal import printable
 from bus.transports.base import Record
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.io.lines import read_lines
 from consumers.cli.io.output import Detail, VerbResult
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import print_json, print_table
@@ -41,6 +40,7 @@ from consumers.cli.shell import Command
 from consumers.operations.lineage.ancestry import Ancestry, Hop, judge_ancestry
 from consumers.operations.lineage.log_search import find_lineage
 from consumers.operations.survey.look_up import looked_in_words, moment_of
+from producers.json_lines.byte_lines import read_lines
 
 __all__ = ["verify"]
 

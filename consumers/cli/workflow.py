@@ -17,6 +17,7 @@ from bus.protocol import sealing
 from bus.protocol.timestamps import format_ms
 from bus.redaction import cut
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import details
 from bus.vocabulary.bus import WorkflowStart
 from consumers.agents.workflows.advance import progress_of
 from consumers.agents.workflows.check import check_workflow
@@ -25,7 +26,7 @@ from consumers.agents.workflows.diagram import mermaid_of_workflow
 from consumers.agents.workflows.engine import ENGINE, RunState
 from consumers.cli.ask import name_and_value, new_task_id, watch_task
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.io.output import Detail, Listing, VerbResult, details
+from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_table
 from consumers.cli.session import CommandSession, changing, key_options, limit_option, verb

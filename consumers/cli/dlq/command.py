@@ -1,7 +1,7 @@
 """`sealbus dlq list|show|add`: dead letters, their reasons, and their history.
 
 `redrive` and `dismiss` are modules of their own. `consumers.deadletters` reads dead letters,
-`consumers.cli.dlq.letter_view` formats one.
+`consumers.deadletters.letter_view` formats one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from bus.clock import SystemClock
 from bus.telemetry.terminal import printable
 from consumers.cli.dlq.dismiss import dismiss
 from consumers.cli.dlq.filters import with_selection
-from consumers.cli.dlq.letter_view import LetterDetails, LetterRow, letter_details, letter_lines, letter_row
 from consumers.cli.dlq.locations import find_letter, parse_location
 from consumers.cli.dlq.redrive import redrive
 from consumers.cli.io.known_names import complete_groups
@@ -32,6 +31,7 @@ from consumers.deadletters.dead_lettering import park_order_of
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import LetterState, Step, known_state_of, load_states, state_of
+from consumers.deadletters.letter_view import LetterDetails, LetterRow, letter_details, letter_lines, letter_row
 from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
 from consumers.deadletters.near_misses import near_misses
 from consumers.deadletters.park_orders import PARK_FOLLOWED_S

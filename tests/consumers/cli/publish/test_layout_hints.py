@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from consumers.cli.io.lines import layout_hint
+from producers.json_lines.byte_lines import layout_hint
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from bus.protocol import canonical
 from bus.telemetry.terminal import printable
-from consumers.cli.io.lines import SlowLines, layout_hint
+from producers.json_lines.byte_lines import SlowLines, layout_hint
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealing.options import Options, outgoing_of

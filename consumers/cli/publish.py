@@ -1,6 +1,6 @@
 """`sealbus publish TYPE [FILE]`: JSON lines in, receipts out.
 
-Owns the options and the exit code. `consumers.cli.publish.json_lines` turns lines into messages, `producers` publishes.
+Owns the options and the exit code. `producers.json_lines` turns lines into messages, `producers` publishes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MESSAGE_TYPE, PRIORITY_TYPE, TEXT_ID, VERSION, OneOf
 from consumers.cli.io.printing import LineWriter
 from consumers.cli.io.progress import Progress
-from consumers.cli.publish.foreign_lines import ForeignFeed
-from consumers.cli.publish.json_lines import Feed, LineFeed
 from consumers.cli.session import (
     CommandSession,
     app_option,
@@ -41,6 +39,8 @@ from consumers.cli.session import (
 )
 from consumers.cli.shell import Command
 from producers.connection import Bus, connect
+from producers.json_lines.foreign_lines import ForeignFeed
+from producers.json_lines.payload_lines import Feed, LineFeed
 from producers.outcomes import PublishUnknown, Receipt, Result
 from producers.sealing.options import Options
 
