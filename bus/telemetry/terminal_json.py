@@ -1,16 +1,16 @@
-"""JSON and labelled lines for a terminal: nothing in them obeys a control sequence of foreign text."""
+"""JSON, tables and labelled lines for a terminal, which obeys no control sequence of foreign text in them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from bus.telemetry.terminal import printable
 
-__all__ = ["details", "encode_json", "raw_json", "terminal_json"]
+__all__ = ["details", "encode_json", "raw_json", "table_lines", "terminal_json"]
 
 # Characters that JSON text may hold unescaped and a terminal or reader might obey: DEL, C1, bidirectional and other
 # invisible format characters.
@@ -52,9 +52,30 @@ def _json_escape(found: re.Match[str]) -> str:
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
 
 
-def details(about: Mapping[str, object], *, width: int = 14) -> Iterable[str]:
+def details(about: Mapping[str, object], *, width: int = 14) -> Iterator[str]:
     """Return one line per entry of *about* that has a value: name and value, printable."""
     for name, value in about.items():
         if value not in (None, "", [], {}, ()):
             shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
             yield f"{name + ':':<{width}}{printable(shown if isinstance(shown, str) else str(shown))}"
+
+
+def table_lines(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield the lines of a table: columns under *headings*, numbers right-aligned.
+
+    Cells may hold foreign text. Nothing is cut or wrapped.
+    """
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    widths = [
+        max(len(heading), *(len(row[at]) for row in cells)) if cells else len(heading)
+        for at, heading in enumerate(headings)
+    ]
+    numeric = [
+        bool(cells) and all(row[at].isdigit() or row[at] in ("-", "") for row in cells) for at in range(len(headings))
+    ]
+    for row in ([*headings], *cells):
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        yield "  ".join(padded).rstrip()

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from bus.telemetry.terminal import printable
-from bus.telemetry.terminal_json import encode_json, terminal_json
+from bus.telemetry.terminal_json import encode_json, table_lines, terminal_json
 
 __all__ = ["LineWriter", "bars", "print_json", "print_table"]
 
@@ -26,24 +26,9 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print columns under *headings* on standard output; numbers are right-aligned.
-
-    Cells may hold foreign text. Nothing is cut or wrapped.
-    """
-    cells = [[printable(str(cell)) for cell in row] for row in rows]
-    widths = [
-        max(len(heading), *(len(row[at]) for row in cells)) if cells else len(heading)
-        for at, heading in enumerate(headings)
-    ]
-    numeric = [
-        bool(cells) and all(row[at].isdigit() or row[at] in ("-", "") for row in cells) for at in range(len(headings))
-    ]
-    for row in ([*headings], *cells):
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        )
-        click.echo("  ".join(padded).rstrip())
+    """Print columns under *headings* on standard output, as `table_lines` makes them."""
+    for line in table_lines(headings, rows):
+        click.echo(line)
 
 
 class LineWriter:

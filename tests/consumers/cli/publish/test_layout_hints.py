@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from producers.json_lines.byte_lines import layout_hint
+from bus.byte_lines import layout_hint
 
 
 @pytest.mark.parametrize(
