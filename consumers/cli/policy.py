@@ -26,6 +26,7 @@ from bus.trust.policy.explanation_texts import (
     decision_sentence,
     facts_of_agent,
     facts_of_request,
+    is_near,
     request_line,
     value_text,
 )
@@ -138,7 +139,7 @@ def explain(
     code = FAILED if isinstance(decision, Deny) else 0
     if session.as_json:
         return Detail(shown, (), code=code)
-    _print_explanation(request, decision, row, [one for one in verdicts if every or _is_near(one)], rules)
+    _print_explanation(request, decision, row, [one for one in verdicts if every or is_near(one)], rules)
     return Listing([], {}, code=code)
 
 
@@ -169,10 +170,6 @@ def _print_explanation(
         ],
     )
     click.echo(f"\npolicy {printable(rules.name)}, sha256 {rules.sha256}")
-
-
-def _is_near(verdict: RuleVerdict) -> bool:
-    return verdict.matches or not {"action", "message_type"} & {*verdict.failed}
 
 
 @policy.command("test")

@@ -17,6 +17,7 @@ __all__ = [
     "decision_sentence",
     "facts_of_agent",
     "facts_of_request",
+    "is_near",
     "request_line",
     "value_text",
 ]
@@ -87,3 +88,7 @@ def request_line(request: Request) -> str:
         if name not in ("action", "message_type", "actor", "now_ms", "namespace") and value != ordinary[name]:
             words.append(f"{name}={value_text(value)}")
     return printable(" ".join(words))
+
+
+def is_near(verdict: RuleVerdict) -> bool:
+    return verdict.matches or not {"action", "message_type"} & {*verdict.failed}
