@@ -12,15 +12,12 @@ from typing import Any
 import click
 import msgspec
 
-from bus.clock import SystemClock
 from bus.errors import BusError, ConfigurationError
 from bus.protocol.sealing import Message
-from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
-from bus.transports.base import Transport
 from consumers.cli.interrupts import asking
 from consumers.cli.io.output import Detail, Listing, VerbResult
-from consumers.cli.session import CommandSession, key_options, limit_option, trusted_keys, verb
+from consumers.cli.session import CommandSession, key_options, limit_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.processes.approvals.approval_rows import (
     SHORT_DIGITS,
@@ -38,7 +35,8 @@ from consumers.processes.approvals.open_requests import (
     action_of,
     agrees,
     held_message,
-    open_requests,
+    readable_requests,
+    request_of,
 )
 
 __all__ = ["approval"]
@@ -87,7 +85,7 @@ async def list_(session: CommandSession, *, closed: bool, limit: int) -> VerbRes
     """
     settings = session.settings()
     async with session.open(settings) as transport:
-        found = await _requests(transport, settings, closed=closed)
+        found = await readable_requests(transport, settings, closed=closed)
     found.sort(key=lambda each: each.message.routing.expires_at)
     columns = {
         "ID": lambda each: each.digits[:SHORT_DIGITS],
@@ -117,7 +115,7 @@ async def show(session: CommandSession, *, which: str) -> VerbResult:
     """
     settings = session.settings()
     async with session.open(settings) as transport:
-        found = await _chosen(transport, settings, which)
+        found = await request_of(transport, settings, which)
         waiting = await held_message(transport, settings.bus.namespace, found)
     shown = ApprovalDetails(
         **msgspec.structs.asdict(approval_row(found)),
@@ -198,7 +196,7 @@ async def _decide(
     async with session.acting(settings, agent) as bus:
         if not bus.publisher.sealer.signs:
             raise ConfigurationError("a decision is signed: give --key-file, or SEALBUS_KEY_FILE")
-        found = await _chosen(bus.transport, settings, which)
+        found = await request_of(bus.transport, settings, which)
         short = found.digits[:SHORT_DIGITS]
         if not found.is_open:
             raise BusError(f"{short} is closed, so there is nothing to decide: {end_of_approval(found)}")
@@ -231,21 +229,3 @@ def _check_hash(found: OpenRequest, waiting: Message | None, digits: str | None)
             digits = click.prompt(f"The first {HASH_DIGITS} digits of {found.request.action_hash}", err=True)
     if not found.is_named_by(str(digits)):
         raise BusError(f"that is not the hash of this action: `sealbus approval show {short}`")
-
-
-async def _requests(transport: Transport, settings: Settings, *, closed: bool = False) -> list[OpenRequest]:
-    clock = SystemClock()
-    keys = trusted_keys(settings, clock)
-    return await open_requests(transport, settings.bus.namespace, verifier=keys, clock=clock, closed=closed)
-
-
-async def _chosen(transport: Transport, settings: Settings, digits: str) -> OpenRequest:
-    """Return the approval whose id begins with *digits*, an open one before others. Raises BusError."""
-    wanted = digits.removeprefix("sha256:")
-    matching = [each for each in await _requests(transport, settings, closed=True) if each.digits.startswith(wanted)]
-    found = [each for each in matching if each.is_open] or matching
-    if len({each.digits for each in found}) > 1:
-        raise BusError(f"{digits!r} begins the ids of {len(found)} approvals: give more digits")
-    if not found:
-        raise BusError(f"no approval begins with {digits!r}: `sealbus approval list --all` shows them")
-    return found[-1]

@@ -36,7 +36,22 @@ class Verb(NamedTuple):
 
 
 class Command(click.Command):
-    """A command whose help ends with the members of its JSON."""
+    """A command whose help has its own options first, then those that all have, then the members of its JSON."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from consumers.cli.session import COMMON
+
+        own: list[tuple[str, str]] = []
+        common: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                is_common = not {"--help", *COMMON}.isdisjoint(parameter.opts)
+                (common if is_common else own).append(record)
+        for heading, records in (("Options", own), ("Options of every command", common)):
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for members in getattr(self.callback, "__json_members__", ()):
