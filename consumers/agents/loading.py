@@ -111,7 +111,7 @@ def _import(name: str, folder: Path) -> ModuleType:
             hint = f"; {Path(name).stem} is meant without .py?" if name.endswith(".py") or "/" in name else ""
             hint = hint or printable(nearest(error.name, _modules_beside(error.name, folder)))
             raise AppNotFoundError(
-                f"there is no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}"
+                f"no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}"
             ) from error
         raise _failed(name, error, folder) from error
     except ConfigurationError:

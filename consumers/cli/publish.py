@@ -185,7 +185,7 @@ def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO
     """Return the type and the file in the arguments; with a dialect the messages have their own types."""
     max_words = 1 if dialect else 2
     if len(provided) > max_words or (not provided and dialect is None):
-        form = "[FILE], for each line says its type" if dialect else "TYPE [FILE]"
+        form = "[FILE], because each line names its type" if dialect else "TYPE [FILE]"
         raise click.UsageError(f"publish takes {form}")
     name = "" if dialect else MESSAGE_TYPE.convert(provided[0], None, None)
     file = provided[-1] if len(provided) == max_words else "-"
@@ -241,7 +241,7 @@ async def _require_topic(bus: Bus, message_type: str) -> None:
         # Topics this user may not see are not listed; the log reports them when asked by name.
         with suppress(TopicMissingError):
             await bus.transport.admin.ranges(topic)
-        raise TopicMissingError(f"there is no topic {topic}{nearest(topic, existing)}")
+        raise TopicMissingError(f"no topic {topic}{nearest(topic, existing)}")
 
 
 async def _publish(

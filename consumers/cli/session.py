@@ -201,9 +201,7 @@ class CommandSession:
                 f"these apps are of several namespaces, {', '.join(names)}: name those of one at a time"
             )
         if names[0] != loaded.bus.namespace and self.namespace is not None:
-            raise click.UsageError(
-                f"the app belongs to namespace {names[0]!r}, and --namespace says {self.namespace!r}"
-            )
+            raise click.UsageError(f"the app belongs to namespace {names[0]!r}, and --namespace is {self.namespace!r}")
         return msgspec.structs.replace(loaded, bus=msgspec.structs.replace(loaded.bus, namespace=names[0]))
 
     @asynccontextmanager

@@ -45,7 +45,7 @@ class Command(click.Command):
         common: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            if record is not None and isinstance(parameter, click.Option):
                 is_common = not {"--help", *COMMON}.isdisjoint(parameter.opts)
                 (common if is_common else own).append(record)
         for heading, records in (("Options", own), ("Options of every command", common)):

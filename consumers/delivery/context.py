@@ -375,5 +375,5 @@ class Context:
         has ended.
         """
         if self._claim is None:
-            raise self._has_no_row("context.transaction() needs an inbox", "there is no transaction:")
+            raise self._has_no_row("context.transaction() needs an inbox", "no transaction:")
         return await self._claim.begin()

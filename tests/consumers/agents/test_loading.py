@@ -43,7 +43,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ],
 )
 def test_a_mistyped_module_names_the_nearest_one_of_the_directory(project: Path, target: str, near: str) -> None:
-    with pytest.raises(AppNotFoundError, match=rf"there is no module .*; the nearest is {near}$"):
+    with pytest.raises(AppNotFoundError, match=rf"no module .*; the nearest is {near}$"):
         load_app(target)
 
 
