@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bus.clock import SystemClock
+from bus.errors import BusError
 from bus.nearest import nearest
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic, reply_topic
@@ -141,16 +142,21 @@ async def apply(
             session.note(text)
         changed = sorted({change.topic for change in to_do if change.found is not None})
         if changed and not dry_run:
-            session.confirm(f"Change {len(changed)} existing topics ({', '.join(changed[:5])}, ...)?", yes=yes)
+            named = ", ".join(changed[:5]) + (", ..." if changed[5:] else "")
+            session.confirm(f"Change {len(changed)} existing topics ({named})?", yes=yes)
         if to_do and not dry_run:
             # Another process reports its own changes.
             done = set(await transport.admin.create_topics(specs))
             to_do = [change for change in to_do if change.topic in done]
         if changed and not dry_run:
-            await prepare_journal(transport, settings)
-            await Journal(transport, settings, SystemClock(), verb="topics", why=why).note(
-                "changed", topics=changed, why=why
-            )
+            try:
+                await prepare_journal(transport, settings)
+                await Journal(transport, settings, SystemClock(), verb="topics", why=why).note(
+                    "changed", topics=changed, why=why
+                )
+            except BusError as error:
+                # A user may have the right to look after topics and none to write to them.
+                session.note(f"warning: the topics are changed, and the journal does not name it: {error}")
     count = len({change.topic for change in to_do})
     ending = f"{count} {'would be ' if dry_run else ''}created or changed" if count else "nothing to do"
     rows = [

@@ -160,7 +160,7 @@ def test_the_first_process_of_a_container_can_be_stopped_while_it_imports_an_app
         sys.executable,
         "-m",
         "consumers.cli",
-        "worker",
+        "run",
         "agents:app",
     ]
     with subprocess.Popen(
