@@ -56,9 +56,9 @@ def write_pages(folder: Path) -> None:
     pages, made = folder / "docs", references()
     (pages / "reference").mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "docs" / "pictures", pages / "pictures", dirs_exist_ok=True)
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         # What lies outside `docs/` is not part of the site.
-        text = re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", page.read_text("utf-8"))
+        text = _without_outer_links(page)
         if page.name == "index.md":
             text += "\n" + "".join(f"- [{_title(text)}](reference/{name})\n" for name, text in made.items())
         (pages / page.name).write_text(text, "utf-8")

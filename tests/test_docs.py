@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted(DOCS.rglob("*.md"))
 _BLOCK = re.compile(r"(<!-- fragment -->\n)?```python\n(.*?)```", re.DOTALL)
 
 
@@ -74,7 +74,7 @@ def test_every_type_of_a_page_and_of_a_template_says_whether_it_asks_or_informs(
 
 def test_every_page_is_listed() -> None:
     index = (DOCS / "index.md").read_text("utf-8")
-    assert [page.name for page in PAGES if page.name != "index.md" and f"({page.name})" not in index] == []
+    assert [page.name for page in PAGES if page.name != "index.md" and f"({page.relative_to(DOCS).as_posix()})" not in index] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

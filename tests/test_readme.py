@@ -33,7 +33,7 @@ def test_the_agent_of_the_readme_passes_its_own_test(tmp_path: Path) -> None:
 
 
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")] + sorted(
-    (ROOT / "docs").glob("*.md")
+    (ROOT / "docs").rglob("*.md")
 )
 
 

@@ -185,5 +185,5 @@ def test_a_file_that_is_no_policy(page: Any) -> None:
         "new.toml: rule 'a': effect: found 'alow', expected one of allow, deny, need; the nearest is allow"
         in result.stderr
     )
-    assert "hint: docs/policy.md" in result.stderr
+    assert "hint: docs/reference/policy-language.md" in result.stderr
     assert page.call("check", "--only", "policy", "missing.toml").exit_code == 2
