@@ -31,6 +31,9 @@ _check_packages()
 
 from typing import TYPE_CHECKING  # noqa: E402
 
+from bus.platforms import check_platform  # noqa: E402
+
+check_platform()
 if TYPE_CHECKING:
     from bus.errors import BusError, DependencyDown, Reject, RetryLater
     from bus.payloads.payload_types import payload

@@ -1,6 +1,7 @@
 """Find the App named by `MODULE:APP`.
 
-Owns importing the user's module with its folder first on the path, and reporting exactly why that failed.
+Owns importing the user's module, with its folder on the path behind Python's own modules, and reporting exactly why
+that failed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bus.settings.project import find_settings_file
 from bus.settings.texts import outside_name
 from bus.telemetry.terminal import printable
 from consumers.app.app import App
+from consumers.cli.module_path import hidden_packages, own_file_unused, put_behind_python
 
 __all__ = ["ImportFailedError", "load_app"]
 
@@ -89,18 +91,22 @@ def _import(name: str, folder: Path) -> ModuleType:
             raise click.UsageError(
                 f"there is no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}"
             ) from error
-        raise _failed(name, error) from error
+        raise _failed(name, error, folder) from error
     except ConfigurationError:
         raise
     except Exception as error:
-        raise _failed(name, error) from error
+        raise _failed(name, error, folder) from error
 
 
 def _look_in(folder: Path) -> str:
-    """Have Python look for modules in *folder* first, unless it looks there already; return its path."""
+    """Have Python look for modules in *folder* right behind its own ones; return the path of *folder*.
+
+    Raises ConfigurationError for a file there that hides a package which sealbus needs.
+    """
     path = str(folder)
-    if path not in sys.path:
-        sys.path.insert(0, path)
+    if (hiding := hidden_packages(folder)) is not None:
+        raise ConfigurationError(hiding)
+    put_behind_python(path)
     return path
 
 
@@ -119,13 +125,14 @@ def _modules_beside(name: str, folder: Path) -> list[str]:
     ]
 
 
-def _failed(name: str, error: Exception) -> ImportFailedError:
+def _failed(name: str, error: Exception, folder: Path) -> ImportFailedError:
     """Print the user's own part of the traceback, and return the error."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
     click.echo("Traceback (most recent call last):", err=True)
     click.echo("".join([*traceback.format_list(own), *traceback.format_exception_only(error)]), err=True, nl=False)
-    return ImportFailedError(f"importing {name} failed: {type(error).__name__}: {text_of(error)}")
+    hint = own_file_unused(error, folder)
+    return ImportFailedError(f"importing {name} failed: {type(error).__name__}: {text_of(error)}{hint}")
 
 
 def _known_apps(module: ModuleType, name: str) -> str:

@@ -19,7 +19,6 @@ from consumers.cli.session import (
     CommandSession,
     app_option,
     changing,
-    registry_of,
     trusted_keys,
     verb,
 )
@@ -83,7 +82,7 @@ async def query(session: CommandSession, *, name: str, conversation: str, target
         rows = await store.conversation(conversation, max_rows=_MAX_ROWS)
     if not rows:
         raise BusError(f"the audit has no conversation {conversation}")
-    answers = answer_question(name, rows, registry_of(apps))
+    answers = answer_question(name, rows, session.types(apps))
     if session.as_json:
         for each in answers:
             print_json(each)

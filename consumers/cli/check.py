@@ -5,35 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from bus.clock import SystemClock
 from bus.errors import BusError
+from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from bus.settings import loading
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
+from bus.trust.policy.check import FINDING_CODES
 from bus.vocabulary import BUILT_IN
 from consumers.agents.workflows.check import check_workflow
 from consumers.agents.workflows.definition import read_workflow
 from consumers.cli.exit_codes import FAILED
+from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
-from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.printing import print_json
 from consumers.cli.io.recorded import recorded_messages
 from consumers.cli.key import trusted_directory
 from consumers.cli.policy import read_policy
-from consumers.cli.session import CommandSession, gathered, registry_of, verb
+from consumers.cli.session import CommandSession, gathered, verb
 from consumers.cli.shell import Command
-from consumers.operations.checks.findings import AREAS, GRAVITIES, CheckFinding
+from consumers.operations.checks.findings import AREAS, GRAVITIES, OTHER_CHECKS, CheckFinding
 from consumers.operations.checks.sarif import sarif_of
 from consumers.operations.checks.trust_findings import key_findings, policy_findings
 from consumers.operations.checks.type_findings import RecordedChecks, schema_findings
 from consumers.operations.lint.app_checks import lint_app
-from consumers.operations.lint.checklist import checklist
-from consumers.operations.lint.findings import LintFinding
+from consumers.operations.lint.checklist import ChecklistAnswer, checklist
+from consumers.operations.lint.findings import CHECKS, LintFinding
 from consumers.operations.lint.traffic_checks import TrafficLint
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ class _CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     recorded: bool
     accept_new_values: str | None
     schemas: Path | None
+    checklist: bool
 
 
 def _areas(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -83,9 +87,10 @@ def _areas(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...
     metavar="DIR",
     help="The folder of `sealbus type export`.  [default: schemas, beside sealbus.toml]",
 )
-@verb(CheckFinding, forms=("sarif", "checklist"))
+@click.option("--checklist", is_flag=True, help="Answer the fifteen questions of a protocol instead.")
+@verb(CheckFinding, ChecklistAnswer, forms=("sarif",))
 @gathered(_CheckOptions)
-async def check(session: CommandSession, options: _CheckOptions) -> int:
+async def check(session: CommandSession, options: _CheckOptions) -> VerbResult | int:
     """Find mistakes in code, schemas, settings, policy, keys and workflow files. Needs no bus.
 
     It finds everything itself: the apps, policy and keys of sealbus.toml, and beside it schemas/ and workflows/*.json.
@@ -113,8 +118,12 @@ async def check(session: CommandSession, options: _CheckOptions) -> int:
     loaded = session.load()
     apps = session.apps(options.targets)
     settings = session.settings(apps)
-    home = Path.cwd() if loaded.file is None else loaded.file.parent
-    if session.form == "checklist":
+    known_checks = {*CHECKS, *FINDING_CODES, *OTHER_CHECKS}
+    for name in options.ignore:
+        if name not in known_checks:
+            hint = nearest(name, known_checks) or f"; there are {', '.join(sorted(known_checks))}"
+            raise click.BadParameter(f"no check {name!r}{hint}", param_hint="--ignore")
+    if options.checklist:
         return _checklist(settings, apps)
     looked: list[str] = []
     found: list[CheckFinding] = []
@@ -123,14 +132,14 @@ async def check(session: CommandSession, options: _CheckOptions) -> int:
         looked.append(f"{len(loading.describe(loaded))} settings")
     if "types" in areas:
         kinds = _own_types(apps)
-        schemas = home / _SCHEMAS if options.schemas is None else options.schemas
+        schemas = _home(session) / _SCHEMAS if options.schemas is None else options.schemas
         accepted = options.accept_new_values is not None
         found += schema_findings(kinds, schemas, today=datetime.now(UTC).date(), accept_new_values=accepted)
         looked.append(f"{len(kinds)} types")
     found += _lint(settings, apps) if "lint" in areas else ()
     if options.recorded:
         found += await _recorded(session, settings, apps, looked, areas)
-    found += _read_files(settings, apps, home, areas, looked)
+    found += _read_files(session, settings, apps, areas, looked)
     known = sorted(
         (one for one in found if one.check not in options.ignore),
         key=lambda one: (-GRAVITIES.index(one.level), one.area, one.location),
@@ -146,13 +155,14 @@ async def check(session: CommandSession, options: _CheckOptions) -> int:
 
 
 def _read_files(
-    settings: Settings, apps: Sequence[App], home: Path, areas: Sequence[str], looked: list[str]
+    session: CommandSession, settings: Settings, apps: Sequence[App], areas: Sequence[str], looked: list[str]
 ) -> Iterator[CheckFinding]:
     """Yield what is wrong with policy, keys and workflow files, and note what was looked at."""
+    home = _home(session)
     if "policy" in areas and settings.policy.file and settings.policy.file != "allow-all":
         file = Path(settings.policy.file)
         rules = read_policy(file)
-        declared, types = [app.declaration for app in apps], registry_of(apps).names()
+        declared, types = [app.declaration for app in apps], session.types(apps).names()
         yield from policy_findings(rules, declared, types, settings.trust.high_risk)
         looked.append(f"{len(rules.rules)} rules of {file.name}")
     if "keys" in areas and (settings.trust.keys or (home / _KEYS).is_file()):
@@ -172,6 +182,12 @@ def _read_files(
         looked.append(f"{len(files)} workflow files")
 
 
+def _home(session: CommandSession) -> Path:
+    """Return the folder of sealbus.toml, without one the current folder."""
+    file = session.load().file
+    return Path.cwd() if file is None else file.parent
+
+
 def _not_looked(settings: Settings, areas: Sequence[str]) -> str:
     missing = []
     if "policy" in areas and not settings.policy.file:
@@ -183,7 +199,7 @@ def _not_looked(settings: Settings, areas: Sequence[str]) -> str:
 
 def _own_types(apps: Sequence[App]) -> list[PayloadType]:
     """Return the types of *apps* that are not built in, each once, sorted."""
-    found = {kind.name: kind for app in reversed(apps) for kind in app.registry if BUILT_IN.get(kind.name) is not kind}
+    found = {kind.name: kind for app in reversed(apps) for kind in app.registry if _is_own(kind)}
     return [found[name] for name in sorted(found)]
 
 
@@ -191,7 +207,7 @@ def _lint(settings: Settings, apps: Sequence[App]) -> Iterator[CheckFinding]:
     for app in apps:
         for each in lint_app(
             app.declaration,
-            own=lambda kind: BUILT_IN.get(kind.name) is not kind,
+            own=_is_own,
             high_risk=settings.trust.high_risk,
             worker=settings.worker,
         ):
@@ -216,7 +232,7 @@ async def _recorded(
     session: CommandSession, settings: Settings, apps: Sequence[App], looked: list[str], areas: Sequence[str]
 ) -> list[CheckFinding]:
     subscriptions = {name: each for app in reversed(apps) for name, each in app.subscriptions.items()}
-    judged, seen = RecordedChecks(registry_of(apps), subscriptions), TrafficLint()
+    judged, seen = RecordedChecks(session.types(apps), subscriptions), TrafficLint()
     async with session.open(settings) as transport:
         topics = [
             topic
@@ -276,18 +292,22 @@ def _counts(found: Sequence[CheckFinding]) -> str:
     return ", ".join(parts) or "nothing found"
 
 
-def _checklist(settings: Settings, apps: Sequence[App]) -> int:
-    """Print the answers to fifteen questions about a protocol."""
-    answers: list[Any] = []
-    for app in apps:
-        found = lint_app(
-            app.declaration,
-            own=lambda kind: BUILT_IN.get(kind.name) is not kind,
-            high_risk=settings.trust.high_risk,
-            worker=settings.worker,
-        )
-        answers += checklist(app.declaration, found)
+def _checklist(settings: Settings, apps: Sequence[App]) -> VerbResult:
+    """Return the answers to fifteen questions about a protocol."""
     if not apps:
         raise click.UsageError("the checklist is about an app: name it, MODULE:APP")
-    print_table(("", "QUESTION", "BECAUSE"), [(each.answer, each.question, each.because) for each in answers])
-    return FAILED if any(each.answer == "no" for each in answers) else 0
+    answers = [
+        answer
+        for app in apps
+        for answer in checklist(
+            app.declaration,
+            lint_app(app.declaration, own=_is_own, high_risk=settings.trust.high_risk, worker=settings.worker),
+        )
+    ]
+    wrong = any(each.answer == "no" for each in answers)
+    columns = {"": "answer", "QUESTION": "question", "BECAUSE": "because"}
+    return Listing(answers, columns, code=FAILED if wrong else 0)
+
+
+def _is_own(kind: PayloadType) -> bool:
+    return BUILT_IN.get(kind.name) is not kind

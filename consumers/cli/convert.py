@@ -27,7 +27,7 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MOMENT, TEXT_ID, OneOf
 from consumers.cli.io.printing import encode_json
-from consumers.cli.session import CommandSession, app_option, gathered, registry_of, verb
+from consumers.cli.session import CommandSession, app_option, gathered, verb
 from consumers.cli.shell import Command
 
 __all__ = ["convert"]
@@ -100,7 +100,7 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
     Exit codes: 0 all converted, 1 some refused.
     """
     settings = session.settings()
-    types, names = registry_of(session.apps(options.targets)), type_names_of(settings)
+    types, names = session.types(session.apps(options.targets)), type_names_of(settings)
     defaults = Defaults(
         message_id=options.message_id,
         sent_at_ms=options.moment,

@@ -28,7 +28,7 @@ from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, OneOf
 from consumers.cli.io.printing import print_json, print_table
-from consumers.cli.session import CommandSession, app_option, registry_of, verb
+from consumers.cli.session import CommandSession, app_option, verb
 from consumers.cli.shell import VerbGroup
 
 __all__ = ["policy", "read_policy"]
@@ -132,7 +132,7 @@ def explain(
     Exit codes: 0 allowed, or needs an approval; 1 denied.
     """
     rules = _read(session, file)
-    kind = registry_of(session.apps(targets)).get(message_type)
+    kind = session.types(session.apps(targets)).get(message_type)
     facts = {name: value for name, value in facts.items() if value is not None}
     stated = {**facts, "type": message_type, "signed": not unsigned, "via_complete": not via_incomplete}
     request = make_request(stated, kind, namespace=session.settings().bus.namespace, now_ms=_now_ms())
@@ -207,7 +207,7 @@ def test_(session: CommandSession, *, file: Path | None, cases: Path | None, tar
     \b
     Exit codes: 0 every case is as expected, 1 at least one is not.
     """
-    rules, registry = _read(session, file), registry_of(session.apps(targets))
+    rules, registry = _read(session, file), session.types(session.apps(targets))
     found = Path(rules.name).with_suffix(".cases.toml") if cases is None else cases
     if not found.exists():
         raise click.BadParameter(f"no file {found}: name the file with the cases", param_hint="CASES")
@@ -258,7 +258,7 @@ def export(
       sealbus policy export --format kafka-acls --namespace prod
       sealbus policy export policy.toml --format kafka-acls --servers kafka:9092 > acls.sh
     """
-    rules, registry = _read(session, file), registry_of(session.apps(targets))
+    rules, registry = _read(session, file), session.types(session.apps(targets))
     settings = session.settings()
     grants = acl_grants(rules, namespace=settings.bus.namespace, types=registry.names(), tiers=settings.retry.tiers)
     for grant in grants:

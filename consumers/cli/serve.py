@@ -30,7 +30,7 @@ from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, app_option, gathered, registry_of, trusted_keys, verb
+from consumers.cli.session import CommandSession, app_option, gathered, trusted_keys, verb
 from consumers.cli.shell import VerbGroup
 from consumers.worker.metrics_server import MetricsServer
 
@@ -251,7 +251,7 @@ async def audit(
                 keep_s=settings.audit.keep_s,
                 keep_sensitive_s=settings.audit.keep_sensitive_s,
             ),
-            registry=registry_of(apps),
+            registry=session.types(apps),
             verifier=trusted_keys(settings, clock),
             publisher=checkpoint_publisher(transport, settings, clock),
             clock=clock,

@@ -49,7 +49,6 @@ __all__ = [
     "key_options",
     "limit_option",
     "proof_of",
-    "registry_of",
     "risk_in",
     "trusted_keys",
     "trusted_keys_option",
@@ -165,6 +164,46 @@ class CommandSession:
             raise click.UsageError("name an app, MODULE:APP, or write apps = [...] under [project] in sealbus.toml")
         return apps
 
+    def types(self, apps: Sequence[App]) -> Registry:
+        """Return the types that are known without a log: of *apps*, of `schemas/` in the project, the built-in ones.
+
+        Raises ConfigurationError, ContractError for the folder.
+        """
+        from bus.payloads.payload_types import Registry
+        from bus.schemas.published_types import registry
+        from bus.vocabulary import BUILT_IN
+
+        folder = self.schema_folder
+        return Registry(_classes(apps), below=BUILT_IN if folder is None else registry(folder, below=BUILT_IN))
+
+    async def types_in(self, transport: Transport, settings: Settings, apps: Sequence[App]) -> Registry:
+        """Return the types as `types` does, and those that agents of the namespace describe on their cards.
+
+        Raises BusError.
+        """
+        from bus.clock import SystemClock
+        from bus.trust import opening
+        from producers.directory.card_types import types_of_namespace
+
+        clock = SystemClock()
+        trust = opening.open_trust(opening.keyless(settings), "", clock=clock)
+        return await types_of_namespace(
+            _classes(apps),
+            transport,
+            namespace=settings.bus.namespace,
+            clock=clock,
+            folder=self.schema_folder,
+            verifier=trust.verifier,
+            policy=trust.policy,
+        )
+
+    @property
+    def schema_folder(self) -> str | None:
+        """The folder `schemas` beside sealbus.toml; None without one."""
+        file = (self._loaded or self.load()).file
+        folder = None if file is None else file.parent / "schemas"
+        return None if folder is None or not folder.is_dir() else str(folder)
+
     def _app_of_project(self, target: str, loaded: Loaded) -> App:
         from consumers.cli.app_loading import ImportFailedError, load_app
 
@@ -233,6 +272,11 @@ class CommandSession:
             f"no log at {path} (bus.url from {origin}). Start `sealbus run` or `sealbus publish` to create it, or name "
             "another one with --bus"
         )
+
+
+def _classes(apps: Sequence[App]) -> list[type[Any]]:
+    """Return the payload classes of *apps*; of several with one name the first."""
+    return list({kind.name: kind.cls for app in reversed(apps) for kind in app.registry}.values())
 
 
 def verb(
@@ -389,13 +433,6 @@ def proof_of(settings: Settings, clock: Clock) -> tuple[Verifier | None, Admit |
         admission.admit(message, kind, payload, how=how, instructions_from=LEAST_TRUSTED)
 
     return verifier, admit
-
-
-def registry_of(apps: Sequence[App]) -> Registry:
-    """Return the built-in types and those of *apps*, which take precedence; of several apps the first."""
-    from bus.vocabulary.known import known_types
-
-    return known_types(app.registry for app in apps)
 
 
 def risk_in(registry: Registry) -> Callable[[str], RiskClass]:

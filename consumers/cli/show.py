@@ -28,7 +28,6 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.session import (
     CommandSession,
     app_option,
-    registry_of,
     trusted_keys_option,
     verb,
     whole_log_option,
@@ -105,10 +104,11 @@ async def show(
     """
     apps = session.apps(targets)
     settings = session.settings(apps, jwks=jwks, policy=policy_file)
-    registry, parts = registry_of(apps), _PARTS if part is None else (part,)
+    parts = _PARTS if part is None else (part,)
     async with session.open(settings) as transport:
         message_id = await _id_of(transport, settings, which) if "/" in which else which
         found = await _look_up(session, transport, settings, message_id, whole=whole_log)
+        registry = await session.types_in(transport, settings, apps)
     own = [copy for copy in found.search.copies if copy.message_id == message_id]
     if not own:
         rows = tuple({**described(each), **facts_of(each)} for each in found.audited)

@@ -40,7 +40,6 @@ from consumers.cli.session import (
     app_option,
     gathered,
     proof_of,
-    registry_of,
     trusted_keys_option,
     verb,
 )
@@ -155,18 +154,6 @@ async def tail(session: CommandSession, options: _TailOptions) -> int:
     """
     apps = session.apps(options.targets)
     settings = session.settings(apps, jwks=options.jwks)
-    checks = None
-    if options.verifying:
-        verifier, admit = proof_of(settings, SystemClock())
-        checks = FileChecks(
-            max_message_bytes=settings.publish.max_message_bytes,
-            registry=registry_of(apps),
-            verifier=verifier,
-            admit=admit,
-        )
-    dialect = None
-    if options.dialect is not None:
-        dialect = open_dialect(options.dialect, types=registry_of(apps), names=type_names_of(settings))
     if options.start is not None and options.since_ms is not None:
         raise click.UsageError("one at a time: --from or --since")
     whence = "beginning" if options.since_ms is not None else _start(options.start)
@@ -179,6 +166,15 @@ async def tail(session: CommandSession, options: _TailOptions) -> int:
     )
     async with session.open(settings) as transport:
         topic = await resolve_topic(transport, settings, options.name)
+        checks, dialect = None, None
+        if options.verifying or options.dialect is not None:
+            types = await session.types_in(transport, settings, apps)
+        if options.verifying:
+            verifier, admit = proof_of(settings, SystemClock())
+            max_bytes = settings.publish.max_message_bytes
+            checks = FileChecks(max_message_bytes=max_bytes, registry=types, verifier=verifier, admit=admit)
+        if options.dialect is not None:
+            dialect = open_dialect(options.dialect, types=types, names=type_names_of(settings))
         with LineWriter() as writer:
             show = _Show(writer, checks, session.note, as_json=session.as_json, dialect=dialect)
             try:

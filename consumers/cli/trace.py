@@ -19,7 +19,6 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.session import (
     CommandSession,
     app_option,
-    registry_of,
     risk_in,
     trusted_keys,
     trusted_keys_option,
@@ -61,12 +60,13 @@ async def trace(
         raise click.BadParameter("is not 1 to 256 characters without control characters", param_hint="CONVERSATION")
     apps = session.apps(targets)
     settings = session.settings(apps, jwks=jwks)
-    risk_of, verifier = risk_in(registry_of(apps)), trusted_keys(settings, SystemClock())
+    verifier = trusted_keys(settings, SystemClock())
     with Progress(None, unit="records", alone=True) as progress:
         async with session.open(settings) as transport:
             found = await trace_up(
                 transport, settings, conversation, whole=whole_log, on_progress=lambda read: progress.show(0, read)
             )
+            risk_of = risk_in(await session.types_in(transport, settings, apps))
     looked = looked_in_words(found.search.looked, conversation)
     timeline = timeline_of(found.search.copies, namespace=settings.bus.namespace, risk_of=risk_of, verifier=verifier)
     timeline = with_audit(timeline, found.audited)

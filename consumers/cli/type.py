@@ -28,7 +28,7 @@ from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import encode_json, print_json, print_table
-from consumers.cli.session import CommandSession, app_option, registry_of, verb
+from consumers.cli.session import CommandSession, app_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.adapter import adapter_of
 from consumers.deadletters.letters import read_dead_letter
@@ -120,7 +120,7 @@ def list_(session: CommandSession, *, targets: tuple[str, ...], builtin: str | N
       sealbus type list --builtin
       sealbus type list --builtin task -o json
     """
-    registry = BUILT_IN if builtin is not None else registry_of(session.apps(targets))
+    registry = BUILT_IN if builtin is not None else session.types(session.apps(targets))
     families = sorted({found for name in BUILT_IN.names() if (found := family_of(name)) is not None})
     if builtin not in (None, _ALL_FAMILIES, *families):
         raise click.BadParameter(
@@ -174,7 +174,7 @@ def show(session: CommandSession, *, name: str, targets: tuple[str, ...]) -> Ver
       sealbus type show task.request -o json-schema > task.request.json
       sealbus type show desk.question -o example | sealbus publish desk.question
     """
-    kind = _found(name, registry_of(session.apps(targets)))
+    kind = _found(name, session.types(session.apps(targets)))
     schema, example = schema_of(kind), example_of(kind)
     if session.form == "json-schema":
         click.echo(msgspec.json.format(encode_json(schema), indent=2).decode())
@@ -238,7 +238,7 @@ def export(
     apps = session.apps(targets)
     if form == "asyncapi":
         return _export_asyncapi(session, folder, apps)
-    registry = registry_of(apps)
+    registry = session.types(apps)
     kinds = [_found(name, registry) for name in names] or [
         kind for kind in sorted(registry, key=lambda kind: kind.name) if not apps or BUILT_IN.get(kind.name) is not kind
     ]
@@ -303,7 +303,8 @@ async def upcaster(session: CommandSession, *, which: str, targets: tuple[str, .
     settings = session.settings(apps)
     async with session.open(settings) as transport:
         message = read_dead_letter(await find_letter(transport, settings, which)).message
-    kind = None if message is None else registry_of(apps).get(message.message_type)
+        types = await session.types_in(transport, settings, apps)
+    kind = None if message is None else types.get(message.message_type)
     if message is None or kind is None:
         raise BusError("the type of this message is unknown: name its app with --app MODULE:APP")
     data, major = msgspec.json.decode(message.data), int(message.metadata.schema_version.partition(".")[0])

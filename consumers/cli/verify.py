@@ -31,7 +31,6 @@ from consumers.cli.session import (
     app_option,
     gathered,
     proof_of,
-    registry_of,
     risk_in,
     trusted_keys,
     trusted_keys_option,
@@ -140,11 +139,12 @@ async def verify(session: CommandSession, options: _VerifyOptions) -> VerbResult
         raise click.BadParameter("is not 1 to 128 visible ASCII characters", param_hint="MESSAGE_ID")
     apps = session.apps(options.targets)
     settings = session.settings(apps, jwks=options.jwks)
-    risk_of, verifier = risk_in(registry_of(apps)), trusted_keys(settings, SystemClock())
+    verifier = trusted_keys(settings, SystemClock())
     message_id, namespace = options.message_id, settings.bus.namespace
     with Progress(None, unit="records", alone=True) as progress:
         async with session.open(settings) as transport:
             moment_ms = await moment_of(settings, message_id)
+            risk_of = risk_in(await session.types_in(transport, settings, apps))
             for whole in (options.whole_log, True):
                 lineage = await find_lineage(
                     transport,
@@ -180,6 +180,7 @@ async def verify(session: CommandSession, options: _VerifyOptions) -> VerbResult
 def _verify_files(session: CommandSession, options: _VerifyOptions) -> int:
     settings = session.settings(jwks=options.jwks)
     apps = session.apps(options.targets)
+    types = session.types(apps)
     # One clock for lifetimes and for keys: an archive is judged as it would have been then.
     clock: Clock = SystemClock() if options.now is None else ManualClock(options.now)
     verifier, admit = proof_of(settings, clock)
@@ -187,8 +188,8 @@ def _verify_files(session: CommandSession, options: _VerifyOptions) -> int:
         max_message_bytes=settings.publish.max_message_bytes,
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
         risk=options.risk,
-        registry=registry_of(apps) if apps else Registry(),
-        schemas=registry_of(apps) if apps else None,
+        registry=types if apps else Registry(),
+        schemas=types if apps else None,
         recipient=options.recipient,
         namespace=session.namespace,
         message_type=options.message_type,

@@ -16,10 +16,10 @@ from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import GroupInfo, Transport
 from consumers.deadletters.redrive_rules import RedriveCounts
 
-__all__ = ["Reader", "Recipient", "judge_recipients", "recipients_of"]
+__all__ = ["ReadingGroup", "Recipient", "judge_recipients", "recipients_of"]
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
+class ReadingGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Another group that reads a topic of the letters; *members* of it are at work."""
 
     group: str
@@ -35,7 +35,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     members: int
     is_known: bool
     """Whether the log has a committed offset of it."""
-    readers: tuple[Reader, ...]
+    readers: tuple[ReadingGroup, ...]
 
     @property
     def is_nobody(self) -> bool:
@@ -95,7 +95,7 @@ def judge_recipients(counts: RedriveCounts, infos: Iterable[GroupInfo], namespac
                 members=0 if info is None else len(info.members),
                 is_known=info is not None and bool(info.committed),
                 readers=tuple(
-                    Reader(group=other.name, members=len(other.members))
+                    ReadingGroup(group=other.name, members=len(other.members))
                     for other in sorted(known.values(), key=lambda other: (-len(other.members), other.name))
                     if other.name != group and _reads(other, topics)
                 ),

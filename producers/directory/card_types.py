@@ -19,10 +19,10 @@ from bus.vocabulary import BUILT_IN
 from producers.directory.card_schemas import CardSchemas
 from producers.directory.view import Directory
 
-__all__ = ["known_types", "types_of_cards"]
+__all__ = ["types_of_namespace", "types_of_cards"]
 
 
-async def known_types(
+async def types_of_namespace(
     classes: Iterable[type[Any]],
     transport: Transport,
     *,

@@ -51,7 +51,7 @@ def test_nothing_else_is(source: str) -> None:
 def test_texts_that_name_modules_are_rewritten_where_they_are_expected() -> None:
     source = 'VERBS = {"a": "consumers.cli", "b": "consumers.agents.demo.agents:writer", "c": "consumers.nothing"}\n'
     expected = source.replace('"consumers.cli', '"sealbus.consumers.cli').replace(
-        '"consumers.cli.demo', '"sealbus.consumers.cli.demo'
+        '"consumers.agents.demo', '"sealbus.consumers.agents.demo'
     )
     assert rewrite(source, TEXTS, MODULES) == expected
 

@@ -547,5 +547,5 @@ async def test_once_from_the_command_line(shop: Shop, tmp_path: Path) -> None:
     process = await relay_process(shop, tmp_path, "--once")
     out, err = await process.communicate()
     assert (process.returncode, out) == (0, b""), err
-    assert b"3 sent, 0 refused permanently" in err
+    assert b"3 sent, 0 refused for good" in err
     assert sorted(await read_ids(tmp_path)) == sorted(ids)

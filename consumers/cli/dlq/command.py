@@ -25,7 +25,7 @@ from consumers.cli.io.known_names import complete_groups
 from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import bars
-from consumers.cli.session import CommandSession, app_option, changing, limit_option, registry_of, verb
+from consumers.cli.session import CommandSession, app_option, changing, limit_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.causes import cause_of
 from consumers.deadletters.dead_lettering import park_order_of
@@ -186,10 +186,11 @@ async def show(session: CommandSession, *, which: str, targets: tuple[str, ...])
     async with session.open(settings) as transport:
         record = await find_letter(transport, settings, which)
         states = {} if session.form == "raw" else await load_states(transport, settings.bus.namespace)
+        registry = await session.types_in(transport, settings, apps)
     if session.form == "raw":
         click.echo(record.value or b"", nl=False)
         return 0
-    letter, registry = read_dead_letter(record), registry_of(apps)
+    letter = read_dead_letter(record)
     finding = examine(
         letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -19,13 +19,14 @@ from bus.clock import SystemClock
 from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults
 from bus.dialects.opening import open_dialect
 from bus.dialects.type_names import type_names_of
-from bus.errors import BusError, TopicMissingError
+from bus.errors import BusError, TopicMissingError, UnreachableError
 from bus.nearest import nearest
-from bus.payloads.payload_types import untyped
+from bus.payloads.payload_types import PayloadType, untyped
 from bus.protocol.envelope import Agent
 from bus.settings.schema import Settings
 from bus.topics.names import message_topic
 from bus.topics.specs import creates_topics
+from consumers.app.app import App
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MESSAGE_TYPE, PRIORITY_TYPE, TEXT_ID, VERSION, OneOf
@@ -38,7 +39,6 @@ from consumers.cli.session import (
     app_option,
     gathered,
     key_options,
-    registry_of,
     verb,
 )
 from consumers.cli.shell import Command
@@ -144,7 +144,7 @@ async def publish(session: CommandSession, options: _PublishOptions) -> int:
             task_id=options.task,
             sent_at_ms=SystemClock().now_ms(),
         )
-        types = registry_of(apps)
+        types = session.types(apps)
         dialect = open_dialect(options.dialect, types=types, names=type_names_of(settings))
 
         async def open_foreign(bus: Bus) -> LineFeed:
@@ -152,13 +152,14 @@ async def publish(session: CommandSession, options: _PublishOptions) -> int:
 
         what = f"messages of dialect {options.dialect}"
         return await _run(session, settings, acting, open_foreign, timeout_s=options.timeout, what=what)
-    kind = (
-        untyped(message_type, options.schema_version) if options.schema_version else registry_of(apps).get(message_type)
-    )
+    known = session.types(apps)
+    if options.schema_version:
+        kind: PayloadType | None = untyped(message_type, options.schema_version)
+    elif (kind := known.get(message_type)) is None and settings.bus.url.startswith(("sqlite:", "kafka:")):
+        kind = await _described(session, settings, apps, message_type)
     if kind is None:
-        known = registry_of(apps).names()
         raise click.UsageError(
-            f"unknown type {message_type!r}{nearest(message_type, known)}. "
+            f"unknown type {message_type!r}{nearest(message_type, known.names())}. "
             "Name your app with --app MODULE:APP, or the version with --type-version 1.0.0 to publish without a check"
         )
     provided: dict[str, object] = {
@@ -181,6 +182,16 @@ async def publish(session: CommandSession, options: _PublishOptions) -> int:
         return Feed(bus.publisher, kind, sealing, typed=typed, stream=file, ignore_unknown=options.ignore_unknown)
 
     return await _run(session, settings, acting, open_feed, timeout_s=options.timeout, what=message_type)
+
+
+async def _described(
+    session: CommandSession, settings: Settings, apps: Sequence[App], message_type: str
+) -> PayloadType | None:
+    """Return the type as a running agent describes it on its card; None where there is no log yet, or no such type."""
+    with suppress(UnreachableError):
+        async with session.open(settings) as transport:
+            return (await session.types_in(transport, settings, apps)).get(message_type)
+    return None
 
 
 def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO]:

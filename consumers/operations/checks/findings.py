@@ -6,13 +6,20 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["AREAS", "Area", "CheckFinding", "GRAVITIES", "Gravity"]
+__all__ = ["AREAS", "OTHER_CHECKS", "Area", "CheckFinding", "GRAVITIES", "Gravity"]
 
 Area: TypeAlias = Literal["settings", "types", "lint", "policy", "keys", "workflows"]
 Gravity: TypeAlias = Literal["error", "warning", "note"]
 AREAS: Final[tuple[Area, ...]] = ("settings", "types", "lint", "policy", "keys", "workflows")
 GRAVITIES: Final[tuple[Gravity, ...]] = ("note", "warning", "error")
 """From the least grave."""
+
+
+OTHER_CHECKS: Final = frozenset(
+    {"schema-change", "new-value", "not-published", "no-upcaster", "advice", "recorded-refused", "key", "keys-unused"}
+    | {"workflow"}
+)
+"""Names of checks, besides those of lint and of policies."""
 
 
 class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):

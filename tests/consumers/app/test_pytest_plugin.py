@@ -67,7 +67,7 @@ async def test_one(bus):
     assert seen == ["tea"]
 
 async def test_two(bus):
-    assert bus.dead == []
+    assert bus.dead_letters == []
 """,
             2,
             id="a bus",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,8 @@ import click
 import pytest
 
 from consumers.cli.app_loading import load_app
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -65,3 +69,75 @@ def test_a_module_beside_the_settings_is_found_from_a_folder_below(
 def test_a_file_name_is_answered_with_the_module(project: Path) -> None:
     with pytest.raises(click.UsageError, match=r"near_agents is meant without \.py"):
         load_app("near_agents.py:app")
+
+
+SHADOWED = """
+import {name}
+from sealbus import App
+
+app = App("shadowed@svc")
+used = {name}.__file__
+"""
+
+
+def run_python(folder: Path, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments, "-c", code] if code else [sys.executable, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", ["secrets", "types", "json", "queue", "random", "logging", "statistics", "wave"])
+@pytest.mark.parametrize("is_package", [False, True])
+def test_a_file_with_the_name_of_a_module_of_python_is_not_used_by_libraries(
+    tmp_path: Path, name: str, is_package: bool
+) -> None:
+    own = tmp_path / name / "__init__.py" if is_package else tmp_path / f"{name}.py"
+    own.parent.mkdir(exist_ok=True)
+    own.write_text("KEY = 'mine'\n")
+    (tmp_path / "agent.py").write_text(SHADOWED.format(name=name))
+    code = (
+        "import sys; sys.path[:] = [path for path in sys.path if path]\n"
+        "from consumers.cli.app_loading import load_app\n"
+        "load_app('agent:app')\n"
+        "print(sys.modules['agent'].used)"
+    )
+    done = run_python(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    assert not done.stdout.startswith(str(tmp_path))
+
+
+def test_a_name_that_only_the_users_file_has_is_answered_with_that_file(tmp_path: Path) -> None:
+    (tmp_path / "secrets.py").write_text("API_KEY = 'mine'\n")
+    (tmp_path / "agent.py").write_text("from secrets import API_KEY\n")
+    done = run_python(tmp_path, "from consumers.cli.app_loading import load_app; load_app('agent:app')", "-P")
+    assert f"{tmp_path}/secrets.py has the name of a module of Python, which is used instead: rename it" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["msgspec", "click", "aiokafka", "cryptography", "pydantic"])
+@pytest.mark.parametrize("is_package", [False, True])
+def test_a_file_that_hides_a_package_sealbus_needs_is_named(tmp_path: Path, name: str, is_package: bool) -> None:
+    own = tmp_path / name if is_package else tmp_path / f"{name}.py"
+    (own / "__init__.py" if is_package else own).parent.mkdir(exist_ok=True)
+    (own / "__init__.py" if is_package else own).write_text("")
+    (tmp_path / "agent.py").write_text("from sealbus import App\napp = App('hiding@svc')\n")
+    done = run_python(tmp_path, "from consumers.cli.app_loading import load_app; load_app('agent:app')", "-P")
+    assert f"{own} hides the package {name}, which sealbus needs: rename it" in done.stderr
+
+
+def test_a_module_of_the_users_comes_before_an_installed_package(tmp_path: Path) -> None:
+    (tmp_path / "hypothesis.py").write_text("WORDS = 'mine'\n")
+    (tmp_path / "agent.py").write_text("from hypothesis import WORDS\nfrom sealbus import App\napp = App('own@svc')\n")
+    done = run_python(tmp_path, "from consumers.cli.app_loading import load_app; load_app('agent:app')", "-P")
+    assert done.returncode == 0, done.stderr
+
+
+def test_python_dash_m_does_not_use_files_of_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "secrets.py").write_text("raise RuntimeError('the file of the user')\n")
+    (tmp_path / "agent.py").write_text("from sealbus import App\napp = App('own@svc')\n")
+    done = run_python(tmp_path, "", "-m", "sealbus", "lint", "agent:app")
+    assert "the file of the user" not in done.stderr, done.stderr

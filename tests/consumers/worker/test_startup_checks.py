@@ -134,7 +134,7 @@ types = "**"
 """
 
 
-@pytest.mark.parametrize(("group", "list", "is_fine"), [("", False), ('groups = ["dep"]', True)])
+@pytest.mark.parametrize(("groups", "is_fine"), [("", False), ('groups = ["dep"]', True)])
 def test_a_group_not_allowed_by_the_policy_is_refused_with_the_missing_rule(
     tmp_path: Path, groups: str, is_fine: bool
 ) -> None:

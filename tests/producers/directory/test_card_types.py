@@ -26,7 +26,7 @@ from bus.vocabulary.agent import AgentHandshake
 from bus.vocabulary.parts import AgentCard
 from producers.connection import make_publisher
 from producers.directory.card_schemas import MAX_SCHEMA_BYTES, schema_texts
-from producers.directory.card_types import known_types, types_of_cards
+from producers.directory.card_types import types_of_cards, types_of_namespace
 from producers.directory.view import Directory, record_key
 from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
@@ -148,7 +148,7 @@ async def test_classes_precede_the_folder_and_the_folder_precedes_cards(log: Log
     await log.card("desk@svc", Question, **schema_texts([payload_type(Answer)]))
 
     async def known(*classes: type[Any], folder: Path | None = None) -> Any:
-        found = await known_types(
+        found = await types_of_namespace(
             classes, log.transport, namespace="agents", clock=log.clock, folder=None if folder is None else str(folder)
         )
         return found.get("desk.question"), found.get("desk.answer"), found.get("task.request")

@@ -205,7 +205,7 @@ async def test_an_announcement_with_recipient_or_in_the_wrong_topic_is_ignored(s
     assert directory.refused == 4
 
 
-@pytest.mark.parametrize(("type", "seen"), [("agent.heartbeat", "unknown"), ("order.*", "healthy")])
+@pytest.mark.parametrize(("types", "seen"), [("agent.heartbeat", "unknown"), ("order.*", "healthy")])
 async def test_only_a_rule_that_denies_presence_hides_an_agent(
     sky: Sky, keys: TrustedKeys, tmp_path: Path, types: str, seen: str
 ) -> None:

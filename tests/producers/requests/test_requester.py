@@ -494,7 +494,7 @@ async def test_a_report_that_rests_on_nothing_ends_no_wait(settings: Settings) -
 async def test_a_reply_topic_that_may_not_be_made_is_named(settings: Settings) -> None:
     raised = msgspec.structs.replace(settings, topics=msgspec.structs.replace(settings.topics, create=False))
     async with staged(None, raised) as stage:
-        with pytest.raises(PublishRejected, match=rf"{stage.topic}.*topics\.create is false.*topics apply"):
+        with pytest.raises(PublishRejected, match=rf"{stage.topic}.*topics\.create is false.*topic apply"):
             await stage.bus.request(Asked(), Answered)
 
 

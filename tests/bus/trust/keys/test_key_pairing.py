@@ -103,7 +103,7 @@ def test_whom_a_key_speaks_for() -> None:
         (KeyDirectory([]), "not among the trusted keys"),
         (
             KeyDirectory([trusted(principals=frozenset({"b", "a"}))]),
-            "signs for a, b: name the acting agent with --agent",
+            "signs for a, b: name the acting agent with --as",
         ),
         (KeyDirectory([trusted(principals=frozenset())]), "signs for nobody"),
     ):
