@@ -254,11 +254,11 @@ def _errors_and_reasons() -> str:
     for gate, reasons in REASON_TABLE.items():
         if not reasons:
             lines.append(f"| {gate} | | a message for this agent; others are skipped and counted | | | |")
-        for reason in reasons:
-            lines.append(
-                f"| {gate} | `{reason.name}` | {_cell(reason.expected)} | {_cell(reason.cure)} "
-                f"| {reason.meaning.http_status} | {reason.meaning.a2a} |"
-            )
+        lines += [
+            f"| {gate} | `{reason.name}` | {_cell(reason.expected)} | {_cell(reason.cure)} "
+            f"| {reason.meaning.http_status} | {reason.meaning.a2a} |"
+            for reason in reasons
+        ]
     lines += ["", "## Exceptions", "", "```text", inspect.getdoc(errors) or "", "```", ""]
     lines += ["| exception | retriable | |", "|---|---|---|"]
     modules = (sealbus, import_module("sealbus.sagas"), import_module("sealbus.errors"))
@@ -368,11 +368,31 @@ def _described(name: str, found: Any) -> list[str]:
     signature = ""
     if not isinstance(found, property):
         try:
-            signature = str(inspect.signature(found)).replace("self, ", "").replace("(self)", "()")
+            signature = _signature(found).replace("self, ", "").replace("(self)", "()")
         except (TypeError, ValueError):
             signature = "(...)"
     text = inspect.getdoc(found) or ""
     return ["```python", f"{name}{signature}", "```", "", "```text", text, "```", ""]
+
+
+class _Written(str):
+    """An annotation as it is written, without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _signature(found: Any) -> str:
+    signature = inspect.signature(found)
+
+    def bare(annotation: Any) -> Any:
+        return _Written(annotation) if isinstance(annotation, str) else annotation
+
+    parameters = [each.replace(annotation=bare(each.annotation)) for each in signature.parameters.values()]
+    text = str(signature.replace(parameters=parameters, return_annotation=bare(signature.return_annotation)))
+    return re.sub(r"<(?:function )?[\w.<>]+(?: object)? at 0x[0-9a-f]+>", "...", text)
 
 
 if __name__ == "__main__":

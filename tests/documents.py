@@ -1,0 +1,123 @@
+"""The pages for people, their blocks of code, and the commands that they name.
+
+A block below `<!-- fragment -->` is a part of a larger program; it is compiled and not run. A block whose first line is
+`# PATH` is that file of the tutorial's project. All other Python blocks of a page are one program.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from deploy.site import MARK
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+TUTORIAL = sorted((DOCS / "tutorial").glob("*.md"))
+README = ROOT / "README.md"
+
+_BLOCK = re.compile(r"(<!-- fragment -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
+_PATH = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
+_PLACEHOLDER = re.compile(r"[A-Z][A-Z_/|:-]*|\.\.\.|.*(?:\.\.\.|\$).*")
+
+
+class Block(NamedTuple):
+    """One block of code of a page."""
+
+    language: str
+    text: str
+    is_fragment: bool
+
+    @property
+    def path(self) -> str | None:
+        """The file of a project that the block is, relative to the project's folder."""
+        found = _PATH.match(self.text)
+        return found[1] if found else None
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def written(page: Path) -> str:
+    """Return what people have written of *page*: all of it, or its introduction where the rest is generated."""
+    return page.read_text("utf-8").partition(MARK)[0]
+
+
+def prose(page: Path) -> str:
+    """Return what is written of *page* without its blocks of code."""
+    return _BLOCK.sub("", written(page))
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    found = [Block(language, text, bool(mark)) for mark, language, text in _BLOCK.findall(written(page))]
+    return [block for block in found if block.language in languages]
+
+
+def program(page: Path) -> str:
+    """Return the Python blocks of *page* as one program, without fragments and the tutorial's files."""
+    parts = [block for block in blocks(page, "python") if not block.is_fragment]
+    return "\n\n".join(block.text for block in parts if page not in TUTORIAL and page != README)
+
+
+def project_files(page: Path) -> Mapping[str, str]:
+    """Return the files that *page* shows: path -> text."""
+    return {block.path: block.text for block in blocks(page, "python", "toml") if block.path and not block.is_fragment}
+
+
+def commands(page: Path) -> Iterator[tuple[str, bool]]:
+    """Yield each `sealbus ...` that *page* names, and whether it is a line to paste."""
+    text = written(page)
+    for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
+        for part in re.split(r"\s(?:\||&&|>>?)\s", re.sub(r"\s{2,}#.*", "", line)):
+            words = part.split()
+            while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+                words.pop(0)
+            if words[:1] == ["sealbus"]:
+                yield " ".join(words), True
+    for code in re.findall(r"(?<!`)`(sealbus [^`]+)`", _BLOCK.sub("", text)):
+        for part in re.split(r"\s(?:\||&&|>>?)\s", code):
+            if part.startswith("sealbus "):
+                yield part, False
+
+
+def misuse(shell: click.Group, line: str, *, complete: bool) -> str | None:
+    """Return what is wrong with the command *line*; with *complete*, missing arguments are wrong, too."""
+    words = shlex.split(line.replace("|", " ").replace("[", "").replace("]", ""))[1:]
+    command: click.Command = shell
+    path = "sealbus"
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        if _PLACEHOLDER.fullmatch(words[0]):
+            return None
+        inner = command.get_command(click.Context(command), words[0])
+        if inner is None:
+            return f"{path} has no {words[0]!r}"
+        path, command = f"{path} {words.pop(0)}", inner
+    if isinstance(command, click.Group) and complete and words != ["--help"]:
+        return f"{path} is only a part of a command"
+    return _wrong_words(command, path, words, complete=complete)
+
+
+def _wrong_words(command: click.Command, path: str, words: list[str], *, complete: bool) -> str | None:
+    context = click.Context(command, info_name=path, resilient_parsing=True)
+    try:
+        values, rest, _ = command.make_parser(context).parse_args(words if complete else [*words, "X"])
+    except click.UsageError as error:
+        return f"{path}: {error.format_message()}"
+    if rest and complete and not isinstance(command, click.Group):
+        return f"{path}: too many arguments: {rest}"
+    for param in command.params:
+        value = values.get(param.name or "")
+        if isinstance(param, click.Argument):
+            if complete and param.required and "--help" not in words and value in (None, (), []):
+                return f"{path}: {param.name} is missing"
+        elif isinstance(param.type, click.Choice) and isinstance(value, str):
+            if value not in param.type.choices and not _PLACEHOLDER.fullmatch(value):
+                return f"{path}: {param.name} is none of {', '.join(map(str, param.type.choices))}"
+    return None
