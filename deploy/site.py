@@ -197,7 +197,7 @@ def _series(families: list[Any], labels: dict[str, tuple[str, ...]]) -> list[str
     lines = ["| series | type | labels | |", "|---|---|---|---|"]
     for family in sorted(families, key=lambda family: str(family.name)):
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        known = labels.get(family.name) or getattr(family, "_labelnames", ())
+        known = labels.get(family.name) or getattr(family, "_labelnames", None) or ()
         of = ", ".join(f"`{label}`" for label in known)
         lines.append(f"| `{name}` | {family.type} | {of} | {_cell(family.documentation)} |")
     return lines

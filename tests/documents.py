@@ -114,10 +114,10 @@ def _wrong_words(command: click.Command, path: str, words: list[str], *, complet
         return f"{path}: too many arguments: {rest}"
     for param in command.params:
         value = values.get(param.name or "")
-        if isinstance(param, click.Argument):
-            if complete and param.required and "--help" not in words and value in (None, (), []):
-                return f"{path}: {param.name} is missing"
-        elif isinstance(param.type, click.Choice) and isinstance(value, str):
-            if value not in param.type.choices and not _PLACEHOLDER.fullmatch(value):
-                return f"{path}: {param.name} is none of {', '.join(map(str, param.type.choices))}"
+        is_given = isinstance(value, str | tuple | list) and bool(value)
+        if isinstance(param, click.Argument) and complete and param.required and "--help" not in words and not is_given:
+            return f"{path}: {param.name} is missing"
+        is_free = not isinstance(value, str) or bool(_PLACEHOLDER.fullmatch(value))
+        if isinstance(param.type, click.Choice) and not is_free and value not in param.type.choices:
+            return f"{path}: {param.name} is none of {', '.join(map(str, param.type.choices))}"
     return None
