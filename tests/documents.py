@@ -1,7 +1,8 @@
 """The pages for people, their blocks of code, and the commands that they name.
 
 A block below `<!-- fragment -->` is a part of a larger program; it is compiled and not run. A block whose first line is
-`# PATH` is that file of the tutorial's project. All other Python blocks of a page are one program.
+`# PATH`, or one below `<!-- file: PATH -->`, is that file of a project. All other Python blocks of a page are one
+program.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 TUTORIAL = sorted((DOCS / "tutorial").glob("*.md"))
 README = ROOT / "README.md"
 
-_BLOCK = re.compile(r"(<!-- fragment -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(r"(?:<!-- (fragment|file: [\w./-]+) -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
 _PATH = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z_/|:-]*|\.\.\.|.*(?:\.\.\.|\$).*")
 
@@ -32,11 +33,17 @@ class Block(NamedTuple):
 
     language: str
     text: str
-    is_fragment: bool
+    mark: str
+
+    @property
+    def is_fragment(self) -> bool:
+        return self.mark == "fragment"
 
     @property
     def path(self) -> str | None:
         """The file of a project that the block is, relative to the project's folder."""
+        if self.mark.startswith("file: "):
+            return self.mark.removeprefix("file: ")
         found = _PATH.match(self.text)
         return found[1] if found else None
 
@@ -56,7 +63,7 @@ def prose(page: Path) -> str:
 
 
 def blocks(page: Path, *languages: str) -> list[Block]:
-    found = [Block(language, text, bool(mark)) for mark, language, text in _BLOCK.findall(written(page))]
+    found = [Block(language, text, mark) for mark, language, text in _BLOCK.findall(written(page))]
     return [block for block in found if block.language in languages]
 
 
@@ -68,7 +75,16 @@ def program(page: Path) -> str:
 
 def project_files(page: Path) -> Mapping[str, str]:
     """Return the files that *page* shows: path -> text."""
-    return {block.path: block.text for block in blocks(page, "python", "toml") if block.path and not block.is_fragment}
+    return {block.path: block.text for block in blocks(page, "python", "toml", "json") if block.path and not block.is_fragment}
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write what the programs of *page* read: its blocks below `<!-- file: PATH -->`."""
+    for block in blocks(page, "json", "toml"):
+        if block.path and block.mark:
+            target = folder / block.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(block.text, "utf-8")
 
 
 def commands(page: Path) -> Iterator[tuple[str, bool]]:

@@ -31,6 +31,7 @@ from tests.documents import (
     program,
     project_files,
     prose,
+    write_files,
     written,
 )
 
@@ -46,7 +47,9 @@ def test_every_python_block_is_python(page: Path) -> None:
 
 @pytest.mark.medium
 @pytest.mark.parametrize("page", [page for page in PAGES if program(page)], ids=name_of)
-def test_a_page_runs(page: Path) -> None:
+def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(page, tmp_path)
+    monkeypatch.chdir(tmp_path)
     module = ModuleType(f"page_{page.stem.replace('-', '_')}")
     sys.modules[module.__name__] = module
     try:

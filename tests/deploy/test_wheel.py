@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.documents import PAGES, program
+from tests.documents import PAGES, program, write_files
 
 ROOT = Path(__file__).parents[2]
 PROJECT = Path(__file__).with_name("wheel_project")
@@ -211,6 +211,7 @@ def test_the_programs_of_the_documents_run_with_the_wheel_alone(installed: Insta
     folder = installed.project / "pages"
     folder.mkdir()
     for page in PAGES:
+        write_files(page, installed.project)
         if text := program(page):
             name = "test_" + page.stem.replace("-", "_") + ".py"
             (folder / name).write_text(text, "utf-8")
