@@ -226,6 +226,20 @@ def test_the_readme_denies_nothing_that_the_command_line_has() -> None:
     assert {verb for verb in verbs for line in denied if re.search(rf"\b{verb}\b", line)} == set()
 
 
+_UNPLAIN = re.compile(
+    r"\b(?:is|are|was) no (?!longer|more|one\b)[a-z]+|"
+    r"\b(?:anew|mend(?:s|ed|ing)?|bur(?:y|ies|ied)|believed|unproven|proven|nobody|anybody|somebody|told|tells|says?|meanwhile|for ever|strangers?|by itself)\b|"
+    r"\b(?:lies|stands|lie|stand) (?:in|at|there|beside|behind|under)\b|\b(?:put|set)s? (?:them |it )?(?:aside|away)\b|"
+    r"(?:^|[.:;] )(?:Whoever|Who|What|Whose) [a-z ]{3,60}?(?:is|are|may|can|has|says|dies|holds|comes)\b",
+    re.MULTILINE,
+)
+
+
+@every_page
+def test_a_page_has_plain_words(page: Path) -> None:
+    assert _UNPLAIN.findall(prose(page)) == []
+
+
 def _anchors(page: Path) -> set[str]:
     text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
     return {
