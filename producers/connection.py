@@ -68,6 +68,7 @@ class Bus:
     ) -> None:
         self._middleware = middleware
         self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         self.publisher = publisher
         self.transport = transport
         self.requests = Requester(publisher, transport, verifier=verifier, policy=policy, middleware=middleware)
@@ -270,6 +271,11 @@ class Bus:
         A caller waiting in another loop would never be woken.
         """
         if asyncio.get_running_loop() is not self._loop:
+            if self._process != os.getpid():
+                raise EventLoopError(
+                    "this Bus was opened before the process was forked, and its event loop stayed in the parent: open "
+                    "one in the child, `async with connect(...)`, after the fork"
+                )
             raise EventLoopError(
                 "this Bus was opened in another event loop. From another thread hand the call over: "
                 "asyncio.run_coroutine_threadsafe(bus.publish(...), loop).result(); in programs without a loop use "

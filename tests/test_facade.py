@@ -73,7 +73,11 @@ def test_it_imports_quietly(tmp_path: Path) -> None:
 @pytest.mark.medium
 def test_the_facade_is_the_command_line_as_a_module() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sealbus", "type", "list"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "sealbus", "type", "list", "--builtin"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, "task.request" in done.stdout, done.stderr) == (0, True, "")
 
@@ -158,17 +162,17 @@ def test_each_name_is_what_checkers_take_it_for(name: str) -> None:
 @pytest.mark.parametrize(
     ("program", "limit", "used"),
     [
-        ("import sealbus", 1, set()),
+        ("import sealbus", 3, set()),
         ("from sealbus import App, Context, Retry, connect, payload", 165, set()),
         ("from sealbus import *", 200, set()),
         ("from sealbus.sagas import Saga, SagaContext, on_start", 165, set()),
         ("from sealbus.errors import ConfigurationError, TaskCancelled, UnexpectedReply", 70, set()),
         ("from sealbus.trust import PolicyFile, SigningKey, TrustedKeys, Untrusted", 60, set()),
         ("from sealbus.schemas import Rule, when", 60, set()),
-        ("from sealbus.vocabulary import TaskRequest", 50, set()),
+        ("from sealbus.vocabulary import TaskRequest", 60, set()),
         ("from sealbus.outbox import Outbox", 120, {"sqlite3"}),  # an Outbox takes a connection
-        ("from consumers.cli import main", 15, {"click"}),
-        ("from consumers.cli.publish import command", 150, {"click"}),
+        ("from consumers.cli import main", 16, {"click"}),
+        ("from consumers.cli.publish import publish", 160, {"click"}),
     ],
 )
 @pytest.mark.medium

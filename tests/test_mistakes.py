@@ -65,6 +65,10 @@ class Model(pydantic.BaseModel):
     sku: str
 
 
+class Many(pydantic.RootModel[list[int]]):
+    pass
+
+
 class Typed(TypedDict):
     sku: str
 
@@ -100,6 +104,11 @@ PYTHON: list[tuple[str, Callable[[], object], tuple[str, ...]]] = [
         "payload of a model of Pydantic 1",
         lambda: payload("a.b")(OldModel),
         ("not Pydantic 1 model OldModel", "the BaseModel of Pydantic 2"),
+    ),
+    (
+        "payload of a RootModel",
+        lambda: payload("a.b")(Many),
+        ("Many is a RootModel of another kind", "a BaseModel with one field"),
     ),
     ("payload of a dict", lambda: payload("a.b")(dict), ("not dict",)),
     ("App.on of an unmarked model", lambda: App("a@svc").on(Model), ("Model", '@payload("my.type") above it')),

@@ -20,8 +20,11 @@ from bus.protocol.sealing import Message
 
 if TYPE_CHECKING:
     from bus.dialects.sealing import seal_foreign as seal_foreign
+    from bus.dialects.type_names import TypeNames as TypeNames
+    from bus.dialects.type_names import type_names_of as type_names_of
+    from bus.payloads.payload_types import Registry
 
-__all__ = ["DIALECTS", "DIALECT_ALIASES", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect"]
+__all__ = ["DIALECTS", "DIALECT_ALIASES", "NONE", "Claims", "Defaults", "Dialect", "Foreign", "dialect", "open_dialect"]
 
 _FOLDERS: Final = {
     "layered": "layered",
@@ -65,8 +68,25 @@ def dialect(name: str) -> Dialect:
     return cast("Dialect", import_module(f"{__name__}.{_FOLDERS[DIALECT_ALIASES.get(name, name)]}"))
 
 
+def open_dialect(name: str, *, types: Registry | None = None, names: TypeNames | None = None) -> Dialect:
+    """Return the dialect called *name* for messages of *types*, by default the built-in ones, and of their *names*.
+
+    Raises KeyError for a name that is neither in `DIALECTS` nor an alias.
+    """
+    from bus.dialects.opening import OpenDialect
+
+    return OpenDialect(dialect(name), types, names)
+
+
 def __getattr__(name: str) -> Any:
-    """Import what seals foreign messages when it is asked for."""
-    if name != "seal_foreign":
+    """Import what needs the vocabulary when it is asked for."""
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.sealing").seal_foreign
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+
+
+_LATER: Final = {
+    "TypeNames": "type_names",
+    "seal_foreign": "sealing",
+    "type_names_of": "type_names",
+}

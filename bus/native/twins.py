@@ -47,7 +47,7 @@ _OUTLINE: Final = bytes(
     ord("0") if chr(code) in "0123456789" else ord(":") if chr(code) in ":,[-" else code for code in range(256)
 )
 _LONG_INTEGER: Final = b":" + b"0" * 16
-_EXTREME_EXPONENT: Final = re.compile(rb"[0-9]e(?:-3|-29|\+?28|\+?29|\+?30)")
+_EXTREME_EXPONENT: Final = re.compile(rb"(?<=[0-9])e(?:-3|-29|\+?28|\+?29|\+?30)")
 
 
 def digest(data: bytes) -> str:

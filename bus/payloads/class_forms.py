@@ -9,8 +9,10 @@ msgspec.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeAlias
+from types import new_class
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -105,6 +107,7 @@ def struct_form(cls: type[msgspec.Struct]) -> ClassForm:
 
 def form_of(cls: Any, name: str) -> ClassForm:
     """Return the form of *cls*, to be marked as *name*. Raises TypeError with the correction."""
+    cls = _with_arguments(cls)
     if isinstance(cls, type):
         if issubclass(cls, msgspec.Struct):
             if cls.__struct_config__.array_like:
@@ -117,6 +120,21 @@ def form_of(cls: Any, name: str) -> ClassForm:
         if _is_plain_dataclass(cls):
             return _NativeForm(cls)
     raise TypeError(not_markable(cls, name))
+
+
+def _with_arguments(cls: Any) -> Any:
+    """Return a class of its own for a generic Struct with arguments, such as `Box[int]`; anything else unchanged.
+
+    A model of Pydantic with arguments is a class already, which has a mark of its own.
+    """
+    origin, arguments = get_origin(cls), get_args(cls)
+    if not (isinstance(origin, type) and issubclass(origin, msgspec.Struct)):
+        return cls
+    if any(isinstance(argument, TypeVar) for argument in arguments):
+        return cls
+    words = re.sub(r"\W+", "_", "_".join(getattr(each, "__name__", str(each)) for each in arguments)).strip("_")
+    content = {"__module__": origin.__module__, "__doc__": origin.__doc__}
+    return new_class(f"{origin.__name__}_{words}", (cls,), {}, lambda space: space.update(content))
 
 
 def _model_form(cls: type[Any], name: str) -> ClassForm:

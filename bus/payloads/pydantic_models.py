@@ -238,7 +238,7 @@ def _first_other(value: Any, again: Any, pointer: str) -> ContractError | None:
 def _told_otherwise(value: Any, again: Any, pointer: str) -> ContractError:
     return ContractError(
         f"would be read as {type(again).__qualname__}, not as {type(value).__qualname__}, because its data fit both: "
-        "give each member of the union a field with a Literal of its own",
+        f"write a {type(again).__qualname__}, or give each member of the union a field with a Literal of its own",
         f"/data{pointer}",
         "schema_violation",
     )

@@ -168,7 +168,10 @@ class _Shadows:
         """Return the shadow of a root model whose data are an object of known fields. Raises TypeError."""
         classes = _classes_in(cls)
         if not classes:
-            raise TypeError(f"data is an object, and {cls.__qualname__} is not one: write a BaseModel with one field")
+            raise TypeError(
+                f"data is an object, and {cls.__qualname__} is a RootModel of another kind: write a BaseModel with one "
+                "field"
+            )
         if len(classes) == 1:
             return self.of_class(classes[0])
         members = [_fields_in_data(each) for each in classes]
@@ -326,17 +329,16 @@ class _Shadows:
 
     def _union(self, members: Iterable[Any], metadata: list[Any], location: str, discriminator: Any) -> Any:
         kinds = list(_members_of_union(members, discriminator))
-        if callable(discriminator):
-            raise TypeError(f"{location}: {_TELL_APART}")
-        if isinstance(discriminator, str):
-            classes = [kind for kind in kinds if kind is not NoneType]
-            shadows = [shadow for cls in classes for shadow in self._tagged(cls, discriminator, location)]
-            return Union[(*shadows, *([None] if NoneType in kinds else ()))]
-        classes = [cls for kind in kinds for cls in _classes_in(kind)]
+        several = [cls for kind in kinds for cls in _classes_in(kind)]
+        classes = list(dict.fromkeys(several))
+        # A function decides what data become, or the same class is there twice: alone, and in a root model.
+        self.is_ambiguous = self.is_ambiguous or callable(discriminator) or len(classes) < len(several)
         united = []
-        if len(classes) > 1:
+        if isinstance(discriminator, str):
+            self._check_tags(classes, discriminator, location)
+        if len(classes) > 1 or isinstance(discriminator, str):
             kinds = [kind for kind in kinds if not _classes_in(kind)]
-            united = self._told_apart(classes, location)
+            united = self._told_apart(classes, location, discriminator)
         found = [*united, *(self._described(kind, (), location) for kind in kinds)]
         texts = [kind for kind in found if _is_text(kind)]
         if len(texts) > 1 and not all(typing.get_origin(kind) is Literal for kind in texts):
@@ -350,16 +352,21 @@ class _Shadows:
         limits = _limits(metadata, is_linear=self._is_linear)
         return Union[tuple(_limited(kind, limits) for kind in found)]  # noqa: UP007 - made of a list
 
-    def _told_apart(self, classes: list[Any], location: str) -> list[type[msgspec.Struct]]:
-        """Return the shadows of a union of *classes* that names no discriminator.
+    def _told_apart(self, classes: list[Any], location: str, discriminator: Any) -> list[type[msgspec.Struct]]:
+        """Return the shadows of a union of *classes*, by its *discriminator* where that is a field.
 
         Raises TypeError where their data cannot be told apart.
         """
         members = [_fields_in_data(cls) for cls in classes]
         tag_field = find_tag(members)
-        tags = [] if tag_field is None else [fixed_values(member.annotations[tag_field]) or () for member in members]
+        if isinstance(discriminator, str):
+            own = next(member for member in _members_of(classes[0]) if member.name == discriminator)
+            tag_field = _name_in_data(classes[0], own)
+        tags = (
+            [] if tag_field is None else [fixed_values(member.annotations.get(tag_field)) or () for member in members]
+        )
         values = [value for each in tags for _, value in each]
-        if values and (all(type(value) is str for value in values) or all(type(value) is int for value in values)):
+        if values and len(set(values)) == len(values) and len({type(value) for value in values} | {bool}) == _ONE_KIND:
             names = [
                 next(member.name for member in _members_of(cls) if _name_in_data(cls, member) == tag_field)
                 for cls in classes
@@ -426,14 +433,16 @@ class _Shadows:
         # The model still checks it.
         return Any
 
-    def _tagged(self, cls: Any, tag_field: str, location: str) -> list[type[msgspec.Struct]]:
-        member = next((each for each in _members_of(cls) if each.name == tag_field), None)
-        values = None if member is None else fixed_values(member.annotation)
-        if values is None:
-            raise TypeError(f"{location}: {cls.__qualname__}.{tag_field} must be a Literal: {_TELL_APART}")
-        return [self.of_class(cls, tag_field, tag) for tag in sorted(value for _, value in values)]
+    @staticmethod
+    def _check_tags(classes: list[Any], discriminator: str, location: str) -> None:
+        for cls in classes:
+            member = next((each for each in _members_of(cls) if each.name == discriminator), None)
+            if member is None or fixed_values(member.annotation) is None:
+                raise TypeError(f"{location}: {cls.__qualname__}.{discriminator} must be a Literal: {_TELL_APART}")
 
 
+_ONE_KIND: Final = 2
+"""Tags of msgspec are all text, or all integers; flags are neither."""
 _TELL_APART: Final = (
     "a union of several objects needs a member that distinguishes them: give each model a field such as "
     '`kind: Literal["a"]` with a value of its own, or write Annotated[..., CheckedJson()] to carry it as any JSON'
@@ -444,7 +453,7 @@ _MAX_NAME: Final = 80
 def _literal(values: tuple[Any, ...]) -> Any:
     """Return a Literal of *values*, with what data have for members of enumerations."""
     plain = tuple(value.value if isinstance(value, enum.Enum) else value for value in values)
-    if all(isinstance(value, str | int | NoneType) and not isinstance(value, bool) for value in plain):
+    if all(isinstance(value, str | int | NoneType) for value in plain):
         return Literal[plain]
     kinds = {type(value) for value in plain}
     # msgspec has no literals of these; the model checks the value.

@@ -32,6 +32,8 @@ _NAMES: Final[dict[type, str]] = {
     inspect.UUIDType: "uuid",
     inspect.DecimalType: "decimal",
 }
+_OLD_FORMATS: Final = ("date", "date-time", "decimal", "duration", "time", "uuid")
+"""The formats that schemas had before those of Pydantic's own types were written."""
 _ZONED: Final = {None: "", True: " with offset", False: " without offset"}
 
 
@@ -44,8 +46,14 @@ def decoder_of(schema: Mapping[str, Any]) -> tuple[str, str]:
 def unmarked(schema: Any) -> Any:
     """Return *schema* without marks, as older versions have published it."""
     if isinstance(schema, Mapping):
-        return {name: unmarked(value) for name, value in schema.items() if name not in _MARKS}
+        return {name: unmarked(value) for name, value in schema.items() if not _is_new(name, value)}
     return [unmarked(item) for item in schema] if isinstance(schema, list | tuple) else schema
+
+
+def _is_new(name: str, value: Any) -> bool:
+    if not isinstance(value, str):  # a field of that name
+        return name == MARKED
+    return name in _MARKS or name == "contentMediaType" or (name == "format" and value not in _OLD_FORMATS)
 
 
 def mark_decoders(schema: dict[str, Any], kind: Any, parts: Mapping[str, dict[str, Any]]) -> None:

@@ -6,9 +6,8 @@ decision is signed with the key of the person who makes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import click
@@ -17,14 +16,15 @@ import msgspec
 from bus.clock import SystemClock
 from bus.errors import BusError, ConfigurationError
 from bus.protocol.sealing import Message
-from bus.protocol.timestamps import format_ms, parse_ms
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import details
 from bus.transports.base import Transport
 from consumers.cli.interrupts import asking
-from consumers.cli.io.output import Detail, Listing, VerbResult, details
+from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.session import CommandSession, key_options, limit_option, trusted_keys, verb
 from consumers.cli.shell import VerbGroup
+from consumers.processes.approvals.approval_rows import ApprovalDetails, ApprovalRow, approval_row, end_of_approval
 from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
 from consumers.processes.approvals.open_requests import (
     HASH_DIGITS,
@@ -39,44 +39,9 @@ __all__ = ["approval"]
 
 _DIGITS: Final = 12
 _PREFIX: Final = "sha256:"
-_AFTER_APPROVAL: Final[Mapping[str, str]] = MappingProxyType(
-    {"consumed": "it has run", "expired": "but it did not run in time", "void": "but that is void"}
-)
 _hash_option = click.option(
     "--hash", "digits", metavar="DIGITS", help="The first 8 digits of the action's hash, as `approval show` prints it."
 )
-
-
-class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for an approval, and its end."""
-
-    approval: str
-    state: str
-    """open, overdue, or how it ended."""
-    action: dict[str, Any]
-    """What would run: exactly this."""
-    action_hash: str
-    reason: str
-    risk: str
-    rule: str
-    """The rule of the policy that asks for it."""
-    quorum: int
-    asked_by: str | None
-    until: str
-    request: str
-    """The id of the request."""
-    decided_by: tuple[str, ...]
-
-
-class ApprovalDetails(ApprovalRow, frozen=True, kw_only=True):
-    """One request beside the waiting message."""
-
-    approvers: tuple[str, ...]
-    waiting_message: str | None
-    """Its id; None: the log no longer has it."""
-    waiting_sender: str | None
-    agrees: bool | None
-    """Whether the request is about exactly this message; None: not looked at, the message is gone."""
 
 
 class SentDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,11 +93,11 @@ async def list_(session: CommandSession, *, closed: bool, limit: int) -> VerbRes
         "RULE": lambda each: each.request.rule_id,
         "UNTIL": lambda each: each.message.routing.expires_at,
         "WHAT": lambda each: each.request.action.description,
-        **({"STATE": _end_text} if closed else {}),
+        **({"STATE": end_of_approval} if closed else {}),
     }
     empty = "no approvals were requested" if closed else "no action waits for a decision"
     more = [f"{len(found) - limit} more: --limit"] if len(found) > limit else []
-    rows: list[Any] = [_row(each) for each in found[:limit]] if session.as_json else list(found[:limit])
+    rows: list[Any] = [approval_row(each) for each in found[:limit]] if session.as_json else list(found[:limit])
     return Listing(rows, columns, empty=empty, notes=more)
 
 
@@ -151,7 +116,7 @@ async def show(session: CommandSession, *, which: str) -> VerbResult:
         found = await _chosen(transport, settings, which)
         waiting = await held_message(transport, settings.bus.namespace, found)
     shown = ApprovalDetails(
-        **msgspec.structs.asdict(_row(found)),
+        **msgspec.structs.asdict(approval_row(found)),
         approvers=tuple(found.request.approvers),
         waiting_message=None if waiting is None else waiting.message_id,
         waiting_sender=None if waiting is None else waiting.metadata.sender.id,
@@ -232,7 +197,7 @@ async def _decide(
         found = await _chosen(bus.transport, settings, which)
         short = found.digits[:_DIGITS]
         if not found.is_open:
-            raise BusError(f"{short} is closed, so there is nothing to decide: {_end_text(found)}")
+            raise BusError(f"{short} is closed, so there is nothing to decide: {end_of_approval(found)}")
         waiting = await held_message(bus.transport, settings.bus.namespace, found)
         if verdict == "approve" or digits is not None:
             _check_hash(found, waiting if verdict == "approve" else None, digits)
@@ -282,23 +247,12 @@ async def _chosen(transport: Transport, settings: Settings, digits: str) -> Open
     return found[-1]
 
 
-def _end_text(found: OpenRequest) -> str:
-    """Return the state of *found*, or its decision and the approvers."""
-    if found.closing is None:
-        return "overdue" if found.is_late else "open"
-    state = found.closing.state
-    by = f" by {', '.join(found.closing.decided_by)}" if found.closing.decided_by else ""
-    if state in _AFTER_APPROVAL:
-        return f"approved{by}, {_AFTER_APPROVAL[state]}"
-    return f"{state.replace('_', ' ') or 'closed'}{by}"
-
-
 def _lines(found: OpenRequest, shown: ApprovalDetails, waiting: Message | None) -> Iterator[str]:
     who = ", ".join(shown.approvers) or "those the policy allows"
     about = {
         "approval": found.digits,
         "asked by": f"{shown.asked_by or '?'}, until {shown.until}",
-        "state": _end_text(found),
+        "state": end_of_approval(found),
         "reason": shown.reason,
         "rule": f"{shown.rule or '-'}, {shown.quorum} of {who}",
     }
@@ -323,22 +277,3 @@ def _lines(found: OpenRequest, shown: ApprovalDetails, waiting: Message | None) 
 def _indented(action: dict[str, Any]) -> str:
     text = msgspec.json.format(msgspec.json.encode(action), indent=2).decode()
     return "\n".join(f"    {printable(line)}" for line in text.splitlines())
-
-
-def _row(found: OpenRequest) -> ApprovalRow:
-    request, closing = found.request, found.closing
-    state = (closing.state or "closed") if closing is not None else "overdue" if found.is_late else "open"
-    return ApprovalRow(
-        approval=request.approval_id,
-        state=state,
-        action=action_of(found.message),
-        action_hash=request.action_hash,
-        reason=request.reason,
-        risk=request.risk_assessment.risk_level,
-        rule=request.rule_id or "",
-        quorum=request.quorum,
-        asked_by=found.message.metadata.sender.id,
-        until=format_ms(parse_ms(found.message.routing.expires_at) or 0),
-        request=found.message.message_id,
-        decided_by=tuple(closing.decided_by) if closing is not None else (),
-    )

@@ -120,7 +120,7 @@ async def verify(session: CommandSession, *, against_log: bool) -> VerbResult:
     Exit codes: 0 all rows are valid, 1 some are not.
     """
     settings = session.settings()
-    async with session.open(settings) as transport, opened_audit(settings, create=False) as store:
+    async with opened_audit(settings, create=False) as store, session.open(settings) as transport:
         checkpoints = await read_checkpoints(transport, settings, trusted_keys(settings, SystemClock()))
         heads = await store.heads()
         reports = [
@@ -217,7 +217,7 @@ async def erase(
         raise click.UsageError("give --why TEXT, for the operations journal")
     settings = session.settings()
     session.announce()
-    async with session.open(settings) as transport, opened_audit(settings, create=False) as store:
+    async with opened_audit(settings, create=False) as store, session.open(settings) as transport:
         if dry_run:
             session.note("nothing was erased; how many rows match was not looked at")
             return 0

@@ -107,6 +107,10 @@ class CommandSession:
         if not self._is_quiet:
             click.echo(text, err=True)
 
+    def hint(self, text: str) -> None:
+        """Print *text*, which is printable, as a hint, as `note` does."""
+        self.note(f"hint: {text}")
+
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask *question* unless *yes*. A no aborts; where nobody can answer it is wrong usage."""
         if yes:

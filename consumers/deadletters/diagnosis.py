@@ -1,7 +1,7 @@
 """Diagnosis: why a message was dead-lettered, found by running the gates again on its stored bytes.
 
 Owns the expected value at the pointer, the value found, and the field that was probably meant. The gates are in
-`bus.gates`, the layout in `consumers.cli.dlq.letter_view`.
+`bus.gates`, the layout in `consumers.deadletters.letter_view`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WORDS: Final = {
 }
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, rename={"gate": "check"}):
     """The verdict of the gates on the stored bytes today.
 
     *reason* is empty if the bytes pass all gates that can run here.

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from bus.errors import ConfigurationError
 from bus.topics.names import message_topic
 from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import GroupInfo, Transport
 from consumers.deadletters.redrive_rules import RedriveCounts
 
-__all__ = ["ReadingGroup", "Recipient", "judge_recipients", "recipients_of"]
+__all__ = ["check_recipients", "ReadingGroup", "Recipient", "judge_recipients", "recipients_of"]
 
 
 class ReadingGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,3 +115,10 @@ async def recipients_of(transport: Transport, namespace: str, counts: RedriveCou
     if not counts.groups:
         return ()
     return judge_recipients(counts, await NamespaceGroups(transport.admin, namespace).infos(), namespace)
+
+
+def check_recipients(recipients: Iterable[Recipient]) -> None:
+    """Raise ConfigurationError, with the cure, if one of *recipients* is a group that nobody is in."""
+    for recipient in recipients:
+        if recipient.is_nobody:
+            raise ConfigurationError(f"{recipient.text}. {recipient.cure}")

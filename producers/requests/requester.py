@@ -40,6 +40,7 @@ from producers.requests.in_turn import addressees_of, ask_in_turn
 from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
 from producers.requests.reply_reader import REPLY_GROUP, ReplyFilter, ReplyReader
 from producers.requests.submitted import SubmittedTask, TaskKey
+from producers.requests.unread_requests import UnreadRequests
 from producers.sealing.options import Outgoing, RequestOptions, asked_hops, hop_limit, outgoing_of
 from producers.sealing.run_labels import RunLabels
 from producers.sealing.seal_request import SealRequest
@@ -110,6 +111,7 @@ class Requester:
         )
         self._layouts: KnownLayouts[None] = KnownLayouts()
         """What its requests have in common, so that each is read without being parsed."""
+        self._unread = UnreadRequests(transport, origin.namespace, self._clock)
         self._own = OwnContext()
         self._cancelling: set[asyncio.Task[None]] = set()
         self._opening: asyncio.Task[None] | None = None
@@ -436,6 +438,10 @@ class Requester:
         if self._closed:
             raise ClosedError(f"the bus was closed before {request.message_type} {request.message_id} was answered")
         refused = f"; an answer was rejected: {waiter.refused}" if waiter.refused else ""
+        recipient = request.metadata.recipient
+        to = None if recipient is None else recipient.id
+        if not refused and (unread := await self._unread.text_of(request.message_type, to)):
+            refused = f"; {unread}"
         pending_request = f"{request.message_type} {request.message_id}"
         raise RequestTimedOut(
             f"{pending_request} was accepted and not answered within {timeout_s:g} s{refused}", request

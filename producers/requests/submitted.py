@@ -30,6 +30,7 @@ from producers.outcomes import RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.requests.in_turn import GRACE_S
 from producers.requests.pending import PendingRequest
 from producers.requests.reply_reader import ReplyFilter, open_reply, verify_reply
+from producers.requests.unread_requests import UnreadRequests
 from producers.sealing.run_labels import CURRENT_RUN
 
 __all__ = ["SubmittedTask", "TaskEvent", "TaskKey"]
@@ -177,6 +178,9 @@ class SubmittedTask(Generic[_Reply]):
                 )
             raise UnexpectedReply(await self._request(), event.message, payload_type(reply).name)
         text = f"{self.key.message_type} {self.key.message_id} was not answered in its time"
+        unread = UnreadRequests(self._transport, self._view.namespace, self._clock)
+        if why := await unread.text_of(self.key.message_type):
+            text += f"; {why}"
         raise RequestTimedOut(text, await self._request())
 
     async def cancel(

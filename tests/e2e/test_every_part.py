@@ -144,7 +144,7 @@ class Deployment:
         return "\n".join(path.read_text("utf-8", "replace")[-4000:] for path in sorted(self.folder.glob("process-*")))
 
     def lag(self) -> int:
-        return sum(row["lag"] for row in self.objects("groups"))
+        return sum(row["lag"] for row in self.objects("group", "list"))
 
     def stop(self) -> None:
         for process in self.running:

@@ -90,7 +90,7 @@ def test_every_verb_works(transport: str, kafka: str, tmp_path: Path) -> None:
         capture_output=True,
         check=False,
     )
-    assert b"301 records, 301 good, 0 bad" in verified.stdout + verified.stderr
-    assert all(int(str(row.get("lag", 0))) == 0 for row in shell.objects("groups"))
+    assert b"301 records, 301 valid, 0 invalid" in verified.stdout + verified.stderr
+    assert all(int(str(row.get("lag", 0))) == 0 for row in shell.objects("group", "list"))
     shell.run("type", "list", "--app", "fault_app:app")
     assert "nothing listens" not in shell.run("config")

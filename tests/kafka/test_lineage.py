@@ -54,8 +54,8 @@ def test_a_changed_message_is_named_on_kafka(kafka: str) -> None:
         log.write(messages, **{messages[2].message_id: change(messages[2].value, messages[0]) or b""})
         result = log.call("verify", messages[-1].message_id)
         found: dict[str, Any] = json.loads(result.stdout)
-        assert (result.exit_code, found["blamed"]["number"]) == (1, 2)
-        assert found["blamed"]["message_id"] == messages[2].message_id
+        assert (result.exit_code, found["first_invalid"]["number"]) == (1, 2)
+        assert found["first_invalid"]["message_id"] == messages[2].message_id
 
 
 def test_a_whole_conversation_is_shown_on_kafka(kafka: str) -> None:

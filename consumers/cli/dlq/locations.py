@@ -13,8 +13,8 @@ from bus.protocol.identifiers import is_message_id
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from bus.topics.names import dead_letter_topic, message_topic, read_topic
+from bus.topics.topic_reader import resolve_topic
 from bus.transports.base import Record, Transport
-from consumers.cli.tail import resolve_topic
 from consumers.deadletters.letters import dead_letter_ends, list_dead_letters
 from consumers.deadletters.selection import Selection
 
@@ -82,7 +82,7 @@ async def _topic_of(transport: Transport, settings: Settings, name: str) -> str:
     existing = await transport.admin.topics()
     candidates = (dead_letter_topic(message_topic(settings.bus.namespace, name)), dead_letter_topic(name))
     topic = next((candidate for candidate in candidates if candidate in existing and not name.endswith(".dlq")), None)
-    return await resolve_topic(transport, settings, name) if topic is None else topic
+    return await resolve_topic(transport, settings.bus.namespace, name) if topic is None else topic
 
 
 def _is_of_letters(topic: str) -> bool:

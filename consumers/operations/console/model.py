@@ -23,6 +23,7 @@ from bus.transports.base import Transport
 from bus.trust.opening import believed_keys
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import LetterState, load_states
+from consumers.deadletters.recipients import check_recipients, recipients_of
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, RedriveResult
 from consumers.deadletters.selection import Selection
@@ -178,6 +179,7 @@ class Console:
                 run.phase = "planned" if run.is_dry else "sending"
                 self._tell()
                 if not run.is_dry:
+                    check_recipients(await recipients_of(self.transport, self.settings.bus.namespace, run.plan))
                     run.result = await redrive.run(stop=self._stop, wait=True, on_progress=passed)
                     run.phase = "done"
         except (BusError, ConfigurationError) as error:

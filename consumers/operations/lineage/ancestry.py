@@ -30,11 +30,11 @@ from consumers.operations.lineage.log_search import ORIGINALS, KeptTimes, Lineag
 
 __all__ = ["Ancestry", "Hop", "HopState", "judge_ancestry", "judge_copy"]
 
-HopState: TypeAlias = Literal["holds", "not kept", "wrong"]
+HopState: TypeAlias = Literal["valid", "not kept", "invalid"]
 _HOPS_LIMIT: Final = 10_000
 
 
-class Hop(msgspec.Struct, frozen=True, kw_only=True):
+class Hop(msgspec.Struct, frozen=True, kw_only=True, rename={"place": "location"}):
     """One message of the line of causes. *number* is 0 for the first one, as `hops` counts; None if unknown."""
 
     number: int | None
@@ -69,7 +69,7 @@ class Ancestry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def blamed(self) -> Hop | None:
         """The first hop that does not hold."""
-        return next((hop for hop in self.hops if hop.state == "wrong"), None)
+        return next((hop for hop in self.hops if hop.state == "invalid"), None)
 
 
 class _Evidence(msgspec.Struct, frozen=True):
@@ -204,9 +204,9 @@ def judge_ancestry(
     judged: list[Hop] = []
     for location, node in enumerate(nodes):
         before = nodes[location - 1] if location else None
-        holds = bool(judged) and judged[-1].state == "holds"
+        holds = bool(judged) and judged[-1].state == "valid"
         hop = _judge(node, None if first is None else first + location, before if holds else None, lineage.retained)
-        is_verified = verifier is not None and bool(hop.kid) and hop.state == "holds"
+        is_verified = verifier is not None and bool(hop.kid) and hop.state == "valid"
         judged.append(msgspec.structs.replace(hop, is_verified=is_verified))
     return Ancestry(hops=tuple(judged), unknown=first)
 
@@ -373,7 +373,7 @@ def _judge(node: _Node, number: int | None, before: _Node | None, retained: Kept
     return Hop(
         number=number,
         message_id=node.message_id or copy.message_id,
-        state="wrong" if kind else "holds",
+        state="invalid" if kind else "valid",
         kind=kind,
         detail=detail,
         message_type=about.message_type if about is not None else "",
@@ -400,7 +400,7 @@ def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, r
     return Hop(
         number=number,
         message_id=node.message_id,
-        state="not kept" if is_lost else "wrong",
+        state="not kept" if is_lost else "invalid",
         kind="" if is_lost else "missing",
         detail=(
             f"retention has taken its record{where}"

@@ -28,7 +28,7 @@ _MAX_LABEL: Final = 80
 _BROKEN: Final = ("dead", "wrong")
 
 
-class TimelineEvent(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineEvent(msgspec.Struct, frozen=True, kw_only=True, rename={"place": "location"}):
     """One message. *number* counts from 1 in the order of time; *cause* is the number of its cause, 0: not here."""
 
     number: int

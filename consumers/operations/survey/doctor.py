@@ -52,7 +52,7 @@ STILL_S: Final = 20.0
 _SQLITE: Final = "sqlite:///"
 
 
-class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True, rename={"cure": "fix"}):
     """One check: its result, and the fix if it is a fault."""
 
     area: str

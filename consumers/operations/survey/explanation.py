@@ -33,7 +33,7 @@ _LED_TO: Final[Mapping[str, LetterStatus]] = MappingProxyType(
 )
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename={"place": "location", "cure": "fix"}):
     """The explanation of a message's outcome."""
 
     message_id: str

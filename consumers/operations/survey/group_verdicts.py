@@ -22,7 +22,7 @@ __all__ = ["GroupVerdict", "VerdictState", "group_verdicts", "group_sentences"]
 VerdictState: TypeAlias = Literal["done", "waits", "dead", "skipped", "not subscribed"]
 
 
-class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True):
+class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True, rename={"place": "location"}):
     """The outcome of a message in one group. *behind* is the number of records before a waiting message."""
 
     group: str

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.dialects import DIALECTS, cloudevents
-from bus.dialects.opening import open_dialect
+from bus.dialects import DIALECTS, cloudevents, open_dialect
 from bus.dialects.sealing import seal_foreign
 from bus.dialects.type_names import TypeNames, type_names_of
 from bus.errors import ConfigurationError, ContractError, DialectError

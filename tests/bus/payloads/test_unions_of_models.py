@@ -18,7 +18,7 @@ import pytest
 import typing_extensions
 from pydantic import BaseModel, Field, RootModel
 
-from bus.errors import ContractError
+from bus.errors import ContractError, UnknownTypeError
 from bus.payloads.checked_json import CheckedJson, Json
 from bus.payloads.payload_types import PayloadType, encode_payload, payload, payload_type
 from bus.schemas.json_schema import schema_of
@@ -110,6 +110,16 @@ class Tooled(BaseModel):
     content: str | list[str] | None = None
 
 
+class Loud(BaseModel):
+    kind: Literal["sound"] = "sound"
+    volume: Literal["loud"] = "loud"
+
+
+class Quiet(BaseModel):
+    kind: Literal["sound"] = "sound"
+    volume: Literal["quiet"] = "quiet"
+
+
 class Told(typing_extensions.TypedDict):
     told: Literal["yes"]
 
@@ -143,6 +153,16 @@ def marked(annotation: Any, **options: Any) -> PayloadType:
         (Plain | Tooled, Tooled(role="a", content=["b"])),
         (Told | Untold, {"told": "no"}),
         (str | Text | File, "a"),
+        (Part | Text, Part(File(file=Uri(uri="x")))),
+        (Annotated[On | Off, Field(discriminator="on")], On(level=2)),
+        (Annotated[Text | Annotated[Loud | Quiet, Field(discriminator="volume")], Field(discriminator="kind")], Loud()),
+        (
+            Annotated[
+                Annotated[Text, pydantic.Tag("t")] | Annotated[Uri, pydantic.Tag("u")],
+                pydantic.Discriminator(lambda value: "u" if "uri" in dict(value) else "t"),
+            ],
+            Uri(uri="x"),
+        ),
         (str | Text | File | list[Text | File], [Text(text="a")]),
     ],
 )
@@ -298,9 +318,20 @@ def test_raw_text_is_refused_when_it_is_marked() -> None:
         payload("raw.of")(msgspec.defstruct("RawText", [("x", msgspec.Raw)]))
 
 
-def test_a_generic_struct_with_arguments_is_refused_with_the_class_to_write() -> None:
-    with pytest.raises(TypeError, match=r"write `class BoxOf...\(Box\[int\]\)"):
-        payload("box.of")(Box[int])
+def test_a_generic_struct_with_arguments_is_a_class_of_its_own() -> None:
+    numbers, words = payload("box.of-numbers")(Box[int]), payload("box.of-words")(Box[str])
+    assert encode_payload(numbers(x=1)) == b'{"x":1}'
+    assert payload_type(words).decode(b'{"x":"a"}') == words(x="a")
+    assert schema_of(payload_type(words))["properties"]["x"] == {"type": "string"}
+    with pytest.raises(ContractError, match="expected `int`"):
+        payload_type(numbers).decode(b'{"x":"a"}')
+    with pytest.raises(UnknownTypeError, match="not a payload type"):
+        encode_payload(Box(x=1))
+
+
+def test_a_generic_struct_without_its_arguments_is_refused_with_the_class_to_write() -> None:
+    with pytest.raises(TypeError, match=r"write `class BoxOf...\(Box\[T\]\)"):
+        payload("box.of")(Box[T])  # type: ignore[valid-type]
 
 
 class Box(msgspec.Struct, Generic[T]):

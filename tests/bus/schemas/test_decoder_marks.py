@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import enum
 import uuid
+from dataclasses import make_dataclass
 from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 from msgspec import Meta
 
 from bus.errors import ContractError
@@ -198,6 +200,26 @@ def test_a_schema_published_without_marks_is_still_the_same(tmp_path: Path) -> N
     assert review.verdict == "ok"
 
 
+def test_a_model_that_was_published_without_marks_is_unchanged() -> None:
+    for kind in MODELS.values():
+        schema = schema_of(kind)
+        old = unmarked(schema)
+        assert "format" not in old["properties"]["x"] or old["properties"]["x"]["format"] not in (
+            "uri",
+            "ipvanyaddress",
+        )
+        assert compare(old, schema) == ()
+
+
+def test_fields_with_the_names_of_marks_are_compared() -> None:
+    fields = ("format", "contentMediaType", "x-sealbus-type")
+    cls = msgspec.defstruct(
+        "Odd", [(f"f{n}", str) for n in range(3)], rename=dict(zip(("f0", "f1", "f2"), fields, strict=True))
+    )
+    schema = schema_of(payload_type(payload("odd.names")(cls)))
+    assert set(unmarked(schema)["properties"]) == set(fields)
+
+
 def test_a_field_that_becomes_a_time_is_found(tmp_path: Path) -> None:
     folder = SchemaFolder(tmp_path)
     folder.publish("kind.of", SchemaVersion.of("1.0.0"), schema_of(OLD["str"]))
@@ -205,3 +227,38 @@ def test_a_field_that_becomes_a_time_is_found(tmp_path: Path) -> None:
     assert review.verdict == "broken"
     assert "/x" in review.reason
     assert review.changes[0].text == "was string, is datetime"
+
+
+WRAPPERS: dict[str, Any] = {
+    "alone": lambda kind: kind,
+    "optional": lambda kind: kind | None,
+    "list": list.__class_getitem__,
+    "map": lambda kind: dict.__class_getitem__((str, kind)),
+    "pair": lambda kind: tuple.__class_getitem__((int, kind)),
+    "deep": lambda kind: list.__class_getitem__(dict.__class_getitem__((str, kind | None))),
+    "either": lambda kind: kind | int | None,
+    "part": lambda kind: msgspec.defstruct("Inner", [("at", kind)]),
+    "parts": lambda kind: list.__class_getitem__(msgspec.defstruct("Inner", [("at", kind)])),
+}
+
+
+def forms_of(annotation: Any, *, with_model: bool) -> list[PayloadType]:
+    classes: list[Any] = [
+        msgspec.defstruct("Held", [("x", annotation)]),
+        make_dataclass("Held", [("x", annotation)]),
+        typing_extensions.TypedDict("Held", {"x": annotation}),  # type: ignore[operator]
+    ]
+    if with_model:
+        classes.append(pydantic.create_model("Held", x=(annotation, ...)))
+    return [payload_type(payload("kind.of")(cls)) for cls in classes]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("kind", [dt.datetime, dt.time, dt.date, uuid.UUID, decimal.Decimal, dt.timedelta])
+def test_a_text_that_becomes_another_type_is_found_wherever_it_is(wrapper: str, kind: Any) -> None:
+    with_model = wrapper not in ("part", "parts")
+    before = forms_of(WRAPPERS[wrapper](str), with_model=with_model)
+    after = forms_of(WRAPPERS[wrapper](kind), with_model=with_model)
+    for old, new in zip(before, after, strict=True):
+        assert needed_bump(compare(schema_of(old), schema_of(new))) == "major"
+        assert compare(schema_of(new), schema_of(new)) == ()

@@ -29,7 +29,14 @@ def test_a_message_is_published_where_nobody_listens(folder: Any, streams: str) 
 @pytest.mark.medium
 @pytest.mark.parametrize(
     "arguments",
-    ["tail job.run --all", "publish job.run --app agents:app", "topics list", "--version", "--help", "tail --help"],
+    [
+        "tail job.run --from start",
+        "publish job.run --app agents:app",
+        "topic list",
+        "--version",
+        "--help",
+        "tail --help",
+    ],
 )
 def test_an_output_without_room_ends_in_a_sentence(folder: Any, arguments: str) -> None:
     folder.call("publish", "job.run", "--app", "agents:app", stdin='{"number":1}')

@@ -147,30 +147,30 @@ def test_a_process_is_listed_shown_and_cancelled(folder: Any) -> None:
     assert "handles shop.order" in (folder.path / "worker.log").read_text()
     published(folder, "shop.order", {"order_id": "\x1b[31mred"})
     folder.wait_until(lambda: bool(objects(folder, "workflow", "list")))
-    (process,) = objects(folder, "workflow", "list", "--status", "open")
-    assert (process["saga"], process["key"]) == ("buying", "\x1b[31mred")
+    (process,) = objects(folder, "workflow", "list", "--state", "open")
+    assert (process["name"], process["key"]) == ("buying", "\x1b[31mred")
     (wait,) = objects(folder, "workflow", "list", "--waits")
-    assert (wait["name"], wait["what"]) == ("ripe", "time")
+    assert (wait["wait"], wait["answer_of"]) == ("ripe", None)
     assert objects(folder, "workflow", "list", "--overdue") == []
-    shown = said(folder, "workflow", "show", process["process"][:8])
+    shown = said(folder, "workflow", "show", process["id"][:8])
     assert "ripe" in shown
     assert "\x1b" not in shown + said(folder, "workflow", "list") + said(folder, "workflow", "list", "--waits")
-    assert "there is no process 'ffff'" in refused(folder, "workflow", "show", "ffff")
-    said(folder, "workflow", "cancel", process["process"][:8], "--why", "ordered twice", "--yes")
-    folder.wait_until(lambda: bool(objects(folder, "workflow", "list", "--status", "finished")))
+    assert "no workflow 'ffff'" in refused(folder, "workflow", "show", "ffff")
+    said(folder, "workflow", "cancel", process["id"][:8], "--why", "ordered twice", "--yes")
+    folder.wait_until(lambda: bool(objects(folder, "workflow", "list", "--state", "cancelled")))
     assert objects(folder, "workflow", "list", "--waits") == []
-    (ended,) = objects(folder, "workflow", "list", "--outcome", "cancelled")
-    assert (ended["status"], ended["outcome"], ended["reason"]) == ("finished", "cancelled", "ordered twice")
-    assert objects(folder, "workflow", "list", "--outcome", "failed") == []
-    assert "cancelled: ordered twice" in said(folder, "workflow", "list")
-    assert "cancelled" in said(folder, "workflow", "show", process["process"][:8])
+    (ended,) = objects(folder, "workflow", "list", "--state", "cancelled")
+    assert (ended["state"], ended["reason"]) == ("cancelled", "ordered twice")
+    assert objects(folder, "workflow", "list", "--state", "failed") == []
+    assert "cancelled: ordered twice" in said(folder, "workflow", "list", "--all")
+    assert "cancelled" in said(folder, "workflow", "show", process["id"][:8])
 
 
 def test_processes_with_the_same_key_are_distinguished_by_their_opener(folder: Any) -> None:
     (folder.path / "agents.py").write_text(SHOP)
     folder.worker()
     for sender in ("anna@svc", "ben@svc"):
-        published(folder, "shop.order", {"order_id": "tea"}, "--agent", sender)
+        published(folder, "shop.order", {"order_id": "tea"}, "--as", sender)
     folder.wait_until(lambda: len(objects(folder, "workflow", "list")) == 2)
     found = objects(folder, "workflow", "list")
     assert {(each["key"], each["sender"]) for each in found} == {("tea", "anna@svc"), ("tea", "ben@svc")}
@@ -182,7 +182,7 @@ def test_processes_with_the_same_key_are_distinguished_by_their_opener(folder: A
 
 @pytest.mark.parametrize(
     "words",
-    [("--status", "finished"), ("--outcome", "failed"), ("--saga", "selling"), ("--group", "nobody")],
+    [("--state", "completed"), ("--state", "failed"), ("--name", "selling"), ("--group", "nobody")],
     ids=lambda words: str(words[0]),
 )
 def test_an_empty_filtered_list_of_processes_is_not_reported_as_an_empty_store(folder: Any, words: Any) -> None:
@@ -192,9 +192,11 @@ def test_an_empty_filtered_list_of_processes_is_not_reported_as_an_empty_store(f
     folder.wait_until(lambda: bool(objects(folder, "workflow", "list")))
     folder.end(worker)
     told = folder.call("workflow", "list", *words)
-    assert (told.exit_code, told.stdout, told.stderr.strip()) == (0, "", "no process matches")
+    assert (told.exit_code, told.stdout, told.stderr.strip()) == (0, "", "no workflow matches")
     if words[0] == "--group":
-        assert folder.call("workflow", "list", "--waits", *words).stderr.strip() == "nothing waits in group nobody"
+        assert (
+            folder.call("workflow", "list", "--waits", *words).stderr.strip() == "nothing is waited for in group nobody"
+        )
 
 
 def test_an_outcome_is_found_behind_processes_that_ended_otherwise_and_later(folder: Any) -> None:
@@ -203,12 +205,12 @@ def test_an_outcome_is_found_behind_processes_that_ended_otherwise_and_later(fol
     published(folder, "shop.order", {"order_id": "tea"})
     folder.wait_until(lambda: bool(objects(folder, "workflow", "list")))
     (process,) = objects(folder, "workflow", "list")
-    said(folder, "workflow", "cancel", process["process"], "--why", "ordered twice", "--yes")
-    folder.wait_until(lambda: bool(objects(folder, "workflow", "list", "--status", "finished")))
+    said(folder, "workflow", "cancel", process["id"], "--why", "ordered twice", "--yes")
+    folder.wait_until(lambda: bool(objects(folder, "workflow", "list", "--state", "cancelled")))
     published(folder, "shop.order", {"order_id": "done"})
-    folder.wait_until(lambda: len(objects(folder, "workflow", "list", "--status", "finished")) == 2)
-    (found,) = objects(folder, "workflow", "list", "--outcome", "cancelled", "--limit", "1")
-    assert found["process"] == process["process"]
+    folder.wait_until(lambda: len(objects(folder, "workflow", "list", "--state", "completed")) == 1)
+    (found,) = objects(folder, "workflow", "list", "--state", "cancelled", "--limit", "1")
+    assert found["id"] == process["id"]
 
 
 def test_processes_of_a_store_that_is_not_there(folder: Any) -> None:
@@ -225,11 +227,9 @@ def test_an_agent_is_seen_while_it_works_and_gone_afterwards(folder_on_each_log:
     assert (agent["agent"], agent["health"], agent["capabilities"]) == ("shop@svc", "healthy", ["sells tea"])
     assert "shop@svc" in said(folder, "agent", "show", "shop@svc")
     assert folder.call("agent", "list", "--type", "shop.none").stderr.strip() == "no agent matches"
-    assert "was never heard of" in refused(folder, "agent", "show", "shop@svk")
-    assert "healthy" in said(folder, "agent", "show", "shop@svc", "--wait-heartbeat", "30s", "--wait", "30s")
-    assert "was not heard" in refused(
-        folder, "agent", "show", "nobody@svc", "--wait-heartbeat", "30s", "--wait", "1s", code=75
-    )
+    assert "unknown agent shop@svk: no worker has announced it" in refused(folder, "agent", "show", "shop@svk")
+    assert "healthy" in said(folder, "agent", "show", "shop@svc", "--wait-heartbeat", "30s")
+    assert "unknown agent" in refused(folder, "agent", "show", "nobody@svc", "--wait-heartbeat", "1s")
     folder.end(worker)
     assert objects(folder, "agent", "list") == []
     assert "no agent is up" in folder.call("agent", "list").stderr
@@ -257,8 +257,8 @@ def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guar
     guarded.wait_until(lambda: bool(objects(guarded, "approval", "list")))
     (held,) = objects(guarded, "approval", "list")
     digits = held["approval"].removeprefix("sha256:")[:12]
-    assert "the packet agrees with it" in said(guarded, "approval", "show", digits)
-    lead = ("--agent", "lead@acme", "--key-file", "keys")
+    assert "the request is about exactly this message" in said(guarded, "approval", "show", digits)
+    lead = ("--as", "lead@acme", "--key-file", "keys")
     assert "not the hash" in refused(guarded, "approval", "approve", digits, *lead, "--hash", "00000000")
     said(guarded, "approval", "approve", digits, *lead, "--hash", held["action_hash"].removeprefix("sha256:")[:8])
     guarded.wait_until(lambda: bool(guarded.handled()))
@@ -274,7 +274,7 @@ def test_an_approval_is_not_cancelled_as_a_process(guarded: Any) -> None:
     published(guarded, "ship.order", {"service": "shop"}, "--idempotency-key", "s1")
     guarded.wait_until(lambda: bool(objects(guarded, "workflow", "list")))
     (process,) = objects(guarded, "workflow", "list")
-    told = refused(guarded, "workflow", "cancel", process["process"], "--why", "no", "--yes", code=1)
+    told = refused(guarded, "workflow", "cancel", process["id"], "--why", "no", "--yes", code=1)
     assert "this is an approval: `sealbus approval reject` decides about it" in told
     assert "hint" not in told
 
@@ -300,37 +300,34 @@ def test_a_decided_approval_is_shown_with_its_end_and_is_not_decided_again(guard
     assert (held["state"], held["decided_by"]) == ("open", [])
     digits = held["approval"].removeprefix("sha256:")[:12]
     (own,) = (guarded.path / "keys").glob("lead-acme-*.pem")
-    lead = ("--key-file", str(own), "--reason", "not on a Friday")
+    lead = ("--key-file", str(own), "--why", "not on a Friday")
     said(guarded, "approval", "reject", digits, *lead)
     guarded.wait_until(lambda: objects(guarded, "approval", "list") == [])
     (ended,) = objects(guarded, "approval", "list", "--all")
     assert (ended["state"], ended["decided_by"]) == ("rejected", ["lead@acme"])
     assert "rejected by lead@acme" in said(guarded, "approval", "list", "--all")
-    assert "state      rejected by lead@acme" in said(guarded, "approval", "show", digits)
+    assert "state:     rejected by lead@acme" in said(guarded, "approval", "show", digits)
     (shown,) = objects(guarded, "approval", "show", digits)
     assert (shown["state"], shown["decided_by"]) == ("rejected", ["lead@acme"])
-    assert "any more: rejected by lead@acme" in refused(guarded, "approval", "reject", digits, *lead)
+    assert "nothing to decide: rejected by lead@acme" in refused(guarded, "approval", "reject", digits, *lead)
     assert "no approval begins with 'ffff'" in refused(guarded, "approval", "show", "ffff")
 
 
-def test_a_workflow_is_checked_and_drawn(folder: Any) -> None:
-    good = folder.path / "good.json"
+def test_workflow_files_of_a_project_are_checked(folder: Any) -> None:
+    flows = folder.path / "workflows"
+    flows.mkdir()
+    good = flows / "good.json"
     good.write_text(SAMPLE.read_text("utf-8"))
-    said(folder, "check", "--only", "workflows", "good.json")
-    assert said(folder, "check", "--only", "workflows", "good.json", "-o", "mermaid").startswith(
-        ("flowchart", "graph", "stateDiagram")
-    )
+    said(folder, "check", "--only", "workflows", "--fail-on", "error")
     bad = json.loads(good.read_text())
     bad["nodes"][0]["out"]["to"] = "nowhere"
-    (folder.path / "bad.json").write_text(json.dumps(bad))
-    result = folder.call("check", "--only", "workflows", "bad.json")
-    assert result.exit_code == 1
-    assert "nowhere" in result.stdout + result.stderr
-    (folder.path / "worse.json").write_text("[" * 2_000)
-    result = folder.call("check", "--only", "workflows", "worse.json")
-    assert result.exit_code != 0
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    assert json.loads(said(folder, "workflow", "schema"))["$schema"].startswith("https://json-schema.org")
+    (flows / "bad.json").write_text(json.dumps(bad))
+    result = folder.call("check", "--only", "workflows")
+    assert (result.exit_code, "bad.json/nodes/0" in result.stdout, "nowhere" in result.stdout) == (1, True, True)
+    (flows / "worse.json").write_text("[" * 2_000)
+    result = folder.call("check", "--only", "workflows")
+    assert (result.exit_code, "worse.json" in result.stdout) == (1, True)
+    assert "2 workflow files" not in result.stderr
 
 
 def test_a_list_of_workflows_says_how_and_why_each_has_ended(folder: Any) -> None:
@@ -339,11 +336,11 @@ def test_a_list_of_workflows_says_how_and_why_each_has_ended(folder: Any) -> Non
     said(folder, "workflow", "start", "one.json", "--no-wait")
     folder.wait_until(lambda: bool(folder.call("workflow", "list", "-o", "json").stdout))
     (run,) = objects(folder, "workflow", "list")
-    assert (run["status"], "outcome" in run) == ("open", False)
+    assert (run["state"], run["reason"]) == ("open", "")
     said(folder, "workflow", "cancel", run["id"], "--why", "ordered twice", "--yes")
     folder.wait_until(lambda: objects(folder, "workflow", "list") == [])
     (run,) = objects(folder, "workflow", "list", "--all")
-    assert (run["status"], run["outcome"], run["reason"]) == ("finished", "cancelled", "ordered twice")
+    assert (run["state"], run["reason"]) == ("cancelled", "ordered twice")
     assert "cancelled: ordered twice" in said(folder, "workflow", "list", "--all")
 
 

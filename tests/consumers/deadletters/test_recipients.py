@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
+from bus.errors import ConfigurationError
 from bus.transports.base import GroupInfo
-from consumers.deadletters.recipients import Recipient, judge_recipients
+from consumers.deadletters.recipients import Recipient, check_recipients, judge_recipients
 from consumers.deadletters.redrive_rules import RedriveCount, RedriveCounts
 
 TOPIC = ("ns.order.placed", 0)
@@ -54,6 +55,12 @@ def test_other_groups_that_read_the_topic_are_offered() -> None:
     assert [(reader.group, reader.members) for reader in recipient.readers] == [("new", 2), ("idle", 0)]
     assert "order.placed is read by new (2 members), idle (0 members)" in recipient.cure
     assert "group='old'" in recipient.cure
+
+
+def test_a_group_of_nobody_is_refused_with_the_cure() -> None:
+    check_recipients(judged(group("old")))
+    with pytest.raises(ConfigurationError, match=r"nobody\. order\.placed is read by new"):
+        check_recipients(judged(group("old"), group("new", 1)))
 
 
 def test_letters_that_are_not_sent_have_no_recipients() -> None:

@@ -48,6 +48,6 @@ def test_records_of_the_journals_are_named(folder: Any) -> None:
     folder.wait_until(lambda: folder.call("dlq", "list").stdout)
     assert folder.end(worker) == 0
     assert folder.call("dlq", "dismiss", "--why", "a test", "--yes").exit_code == 0
-    assert all("  entry of the operators' journal  {" in line for line in tailed(folder, "_audit", "--all"))
-    assert all("  state of dead letters  {" in line for line in tailed(folder, "_deadletters", "--all"))
+    assert all("  entry of the operators' journal  {" in line for line in tailed(folder, "_audit", "--from", "start"))
+    assert all("  state of dead letters  {" in line for line in tailed(folder, "_deadletters", "--from", "start"))
     assert "no message" not in "".join(tailed(folder, "_audit", "--verify"))

@@ -116,7 +116,7 @@ def sending(message_type: str) -> bytes:
 def test_several_apps_are_applied_and_checked_at_once(other: Any) -> None:
     apps = ("agents:app", "topics_other:app")
     missing = other.call("doctor", *apps, "--bus", "memory://", "-o", "json")
-    cures = {each["cure"] for each in other.objects(missing.stdout) if each["area"] == "topics"}
+    cures = {each["fix"] for each in other.objects(missing.stdout) if each["area"] == "topics"}
     assert cures == {f"sealbus topic apply {' '.join(apps)}"}
     made = other.call("topic", "apply", *apps, "-o", "json")
     assert {"agents.job.run", "agents.other.job"} <= {each["topic"] for each in other.objects(made.stdout)}
@@ -260,7 +260,7 @@ def test_check_names_every_missing_topic_once(folder: Any) -> None:
     result = folder.call("doctor", "agents:app", "--bus", "memory://", "-o", "json")
     found = [each for each in folder.objects(result.stdout) if each["area"] == "topics"]
     assert len(found) == 17
-    assert {each["cure"] for each in found} == {"sealbus topic apply agents:app"}
+    assert {each["fix"] for each in found} == {"sealbus topic apply agents:app"}
 
 
 @pytest.mark.medium
@@ -287,7 +287,7 @@ def test_a_tier_no_setting_knows_and_that_is_empty_may_be_deleted(folder: Any) -
     result = folder.call("doctor", "agents:app", "-o", "json")
     assert result.exit_code == 0
     (hint,) = [each for each in folder.objects(result.stdout) if each["area"] == "topics"]
-    assert (hint["state"], hint["cure"]) == ("hint", "it may be deleted")
+    assert (hint["state"], hint["fix"]) == ("hint", "it may be deleted")
     assert OLD_TIER in hint["text"]
 
 

@@ -198,7 +198,7 @@ def test_hostile_text_is_text_on_every_page(shop: Any, chromium: Any) -> None:
     conversation = sealed["envelope"]["metadata"]["conversation_id"]
     paths = ["/", "/letters", "/letters?state=&type=%3Cscript%3E", "/groups", "/agents", "/processes", "/approvals"]
     paths += ["/conversations", f"/conversations?id={conversation}", f"/messages?id={message}", "/audit", "/costs"]
-    paths += [f"/letters/show?place={each['place']}" for each in shown]
+    paths += [f"/letters/show?place={each['location']}" for each in shown]
     paths += ["/tail?type=shop.bill", "/conversations?id=%3Cscript%3Ealert(3)%3C/script%3E", "/letters/show?place=../x"]
     for path in paths:
         page.goto(served.url + path)
@@ -302,10 +302,10 @@ def test_it_ends_at_ctrl_c_while_a_browser_listens(shop: Any, chromium: Any) -> 
 
 def test_on_another_address_every_page_needs_a_token(shop: Any) -> None:
     publish(shop, "shop.stock", [{"quantity": 1}], "shop@corp")
-    refused = call(shop, "console", "--host", EVERYWHERE, "--port", "0")
+    refused = call(shop, "serve", "console", "--host", EVERYWHERE, "--port", "0")
     assert refused.returncode == 2
     assert "--tokens" in refused.stderr
-    made = call(shop, "console", "--new-token", "alice")
+    made = call(shop, "serve", "console", "--new-token", "alice")
     (shop.path / "tokens.toml").write_text(made.stdout)
     token = made.stderr.split(": ")[1].strip()
     served = Served(shop, "--host", EVERYWHERE, "--tokens", "tokens.toml", "--read-only")
@@ -330,7 +330,7 @@ def test_pictures_of_the_pages_can_be_taken(shop: Any, chromium: Any, tmp_path: 
     pages = {
         "overview": "/",
         "letters": "/letters",
-        "letter": f"/letters/show?place={shown['place']}",
+        "letter": f"/letters/show?place={shown['location']}",
         "conversation": f"/conversations?id={conversation}",
         "groups": "/groups",
         "agents": "/agents",

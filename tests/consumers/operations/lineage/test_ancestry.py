@@ -67,7 +67,7 @@ def test_an_unchanged_ancestry_is_valid(hops: int, kind: type[Any]) -> None:
     )
     assert found is not None
     assert [(hop.number, hop.message_id, hop.state) for hop in found.hops] == [
-        (number, message.message_id, "holds") for number, message in enumerate(messages)
+        (number, message.message_id, "valid") for number, message in enumerate(messages)
     ]
     assert found.unknown == 0
 
@@ -127,7 +127,7 @@ def test_effects_of_a_replaced_message_are_not_blamed(name: str) -> None:
     assert found is not None
     assert found.blamed is not None
     assert (found.blamed.number, found.blamed.kind) == (2, "replaced")
-    assert [hop.state for hop in found.hops] == ["holds", "holds", "wrong", "holds", "holds"]
+    assert [hop.state for hop in found.hops] == ["valid", "valid", "invalid", "valid", "valid"]
 
 
 def test_a_changed_ancestor_is_reported_with_its_difference() -> None:
@@ -161,7 +161,7 @@ class TestRetention:
         records = [(record_of(message, number), "message") for number, message in enumerate(messages)][2:]
         found = judged(records, messages[-1].message_id, lost={"agents.relay.step": 1 << 60})
         assert found is not None
-        assert [hop.state for hop in found.hops] == ["not kept", "not kept", "holds", "holds", "holds"]
+        assert [hop.state for hop in found.hops] == ["not kept", "not kept", "valid", "valid", "valid"]
         assert [hop.sender for hop in found.hops[:2]] == ["agent-a@svc", "agent-b@svc"]
         assert found.blamed is None
 
@@ -170,7 +170,7 @@ class TestRetention:
         records = [(record_of(message, number), "message") for number, message in enumerate(messages)][3:]
         found = judged(records, messages[-1].message_id, lost={"agents.relay.note": 1 << 60})
         assert found is not None
-        assert [(hop.number, hop.state) for hop in found.hops] == [(2, "not kept"), (3, "holds"), (4, "holds")]
+        assert [(hop.number, hop.state) for hop in found.hops] == [(2, "not kept"), (3, "valid"), (4, "valid")]
         assert found.unknown == 2
 
     def test_a_message_that_is_newer_than_what_was_taken_is_missing(self) -> None:

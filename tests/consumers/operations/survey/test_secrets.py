@@ -128,7 +128,7 @@ def test_no_surface_shows_a_secret(folder: Any) -> None:
     shown = {
         "publish": published,
         "doctor": call(folder, "doctor"),
-        "groups": call(folder, "groups"),
+        "groups": call(folder, "group", "list"),
         "agents": call(folder, "agent", "list"),
         "dlq list": call(folder, "dlq", "list"),
         "dlq causes": call(folder, "dlq", "list", "--by", "cause"),

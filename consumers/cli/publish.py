@@ -1,6 +1,6 @@
 """`sealbus publish TYPE [FILE]`: JSON lines in, receipts out.
 
-Owns the options and the exit code. `consumers.cli.publish.json_lines` turns lines into messages, `producers` publishes.
+Owns the options and the exit code. `producers.json_lines` turns lines into messages, `producers` publishes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 import msgspec
 
 from bus.clock import SystemClock
-from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults
-from bus.dialects.opening import open_dialect
+from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults, open_dialect
 from bus.dialects.type_names import type_names_of
 from bus.errors import BusError, TopicMissingError, UnreachableError
 from bus.nearest import nearest
@@ -26,14 +25,11 @@ from bus.protocol.envelope import Agent
 from bus.settings.schema import Settings
 from bus.topics.names import message_topic
 from bus.topics.specs import creates_topics
-from consumers.app.app import App
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MESSAGE_TYPE, PRIORITY_TYPE, TEXT_ID, VERSION, OneOf
 from consumers.cli.io.printing import LineWriter
 from consumers.cli.io.progress import Progress
-from consumers.cli.publish.foreign_lines import ForeignFeed
-from consumers.cli.publish.json_lines import Feed, LineFeed
 from consumers.cli.session import (
     CommandSession,
     app_option,
@@ -43,8 +39,13 @@ from consumers.cli.session import (
 )
 from consumers.cli.shell import Command
 from producers.connection import Bus, connect
+from producers.json_lines.foreign_lines import ForeignFeed
+from producers.json_lines.payload_lines import Feed, LineFeed
 from producers.outcomes import PublishUnknown, Receipt, Result
 from producers.sealing.options import Options
+
+if TYPE_CHECKING:
+    from consumers.app.app import App
 
 __all__ = ["publish"]
 

@@ -8,14 +8,35 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import BinaryIO, Final, NamedTuple
 
-__all__ = ["Line", "SlowLines", "read_lines"]
+import msgspec
+
+__all__ = ["Line", "SlowLines", "layout_hint", "read_lines"]
 
 _CHUNK_BYTES: Final = 131_072
 _CHUNKS_AHEAD: Final = 4
+
+
+_UTF16: Final = (BOM_UTF16_LE, BOM_UTF16_BE)
+
+
+def layout_hint(content: bytes) -> str:
+    """Return how a file must be laid out that has a line such as *content*; empty for a line that is one JSON value."""
+    if content.startswith(_UTF16):
+        return "the file is not UTF-8: convert it with `iconv -f UTF-16 -t UTF-8 FILE`"
+    text = content.strip()
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if "truncated" not in str(error):
+            return ""
+        return "a line is one whole object, and here one goes over several: put them in order with `jq -c . FILE`"
+    return (
+        "a line is one object, and here it is a list: take it apart with `jq -c '.[]' FILE`" if text[:1] == b"[" else ""
+    )
 
 
 class Line(NamedTuple):

@@ -15,12 +15,12 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from bus.byte_lines import SlowLines, layout_hint
 from bus.errors import ContractError, SigningError
 from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from bus.protocol import canonical
 from bus.telemetry.terminal import printable
-from consumers.cli.io.lines import SlowLines
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealing.options import Options, outgoing_of
@@ -32,8 +32,6 @@ __all__ = ["Feed", "LineFeed"]
 _SPACIOUS: Final = 4
 _DATA_DEPTH: Final = 2
 _MAX_WARNINGS: Final = 5
-_OPENED: Final = (b"{", b"[")
-"""Lines of JSON that is laid out for people."""
 _MAX_SHOWN: Final = 80
 
 
@@ -49,7 +47,8 @@ class LineFeed:
         self._source = SlowLines(stream, publisher.settings.publish.max_message_bytes * _SPACIOUS)
         self._publisher = publisher
         self._count = 0
-        self._spread = False
+        self._layout = ""
+        """The hint about a file that is not one object a line."""
 
     @property
     def consumed(self) -> int:
@@ -62,8 +61,8 @@ class LineFeed:
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about the lines."""
-        if self._spread:
-            yield "a line is one whole object, and here one goes over several: put them in order with `jq -c . FILE`"
+        if self._layout:
+            yield self._layout
 
     async def __aiter__(self) -> AsyncIterator[Item]:
         async for line in self._source:
@@ -72,9 +71,9 @@ class LineFeed:
             try:
                 if line.content is None:
                     raise ContractError("the line is longer than any message may be", "/data", "oversized")
-                self._spread = self._spread or line.content.strip() in _OPENED
                 item = self.item(line.number, line.content)
             except (ContractError, SigningError) as error:
+                self._layout = self._layout or layout_hint(line.content or b"")
                 yield PublishRejected(str(error), error)
             else:
                 yield item
