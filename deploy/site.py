@@ -35,6 +35,7 @@ MARK = "<!-- below: python -m deploy.site --references -->"
 _REFERENCE = ROOT / "docs" / "reference"
 _PROMETHEUS = ROOT / "deploy" / "prometheus"
 _WIDTH = 100  # of the helps of commands
+_SECTIONS = {"tutorial": "Tutorial", "how-to": "How-to", "reference": "Reference", "explanation": "Explanation"}
 _SECTION = re.compile(r"^\[(\w+)\]")
 _SETTING = re.compile(r"^(\w+) = (.+)$")
 _CONFIG = """
@@ -78,7 +79,7 @@ def write_pages(folder: Path) -> None:
         target = folder / "docs" / page.relative_to(ROOT / "docs")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_without_outer_links(text, page), "utf-8")
-    (folder / "zensical.toml").write_text(_CONFIG, "utf-8")
+    (folder / "zensical.toml").write_text(_CONFIG + _navigation(), "utf-8")
 
 
 def broken_links(site: Path) -> list[str]:
@@ -130,6 +131,17 @@ def _links(html: str) -> list[str]:
     parser = _Links()
     parser.feed(html)
     return parser.found
+
+
+def _navigation() -> str:
+    """Return the site's sections, with the pages of each in the order of `index.md`."""
+    index = (ROOT / "docs" / "index.md").read_text("utf-8")
+    linked = list(dict.fromkeys(re.findall(r"\]\(([\w./-]+\.md)\)", index)))
+    sections = [
+        f'  {{"{title}" = {[page for page in linked if page.startswith(f"{folder}/")]}}},'.replace("'", '"')
+        for folder, title in _SECTIONS.items()
+    ]
+    return "\n".join(["nav = [", '  {"Start" = "index.md"},', *sections, "]", ""])
 
 
 def _without_outer_links(text: str, page: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -46,6 +47,16 @@ def test_links_out_of_the_documentation_are_left_out_and_all_others_lead_somewhe
     for page in sorted((tmp_path / "docs").rglob("*.md")):
         links = re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))
         assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == [], page
+
+
+def test_the_navigation_has_every_page_in_its_section(tmp_path: Path) -> None:
+    write_pages(tmp_path)
+    settings = tomllib.loads((tmp_path / "zensical.toml").read_text("utf-8"))
+    sections = {title: pages for entry in settings["project"]["nav"] for title, pages in entry.items()}
+    assert list(sections) == ["Start", "Tutorial", "How-to", "Reference", "Explanation"]
+    listed = [page for pages in sections.values() for page in ([pages] if isinstance(pages, str) else pages)]
+    written = [page.relative_to(tmp_path / "docs").as_posix() for page in (tmp_path / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(written)
 
 
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
