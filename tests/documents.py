@@ -7,9 +7,14 @@ program.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,7 +80,11 @@ def program(page: Path) -> str:
 
 def project_files(page: Path) -> Mapping[str, str]:
     """Return the files that *page* shows: path -> text."""
-    return {block.path: block.text for block in blocks(page, "python", "toml", "json") if block.path and not block.is_fragment}
+    return {
+        block.path: block.text
+        for block in blocks(page, "python", "toml", "json")
+        if block.path and not block.is_fragment
+    }
 
 
 def write_files(page: Path, folder: Path) -> None:
@@ -87,11 +96,77 @@ def write_files(page: Path, folder: Path) -> None:
             target.write_text(block.text, "utf-8")
 
 
+def new_project(folder: Path) -> Path:
+    """Return the folder of a project `desk` below *folder*, as `sealbus new desk` makes it, with sources in `src/`."""
+    project = folder / "desk"
+    made = subprocess.run(
+        [sys.executable, "-m", "sealbus", "new", "desk"],
+        cwd=folder,
+        env=environment(project),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    if not (project / "src" / "desk").is_dir():  # a project of one module: its package is laid out here
+        shutil.rmtree(project)
+        for name in ("src/desk", "tests", "schemas", ".sealbus"):
+            (project / name).mkdir(parents=True)
+        (project / "src" / "desk" / "__init__.py").touch()
+        settings = '[project]\napps = ["desk.agent:app"]\n\n[bus]\nurl = "sqlite:///.sealbus/desk.db"\n'
+        (project / "sealbus.toml").write_text(settings, "utf-8")
+        (project / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["src"]\n', "utf-8")
+    return project
+
+
+def environment(project: Path) -> dict[str, str]:
+    """Return an environment in which *project* and sealbus can be imported, and `sealbus` is a command."""
+    commands = project.parent / "bin"
+    if not (shim := commands / "sealbus").exists():
+        commands.mkdir(exist_ok=True)
+        shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m sealbus "$@"\n', "utf-8")
+        shim.chmod(0o755)
+    return {
+        **os.environ,
+        "PATH": f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{ROOT}:{project / 'src'}",
+        "PYTEST_ADDOPTS": "-p consumers.app.pytest_plugin -p no:cacheprovider",
+    }
+
+
+def paste(line: str, project: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command *line* in the folder of *project*; *typed* is what a person answers."""
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=project,
+        env=environment(project),
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+def until(reached: Callable[[], object], limit_s: float = 60) -> None:
+    """Wait until *reached* returns something true."""
+    ends = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < ends, "nothing came"
+        time.sleep(0.2)
+
+
+def pasted_lines(text: str) -> list[str]:
+    """Return the lines to paste in *text*, without comments."""
+    return [re.sub(r"\s{2,}#.*", "", line) for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE)]
+
+
 def commands(page: Path) -> Iterator[tuple[str, bool]]:
     """Yield each `sealbus ...` that *page* names, and whether it is a line to paste."""
     text = written(page)
-    for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
-        for part in re.split(r"\s(?:\||&&|>>?)\s", re.sub(r"\s{2,}#.*", "", line)):
+    for line in pasted_lines(text):
+        for part in re.split(r"\s(?:\||&&|>>?)\s", line):
             words = part.split()
             while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
                 words.pop(0)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +26,8 @@ from tests.documents import (
     commands,
     misuse,
     name_of,
+    new_project,
+    paste,
     program,
     project_files,
     prose,
@@ -67,26 +67,14 @@ def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.medium
 @pytest.mark.timeout(120)
 def test_the_tutorial_passes_its_own_tests_part_by_part(tmp_path: Path) -> None:
-    (tmp_path / "src" / "desk").mkdir(parents=True)
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "src" / "desk" / "__init__.py").touch()
-    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["src"]\n', "utf-8")
-    (tmp_path / "sealbus.toml").write_text('[project]\napps = ["desk.agent:app"]\n', "utf-8")
+    project = new_project(tmp_path)
     assert len(TUTORIAL) == 4
     for page in TUTORIAL:
         files = project_files(page)
         assert "tests/test_agent.py" in files
         for path, text in files.items():
-            (tmp_path / path).write_text(text, "utf-8")
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "consumers.app.pytest_plugin", "-p", "no:cacheprovider"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+            (project / path).write_text(text, "utf-8")
+        done = paste("pytest -q tests/test_agent.py", project)
         assert done.returncode == 0, page.name + done.stdout
 
 
