@@ -27,6 +27,7 @@ from consumers.cli.session import CommandSession, gathered, verb
 from consumers.cli.shell import Command
 from consumers.operations.checks.findings import AREAS, GRAVITIES, OTHER_CHECKS, CheckFinding
 from consumers.operations.checks.gathering import (
+    WORKFLOW_FOLDER,
     counted,
     finding_of,
     is_own,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-_WORKFLOWS: Final = "workflows"
 _SCHEMAS: Final = "schemas"
 _KEYS: Final = "keys/jwks.json"
 
@@ -180,7 +180,7 @@ def _read_files(
         yield from key_findings(directory, folder if folder.is_dir() else folder.parent, SystemClock().now_ms())
         looked.append(f"{len(directory.keys)} keys")
     if "workflows" in areas:
-        files = sorted((home / _WORKFLOWS).glob("*.json"))
+        files = sorted((home / WORKFLOW_FOLDER).glob("*.json"))
         for file in files:
             yield from workflow_findings(file)
         looked.append(f"{len(files)} workflow files")

@@ -19,24 +19,25 @@ from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
 from bus.trust.policy.acl_lines import acl_line
 from bus.trust.policy.acls import AclGrant, acl_grants
 from bus.trust.policy.cases import answer_of, make_request, parse_cases, run_cases
-from bus.trust.policy.decision import Deny, PolicyDecision, RuleVerdict, decide_request, explain_decision
+from bus.trust.policy.decision import Deny, decide_request, explain_decision
 from bus.trust.policy.explanation_texts import (
     PolicyAnswer,
     PolicyCaseRow,
     decision_sentence,
+    explanation_lines,
     facts_of_agent,
     facts_of_request,
+    is_near,
     request_line,
-    value_text,
 )
-from bus.trust.policy.facts import ACTIONS, RISKS, AgentFacts, Request
+from bus.trust.policy.facts import ACTIONS, RISKS
 from bus.trust.policy.file import parse_policy
 from bus.trust.policy.rules import PolicyRules
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
-from consumers.cli.io.output import Detail, Listing, VerbResult
+from consumers.cli.io.output import Detail, VerbResult
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, OneOf
-from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, app_option, verb
 from consumers.cli.shell import VerbGroup
 
@@ -135,44 +136,9 @@ def explain(
         file=rules.name,
         sha256=rules.sha256,
     )
-    code = FAILED if isinstance(decision, Deny) else 0
-    if session.as_json:
-        return Detail(shown, (), code=code)
-    _print_explanation(request, decision, row, [one for one in verdicts if every or _is_near(one)], rules)
-    return Listing([], {}, code=code)
-
-
-def _print_explanation(
-    request: Request, decision: PolicyDecision, row: AgentFacts | None, verdicts: list[RuleVerdict], rules: PolicyRules
-) -> None:
-    click.echo(decision_sentence(decision))
-    click.echo("\nfacts:")
-    for name, value in facts_of_request(request).items():
-        click.echo(f"  {name}: {value_text(value)}")
-    if row is not None:
-        known = "" if row.listed else " (not in the table: the defaults)"
-        click.echo(f"\nagent {printable(request.actor or '')}{known}:")
-        for name, value in facts_of_agent(row).items():
-            click.echo(f"  {name}: {value_text(value)}")
-    click.echo()
-    print_table(
-        ("RULE", "EFFECT", "MATCHES", "DIFFERS IN", "UNKNOWN"),
-        [
-            (
-                one.rule,
-                one.effect,
-                "yes" if one.matches else "no",
-                " ".join(one.failed) or "-",
-                " ".join(one.unknown) or "-",
-            )
-            for one in verdicts
-        ],
-    )
-    click.echo(f"\npolicy {printable(rules.name)}, sha256 {rules.sha256}")
-
-
-def _is_near(verdict: RuleVerdict) -> bool:
-    return verdict.matches or not {"action", "message_type"} & {*verdict.failed}
+    near = [one for one in verdicts if every or is_near(one)]
+    lines = explanation_lines(request, decision, row, near, rules)
+    return Detail(shown, lines, code=FAILED if isinstance(decision, Deny) else 0)
 
 
 @policy.command("test")

@@ -32,7 +32,7 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_option, gathered, trusted_keys, verb
 from consumers.cli.shell import VerbGroup
 from consumers.worker.metrics_server import MetricsServer
-from producers.outbox.backlog import OutboxTopic, age_of, age_text
+from producers.outbox.backlog import OutboxTopic, age_of, age_text, check_reachable, unreachable
 
 if TYPE_CHECKING:
     from producers.outbox.rows import Rows as OutboxRows
@@ -360,7 +360,7 @@ async def outbox(
         session.interrupts.soften = working.stop
         stack.push_async_callback(working.close)
         if once:
-            await _reach(rows, transport)
+            await check_reachable(rows, transport)
             total = await working.run_once()
         else:
             await working.run()
@@ -375,7 +375,7 @@ async def _backlog(rows: OutboxRows, now_ms: int) -> VerbResult:
     try:
         found = await rows.backlog()
     except InboxError as error:
-        raise _unreachable(error) from error
+        raise unreachable(error) from error
     finally:
         await rows.close()
     listed = [
@@ -418,19 +418,3 @@ async def _opened(session: CommandSession, settings: Settings, *, wait: bool) ->
                 _log.warning("outbox.log_unreachable", error=str(error), again_in_s=_PAUSE_S)
             await asyncio.sleep(_PAUSE_S)
         yield transport
-
-
-async def _reach(rows: OutboxRows, transport: Transport) -> None:
-    """Raise UnreachableError unless database and log can be used."""
-    try:
-        await rows.open()
-    except InboxError as error:
-        raise _unreachable(error) from error
-    await transport.admin.topics()
-
-
-def _unreachable(error: InboxError) -> UnreachableError:
-    """Return the error for an unreachable database; the log is not at fault."""
-    unreachable = UnreachableError(str(error))
-    unreachable.add_note("check DATABASE_URL")
-    return unreachable

@@ -42,10 +42,9 @@ from consumers.cli.session import CommandSession, changing, key_options, limit_o
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.processes.approvals.state import APPROVAL_SAGA
-from consumers.processes.sagas.ending import end_process
+from consumers.processes.sagas.ending import end_process, process_with_id
 from consumers.processes.sagas.opening import opened_store
-from consumers.processes.sagas.process import Process, ProcessOutcome, ending_of
-from consumers.processes.sagas.store import ProcessStore
+from consumers.processes.sagas.process import ProcessOutcome, ending_of
 
 __all__ = ["workflow"]
 
@@ -223,7 +222,7 @@ async def show(session: CommandSession, *, which: str) -> VerbResult | int:
     """
     settings = session.settings()
     async with opened_store(settings, None) as store:
-        found = await _chosen(store, which)
+        found = await process_with_id(store, which)
         waiting = await store.waits_of(found.id)
         held = await store.holds_of(found.id)
     run = run_of(found)
@@ -281,7 +280,7 @@ async def cancel(
     settings = session.settings()
     session.announce()
     async with opened_store(settings, None) as store:
-        found = await _chosen(store, which)
+        found = await process_with_id(store, which)
         shown, short = workflow_row(found), found.id.hex()[:_ID_DIGITS]
         if found.saga == APPROVAL_SAGA:
             raise BusError("this is an approval: `sealbus approval reject` decides about it")
@@ -307,16 +306,6 @@ async def cancel(
         names = ", ".join(map(printable, requested))
         session.note(f"These requests cannot be recalled and may still run: {names}")
     return 0
-
-
-async def _chosen(store: ProcessStore, digits: str) -> Process:
-    """Return the workflow whose id begins with *digits*. Raises BusError."""
-    found = await store.begins(digits)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise BusError(f"no workflow {digits!r}: `sealbus workflow list --all` shows them")
-    raise BusError(f"{digits!r} begins the ids of several workflows: give more digits")
 
 
 def _variable(text: str) -> tuple[str, Any]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import table_lines
 from bus.trust.policy.cases import make_request
 from bus.trust.policy.decision import Allow, Deny, PolicyDecision, RuleVerdict
 from bus.trust.policy.facts import AgentFacts, Request
+from bus.trust.policy.rules import PolicyRules
 
 __all__ = [
     "PolicyAnswer",
     "PolicyCaseRow",
     "decision_sentence",
+    "explanation_lines",
     "facts_of_agent",
     "facts_of_request",
+    "is_near",
     "request_line",
     "value_text",
 ]
@@ -87,3 +92,37 @@ def request_line(request: Request) -> str:
         if name not in ("action", "message_type", "actor", "now_ms", "namespace") and value != ordinary[name]:
             words.append(f"{name}={value_text(value)}")
     return printable(" ".join(words))
+
+
+def is_near(verdict: RuleVerdict) -> bool:
+    return verdict.matches or not {"action", "message_type"} & {*verdict.failed}
+
+
+def explanation_lines(
+    request: Request, decision: PolicyDecision, row: AgentFacts | None, verdicts: list[RuleVerdict], rules: PolicyRules
+) -> Iterator[str]:
+    """Yield the decision, the facts, what the policy knows of the agent, and how near each rule came."""
+    yield decision_sentence(decision)
+    yield "\nfacts:"
+    for name, value in facts_of_request(request).items():
+        yield f"  {name}: {value_text(value)}"
+    if row is not None:
+        known = "" if row.listed else " (not in the table: the defaults)"
+        yield f"\nagent {printable(request.actor or '')}{known}:"
+        for name, value in facts_of_agent(row).items():
+            yield f"  {name}: {value_text(value)}"
+    yield ""
+    yield from table_lines(
+        ("RULE", "EFFECT", "MATCHES", "DIFFERS IN", "UNKNOWN"),
+        [
+            (
+                one.rule,
+                one.effect,
+                "yes" if one.matches else "no",
+                " ".join(one.failed) or "-",
+                " ".join(one.unknown) or "-",
+            )
+            for one in verdicts
+        ],
+    )
+    yield f"\npolicy {printable(rules.name)}, sha256 {rules.sha256}"

@@ -12,7 +12,16 @@ from consumers.agents.workflows.definition import parse_workflow
 from consumers.agents.workflows.engine import RunState
 from consumers.processes.sagas.process import Memory, Process, Wait, ending_of
 
-__all__ = ["WaitRow", "WorkflowDetails", "WorkflowRow", "data_of", "nodes_of", "run_of", "wait_row", "workflow_row"]
+__all__ = [
+    "WaitRow",
+    "WorkflowDetails",
+    "WorkflowRow",
+    "data_of",
+    "nodes_of",
+    "run_of",
+    "wait_row",
+    "workflow_row",
+]
 
 
 _FILES: Final = "workflow"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from bus.errors import BusError
 from bus.payloads.payload_types import PayloadType
@@ -16,7 +17,15 @@ from consumers.operations.checks.findings import GRAVITIES, CheckFinding
 from consumers.operations.lint.app_checks import lint_app
 from consumers.operations.lint.findings import LintFinding
 
-__all__ = ["is_own", "counted", "finding_of", "lint_findings", "own_types", "workflow_findings"]
+__all__ = [
+    "WORKFLOW_FOLDER",
+    "counted",
+    "finding_of",
+    "is_own",
+    "lint_findings",
+    "own_types",
+    "workflow_findings",
+]
 
 
 def own_types(apps: Sequence[App]) -> list[PayloadType]:
@@ -81,3 +90,6 @@ def counted(found: Sequence[CheckFinding]) -> str:
 
 def is_own(kind: PayloadType) -> bool:
     return BUILT_IN.get(kind.name) is not kind
+
+
+WORKFLOW_FOLDER: Final = "workflows"

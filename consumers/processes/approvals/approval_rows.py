@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
+from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms, parse_ms
+from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import details
 from consumers.processes.approvals.open_requests import (
     OpenRequest,
     action_of,
 )
 
-__all__ = ["ApprovalDetails", "ApprovalRow", "approval_row", "end_of_approval"]
+__all__ = [
+    "ApprovalDetails",
+    "ApprovalRow",
+    "SHORT_DIGITS",
+    "approval_lines",
+    "approval_row",
+    "end_of_approval",
+    "indented_action",
+]
 
 
 _AFTER_APPROVAL: Final[Mapping[str, str]] = MappingProxyType(
@@ -82,3 +93,38 @@ def approval_row(found: OpenRequest) -> ApprovalRow:
         request=found.message.message_id,
         decided_by=tuple(closing.decided_by) if closing is not None else (),
     )
+
+
+SHORT_DIGITS: Final = 12
+
+
+def approval_lines(found: OpenRequest, shown: ApprovalDetails, waiting: Message | None) -> Iterator[str]:
+    who = ", ".join(shown.approvers) or "those the policy allows"
+    about = {
+        "approval": found.digits,
+        "asked by": f"{shown.asked_by or '?'}, until {shown.until}",
+        "state": end_of_approval(found),
+        "reason": shown.reason,
+        "rule": f"{shown.rule or '-'}, {shown.quorum} of {who}",
+    }
+    yield from details(about, width=11)
+    yield "action:    exactly this, and nothing else"
+    yield indented_action(shown.action)
+    yield f"{'hash:':<11}{shown.action_hash}"
+    if waiting is None:
+        yield "The message to be approved is no longer in the log, so this request cannot be verified. Reject it."
+        return
+    about = {"message": f"{waiting.message_type} {waiting.message_id} of {shown.waiting_sender or '?'}"}
+    yield from details(about, width=11)
+    if shown.agrees:
+        yield "           the request is about exactly this message"
+    else:
+        yield (
+            "MISMATCH: this request differs from the message it is about. Reject it, and find its sender with "
+            f"`sealbus show {printable(found.message.message_id)}`."
+        )
+
+
+def indented_action(action: dict[str, Any]) -> str:
+    text = msgspec.json.format(msgspec.json.encode(action), indent=2).decode()
+    return "\n".join(f"    {printable(line)}" for line in text.splitlines())

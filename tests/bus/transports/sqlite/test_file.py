@@ -89,7 +89,7 @@ async def test_a_relative_path_stays_the_same_file_when_the_working_directory_ch
 
 
 def test_a_missing_directory_is_named(tmp_path):
-    with pytest.raises(UnreachableError, match=r"there is no directory .*/missing; create it"):
+    with pytest.raises(UnreachableError, match=r"no directory .*/missing; create it"):
         open_transport(f"sqlite:///{tmp_path}/missing/x.db")
 
 
