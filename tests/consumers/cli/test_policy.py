@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).parents[3] / "docs" / "policy.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "policy-language.md").read_text("utf-8")
 TOML = dict(re.findall(r"```toml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 CONSOLE = [
     (command, shown)
