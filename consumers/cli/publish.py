@@ -18,7 +18,7 @@ import msgspec
 from bus.clock import SystemClock
 from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults, open_dialect
 from bus.dialects.type_names import type_names_of
-from bus.errors import TopicMissingError, UnreachableError
+from bus.errors import UnreachableError
 from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType, untyped
 from bus.protocol.envelope import Agent
@@ -40,7 +40,7 @@ from consumers.cli.session import (
 from consumers.cli.shell import Command
 from producers.connection import Bus, connect
 from producers.json_lines.foreign_lines import ForeignFeed
-from producers.json_lines.line_results import PublishedLine, Tally
+from producers.json_lines.line_results import PublishedLine, Tally, require_topic
 from producers.json_lines.payload_lines import Feed, LineFeed
 from producers.sealing.options import Options
 
@@ -164,7 +164,7 @@ async def publish(session: CommandSession, options: _PublishOptions) -> int:
 
     async def open_feed(bus: Bus) -> LineFeed:
         if options.schema_version is not None or not creates_topics(settings, bus.transport.features):
-            await _require_topic(bus, message_type)
+            await require_topic(bus, message_type)
         typed = options.schema_version is None
         return Feed(bus.publisher, kind, sealing, typed=typed, stream=file, ignore_unknown=options.ignore_unknown)
 
@@ -228,20 +228,6 @@ def _check_lifetime(ttl: float | None, delay: float | None, settings: Settings) 
             f"({limit:.0f} s)",
             param_hint="--delay",
         )
-
-
-async def _require_topic(bus: Bus, message_type: str) -> None:
-    """Check the topic once instead of failing for each line.
-
-    A type known only by name may be a typo, and a cluster may refuse every record.
-    """
-    topic = message_topic(bus.namespace, message_type)
-    existing = await bus.transport.admin.topics()
-    if topic not in existing:
-        # Topics this user may not see are not listed; the log reports them when asked by name.
-        with suppress(TopicMissingError):
-            await bus.transport.admin.ranges(topic)
-        raise TopicMissingError(f"no topic {topic}{nearest(topic, existing)}")
 
 
 async def _publish(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
-from bus.errors import BusError
+from bus.errors import BusError, TopicMissingError
+from bus.nearest import nearest
+from bus.topics.names import message_topic
+from producers.connection import Bus
 from producers.outcomes import PublishUnknown, Receipt, Result
 
-__all__ = ["PublishedLine", "Tally"]
+__all__ = ["PublishedLine", "Tally", "require_topic"]
 
 
 class PublishedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,3 +68,17 @@ class Tally:
             pointer=getattr(cause, "pointer", ""),
             error=str(result),
         )
+
+
+async def require_topic(bus: Bus, message_type: str) -> None:
+    """Check the topic once instead of failing for each line.
+
+    A type known only by name may be a typo, and a cluster may refuse every record.
+    """
+    topic = message_topic(bus.namespace, message_type)
+    existing = await bus.transport.admin.topics()
+    if topic not in existing:
+        # Topics this user may not see are not listed; the log reports them when asked by name.
+        with suppress(TopicMissingError):
+            await bus.transport.admin.ranges(topic)
+        raise TopicMissingError(f"no topic {topic}{nearest(topic, existing)}")
