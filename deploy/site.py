@@ -232,7 +232,8 @@ def _command_line() -> str:
     from consumers.cli import main as shell
 
     lines: list[str] = []
-    top = click.Context(shell, info_name="sealbus", terminal_width=_WIDTH, max_content_width=_WIDTH)
+    settings = {**shell.context_settings, "terminal_width": _WIDTH, "max_content_width": _WIDTH}
+    top = click.Context(shell, info_name="sealbus", **settings)
     for names, command, context in _commands(shell, top):
         lines += [
             f"{'#' * min(6, len(names) + 1)} {' '.join(names)}",

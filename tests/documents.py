@@ -196,7 +196,8 @@ def misuse(shell: click.Group, line: str, *, complete: bool) -> str | None:
 
 
 def _wrong_words(command: click.Command, path: str, words: list[str], *, complete: bool) -> str | None:
-    context = click.Context(command, info_name=path, resilient_parsing=True)
+    # As the shell itself does: a command keeps the help option that it was first asked for.
+    context = click.Context(command, info_name=path, resilient_parsing=True, help_option_names=["-h", "--help"])
     try:
         values, rest, _ = command.make_parser(context).parse_args(words if complete else [*words, "X"])
     except click.UsageError as error:
