@@ -1,9 +1,11 @@
 """The documentation as a site: the pages of `docs/`, and references read from the code.
 
-    python -m deploy.site build/docs         # pages and references, and the settings of the site's generator
+    python -m deploy.site --references       # write the generated part of the pages in docs/reference
+    python -m deploy.site build/docs         # all pages, and the settings of the site's generator
     python -m deploy.site --check build/site # exit 1 where a link of the built site leads nowhere
 
-`make docs` does both, with zensical in between. Owns what the references say; nothing in them is written by hand.
+`make docs` does the last two, with zensical in between. A generated page is an introduction written by hand, the line
+`MARK`, and what the code says.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import pkgutil
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib import import_module
@@ -25,9 +28,14 @@ import click
 
 from bus.payloads.payload_types import PayloadType
 
-__all__ = ["broken_links", "main", "references", "write_pages"]
+__all__ = ["MARK", "broken_links", "main", "page_of", "references", "write_pages", "written_pages"]
 
 ROOT = Path(__file__).parents[1]
+MARK = "<!-- below: python -m deploy.site --references -->"
+_REFERENCE = ROOT / "docs" / "reference"
+_PROMETHEUS = ROOT / "deploy" / "prometheus"
+_WIDTH = 100  # of the helps of commands
+_SECTIONS = {"tutorial": "Tutorial", "how-to": "How-to", "reference": "Reference", "explanation": "Explanation"}
 _SECTION = re.compile(r"^\[(\w+)\]")
 _SETTING = re.compile(r"^(\w+) = (.+)$")
 _CONFIG = """
@@ -40,31 +48,38 @@ site_dir = "site"
 
 
 def references() -> dict[str, str]:
-    """Return the reference pages: file name -> text."""
+    """Return the generated part of each reference page: file name -> text."""
     return {
+        "cli.md": _command_line(),
         "settings.md": _settings((ROOT / "config" / "default.toml").read_text("utf-8")),
-        "metrics.md": _metrics(),
-        "command-line.md": _command_line(),
-        "errors.md": _errors(),
         "python.md": _python(),
-        "vocabulary.md": _vocabulary(),
+        "errors-and-reasons.md": _errors_and_reasons(),
+        "metrics-and-alerts.md": _metrics_and_alerts(),
+        "message-types.md": _vocabulary(),
     }
+
+
+def page_of(name: str, generated: str) -> str:
+    """Return the page *name* of `docs/reference`: its introduction as it is, and the *generated* part."""
+    introduction = (_REFERENCE / name).read_text("utf-8").partition(MARK)[0].rstrip()
+    return f"{introduction}\n\n{MARK}\n\n{generated.strip()}\n"
+
+
+def written_pages() -> list[Path]:
+    """Return every page of `docs/`."""
+    return sorted((ROOT / "docs").rglob("*.md"))
 
 
 def write_pages(folder: Path) -> None:
     """Write the site's sources below *folder*."""
-    pages, made = folder / "docs", references()
-    (pages / "reference").mkdir(parents=True, exist_ok=True)
-    shutil.copytree(ROOT / "docs" / "pictures", pages / "pictures", dirs_exist_ok=True)
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        # What lies outside `docs/` is not part of the site.
-        text = re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", page.read_text("utf-8"))
-        if page.name == "index.md":
-            text += "\n" + "".join(f"- [{_title(text)}](reference/{name})\n" for name, text in made.items())
-        (pages / page.name).write_text(text, "utf-8")
-    for name, text in made.items():
-        (pages / "reference" / name).write_text(text, "utf-8")
-    (folder / "zensical.toml").write_text(_CONFIG, "utf-8")
+    generated = references()
+    shutil.copytree(ROOT / "docs" / "pictures", folder / "docs" / "pictures", dirs_exist_ok=True)
+    for page in written_pages():
+        text = page_of(page.name, generated[page.name]) if page.name in generated else page.read_text("utf-8")
+        target = folder / "docs" / page.relative_to(ROOT / "docs")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_without_outer_links(text, page), "utf-8")
+    (folder / "zensical.toml").write_text(_CONFIG + _navigation(), "utf-8")
 
 
 def broken_links(site: Path) -> list[str]:
@@ -84,9 +99,16 @@ def broken_links(site: Path) -> list[str]:
 def main() -> int:
     """Write the sources, or check the built site; return the exit code."""
     parser = argparse.ArgumentParser(description=inspect.getdoc(sys.modules[__name__]))
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--check", action="store_true", help="check the links of a built site")
+    parser.add_argument("--references", action="store_true", help="write the generated pages of docs/reference")
     options = parser.parse_args()
+    if options.references:
+        for name, text in references().items():
+            (_REFERENCE / name).write_text(page_of(name, text), "utf-8")
+        return 0
+    if options.folder is None:
+        parser.error("name the folder of the site")
     if not options.check:
         write_pages(options.folder)
         return 0
@@ -111,8 +133,26 @@ def _links(html: str) -> list[str]:
     return parser.found
 
 
-def _title(text: str) -> str:
-    return text.partition("\n")[0].removeprefix("# ")
+def _navigation() -> str:
+    """Return the site's sections, with the pages of each in the order of `index.md`."""
+    index = (ROOT / "docs" / "index.md").read_text("utf-8")
+    linked = list(dict.fromkeys(re.findall(r"\]\(([\w./-]+\.md)\)", index)))
+    sections = [
+        f'  {{"{title}" = {[page for page in linked if page.startswith(f"{folder}/")]}}},'.replace("'", '"')
+        for folder, title in _SECTIONS.items()
+    ]
+    return "\n".join(["nav = [", '  {"Start" = "index.md"},', *sections, "]", ""])
+
+
+def _without_outer_links(text: str, page: Path) -> str:
+    """Return *text* with links only to what is part of the site: files below `docs/`."""
+
+    def kept(link: re.Match[str]) -> str:
+        target = link[2].partition("#")[0]
+        inside = "://" in target or not target or (page.parent / target).resolve().is_relative_to(ROOT / "docs")
+        return link[0] if inside else link[1]
+
+    return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)]*)\)", kept, text)
 
 
 def _cell(text: object) -> str:
@@ -121,7 +161,7 @@ def _cell(text: object) -> str:
 
 def _settings(defaults: str) -> str:
     """Return a table for each section of the default settings, with the comments above each."""
-    lines = ["# Settings", "", "Each may be set by a flag of some commands, a variable, or a TOML file, in this order."]
+    lines: list[str] = []
     comments: list[str] = []
     section = ""
     for line in defaults.splitlines():
@@ -129,7 +169,7 @@ def _settings(defaults: str) -> str:
             comments.append(line.lstrip("# "))
         elif found := _SECTION.match(line):
             section, comments = found[1], []
-            lines += ["", f"## {section}", "", "| setting | variable | default | |", "|---|---|---|---|"]
+            lines += ["", f"### {section}", "", "| setting | variable | default | |", "|---|---|---|---|"]
         elif found := _SETTING.match(line):
             name, default = found[1], found[2].partition("  #")[0]
             variable = f"`SEALBUS_{section.upper()}__{name.upper()}`"
@@ -140,32 +180,61 @@ def _settings(defaults: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _metrics() -> str:
-    from prometheus_client import Counter
+def _metrics_and_alerts() -> str:
+    from bus.telemetry.metrics import Metrics
+    from consumers.operations.audit.metrics import AuditMetrics
+    from consumers.operations.survey.exporter import SurveyCollector
+
+    metrics, audit = Metrics(), AuditMetrics()
+    lines = ["## Workers and publishers", "", "`sealbus run --metrics-port`.", ""]
+    lines += _series(list(metrics.registry.collect()), _labels(metrics))
+    lines += ["", "## The namespace", "", "`sealbus serve metrics`.", ""]
+    lines += _series(list(SurveyCollector().collect()), {})
+    lines += ["", "## The audit", "", "`sealbus serve audit --metrics-port`.", ""]
+    lines += _series(list(audit.registry.collect()), _labels(audit))
+    return "\n".join([*lines, "", "## Run book", "", *_run_book()]) + "\n"
+
+
+def _labels(metrics: object) -> dict[str, tuple[str, ...]]:
     from prometheus_client.metrics import MetricWrapperBase
 
-    from bus.telemetry.metrics import Metrics
-
-    metrics = Metrics()
-    labels: dict[str, tuple[str, ...]] = {
+    return {
         value._name: value._labelnames  # noqa: SLF001 - the library has no other way to ask
         for value in vars(metrics).values()
         if isinstance(value, MetricWrapperBase)
     }
-    lines = ["# Metrics", "", "`sealbus run --metrics-port 9100` serves them.", "", "| series | type | labels | |"]
-    lines.append("|---|---|---|---|")
-    for family in sorted(metrics.registry.collect(), key=lambda family: family.name):
-        name = f"{family.name}_total" if family.type == Counter._type else family.name  # noqa: SLF001
-        of = ", ".join(f"`{label}`" for label in labels.get(family.name, ()))
+
+
+def _series(families: list[Any], labels: dict[str, tuple[str, ...]]) -> list[str]:
+    lines = ["| series | type | labels | |", "|---|---|---|---|"]
+    for family in sorted(families, key=lambda family: str(family.name)):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        known = labels.get(family.name) or getattr(family, "_labelnames", None) or ()
+        of = ", ".join(f"`{label}`" for label in known)
         lines.append(f"| `{name}` | {family.type} | {of} | {_cell(family.documentation)} |")
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def _run_book() -> list[str]:
+    """Return an entry for each alert of rules.yaml, with what run-book.toml says of it."""
+    rules = (_PROMETHEUS / "rules.yaml").read_text("utf-8")
+    book = tomllib.loads((_PROMETHEUS / "run-book.toml").read_text("utf-8"))
+    lines: list[str] = []
+    for name, summary in re.findall(r"- alert: (\w+)\n.*?summary: \"([^\n]*)\"\n", rules, re.DOTALL):
+        shown = re.sub(r"\{\{ \$(?:labels\.)?(\w+) \}\}", r"{\1}", summary)
+        lines += [f"### {name}", "", f"- **Alert**: {shown}"]
+        lines += [f"- **{part.capitalize()}**: {book[name][part]}" for part in ("cause", "check", "fix")]
+        lines.append("")
+    return lines
 
 
 def _command_line() -> str:
     from consumers.cli import main as shell
 
-    lines = ["# Command line", ""]
-    for names, command, context in _commands(shell, click.Context(shell, info_name="sealbus")):
+    lines: list[str] = []
+    settings = {**shell.context_settings, "terminal_width": _WIDTH, "max_content_width": _WIDTH}
+    top = click.Context(shell, info_name="sealbus", **settings)
+    for names, command, context in _commands(shell, top):
         lines += [
             f"{'#' * min(6, len(names) + 1)} {' '.join(names)}",
             "",
@@ -188,32 +257,47 @@ def _commands(
                 yield from _commands(inner, click.Context(inner, info_name=name, parent=context))
 
 
-def _errors() -> str:
+def _errors_and_reasons() -> str:
     import sealbus
     from bus import errors
+    from bus.protocol.reasons import REASON_TABLE
+    from bus.vocabulary import error_codes
 
-    drawn = inspect.getdoc(errors) or ""
-    lines = ["# Errors", "", "```text", drawn, "```", "", "| error | retriable | |", "|---|---|---|"]
+    lines = ["## Reasons", "", "| check | reason | accepted is | fix | HTTP | A2A |", "|---|---|---|---|---|---|"]
+    for gate, reasons in REASON_TABLE.items():
+        if not reasons:
+            lines.append(f"| {gate} | | a message for this agent; others are skipped and counted | | | |")
+        lines += [
+            f"| {gate} | `{reason.name}` | {_cell(reason.expected)} | {_cell(reason.cure)} "
+            f"| {reason.meaning.http_status} | {reason.meaning.a2a} |"
+            for reason in reasons
+        ]
+    lines += ["", "## Exceptions", "", "```text", inspect.getdoc(errors) or "", "```", ""]
+    lines += ["| exception | retriable | |", "|---|---|---|"]
     modules = (sealbus, import_module("sealbus.sagas"), import_module("sealbus.errors"))
     for found in (getattr(module, name) for module in modules for name in module.__all__):
         if isinstance(found, type) and issubclass(found, Exception):
             name = found.__name__
             retriable = "yes" if getattr(found, "retriable", False) else "no"
             lines.append(f"| `{name}` | {retriable} | {_cell((inspect.getdoc(found) or '').partition(chr(10))[0])} |")
+    lines += ["", "## Codes of `error.reported`", "", "| code | class | retry | HTTP | A2A |", "|---|---|---|---|---|"]
+    for code, row in error_codes.ERROR_CODES.items():
+        retried = "yes" if row.is_retryable else "no"
+        lines.append(f"| `{code}` | `{row.error_class}` | {retried} | {row.http_status} | {row.a2a} |")
     return "\n".join(lines) + "\n"
 
 
 def _python() -> str:
     import sealbus
 
-    lines = ["# Python", "", "What `from sealbus import ...` offers, and then each module.", ""]
+    lines = ["## sealbus", ""]
     for name in sealbus.__all__:
         lines += _name_lines(name, getattr(sealbus, name))
     for subject in sorted(info.name for info in pkgutil.iter_modules(sealbus.__path__)):
         if subject in ("__main__", "errors", "vocabulary"):  # the last two have pages of their own
             continue
         module = import_module(f"sealbus.{subject}")
-        lines += [f"# sealbus.{subject}", "", inspect.getdoc(module) or "", ""]
+        lines += [f"## sealbus.{subject}", "", inspect.getdoc(module) or "", ""]
         for name in module.__all__:
             lines += _name_lines(name, getattr(module, name))
     return "\n".join(lines)
@@ -223,36 +307,32 @@ def _name_lines(name: str, found: Any) -> list[str]:
     if isinstance(found, type) and issubclass(found, Exception):
         return []
     if not callable(found):
-        return [f"## {name}", "", f"`{found!r}`", ""]
-    lines = [f"## {name}", "", *_described(name, found)]
+        return [f"### {name}", "", f"`{found!r}`", ""]
+    lines = [f"### {name}", "", *_described(name, found)]
     if isinstance(found, type):
         for member, value in sorted(vars(found).items()):
             if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
-                lines += [f"### {name}.{member}", "", *_described(member, value)]
+                lines += [f"#### {name}.{member}", "", *_described(member, value)]
     return lines
 
 
 def _vocabulary() -> str:
-    """Return every type with its fields, the parts that types share, and what error codes mean."""
+    """Return every type with its fields, and the parts that types share."""
     from bus.schemas.field_forms import part_rows
-    from bus.vocabulary import FAMILIES, error_codes, older_types, parts, types_of
+    from bus.vocabulary import FAMILIES, older_types, parts, types_of
 
-    lines = ["# Message types", ""]
+    lines: list[str] = []
     for family in FAMILIES:
         lines += [f"## {family}", ""]
         for kind in types_of(family):
             lines += _type_lines(kind)
-    lines += ["## Older versions, read and not written any more", ""]
+    lines += ["## Older versions", "", "They are read and not written any more.", ""]
     for kind in older_types():
         lines += _type_lines(kind)
     lines += ["## Parts of several types", ""]
     for name in sorted(parts.__all__):
         part = getattr(parts, name)
         lines += [f"### {name}", "", inspect.getdoc(part) or "", "", *_field_table(part_rows(part)), ""]
-    lines += ["## Error codes", "", "| code | class | retry | HTTP | A2A |", "|---|---|---|---|---|"]
-    for code, row in error_codes.ERROR_CODES.items():
-        retried = "yes" if row.is_retryable else "no"
-        lines.append(f"| `{code}` | `{row.error_class}` | {retried} | {row.http_status} | {row.a2a} |")
     return "\n".join(lines) + "\n"
 
 
@@ -267,15 +347,13 @@ def _type_lines(kind: PayloadType) -> list[str]:
     lifetime = (
         " and ".join(f"{option} from {field}" for option, field in terms.options_from.items()) or f"{terms.ttl_s} s"
     )
-    changes = kind.side_effect or "what its data say"
-    resource = f" at `{kind.resource}`" if kind.resource else ""
     said_of_it = (
-        f"Says {spoken}",
-        f"risk {kind.risk}",
-        f"lives {lifetime}",
-        f"needs {', '.join(terms.required_options) or 'nothing'}",
-        f"asks to change {changes}{resource}",
-        f"moves {', '.join(machines_of(kind.name)) or 'none'}",
+        f"kind: {spoken}",
+        f"risk: {kind.risk}",
+        f"lifetime: {lifetime}",
+        f"requires: {', '.join(terms.required_options) or 'nothing'}",
+        f"side effect: {kind.side_effect or 'by its data'}" + (f" at `{kind.resource}`" if kind.resource else ""),
+        f"states: {', '.join(machines_of(kind.name)) or 'none'}",
     )
     return [
         f"### {kind.name} {kind.version}",
@@ -303,11 +381,31 @@ def _described(name: str, found: Any) -> list[str]:
     signature = ""
     if not isinstance(found, property):
         try:
-            signature = str(inspect.signature(found)).replace("self, ", "").replace("(self)", "()")
+            signature = _signature(found).replace("self, ", "").replace("(self)", "()")
         except (TypeError, ValueError):
             signature = "(...)"
     text = inspect.getdoc(found) or ""
     return ["```python", f"{name}{signature}", "```", "", "```text", text, "```", ""]
+
+
+class _Written(str):
+    """An annotation as it is written, without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _signature(found: Any) -> str:
+    signature = inspect.signature(found)
+
+    def bare(annotation: Any) -> Any:
+        return _Written(annotation) if isinstance(annotation, str) else annotation
+
+    parameters = [each.replace(annotation=bare(each.annotation)) for each in signature.parameters.values()]
+    text = str(signature.replace(parameters=parameters, return_annotation=bare(signature.return_annotation)))
+    return re.sub(r"<(?:function )?[\w.<>]+(?: object)? at 0x[0-9a-f]+>", "...", text)
 
 
 if __name__ == "__main__":

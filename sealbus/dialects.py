@@ -3,7 +3,7 @@
     foreign = dialects.dialect("frameworks").decode(line)
     message = dialects.seal_foreign(foreign, namespace="agents")
 
-Page: `docs/dialects.md`.
+Page: `docs/how-to/interoperate.md`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     from sealbus.envelope import Agent
 
-Page: `docs/requests.md`.
+Page: `docs/how-to/ask-agents.md`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     from sealbus.errors import ConfigurationError, UnreachableError
 
-Page: `docs/requests.md`.
+Page: `docs/how-to/ask-agents.md`.
 """
 
 from __future__ import annotations

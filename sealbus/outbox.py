@@ -2,7 +2,7 @@
 
     from sealbus.outbox import Outbox
 
-Page: `docs/effects-once.md`.
+Page: `docs/how-to/effects-once.md`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     from sealbus.patterns import ContractNet
 
-A subclass says what opens the conversation, and what to do with the outcome. Page: `docs/conversations.md`.
+A subclass says what opens the conversation, and what to do with the outcome. Page: `docs/how-to/long-work.md`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     from sealbus.sagas import Saga, SagaContext, on_answer, on_failure, on_start
 
-Its state is stored, so it outlives the workers. Page: `docs/sagas.md`.
+Its state is stored, so it outlives the workers. Page: `docs/how-to/long-work.md`.
 """
 
 from __future__ import annotations

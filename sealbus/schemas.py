@@ -2,7 +2,7 @@
 
     from sealbus.schemas import DualWrite, Has, Is, Rule, Upcaster, when
 
-Pages: `docs/vocabulary.md` (rules), `docs/upgrading-types.md`.
+Pages: `docs/reference/declaring.md` (rules), `docs/how-to/change-types.md`.
 """
 
 from __future__ import annotations

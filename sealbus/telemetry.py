@@ -2,7 +2,7 @@
 
     from sealbus.telemetry import Metrics, trace_handlers, trace_publishes
 
-Page: `docs/operations.md`.
+Page: `docs/how-to/operate.md`.
 """
 
 from __future__ import annotations

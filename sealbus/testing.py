@@ -2,7 +2,7 @@
 
     from sealbus.testing import TestBus
 
-Page: `docs/testing.md`.
+Page: `docs/how-to/test-agents.md`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     from sealbus.trust import Authority, PolicyFile, Security, SigningKey, TrustedKeys, Untrusted
 
-Page: `docs/trust.md`.
+Page: `docs/how-to/keys-and-policy.md`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     from sealbus import vocabulary
     await bus.publish(vocabulary.TaskRequest(goal="..."), task_id="t-1")
 
-A family is imported when one of its types is asked for. Page: `docs/vocabulary.md`.
+A family is imported when one of its types is asked for. Page: `docs/reference/message-types.md`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     from sealbus.workflows import check_workflow, parse_workflow, workflow_engine
 
-Page: `docs/workflows.md`.
+Page: `docs/how-to/long-work.md`.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def read_policy(file: Path) -> PolicyRules:
     except OSError as error:
         raise ConfigurationError(f"policy.file: {file} cannot be read: {error.strerror or error}") from error
     except ConfigurationError as error:
-        error.add_note("docs/policy.md describes the language in one page")
+        error.add_note("docs/reference/policy-language.md describes the language in one page")
         raise
 
 

@@ -4,8 +4,8 @@
 
 The attacker writes what it likes into the log: it seals by hand, with the keys that it has, and appends beside the bus.
 A row names the attack, what was tried, the gate and reason that stopped it, and how often a handler ran because of it.
-Exit code 1 if an attack was not stopped that has to be. The last rows are what nothing here stops, as docs/trust.md
-says.
+Exit code 1 if an attack was not stopped that has to be. The last rows are what nothing here stops, as
+docs/explanation/trust.md says.
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.documents import PAGES, program, write_files
+
 ROOT = Path(__file__).parents[2]
 PROJECT = Path(__file__).with_name("wheel_project")
 
@@ -201,6 +203,21 @@ def test_a_worker_runs_an_agent_from_folders_named_as_ours(installed: Installed,
             time.sleep(0.05)
     assert sorted(driven.read_text("utf-8").split()) == ["north", "south"]
     assert "sealed ok" in installed.run("sealbus", "tail", "ride.output", "--from", "start", "--verify", "--bus", url)
+
+
+@pytest.mark.slow  # a Python process for each page
+@pytest.mark.timeout(300)
+def test_the_programs_of_the_documents_run_with_the_wheel_alone(installed: Installed) -> None:
+    folder = installed.project / "pages"
+    folder.mkdir()
+    for page in PAGES:
+        write_files(page, installed.project)
+        if text := program(page):
+            name = "test_" + page.stem.replace("-", "_") + ".py"
+            (folder / name).write_text(text, "utf-8")
+    assert len(list(folder.iterdir())) > 10
+    quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:anyio")
+    assert "passed" in installed.run("python", "-m", "pytest", *quiet, "pages", timeout=240)
 
 
 def test_the_projects_own_test_passes(installed: Installed) -> None:

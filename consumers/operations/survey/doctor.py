@@ -135,7 +135,7 @@ def check_trust(settings: Settings, agents: tuple[str, ...], clock: Clock) -> It
             yield _ok("keys", f"keys{named} can be read{signs}")
             yield from _own_key(trust, agent, settings.bus.namespace, clock)
         if trust.policy is NO_POLICY:
-            cure = "set policy.file (docs/policy.md), or set it to allow-all"
+            cure = "set policy.file (docs/reference/policy-language.md), or set it to allow-all"
             yield _hint("policy", "no policy: everybody may do everything", cure)
         else:
             yield _ok("policy", f"{settings.policy.file} can be read")

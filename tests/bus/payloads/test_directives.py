@@ -28,7 +28,7 @@ def every_case() -> Iterator[DirectiveFacts]:
 
 
 def as_told(case: DirectiveFacts) -> bool:
-    """The table of docs/trust.md, row by row: the first that fits decides."""
+    """The table of docs/explanation/trust.md, row by row: the first that fits decides."""
     match case:
         case DirectiveFacts(type_says=word) if word in ASKING:
             return True

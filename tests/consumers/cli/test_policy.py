@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).parents[3] / "docs" / "policy.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "policy-language.md").read_text("utf-8")
 TOML = dict(re.findall(r"```toml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 CONSOLE = [
     (command, shown)
@@ -185,5 +185,5 @@ def test_a_file_that_is_no_policy(page: Any) -> None:
         "new.toml: rule 'a': effect: found 'alow', expected one of allow, deny, need; the nearest is allow"
         in result.stderr
     )
-    assert "hint: docs/policy.md" in result.stderr
+    assert "hint: docs/reference/policy-language.md" in result.stderr
     assert page.call("check", "--only", "policy", "missing.toml").exit_code == 2
