@@ -51,14 +51,10 @@ def test_a_page_runs(page: Path) -> None:
 
 EXAMPLES = [
     *((page.name, code) for page in (*PAGES, DOCS.parent / "README.md") for _, code in blocks(page)),
-    *(
-        (path.parent.name, path.read_text("utf-8"))
-        for path in DOCS.parent.glob("consumers/cli/scaffold/templates/*/agent.py.tmpl")
-    ),
 ]
 
 
-def test_every_type_of_a_page_and_of_a_template_says_whether_it_asks_or_informs() -> None:
+def test_every_type_of_a_page_says_whether_it_asks_or_informs() -> None:
     silent = [
         f"{name}: {ast.unparse(call)}"
         for name, code in EXAMPLES

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -81,7 +82,8 @@ def new(directory: Path, template: str | None, extras: tuple[str, ...]) -> int:
 
 
 def _next_lines(directory: Path, choice: Choice, *, has_keys: bool) -> Iterator[str]:
-    yield f"cd {_quoted(directory)}"
+    if directory.resolve() != Path.cwd():
+        yield f"cd {shlex.quote(printable(str(directory)))}"
     yield "pip install -U pip && pip install -e . --group dev    # or: uv sync && . .venv/bin/activate"
     if not has_keys:
         yield f"sealbus key new {' '.join(choice.key_owners)}"
@@ -90,12 +92,6 @@ def _next_lines(directory: Path, choice: Choice, *, has_keys: bool) -> Iterator[
         yield "docker compose up -d --wait    # then as README.md shows"
     else:
         yield "sealbus dev                    # prints what to type in a second terminal"
-
-
-def _quoted(directory: Path) -> str:
-    import shlex
-
-    return shlex.quote(printable(str(directory)))
 
 
 def _check_target(directory: Path, files: Iterable[str]) -> None:

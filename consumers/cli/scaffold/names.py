@@ -10,7 +10,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from consumers.cli.module_path import NEEDED
+from consumers.cli.module_path import NEEDED_PACKAGES
 
 __all__ = ["ProjectName", "name_fault", "project_name"]
 
@@ -73,7 +73,7 @@ def name_fault(text: str) -> str | None:
         return f"it would hide the module {name.package} of Python's standard library"
     if name.package in _OURS:
         return f"sealbus uses the name {name.package}"
-    if name.package in NEEDED | _INSTALLED_LATER:
+    if name.package in NEEDED_PACKAGES | _INSTALLED_LATER:
         return f"it would hide the package {name.package}, which sealbus or a template uses"
     return _installed_fault(name)
 

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Final, NamedTuple
 
 from consumers.cli.scaffold.names import ProjectName
-from consumers.cli.scaffold.rendering import render
+from consumers.cli.scaffold.template_text import filled_in
 
 __all__ = ["EXTRAS", "FRAMEWORKS", "TEMPLATES", "Choice", "project_files"]
 
@@ -54,8 +54,8 @@ class Choice(NamedTuple):
 
     @property
     def key_owners(self) -> tuple[str, ...]:
-        """Who gets a key: the agents, the command line that asks them, and the person who approves."""
-        return (*self.agents, "cli@sealbus", "you@local")
+        """Who gets a key: the agents, the command line that asks them, the audit, and the person who approves."""
+        return (*self.agents, "cli@sealbus", "audit@sealbus", "you@local")
 
 
 class _File(NamedTuple):
@@ -115,7 +115,7 @@ def project_files(choice: Choice) -> Mapping[str, str]:
     values["table"] = "\n".join([*(f"| `{path}` | {file.about} |" for path, file in files if file.about), schemas])
     folder = resources.files(__package__) / "templates"
     return {
-        path: render((folder / f"{_template(file)}{_ENDING}").read_text("utf-8"), features, values)
+        path: filled_in((folder / f"{_template(file)}{_ENDING}").read_text("utf-8"), features, values)
         for path, file in files
     }
 
@@ -123,7 +123,7 @@ def project_files(choice: Choice) -> Mapping[str, str]:
 def _chosen(choice: Choice, values: Mapping[str, str]) -> Iterator[tuple[str, _File]]:
     for file in _FILES:
         applies = f"%% if {file.condition}\n{file.path}\n%% end" if file.condition else file.path
-        if path := render(applies, choice.features, values).strip():
+        if path := filled_in(applies, choice.features, values).strip():
             yield path, file
 
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Set
 from typing import Final
 
-__all__ = ["render"]
+__all__ = ["filled_in"]
 
 _DIRECTIVE: Final = re.compile(r"%% (if|else|end)\b ?(.*)\Z")
 _VALUE: Final = re.compile(r"\{\{([a-z_]+)\}\}")
 
 
-def render(template: str, features: Set[str], values: Mapping[str, str]) -> str:
+def filled_in(template: str, features: Set[str], values: Mapping[str, str]) -> str:
     """Return *template* with *values*, and the parts for *features*.
 
         %% if web and not llm
