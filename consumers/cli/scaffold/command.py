@@ -63,7 +63,13 @@ def new(directory: Path, template: str | None, extras: tuple[str, ...]) -> int:
         raise click.UsageError(f"{printable(name)!r} cannot be the name of a project: {fault}")
     if len(frameworks := [extra for extra in FRAMEWORKS if extra in extras]) > 1:
         raise click.UsageError(f"an assistant has one framework: choose {' or '.join(frameworks)}")
-    choice = Choice(project_name(name), template or "agent", frozenset(extras), _source_of_sealbus())
+    choice = Choice(
+        project_name(name),
+        template or "agent",
+        frozenset(extras),
+        _source_of_sealbus(),
+        can_sign=importlib.util.find_spec("cryptography") is not None,
+    )
     files = project_files(choice)
     _check_target(directory, files)
     try:
@@ -71,21 +77,22 @@ def new(directory: Path, template: str | None, extras: tuple[str, ...]) -> int:
     except OSError as error:
         raise click.UsageError(f"{printable(str(directory))} cannot be written: {error.strerror or error}") from error
     schemas = _export_types(directory, choice)
-    has_keys = "keys" not in choice.features or _make_keys(directory / _KEYS, choice.key_owners)
+    if "keys-made" in choice.features:
+        _make_keys(directory / _KEYS, choice.key_owners)
     click.echo(f"{printable(str(directory))}/")
-    for path in sorted([*files, *schemas, *([f"{_KEYS}/"] if "keys" in choice.features and has_keys else [])]):
+    for path in sorted([*files, *schemas, *([f"{_KEYS}/"] if "keys-made" in choice.features else [])]):
         click.echo(f"  {path}")
     click.echo("\nNext:")
-    for line in _next_lines(directory, choice, has_keys=has_keys):
+    for line in _next_lines(directory, choice):
         click.echo(f"  {line}")
     return 0
 
 
-def _next_lines(directory: Path, choice: Choice, *, has_keys: bool) -> Iterator[str]:
+def _next_lines(directory: Path, choice: Choice) -> Iterator[str]:
     if directory.resolve() != Path.cwd():
         yield f"cd {shlex.quote(printable(str(directory)))}"
     yield "pip install -U pip && pip install -e . --group dev    # or: uv sync && . .venv/bin/activate"
-    if not has_keys:
+    if "keys-later" in choice.features:
         yield f"sealbus key new {' '.join(choice.key_owners)}"
     yield "pytest"
     if "servers" in choice.features:
@@ -167,13 +174,10 @@ def _imported(file: Path) -> Iterator[ModuleType]:
         del sys.modules[name]
 
 
-def _make_keys(folder: Path, agents: Iterable[str]) -> bool:
-    """Make a key for each of *agents*; return False without the package that signatures need."""
+def _make_keys(folder: Path, agents: Iterable[str]) -> None:
+    """Make a key for each of *agents*."""
     from bus.trust.keys.key_folder import KeyFolder
 
-    if importlib.util.find_spec("cryptography") is None:
-        return False
     store, since_ms = KeyFolder(folder), SystemClock().now_ms() - _LAST_SIGNED_MS
     for agent in agents:
         store.add(agent, principals=[agent], types=(), not_before_ms=since_ms)
-    return True

@@ -30,6 +30,8 @@ class Choice(NamedTuple):
     extras: Set[str] = frozenset()
     source: str = ""
     """Where uv finds sealbus, as a TOML table; empty for the package index."""
+    can_sign: bool = True
+    """Whether the package for signatures is installed, so that keys can be made now."""
 
     @property
     def features(self) -> frozenset[str]:
@@ -42,6 +44,8 @@ class Choice(NamedTuple):
             found.add("plain-llm")
         if found & {"postgres", "kafka"}:
             found.add("servers")
+        if "keys" in found:
+            found.add("keys-made" if self.can_sign else "keys-later")
         if self.source:
             found.add("source")
         return frozenset(found)
