@@ -36,9 +36,8 @@ WITH_PIP = [
     ("--template", "team", "--with", "postgres", "--with", "kafka", "--with", "keys"),
     ("--template", "team", "--with", "openai", "--with", "postgres"),
     ("--template", "llm", "--with", "kafka"),
-    ("--template", "web", "--with", "keys"),
     ("--template", "web", "--with", "langgraph", "--with", "postgres"),
-    ("--with", "pydantic-ai", "--with", "keys"),
+    ("--with", "pydantic-ai"),
 ]
 WITH_UV = [(), ("--with", "openai")]
 
