@@ -60,7 +60,7 @@ def _faults(cls: type[Any]) -> Iterator[str]:
                 "write a Struct or a dataclass; a Pydantic model may be a part of Pydantic models alone"
             )
         elif isinstance(kind, inspect.RawType):
-            yield f"{location}: msgspec.Raw is text that nobody has checked: write Json, or Any, for any JSON value"
+            yield f"{location}: msgspec.Raw is unchecked text: write Json, or Any, for any JSON value"
 
 
 def _check_hashed(what: str, kind: Any, allowed: tuple[type, ...], instead: str) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _members(kind: Any) -> list[Any]:
 
 def _check_pattern(location: str, kind: Any) -> Iterator[str]:
     if kind.max_length is None or kind.max_length > MAX_TEXT:
-        yield f"{location}: a pattern needs max_length of at most {MAX_TEXT}, for it looks at all of a stranger's text"
+        yield f"{location}: a pattern needs max_length of at most {MAX_TEXT}, because it scans all of an untrusted text"
         return
     if (fault := find_pattern_fault(kind.pattern)) is not None:
         yield f"{location}: {fault}; check more in __post_init__, or with a check of your own"

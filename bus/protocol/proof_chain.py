@@ -86,7 +86,7 @@ def _find_step_fault(link: Statement, successor: Statement) -> str | None:
         and link.recipient.id not in (None, successor.sender)
         and link.sender != successor.sender
     ):
-        return "it was addressed to somebody else than the sender of the next one"
+        return "it was addressed to another agent than the sender of the next one"
     if (parse_ms(link.timestamp) or 0) > (parse_ms(successor.timestamp) or 0) + BACKWARDS_TOLERANCE_MS:
         return "time runs backwards by more than 120 s"
     return None

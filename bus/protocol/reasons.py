@@ -134,7 +134,7 @@ REASON_TABLE: Final = MappingProxyType(
             Reason(
                 "proof_invalid",
                 _UNPROVEN,
-                "a chain in which every link holds",
+                "a chain in which every link is valid",
                 "sealbus verify {message} names the link that does not",
             ),
         ),
@@ -154,7 +154,7 @@ REASON_TABLE: Final = MappingProxyType(
             Reason(
                 "schema_violation",
                 _DATA,
-                "data as the type says",
+                "data that matches the type",
                 "sealbus type show {type}; where the type was wrong: " + _REDRIVE,
             ),
             Reason(
@@ -197,7 +197,8 @@ REASON_TABLE: Final = MappingProxyType(
                 "untrusted_instruction",
                 _FORBIDDEN,
                 "an instruction that is trusted enough",
-                "sealbus show --help; let it be approved",
+                "The agent acted on text it had read. If the action is wanted, require an approval: "
+                "docs/how-to/approvals.md",
             ),
         ),
         "approval": (
@@ -227,7 +228,10 @@ REASON_TABLE: Final = MappingProxyType(
                 "sealbus workflow list shows its waits",
             ),
             Reason(
-                "conversation_closed", _TRANSITION, "an event before the process finished", "nothing: it came too late"
+                "conversation_closed",
+                _TRANSITION,
+                "an event before the process finished",
+                "nothing to do: the workflow had already ended",
             ),
         ),
         "handler": (

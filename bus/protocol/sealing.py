@@ -239,7 +239,7 @@ def _parse_any(value: bytes) -> Message:
     """Parse the exact way: every rule in its order, each failure with its pointer."""
     tree = canonical.parse_canonical(value)
     if not isinstance(tree, dict):
-        raise ContractError("the envelope is no object")
+        raise ContractError("the envelope must be a JSON object")
     _check_protocol(tree)
     if not canonical.is_canonical(value, tree):
         raise ContractError("the bytes are not the canonical form (RFC 8785) of the envelope")
@@ -338,7 +338,7 @@ def _check_protocol(tree: dict[str, object]) -> None:
     metadata = tree.get("metadata")
     protocol = metadata.get("protocol") if isinstance(metadata, dict) else None
     if not isinstance(protocol, str):
-        raise ContractError("there is no protocol", "/metadata/protocol")
+        raise ContractError("has no protocol", "/metadata/protocol")
     if not is_protocol(protocol):
         raise ContractError(f"{protocol[:80]!r} is not {PROTOCOL}", "/metadata/protocol", "unsupported_protocol")
 

@@ -98,7 +98,7 @@ class SchemaFolder:
 
     def _folder(self, name: str) -> Path:
         if not is_message_type(name):
-            raise ContractError(f"{name!r:.80} is no message type")
+            raise ContractError(f"{name!r:.80} is not a message type")
         return self.path / name
 
     def _file(self, name: str, version: SchemaVersion) -> Path:

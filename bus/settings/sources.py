@@ -38,7 +38,7 @@ FIXED: Final = MappingProxyType(
         "acks": ("all", "an acknowledged message must survive the loss of a broker"),
         "enable_idempotence": (
             "true",
-            "the client repeats requests by itself, and a repetition must not be a second record",
+            "the client repeats requests, and a repetition must not become a second record",
         ),
         "enable_auto_commit": ("false", "an offset is committed when its message is settled, not when it was fetched"),
         "auto_offset_reset": (

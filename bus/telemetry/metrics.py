@@ -85,18 +85,18 @@ class Metrics:
             "end_to_end_seconds", "Time from sealing to being settled as done.", "type", "group"
         )
         self.in_flight = self._gauge("in_flight", "Messages taken from the log and not yet settled.", "group")
-        self.lanes = self._gauge("lanes", "Keys with messages in this worker.", "group")
-        self.lag_messages = self._gauge("lag_messages", "Records after the commit.", "group", "topic", "partition")
+        self.lanes = self._gauge("lanes", "Keys with unfinished messages.", "group")
+        self.lag_messages = self._gauge("lag_messages", "Records not yet committed.", "group", "topic", "partition")
         self.lag_seconds = self._gauge(
             "lag_seconds", "Age of the oldest record after the commit.", "group", "topic", "partition"
         )
         self.oldest_unsettled_seconds = self._gauge(
             "oldest_unsettled_seconds", "Age in this worker of its oldest unsettled message.", "group"
         )
-        self.rebalances = self._counter("rebalances", "Times partitions came or went.", "group")
+        self.rebalances = self._counter("rebalances", "Rebalances.", "group")
         self.commit_seconds = self._histogram("commit_seconds", "Time of one commit of offsets.", "group")
         self._inbox: dict[tuple[str, str], LocalCounter] = {}
-        self.inbox = self._gathered("inbox", "Messages with a key, by what the inbox knew of them.", "group", "result")
+        self.inbox = self._gathered("inbox", "Messages with an idempotency key, by inbox result.", "group", "result")
         self.brake_on = self._gauge(
             "brake_on", "1 while a type pauses because too large a share of it died.", "group", "type"
         )
@@ -115,7 +115,7 @@ class Metrics:
             "processes_ended", "Processes that have ended, by how.", "group", "saga", "outcome"
         )
         self.waits_overdue = self._gauge("waits_overdue", "Waits that have been due for a minute or more.", "group")
-        self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Log's append time minus this machine's clock.")
+        self.clock_offset_seconds = self._gauge("clock_offset_seconds", "Clock difference to the log.")
         self.loop_lag_seconds = self._gauge(
             "loop_lag_seconds", "How late the event loop ran at most since the last scrape."
         )

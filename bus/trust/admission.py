@@ -466,7 +466,7 @@ class Admission:
             rules=judged.rules,
             differing=differing,
         )
-        who = actor or "an unproven sender"
+        who = actor or "an unverified sender"
         if isinstance(decision, NeedsApproval):
             text = f"{who} may {action} {request.message_type} only with an approval by {decision.by}"
         else:

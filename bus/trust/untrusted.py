@@ -176,7 +176,7 @@ def _members(payload: object) -> dict[str, object] | None:
 
 
 def _refuse(by: str) -> NoReturn:
-    raise TypeError(f"an untrusted text is not to be used by {by}: {_WRITE}")
+    raise TypeError(f"untrusted text cannot be used in {by}: {_WRITE}")
 
 
 def _fence(text: str, random: Callable[[int], bytes]) -> str:

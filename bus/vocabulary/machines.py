@@ -107,7 +107,11 @@ _MACHINES: Final = (
             Move(("approved",), "S", (), "consumed", on="run committed"),
             Move(("approved",), "S", (), "expired", on="expiry"),
             Move(
-                ("approved",), "S", (), "void", on="the packet made anew differs, the rule denies, or a key is revoked"
+                ("approved",),
+                "S",
+                (),
+                "void",
+                on="the request no longer matches its message, the rule denies, or a key is revoked",
             ),
         ),
         terminal=frozenset({"rejected", "changes_requested", "timed_out", "consumed", "expired", "void"}),

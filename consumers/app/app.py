@@ -174,7 +174,7 @@ class App(Router):
     def tool(self, name: str) -> HandoffTool[Any]:
         """Return the tool that a model has chosen. Raises Reject for an unknown *name*."""
         if name not in self._tools:
-            raise Reject(f"there is no tool {name!r:.80}; there are: {', '.join(self._tools)}")
+            raise Reject(f"no tool {name!r:.80}; there are: {', '.join(self._tools)}")
         return self._tools[name]
 
     @property

@@ -47,7 +47,7 @@ ALWAYS_OFF: Final = (
     "log and inbox are in memory, so sizes and retention of a broker are not tested",
     "one worker for each app: no rebalance, no lease of another worker ends",
     "crash notes, park orders and heartbeats are off, so bus.directory finds no agents",
-    "dead letters have the text of the error, whatever deadletter.details says",
+    "dead letters have the text of the error, whatever deadletter.details is",
 )
 """What differs from a worker in every test."""
 

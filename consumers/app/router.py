@@ -371,7 +371,7 @@ def check_threshold(level: str | None, kind: PayloadType) -> None:
     if rank_of_level(level) > rank_of_level(INSTRUCTING):
         raise ConfigurationError(
             f"instructions_from {level!r} is less trusted than {INSTRUCTING}: a rule of the policy that names type and "
-            "group may say so (instructions_from), a handler may not"
+            "group may set it (instructions_from), a handler may not"
         )
     if always_informs(kind.terms):
         raise ConfigurationError(

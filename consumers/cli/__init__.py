@@ -25,7 +25,7 @@ _VERBS = {
     ),
     "demo": Verb(f"{_HERE}.demo", "demo", "watch agents work while things go wrong"),
     "publish": Verb(
-        f"{_HERE}.publish.command",
+        f"{_HERE}.publish",
         "publish",
         "publish JSON lines as messages",
         section="Messages: send and read",

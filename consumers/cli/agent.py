@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -15,44 +14,18 @@ from bus.errors import BusError
 from bus.nearest import nearest
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import details
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.io.output import Detail, Listing, VerbResult, details
+from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, limit_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.operations.survey.survey import opened_directory
-from producers.directory import AgentEntry, Directory
+from producers.directory import Directory
+from producers.directory.agent_rows import AgentRow, HealthChange, agent_row, wait_for_heartbeat
 
 __all__ = ["agent"]
-
-
-class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent, as the heartbeats of its workers tell it."""
-
-    agent: str
-    health: str
-    workers: int
-    heartbeat_s_ago: float | None
-    running: int
-    """Messages that its workers are handling."""
-    capabilities: tuple[str, ...]
-    """Those that the policy grants."""
-    unconfirmed_capabilities: tuple[str, ...]
-    """Those that it claims, and the policy does not grant."""
-    accepts: tuple[str, ...]
-    """Message types and versions."""
-    roles: tuple[str, ...]
-    name: str
-
-
-class HealthChange(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent whose health changed."""
-
-    agent: str
-    before: str
-    health: str
-    at: str
 
 
 @click.group(cls=VerbGroup)
@@ -110,7 +83,7 @@ async def list_(
         empty = "no agent matches"
     more = [f"{len(found) - limit} more: --limit"] if len(found) > limit else []
     return Listing(
-        [_row(each) for each in found[:limit]],
+        [agent_row(each) for each in found[:limit]],
         {
             "AGENT": "agent",
             "HEALTH": "health",
@@ -146,7 +119,7 @@ async def show(session: CommandSession, *, name: str, wait_heartbeat: float | No
     code, notes = 0, []
     async with _opened(session, settings) as directory:
         if wait_heartbeat is not None:
-            waited_s = await _wait(directory, name, wait_heartbeat)
+            waited_s = await wait_for_heartbeat(directory, name, wait_heartbeat)
             code = LATER if waited_s is None else 0
             notes = [
                 f"no heartbeat of {printable(name)} within {wait_heartbeat:g} s"
@@ -161,7 +134,7 @@ async def show(session: CommandSession, *, name: str, wait_heartbeat: float | No
         raise error
     if not code and wait_heartbeat is not None and not entry.is_healthy:
         code = FAILED
-    row = _row(entry)
+    row = agent_row(entry)
     shown = {field.replace("_", " "): value for field, value in msgspec.structs.asdict(row).items()}
     return Detail(row, details(shown, width=26), notes=notes, code=code)
 
@@ -177,20 +150,6 @@ async def _watch(session: CommandSession, directory: Directory) -> int:
     return 0
 
 
-async def _wait(directory: Directory, name: str, timeout_s: float) -> float | None:
-    """Return after how many seconds the next heartbeat of *name* came; None if none did."""
-    begun_s = time.monotonic()
-    before = await directory.get(name)
-    known_s = None if before is None or before.heard_s_ago is None else begun_s - before.heard_s_ago
-    while (now_s := time.monotonic()) - begun_s < timeout_s:
-        entry = await directory.get(name)
-        heard_s = None if entry is None or entry.heard_s_ago is None else now_s - entry.heard_s_ago
-        if heard_s is not None and (known_s is None or heard_s > known_s + 0.1):
-            return now_s - begun_s
-        await asyncio.sleep(0.2)
-    return None
-
-
 @asynccontextmanager
 async def _opened(session: CommandSession, settings: Settings) -> AsyncGenerator[Directory]:
     async with (
@@ -198,18 +157,3 @@ async def _opened(session: CommandSession, settings: Settings) -> AsyncGenerator
         opened_directory(transport, settings, SystemClock()) as directory,
     ):
         yield directory
-
-
-def _row(entry: AgentEntry) -> AgentRow:
-    return AgentRow(
-        agent=entry.agent_id,
-        health=entry.health,
-        workers=entry.instances,
-        heartbeat_s_ago=None if entry.heard_s_ago is None else round(entry.heard_s_ago, 1),
-        running=entry.active_tasks or 0,
-        capabilities=tuple(entry.capabilities),
-        unconfirmed_capabilities=tuple(entry.claimed),
-        accepts=tuple(sorted({each for ranges in entry.accepts for each in ranges})),
-        roles=tuple(entry.roles),
-        name=entry.name or "",
-    )

@@ -6,25 +6,28 @@ decision is signed with the key of the person who makes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
 
-from bus.clock import SystemClock
 from bus.errors import BusError, ConfigurationError
 from bus.protocol.sealing import Message
-from bus.protocol.timestamps import format_ms, parse_ms
-from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
-from bus.transports.base import Transport
 from consumers.cli.interrupts import asking
-from consumers.cli.io.output import Detail, Listing, VerbResult, details
-from consumers.cli.session import CommandSession, key_options, limit_option, trusted_keys, verb
+from consumers.cli.io.output import Detail, Listing, VerbResult
+from consumers.cli.session import CommandSession, key_options, limit_option, verb
 from consumers.cli.shell import VerbGroup
+from consumers.processes.approvals.approval_rows import (
+    SHORT_DIGITS,
+    ApprovalDetails,
+    ApprovalRow,
+    approval_lines,
+    approval_row,
+    end_of_approval,
+    indented_action,
+)
 from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
 from consumers.processes.approvals.open_requests import (
     HASH_DIGITS,
@@ -32,51 +35,15 @@ from consumers.processes.approvals.open_requests import (
     action_of,
     agrees,
     held_message,
-    open_requests,
+    readable_requests,
+    request_of,
 )
 
 __all__ = ["approval"]
 
-_DIGITS: Final = 12
-_PREFIX: Final = "sha256:"
-_AFTER_APPROVAL: Final[Mapping[str, str]] = MappingProxyType(
-    {"consumed": "it has run", "expired": "but it did not run in time", "void": "but that is void"}
-)
 _hash_option = click.option(
     "--hash", "digits", metavar="DIGITS", help="The first 8 digits of the action's hash, as `approval show` prints it."
 )
-
-
-class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for an approval, and its end."""
-
-    approval: str
-    state: str
-    """open, overdue, or how it ended."""
-    action: dict[str, Any]
-    """What would run: exactly this."""
-    action_hash: str
-    reason: str
-    risk: str
-    rule: str
-    """The rule of the policy that asks for it."""
-    quorum: int
-    asked_by: str | None
-    until: str
-    request: str
-    """The id of the request."""
-    decided_by: tuple[str, ...]
-
-
-class ApprovalDetails(ApprovalRow, frozen=True, kw_only=True):
-    """One request beside the waiting message."""
-
-    approvers: tuple[str, ...]
-    waiting_message: str | None
-    """Its id; None: the log no longer has it."""
-    waiting_sender: str | None
-    agrees: bool | None
-    """Whether the request is about exactly this message; None: not looked at, the message is gone."""
 
 
 class SentDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,21 +85,21 @@ async def list_(session: CommandSession, *, closed: bool, limit: int) -> VerbRes
     """
     settings = session.settings()
     async with session.open(settings) as transport:
-        found = await _requests(transport, settings, closed=closed)
+        found = await readable_requests(transport, settings, closed=closed)
     found.sort(key=lambda each: each.message.routing.expires_at)
     columns = {
-        "ID": lambda each: each.digits[:_DIGITS],
+        "ID": lambda each: each.digits[:SHORT_DIGITS],
         "ACTION": lambda each: each.request.action.type,
         "FOR": lambda each: each.request.action.sender or each.message.metadata.sender.id,
         "RISK": lambda each: each.request.risk_assessment.risk_level,
         "RULE": lambda each: each.request.rule_id,
         "UNTIL": lambda each: each.message.routing.expires_at,
         "WHAT": lambda each: each.request.action.description,
-        **({"STATE": _end_text} if closed else {}),
+        **({"STATE": end_of_approval} if closed else {}),
     }
     empty = "no approvals were requested" if closed else "no action waits for a decision"
     more = [f"{len(found) - limit} more: --limit"] if len(found) > limit else []
-    rows: list[Any] = [_row(each) for each in found[:limit]] if session.as_json else list(found[:limit])
+    rows: list[Any] = [approval_row(each) for each in found[:limit]] if session.as_json else list(found[:limit])
     return Listing(rows, columns, empty=empty, notes=more)
 
 
@@ -148,16 +115,16 @@ async def show(session: CommandSession, *, which: str) -> VerbResult:
     """
     settings = session.settings()
     async with session.open(settings) as transport:
-        found = await _chosen(transport, settings, which)
+        found = await request_of(transport, settings, which)
         waiting = await held_message(transport, settings.bus.namespace, found)
     shown = ApprovalDetails(
-        **msgspec.structs.asdict(_row(found)),
+        **msgspec.structs.asdict(approval_row(found)),
         approvers=tuple(found.request.approvers),
         waiting_message=None if waiting is None else waiting.message_id,
         waiting_sender=None if waiting is None else waiting.metadata.sender.id,
         agrees=None if waiting is None else agrees(found.message, waiting),
     )
-    return Detail(shown, _lines(found, shown, waiting))
+    return Detail(shown, approval_lines(found, shown, waiting))
 
 
 @approval.command()
@@ -229,10 +196,10 @@ async def _decide(
     async with session.acting(settings, agent) as bus:
         if not bus.publisher.sealer.signs:
             raise ConfigurationError("a decision is signed: give --key-file, or SEALBUS_KEY_FILE")
-        found = await _chosen(bus.transport, settings, which)
-        short = found.digits[:_DIGITS]
+        found = await request_of(bus.transport, settings, which)
+        short = found.digits[:SHORT_DIGITS]
         if not found.is_open:
-            raise BusError(f"{short} is closed, so there is nothing to decide: {_end_text(found)}")
+            raise BusError(f"{short} is closed, so there is nothing to decide: {end_of_approval(found)}")
         waiting = await held_message(bus.transport, settings.bus.namespace, found)
         if verdict == "approve" or digits is not None:
             _check_hash(found, waiting if verdict == "approve" else None, digits)
@@ -253,92 +220,12 @@ async def _decide(
 
 def _check_hash(found: OpenRequest, waiting: Message | None, digits: str | None) -> None:
     """Ask the person for the hash of the action they have read. Raises BusError."""
-    short = found.digits[:_DIGITS]
+    short = found.digits[:SHORT_DIGITS]
     if waiting is not None and not agrees(found.message, waiting):
         raise BusError("MISMATCH: this request differs from the message it is about. Reject it, and find its sender")
     if digits is None:
-        click.echo(_indented(action_of(found.message)), err=True)
+        click.echo(indented_action(action_of(found.message)), err=True)
         with asking():
             digits = click.prompt(f"The first {HASH_DIGITS} digits of {found.request.action_hash}", err=True)
     if not found.is_named_by(str(digits)):
         raise BusError(f"that is not the hash of this action: `sealbus approval show {short}`")
-
-
-async def _requests(transport: Transport, settings: Settings, *, closed: bool = False) -> list[OpenRequest]:
-    clock = SystemClock()
-    keys = trusted_keys(settings, clock)
-    return await open_requests(transport, settings.bus.namespace, verifier=keys, clock=clock, closed=closed)
-
-
-async def _chosen(transport: Transport, settings: Settings, digits: str) -> OpenRequest:
-    """Return the approval whose id begins with *digits*, an open one before others. Raises BusError."""
-    wanted = digits.removeprefix(_PREFIX)
-    matching = [each for each in await _requests(transport, settings, closed=True) if each.digits.startswith(wanted)]
-    found = [each for each in matching if each.is_open] or matching
-    if len({each.digits for each in found}) > 1:
-        raise BusError(f"{digits!r} begins the ids of {len(found)} approvals: give more digits")
-    if not found:
-        raise BusError(f"no approval begins with {digits!r}: `sealbus approval list --all` shows them")
-    return found[-1]
-
-
-def _end_text(found: OpenRequest) -> str:
-    """Return the state of *found*, or its decision and the approvers."""
-    if found.closing is None:
-        return "overdue" if found.is_late else "open"
-    state = found.closing.state
-    by = f" by {', '.join(found.closing.decided_by)}" if found.closing.decided_by else ""
-    if state in _AFTER_APPROVAL:
-        return f"approved{by}, {_AFTER_APPROVAL[state]}"
-    return f"{state.replace('_', ' ') or 'closed'}{by}"
-
-
-def _lines(found: OpenRequest, shown: ApprovalDetails, waiting: Message | None) -> Iterator[str]:
-    who = ", ".join(shown.approvers) or "those the policy allows"
-    about = {
-        "approval": found.digits,
-        "asked by": f"{shown.asked_by or '?'}, until {shown.until}",
-        "state": _end_text(found),
-        "reason": shown.reason,
-        "rule": f"{shown.rule or '-'}, {shown.quorum} of {who}",
-    }
-    yield from details(about, width=11)
-    yield "action:    exactly this, and nothing else"
-    yield _indented(shown.action)
-    yield f"{'hash:':<11}{shown.action_hash}"
-    if waiting is None:
-        yield "The message to be approved is no longer in the log, so this request cannot be verified. Reject it."
-        return
-    about = {"message": f"{waiting.message_type} {waiting.message_id} of {shown.waiting_sender or '?'}"}
-    yield from details(about, width=11)
-    if shown.agrees:
-        yield "           the request is about exactly this message"
-    else:
-        yield (
-            "MISMATCH: this request differs from the message it is about. Reject it, and find its sender with "
-            f"`sealbus show {printable(found.message.message_id)}`."
-        )
-
-
-def _indented(action: dict[str, Any]) -> str:
-    text = msgspec.json.format(msgspec.json.encode(action), indent=2).decode()
-    return "\n".join(f"    {printable(line)}" for line in text.splitlines())
-
-
-def _row(found: OpenRequest) -> ApprovalRow:
-    request, closing = found.request, found.closing
-    state = (closing.state or "closed") if closing is not None else "overdue" if found.is_late else "open"
-    return ApprovalRow(
-        approval=request.approval_id,
-        state=state,
-        action=action_of(found.message),
-        action_hash=request.action_hash,
-        reason=request.reason,
-        risk=request.risk_assessment.risk_level,
-        rule=request.rule_id or "",
-        quorum=request.quorum,
-        asked_by=found.message.metadata.sender.id,
-        until=format_ms(parse_ms(found.message.routing.expires_at) or 0),
-        request=found.message.message_id,
-        decided_by=tuple(closing.decided_by) if closing is not None else (),
-    )

@@ -11,32 +11,37 @@ import click
 import msgspec
 
 from bus.clock import SystemClock
-from bus.errors import BusError
 from bus.nearest import nearest
-from bus.payloads.payload_types import PayloadType
 from bus.settings import loading
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
 from bus.trust.policy.check import FINDING_CODES
-from bus.vocabulary import BUILT_IN
-from consumers.agents.workflows.check import check_workflow
-from consumers.agents.workflows.definition import read_workflow
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import print_json
-from consumers.cli.io.recorded import recorded_messages
+from consumers.cli.io.progress import Progress
 from consumers.cli.key import trusted_directory
 from consumers.cli.policy import read_policy
 from consumers.cli.session import CommandSession, gathered, verb
 from consumers.cli.shell import Command
 from consumers.operations.checks.findings import AREAS, GRAVITIES, OTHER_CHECKS, CheckFinding
+from consumers.operations.checks.gathering import (
+    WORKFLOW_FOLDER,
+    counted,
+    finding_of,
+    is_own,
+    lint_findings,
+    own_types,
+    workflow_findings,
+)
 from consumers.operations.checks.sarif import sarif_of
 from consumers.operations.checks.trust_findings import key_findings, policy_findings
 from consumers.operations.checks.type_findings import RecordedChecks, schema_findings
+from consumers.operations.lineage.recorded import recorded_messages
 from consumers.operations.lint.app_checks import lint_app
 from consumers.operations.lint.checklist import ChecklistAnswer, checklist
-from consumers.operations.lint.findings import CHECKS, LintFinding
+from consumers.operations.lint.findings import CHECKS
 from consumers.operations.lint.traffic_checks import TrafficLint
 
 if TYPE_CHECKING:
@@ -45,7 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-_WORKFLOWS: Final = "workflows"
 _SCHEMAS: Final = "schemas"
 _KEYS: Final = "keys/jwks.json"
 
@@ -131,12 +135,12 @@ async def check(session: CommandSession, options: _CheckOptions) -> VerbResult |
     if "settings" in areas:
         looked.append(f"{len(loading.describe(loaded))} settings")
     if "types" in areas:
-        kinds = _own_types(apps)
+        kinds = own_types(apps)
         schemas = _home(session) / _SCHEMAS if options.schemas is None else options.schemas
         accepted = options.accept_new_values is not None
         found += schema_findings(kinds, schemas, today=datetime.now(UTC).date(), accept_new_values=accepted)
         looked.append(f"{len(kinds)} types")
-    found += _lint(settings, apps) if "lint" in areas else ()
+    found += lint_findings(settings, apps) if "lint" in areas else ()
     if options.recorded:
         found += await _recorded(session, settings, apps, looked, areas)
     found += _read_files(session, settings, apps, areas, looked)
@@ -146,7 +150,7 @@ async def check(session: CommandSession, options: _CheckOptions) -> VerbResult |
     )
     _print(session, known)
     session.note(
-        f"{_counts(known)}; looked at {', '.join([*looked, f'{len(apps)} apps'])}{_not_looked(settings, areas)}"
+        f"{counted(known)}; looked at {', '.join([*looked, f'{len(apps)} apps'])}{_not_looked(settings, areas)}"
     )
     if options.fail_on == "never":
         return 0
@@ -176,9 +180,9 @@ def _read_files(
         yield from key_findings(directory, folder if folder.is_dir() else folder.parent, SystemClock().now_ms())
         looked.append(f"{len(directory.keys)} keys")
     if "workflows" in areas:
-        files = sorted((home / _WORKFLOWS).glob("*.json"))
+        files = sorted((home / WORKFLOW_FOLDER).glob("*.json"))
         for file in files:
-            yield from _workflow(file)
+            yield from workflow_findings(file)
         looked.append(f"{len(files)} workflow files")
 
 
@@ -197,37 +201,6 @@ def _not_looked(settings: Settings, areas: Sequence[str]) -> str:
     return f"; not looked at: {', '.join(missing)}" if missing else ""
 
 
-def _own_types(apps: Sequence[App]) -> list[PayloadType]:
-    """Return the types of *apps* that are not built in, each once, sorted."""
-    found = {kind.name: kind for app in reversed(apps) for kind in app.registry if _is_own(kind)}
-    return [found[name] for name in sorted(found)]
-
-
-def _lint(settings: Settings, apps: Sequence[App]) -> Iterator[CheckFinding]:
-    for app in apps:
-        for each in lint_app(
-            app.declaration,
-            own=_is_own,
-            high_risk=settings.trust.high_risk,
-            worker=settings.worker,
-        ):
-            yield _of_lint(each)
-
-
-def _of_lint(each: LintFinding) -> CheckFinding:
-    return CheckFinding(
-        area="lint",
-        check=each.check,
-        level=each.level,
-        location=each.place,
-        what=each.what,
-        why=each.why,
-        fix=each.cure,
-        file=each.file,
-        line=each.line,
-    )
-
-
 async def _recorded(
     session: CommandSession, settings: Settings, apps: Sequence[App], looked: list[str], areas: Sequence[str]
 ) -> list[CheckFinding]:
@@ -241,32 +214,14 @@ async def _recorded(
             and name.kind == "message"
             and name.namespace == settings.bus.namespace
         ]
-        async for _topic, message, location in recorded_messages(transport, topics):
-            seen.look(message, location)
-            judged.look(message, location)
+        with Progress(None, unit="messages", alone=True) as progress:
+            records = recorded_messages(transport, topics, on_progress=lambda read, _: progress.show(0, read))
+            async for _topic, message, location in records:
+                seen.look(message, location)
+                judged.look(message, location)
     looked.append(f"{seen.messages} recorded messages")
-    traffic = [_of_lint(each) for each in seen.findings()] if "lint" in areas else []
+    traffic = [finding_of(each) for each in seen.findings()] if "lint" in areas else []
     return [*(judged.findings() if "types" in areas else ()), *traffic]
-
-
-def _workflow(file: Path) -> Iterator[CheckFinding]:
-    try:
-        findings = check_workflow(read_workflow(file))
-    except BusError as error:
-        yield CheckFinding(
-            area="workflows", check="workflow", level="error", location=str(file), what=str(error), file=str(file)
-        )
-        return
-    for each in findings:
-        yield CheckFinding(
-            area="workflows",
-            check="workflow",
-            level=each.severity,
-            location=f"{file.name}{each.pointer}",
-            what=each.text,
-            fix=each.cure,
-            file=str(file),
-        )
 
 
 def _print(session: CommandSession, found: Sequence[CheckFinding]) -> None:
@@ -283,15 +238,6 @@ def _print(session: CommandSession, found: Sequence[CheckFinding]) -> None:
                 click.echo(f"    {heading}: {printable(text)}")
 
 
-def _counts(found: Sequence[CheckFinding]) -> str:
-    parts = [
-        f"{count} {level}{'s' if count != 1 else ''}"
-        for level in reversed(GRAVITIES)
-        if (count := sum(one.level == level for one in found))
-    ]
-    return ", ".join(parts) or "nothing found"
-
-
 def _checklist(settings: Settings, apps: Sequence[App]) -> VerbResult:
     """Return the answers to fifteen questions about a protocol."""
     if not apps:
@@ -301,13 +247,9 @@ def _checklist(settings: Settings, apps: Sequence[App]) -> VerbResult:
         for app in apps
         for answer in checklist(
             app.declaration,
-            lint_app(app.declaration, own=_is_own, high_risk=settings.trust.high_risk, worker=settings.worker),
+            lint_app(app.declaration, own=is_own, high_risk=settings.trust.high_risk, worker=settings.worker),
         )
     ]
     wrong = any(each.answer == "no" for each in answers)
     columns = {"": "answer", "QUESTION": "question", "BECAUSE": "because"}
     return Listing(answers, columns, code=FAILED if wrong else 0)
-
-
-def _is_own(kind: PayloadType) -> bool:
-    return BUILT_IN.get(kind.name) is not kind

@@ -5,41 +5,27 @@ Owns the options, the lines and the exit code. `bus.dialects` has the formats.
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
 import click
 import msgspec
 
 from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults, open_dialect
-from bus.dialects.sealing import seal_foreign
-from bus.dialects.type_names import TypeNames, type_names_of
+from bus.dialects.conversion import CANONICAL, left_out, message_texts, read_messages
+from bus.dialects.type_names import type_names_of
 from bus.errors import ContractError, DialectError
-from bus.payloads.payload_types import Registry
-from bus.protocol import sealing
 from bus.protocol.envelope import Agent
-from bus.protocol.sealing import Message
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import encode_json
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.io.lines import read_lines
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MOMENT, TEXT_ID, OneOf
-from consumers.cli.io.printing import encode_json
 from consumers.cli.session import CommandSession, app_option, gathered, verb
 from consumers.cli.shell import Command
 
 __all__ = ["convert"]
 
-_MAX_BYTES: Final = 4_194_304
-_CANONICAL: Final = "canonical"
-_FORM: Final = OneOf((*DIALECTS, _CANONICAL), DIALECT_ALIASES)
-_PROOFS: Final = ("auth", "signature")
-
-
-class _Text(NamedTuple):
-    line: int
-    content: bytes | None
+_FORM: Final = OneOf((*DIALECTS, CANONICAL), DIALECT_ALIASES)
 
 
 class _ConvertOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,14 +98,14 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
     aliases = _aliases(options.alias)
     refused = done = 0
     out = sys.stdout.buffer
-    for text in _texts(options.file):
+    for text in message_texts(options.file):
         try:
             if text.content is None:
                 raise ContractError("the line is longer than any message may be", reason="oversized")
-            for message, proofs in _read(
+            for message, proofs in read_messages(
                 options.source, text.content, defaults, settings.bus.namespace, types=types, names=names
             ):
-                if options.target == _CANONICAL:
+                if options.target == CANONICAL:
                     written = message.value
                 else:
                     written = encode_json(
@@ -129,7 +115,7 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
                     )
                 out.write(written + b"\n")
                 done += 1
-                if lost := _left_out(proofs, written):
+                if lost := left_out(proofs, written):
                     out.flush()
                     _tell_left_out(text.line, lost, as_json=session.as_json)
         except ContractError as error:
@@ -139,68 +125,6 @@ def convert(session: CommandSession, options: _ConvertOptions) -> int:
     out.flush()
     session.note(f"{done} converted, {refused} refused")
     return FAILED if refused else 0
-
-
-def _read(
-    source: str, content: bytes, defaults: Defaults, namespace: str, *, types: Registry, names: TypeNames
-) -> Iterator[tuple[Message, Mapping[str, Any]]]:
-    """Yield the messages in *content* (one, or a batch of events) with the proofs that each claims."""
-    if source == _CANONICAL:
-        message = sealing.parse(content.strip())
-        sealing.check_integrity(message)
-        yield message, {}
-        return
-    values: list[Any] = [content]
-    if source == "cloudevents" and content.lstrip()[:1] == b"[":
-        values = _batch(content)
-    for value in values:
-        foreign = open_dialect(source, types=types, names=names).decode(value, defaults=defaults)
-        message = seal_foreign(foreign, namespace=foreign.claims.namespace or namespace, types=types)
-        yield message, foreign.claims.proofs
-
-
-def _left_out(proofs: Mapping[str, Any], written: bytes) -> list[str]:
-    """Return the names of the signatures and tokens among *proofs* that are missing in *written*."""
-    return [name for name in _PROOFS if name in proofs and encode_json(proofs[name]).strip(b'"') not in written]
-
-
-def _batch(content: bytes) -> list[Any]:
-    try:
-        found = msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise DialectError("", "no JSON", "a list of events") from error
-    return [encode_json(item) for item in found]
-
-
-def _texts(file: BinaryIO) -> Iterator[_Text]:
-    """Yield each line; or the whole file where its first line begins a message and does not end it."""
-    lines = read_lines(file, _MAX_BYTES)
-    first = next(lines, None)
-    if first is None:
-        return
-    if first.content is None or _is_whole(first.content):
-        for line in itertools.chain([first], lines):
-            yield _Text(line.number, line.content)
-        return
-    rest, size = [first.content], len(first.content)
-    for line in lines:
-        size += len(line.content or b"") + 1
-        if line.content is None or size > _MAX_BYTES:
-            yield _Text(first.number, None)
-            return
-        rest.append(line.content)
-    yield _Text(first.number, b"\n".join(rest))
-
-
-def _is_whole(content: bytes) -> bool:
-    try:
-        msgspec.json.decode(content, type=msgspec.Raw)
-    except msgspec.DecodeError as error:
-        # Cut off: the rest may be on the next lines. Anything else is a line that is wrong.
-        return "truncated" not in str(error)
-    except RecursionError:
-        return True
-    return True
 
 
 def _aliases(provided: tuple[str, ...]) -> dict[str, str]:

@@ -6,7 +6,6 @@ Owns the options, the demo's folder, and the exit code.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
 import sys
@@ -18,9 +17,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from bus.settings.loading import load
-from bus.settings.schema import Settings
 from consumers.agents.demo.agents import OWN_SOURCES
+from consumers.agents.demo.place import absolute_url, demo_settings, fresh_log
 from consumers.agents.demo.second_act import tell_second
 from consumers.agents.demo.story import tell
 from consumers.agents.demo.view import outcomes_of, report_text, show_story
@@ -28,8 +26,6 @@ from consumers.agents.demo.watch import StuckError
 from consumers.cli.shell import Command
 
 __all__ = ["demo"]
-
-_NAMESPACE = "demo"
 
 
 @click.command(cls=Command)
@@ -68,7 +64,7 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
         console.print(f"[dim]{time.monotonic() - started_s:5.1f} s[/] {line}")
 
     try:
-        settings = _settings(_absolute(url) if url else _fresh_log(folder))
+        settings = demo_settings(absolute_url(url) if url else fresh_log(folder))
         story = asyncio.run(tell(settings, folder, repository, say))
         if keep:
             (folder / "report.md").write_text(report_text(story.report), "utf-8")
@@ -86,24 +82,3 @@ def demo(path: Path | None, url: str | None, keep: Path | None) -> None:
             shutil.rmtree(folder, ignore_errors=True)
     if not all(check.holds for check in (*story.checks, *second)):
         sys.exit(1)
-
-
-def _settings(url: str) -> Settings:
-    # On a shared cluster, which keeps what earlier runs left, each run has its own namespace.
-    namespace = f"{_NAMESPACE}-{os.urandom(4).hex()}" if url.startswith("kafka:") else _NAMESPACE
-    return load(
-        flags={"bus.url": url, "bus.namespace": namespace, "topics.create": True}, env=os.environ, file=None
-    ).settings
-
-
-def _absolute(url: str) -> str:
-    """Make a relative path absolute: the workers run in another folder, where it would be another file."""
-    path = url.removeprefix("sqlite:///")
-    return url if path == url or path.startswith("/") else f"sqlite:///{Path.cwd() / path}"
-
-
-def _fresh_log(folder: Path) -> str:
-    """Return the URL of a new log, so that nothing from an earlier run in this folder takes part."""
-    for name in ("log.db", "log.db-wal", "log.db-shm"):
-        (folder / name).unlink(missing_ok=True)
-    return f"sqlite:///{folder}/log.db"

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import os
-import signal
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -19,11 +15,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from bus.errors import BusError, UnreachableError
-from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.session import CommandSession, verb
 from consumers.cli.shell import Command
-from consumers.worker.respawn import command_of
+from consumers.worker.children import Child, end_children, first_end, start_child
 
 if TYPE_CHECKING:
     from consumers.app.app import App
@@ -32,10 +27,6 @@ __all__ = ["dev"]
 
 _LOOK_S: Final = 0.3
 _START_S: Final = 30.0
-_END_S: Final = 40.0
-_COLOURS: Final = {"worker": "green", "audit": "yellow", "console": "cyan"}
-_MAX_LINE: Final = 1 << 20
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @click.command(cls=Command)
@@ -66,20 +57,20 @@ async def dev(session: CommandSession, *, targets: tuple[str, ...], port: int, n
 
     stop = asyncio.Event()
     session.interrupts.soften = stop.set
-    children = [await _start("worker", ["run", *targets, *reload, *common])]
+    children = [await start_child("worker", ["run", *targets, *reload, *common])]
     try:
         if not await _is_there(session, children[0], stop):
             return children[0][1].returncode or (FAILED if not stop.is_set() else 0)
-        children.append(await _start("audit", ["serve", "audit", *named, *common]))
+        children.append(await start_child("audit", ["serve", "audit", *named, *common]))
         if extra:
-            children.append(await _start("console", [*extra, *common]))
+            children.append(await start_child("console", [*extra, *common]))
         else:
             session.note("hint: the console needs its extra: pip install 'sealbus[console]'")
         for kind in _handled(apps):
             session.note(f"try it in a second terminal: {kind}")
-        return await _first_end(children, stop)
+        return await first_end(children, stop)
     finally:
-        await _end(children)
+        await end_children(children)
 
 
 def _handled(apps: Sequence[App]) -> list[str]:
@@ -93,9 +84,6 @@ def _handled(apps: Sequence[App]) -> list[str]:
     return []
 
 
-_Child = tuple[str, asyncio.subprocess.Process, asyncio.Task[None]]
-
-
 def _common() -> list[str]:
     """Return the common options of this call, for the children."""
     provided = click.get_current_context().params
@@ -103,35 +91,7 @@ def _common() -> list[str]:
     return [word for name, option in names.items() if provided.get(name) for word in (option, str(provided[name]))]
 
 
-async def _start(name: str, arguments: Sequence[str]) -> _Child:
-    process = await asyncio.create_subprocess_exec(
-        *command_of(list(arguments)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        # Ctrl-C reaches this process alone, which ends the others in order.
-        start_new_session=True,
-        preexec_fn=_follow_parent,
-        limit=_MAX_LINE,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )
-    return name, process, asyncio.create_task(_tell(name, process))
-
-
-def _follow_parent() -> None:
-    """Make Linux send SIGTERM to this new process when its parent is killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-async def _tell(name: str, process: asyncio.subprocess.Process) -> None:
-    assert process.stdout is not None  # noqa: S101 - it is a pipe
-    mark = click.style(f"{name:<8}", fg=_COLOURS[name])
-    while line := await process.stdout.readline():
-        click.echo(f"{mark} {printable(line.decode('utf-8', 'replace').rstrip())}", err=True)
-
-
-async def _is_there(session: CommandSession, worker: _Child, stop: asyncio.Event) -> bool:
+async def _is_there(session: CommandSession, worker: Child, stop: asyncio.Event) -> bool:
     """Wait until the worker has created the log; return False if it has ended or was stopped."""
     settings = session.settings()
     for _ in range(round(_START_S / _LOOK_S)):
@@ -144,30 +104,3 @@ async def _is_there(session: CommandSession, worker: _Child, stop: asyncio.Event
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), _LOOK_S)
     return False
-
-
-async def _first_end(children: Sequence[_Child], stop: asyncio.Event) -> int:
-    stopping = asyncio.create_task(stop.wait())
-    ends = {asyncio.create_task(process.wait()): name for name, process, _ in children}
-    done, waiting = await asyncio.wait([stopping, *ends], return_when=asyncio.FIRST_COMPLETED)
-    for task in waiting:
-        task.cancel()
-    for task, name in ends.items():
-        if task in done:
-            click.echo(f"{name} has ended with code {task.result()}; the others end, too", err=True)
-            return task.result() or FAILED
-    return 0
-
-
-async def _end(children: Sequence[_Child]) -> None:
-    """End every child in order, the worker last; kill children that do not end."""
-    for _, process, telling in reversed(children):
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-            try:
-                await asyncio.wait_for(process.wait(), _END_S)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
-        await asyncio.gather(telling, return_exceptions=True)

@@ -14,10 +14,10 @@ from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.session import CommandSession, verb
 from consumers.cli.shell import Command
-from consumers.cli.topic import wanted_topics
 from consumers.operations.survey.doctor import CheckResult, check_limits
 from consumers.operations.survey.examination import examine_here, examine_log, log_fault, readable, worst_first
 from consumers.operations.survey.survey import opened_surveyor
+from consumers.worker.wanted_topics import wanted_topics
 
 __all__ = ["doctor"]
 
@@ -53,7 +53,7 @@ async def doctor(session: CommandSession, *, targets: tuple[str, ...]) -> VerbRe
             async with opened_surveyor(transport, readable(settings, found), clock) as surveyor:
                 survey = await surveyor.take()
             groups = sorted({app.group for app in apps})
-            wanted = wanted_topics(settings, apps)
+            wanted = wanted_topics(settings, [app.declaration for app in apps], on_left_out=session.hint)
             found += await examine_log(
                 transport, settings, survey, wanted, clock, target=" ".join(targets), groups=groups
             )

@@ -59,7 +59,10 @@ _HINTS: Final[tuple[tuple[type[BusError], str], ...]] = (
         TopicMissingError,
         "`sealbus topic list` shows what there is; `sealbus topic apply MODULE:APP` creates the topics of an app",
     ),
-    (DamagedError, "stop all that use it; `sqlite3 FILE .recover` writes what can still be read, for a new file"),
+    (
+        DamagedError,
+        "stop every process that uses the file, then recover it into a new one: `sqlite3 FILE .recover | sqlite3 NEW`",
+    ),
     (UnreachableError, "check --bus; `sealbus config` shows the origin of the URL"),
     (NotPermittedError, "the cluster's operators can allow it; `sealbus config` shows the user"),
     (ConfigurationError, "`sealbus config --help` explains where settings come from"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -20,7 +19,14 @@ from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.session import CommandSession, changing, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
-from consumers.operations.survey.group_rows import GroupPartition, LostPartition, group_partitions, lost_partitions
+from consumers.operations.survey.group_rows import (
+    GroupPartition,
+    GroupSummary,
+    LostPartition,
+    group_partitions,
+    lost_notes,
+    lost_partitions,
+)
 from consumers.operations.survey.survey import group_ranges, state_of_group
 
 __all__ = ["group"]
@@ -33,19 +39,6 @@ _LOST_COLUMNS: Final = {
     "END": "end",
 }
 _group = click.argument("name", metavar="GROUP", shell_complete=complete_groups)
-
-
-class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One group: its running workers, and how many stored records it has not finished."""
-
-    group: str
-    workers: int
-    partitions: int
-    lag: int
-    most_behind: str
-    """The topic with the largest lag."""
-    lost_partitions: int
-    """Partitions in which retention deleted the next records."""
 
 
 @click.group(cls=VerbGroup)
@@ -77,7 +70,7 @@ async def list_(session: CommandSession) -> VerbResult:
     for info in found:
         state, lost = state_of_group(info, ranges), list(lost_partitions(info, ranges))
         count = len(list(group_partitions(info, ranges)))
-        notes += _lost_notes(info.name, lost)
+        notes += lost_notes(info.name, lost)
         if count:
             rows.append(
                 GroupSummary(
@@ -129,7 +122,7 @@ async def show(session: CommandSession, *, name: str) -> VerbResult:
             "END": "end",
             "LAG": "lag",
         },
-        notes=_lost_notes(info.name, list(lost_partitions(info, ranges))),
+        notes=lost_notes(info.name, list(lost_partitions(info, ranges))),
     )
 
 
@@ -179,16 +172,3 @@ async def _seen(
         error.add_note("`sealbus group list` shows them; a group exists once a worker has joined it")
         raise error
     return chosen, await group_ranges(transport, chosen, settings.bus.namespace)
-
-
-def _lost_notes(name: str, lost: Sequence[LostPartition]) -> list[str]:
-    """Return a warning for a group whose next records were deleted, which its lag does not show."""
-    if not lost:
-        return []
-    first = lost[0]
-    warning = (
-        f"warning: {printable(name)} cannot continue in {len(lost)} partitions: retention deleted its next records, "
-        f"as in {first.topic}/{first.partition} (committed {first.committed}, stored {first.start} to {first.end}). "
-        f"`sealbus group skip-lost {printable(name)}`"
-    )
-    return [warning]

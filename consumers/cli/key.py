@@ -16,11 +16,10 @@ import msgspec
 from bus.clock import SystemClock
 from bus.errors import BusError, ConfigurationError
 from bus.nearest import nearest
-from bus.protocol.base64url import to_base64url
-from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
 from bus.trust.keys.key_directory import KeyDirectory, TrustedKey, parse_keys
 from bus.trust.keys.key_folder import JWKS, KeyFolder
+from bus.trust.keys.key_rows import KeyRow, key_row
 from bus.trust.keys.private_keys import public_jwk, read_private_key
 from bus.trust.keys.signature_algorithms import ED25519
 from bus.trust.keys.trusted_files import check_trusted_file, files_of, read_files
@@ -28,7 +27,6 @@ from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE, MOMENT, TEXT_ID
 from consumers.cli.session import CommandSession, changing, verb
 from consumers.cli.shell import VerbGroup
-from consumers.operations.checks.trust_findings import key_state
 
 __all__ = ["key", "trusted_directory"]
 
@@ -52,24 +50,6 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     private: str
     jwks: str
     replaces: str | None = None
-
-
-class KeyRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A trusted key, public members only, as a JWK with its state."""
-
-    kid: str
-    state: str
-    alg: str
-    kty: str
-    crv: str | None = None
-    x: str | None = None
-    principals: tuple[str, ...]
-    """The agents it signs for."""
-    types: tuple[str, ...] | None = None
-    namespaces: tuple[str, ...] | None = None
-    not_before: str | None = None
-    not_after: str | None = None
-    revoked_at: str | None = None
 
 
 @click.group(cls=VerbGroup)
@@ -133,7 +113,7 @@ def list_(session: CommandSession, *, which: str | None, folder: Path | None) ->
     found = list(directory.keys.values()) if which is None else _chosen(directory, which)
     found.sort(key=lambda each: (sorted(each.principals), each.not_before_ms or 0))
     return Listing(
-        [_row(each, now_ms) for each in found],
+        [key_row(each, now_ms) for each in found],
         {
             "KID": "kid",
             "ALG": "alg",
@@ -201,10 +181,12 @@ def revoke(
     found = _chosen(store.directory(), which)
     columns = {"KID": "kid", "AGENTS": "principals", "STATE": "state"}
     if dry_run:
-        return Listing([_row(each, now_ms) for each in found], columns, notes=[f"{len(found)} keys would be revoked"])
+        return Listing(
+            [key_row(each, now_ms) for each in found], columns, notes=[f"{len(found)} keys would be revoked"]
+        )
     session.confirm(f"Revoke {len(found)} keys of {which}?", yes=yes)
     revoked = [store.revoke(each.kid, at_ms=now_ms if at is None else at) for each in found]
-    return Listing([_row(each, now_ms) for each in revoked], columns, notes=[f"why: {why}"] if why else [])
+    return Listing([key_row(each, now_ms) for each in revoked], columns, notes=[f"why: {why}"] if why else [])
 
 
 @key.command()
@@ -229,7 +211,7 @@ def export(session: CommandSession, *, file: Path | None, folder: Path | None, p
         click.echo(json.dumps({"keys": [public_jwk(private, principals=list(principals))]}, indent=2))
         return 0
     directory, now_ms = trusted_directory(session.settings(), folder), SystemClock().now_ms()
-    public = [msgspec.to_builtins(_row(each, now_ms)) for each in directory.keys.values() if each.alg == ED25519]
+    public = [msgspec.to_builtins(key_row(each, now_ms)) for each in directory.keys.values() if each.alg == ED25519]
     for each in public:
         del each["state"]
     click.echo(json.dumps({"keys": public}, indent=2))
@@ -255,21 +237,3 @@ def _chosen(directory: KeyDirectory, which: str) -> list[TrustedKey]:
         known = [*directory.keys, *(name for each in directory.keys.values() for name in each.principals)]
         raise BusError(f"no key {which[:80]!r}{nearest(which, known)}; `sealbus key list` shows them")
     return found
-
-
-def _row(each: TrustedKey, now_ms: int) -> KeyRow:
-    """Return the public members of *each*; of a shared secret nothing but its name."""
-    is_public = each.alg == ED25519
-    times = {"not_before": each.not_before_ms, "not_after": each.not_after_ms, "revoked_at": each.revoked_at_ms}
-    return KeyRow(
-        kid=each.kid,
-        state=key_state(each, now_ms),
-        alg=each.alg,
-        kty="OKP" if is_public else "oct",
-        crv=ED25519 if is_public else None,
-        x=to_base64url(each.material) if is_public else None,
-        principals=tuple(sorted(each.principals)),
-        types=None if each.types is None else tuple(each.types),
-        namespaces=None if each.namespaces is None else tuple(sorted(each.namespaces)),
-        **{name: None if value is None else format_ms(value) for name, value in times.items()},
-    )

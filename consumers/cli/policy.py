@@ -19,15 +19,25 @@ from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
 from bus.trust.policy.acl_lines import acl_line
 from bus.trust.policy.acls import AclGrant, acl_grants
 from bus.trust.policy.cases import answer_of, make_request, parse_cases, run_cases
-from bus.trust.policy.decision import Allow, Deny, PolicyDecision, RuleVerdict, decide_request, explain_decision
-from bus.trust.policy.facts import ACTIONS, RISKS, AgentFacts, Request
+from bus.trust.policy.decision import Deny, decide_request, explain_decision
+from bus.trust.policy.explanation_texts import (
+    PolicyAnswer,
+    PolicyCaseRow,
+    decision_sentence,
+    explanation_lines,
+    facts_of_agent,
+    facts_of_request,
+    is_near,
+    request_line,
+)
+from bus.trust.policy.facts import ACTIONS, RISKS
 from bus.trust.policy.file import parse_policy
 from bus.trust.policy.rules import PolicyRules
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
-from consumers.cli.io.output import Detail, Listing, VerbResult
+from consumers.cli.io.output import Detail, VerbResult
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, OneOf
-from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, app_option, verb
 from consumers.cli.shell import VerbGroup
 
@@ -48,28 +58,6 @@ def policy() -> None:
       sealbus policy test
       sealbus policy export --format kafka-acls > acls.sh
     """
-
-
-class PolicyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How the policy decides one request."""
-
-    answer: str
-    decision: dict[str, Any]
-    facts: dict[str, Any]
-    agent: dict[str, Any] | None
-    """What the policy's table has about the acting agent."""
-    rules: tuple[RuleVerdict, ...]
-    file: str
-    sha256: str
-
-
-class PolicyCaseRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One case of a team against its policy."""
-
-    name: str
-    passed: bool
-    expected: str
-    decision: dict[str, Any]
 
 
 def _fact_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,50 +130,15 @@ def explain(
     shown = PolicyAnswer(
         answer=answer_of(decision),
         decision=msgspec.to_builtins(decision),
-        facts=_facts_of(request),
-        agent=None if row is None else _row_of(row),
+        facts=facts_of_request(request),
+        agent=None if row is None else facts_of_agent(row),
         rules=tuple(verdicts),
         file=rules.name,
         sha256=rules.sha256,
     )
-    code = FAILED if isinstance(decision, Deny) else 0
-    if session.as_json:
-        return Detail(shown, (), code=code)
-    _print_explanation(request, decision, row, [one for one in verdicts if every or _is_near(one)], rules)
-    return Listing([], {}, code=code)
-
-
-def _print_explanation(
-    request: Request, decision: PolicyDecision, row: AgentFacts | None, verdicts: list[RuleVerdict], rules: PolicyRules
-) -> None:
-    click.echo(_sentence(decision))
-    click.echo("\nfacts:")
-    for name, value in _facts_of(request).items():
-        click.echo(f"  {name}: {_text(value)}")
-    if row is not None:
-        known = "" if row.listed else " (not in the table: the defaults)"
-        click.echo(f"\nagent {printable(request.actor or '')}{known}:")
-        for name, value in _row_of(row).items():
-            click.echo(f"  {name}: {_text(value)}")
-    click.echo()
-    print_table(
-        ("RULE", "EFFECT", "MATCHES", "DIFFERS IN", "UNKNOWN"),
-        [
-            (
-                one.rule,
-                one.effect,
-                "yes" if one.matches else "no",
-                " ".join(one.failed) or "-",
-                " ".join(one.unknown) or "-",
-            )
-            for one in verdicts
-        ],
-    )
-    click.echo(f"\npolicy {printable(rules.name)}, sha256 {rules.sha256}")
-
-
-def _is_near(verdict: RuleVerdict) -> bool:
-    return verdict.matches or not {"action", "message_type"} & {*verdict.failed}
+    near = [one for one in verdicts if every or is_near(one)]
+    lines = explanation_lines(request, decision, row, near, rules)
+    return Detail(shown, lines, code=FAILED if isinstance(decision, Deny) else 0)
 
 
 @policy.command("test")
@@ -226,8 +179,8 @@ def test_(session: CommandSession, *, file: Path | None, cases: Path | None, tar
             print_json(PolicyCaseRow(name=case.name, passed=result.passed, expected=case.expect, decision=decision))
         elif not result.passed:
             wanted = case.expect if case.rule is None else f"{case.expect} by rule {case.rule}"
-            click.echo(f"{printable(case.name)}: expected {printable(wanted)}; {_sentence(result.decision)}")
-            click.echo(f"    {_line(case.request)}")
+            click.echo(f"{printable(case.name)}: expected {printable(wanted)}; {decision_sentence(result.decision)}")
+            click.echo(f"    {request_line(case.request)}")
     failed = sum(not result.passed for result in results)
     session.note(f"{len(results) - failed} as expected, {failed} not")
     return FAILED if failed else 0
@@ -296,48 +249,3 @@ def read_policy(file: Path) -> PolicyRules:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _facts_of(request: Request) -> dict[str, Any]:
-    facts: dict[str, Any] = msgspec.to_builtins(request)
-    return {**facts, "tags": sorted(request.tags)}
-
-
-def _row_of(row: AgentFacts) -> dict[str, Any]:
-    lists = {name: sorted(getattr(row, name)) for name in ("capabilities", "roles", "groups")}
-    facts: dict[str, Any] = {name: value for name, value in msgspec.structs.asdict(row).items() if name != "listed"}
-    authority = None if row.authority is None else msgspec.to_builtins(row.authority)
-    return {**facts, **lists, "authority": authority}
-
-
-def _sentence(decision: PolicyDecision) -> str:
-    if isinstance(decision, Allow):
-        return f"allowed by rule {decision.rule}"
-    if isinstance(decision, Deny):
-        what = f"denied: {decision.rule}" if decision.rule == "no-match" else f"denied by rule {decision.rule}"
-        return f"{what} ({', '.join(decision.differing)})" if decision.differing else what
-    quorum = f", {decision.quorum} of them" if decision.quorum > 1 else ""
-    among = " and ".join(f"one of {', '.join(globs)}" for globs in decision.approvers)
-    return f"needs approval by {decision.by}{quorum}{f' ({printable(among)})' if among else ''}: rule {decision.rule}"
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return printable(", ".join(map(str, value))) or "none"
-    return printable(str(value)) or '""'
-
-
-def _line(request: Request) -> str:
-    """Return the facts of *request* on one line; those that are as usual are left out."""
-    usual = make_request({"action": "", "type": ""}, None, namespace="", now_ms=request.now_ms)
-    who = "an unverified agent" if request.actor is None else request.actor
-    words = [f"{request.action} {request.message_type} by {who}"]
-    ordinary = _facts_of(usual)
-    for name, value in _facts_of(request).items():
-        if name not in ("action", "message_type", "actor", "now_ms", "namespace") and value != ordinary[name]:
-            words.append(f"{name}={_text(value)}")
-    return printable(" ".join(words))

@@ -11,7 +11,6 @@ import math
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +26,7 @@ from consumers.cli.session import CommandSession, gathered, verb
 from consumers.cli.shell import Command
 from consumers.worker.respawn import command_of
 from consumers.worker.signals import ECHO_S
+from consumers.worker.supervisor import drain_when_orphaned
 
 if TYPE_CHECKING:
     from bus.settings.loading import Loaded
@@ -123,7 +123,7 @@ def run(session: CommandSession, options: _RunOptions) -> int:
     if options.processes > 1:
         return _supervise(apps, loaded, options.processes, options.metrics_port)
     if options.supervised:
-        _drain_when_orphaned()
+        drain_when_orphaned()
     return _work(session, apps, loaded, options.metrics_port, options.metrics_host, supervised=options.supervised)
 
 
@@ -204,14 +204,3 @@ def _own_arguments() -> list[str]:
     context = click.get_current_context()
     arguments: list[str] = context.find_root().meta.get("sealbus.arguments", sys.argv[1:])
     return list(arguments)
-
-
-def _drain_when_orphaned() -> None:
-    """Drain when standard input ends: it is a pipe from the supervisor."""
-
-    def watch() -> None:
-        while os.read(0, 1024):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="sealbus-orphan", daemon=True).start()

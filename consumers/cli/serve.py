@@ -20,7 +20,6 @@ from prometheus_client import CollectorRegistry
 
 from bus.clock import SystemClock
 from bus.errors import InboxError, UnreachableError
-from bus.settings import durations
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import Metrics
@@ -33,9 +32,9 @@ from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_option, gathered, trusted_keys, verb
 from consumers.cli.shell import VerbGroup
 from consumers.worker.metrics_server import MetricsServer
+from producers.outbox.backlog import OutboxTopic, age_of, age_text, check_reachable, unreachable
 
 if TYPE_CHECKING:
-    from producers.outbox.rows import Backlog
     from producers.outbox.rows import Rows as OutboxRows
 
 __all__ = ["serve"]
@@ -55,17 +54,6 @@ def _port_option(default: int) -> Callable[[Callable[..., Any]], Callable[..., A
     return click.option(
         "--port", type=click.IntRange(0, _LAST_PORT), default=default, show_default=True, help="0 picks a free one."
     )
-
-
-class OutboxTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits in an outbox for one topic."""
-
-    topic: str
-    pending: int
-    oldest_s: float | None
-    failed: int
-    """Listing that the log refuses for good."""
-    error: str | None
 
 
 class _ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -372,7 +360,7 @@ async def outbox(
         session.interrupts.soften = working.stop
         stack.push_async_callback(working.close)
         if once:
-            await _reach(rows, transport)
+            await check_reachable(rows, transport)
             total = await working.run_once()
         else:
             await working.run()
@@ -387,28 +375,28 @@ async def _backlog(rows: OutboxRows, now_ms: int) -> VerbResult:
     try:
         found = await rows.backlog()
     except InboxError as error:
-        raise _unreachable(error) from error
+        raise unreachable(error) from error
     finally:
         await rows.close()
     listed = [
         OutboxTopic(
             topic=each.topic,
             pending=each.pending,
-            oldest_s=_age_s(each, now_ms),
+            oldest_s=age_of(each, now_ms),
             failed=each.failed,
             error=each.error,
         )
         for each in found
     ]
     ages = [each.oldest_s for each in listed if each.oldest_s is not None]
-    oldest = f", the oldest for {_age(max(ages))}" if ages else ""
+    oldest = f", the oldest for {age_text(max(ages))}" if ages else ""
     pending, failed = sum(each.pending for each in listed), sum(each.failed for each in listed)
     return Listing(
         listed,
         {
             "TOPIC": "topic",
             "PENDING": "pending",
-            "OLDEST": lambda row: None if row.oldest_s is None else _age(row.oldest_s),
+            "OLDEST": lambda row: None if row.oldest_s is None else age_text(row.oldest_s),
             "FAILED": "failed",
             "LAST ERROR": "error",
         },
@@ -430,27 +418,3 @@ async def _opened(session: CommandSession, settings: Settings, *, wait: bool) ->
                 _log.warning("outbox.log_unreachable", error=str(error), again_in_s=_PAUSE_S)
             await asyncio.sleep(_PAUSE_S)
         yield transport
-
-
-async def _reach(rows: OutboxRows, transport: Transport) -> None:
-    """Raise UnreachableError unless database and log can be used."""
-    try:
-        await rows.open()
-    except InboxError as error:
-        raise _unreachable(error) from error
-    await transport.admin.topics()
-
-
-def _unreachable(error: InboxError) -> UnreachableError:
-    """Return the error for an unreachable database; the log is not at fault."""
-    unreachable = UnreachableError(str(error))
-    unreachable.add_note("check DATABASE_URL")
-    return unreachable
-
-
-def _age_s(each: Backlog, now_ms: int) -> float | None:
-    return None if each.oldest_ms is None else max(0, now_ms - each.oldest_ms) / 1000
-
-
-def _age(age_s: float) -> str:
-    return durations.duration_words(float(round(age_s)))

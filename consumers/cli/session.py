@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import click
 import msgspec
 
-from bus.errors import ConfigurationError, UnreachableError
+from bus.errors import UnreachableError
 from bus.redaction import redacted
 from bus.settings import loading
 from bus.telemetry import logs
@@ -26,13 +26,10 @@ from bus.telemetry.terminal import printable
 from consumers.cli.interrupts import Interrupts, asking, execute
 from consumers.cli.io.output import VerbResult, print_result
 from consumers.cli.io.parameter_types import TEXT_ID, OneOf
+from consumers.operations.lineage.proofs import proof_of, risk_in, trusted_keys
 
 if TYPE_CHECKING:
-    from bus.clock import Clock
-    from bus.gates import Admit
-    from bus.payloads.payload_types import PayloadType, Registry, RiskClass
-    from bus.protocol.sealing import Message
-    from bus.protocol.signatures import Verifier
+    from bus.payloads.payload_types import Registry
     from bus.settings.loading import Loaded
     from bus.settings.schema import Settings
     from bus.transports.base import Transport
@@ -107,6 +104,10 @@ class CommandSession:
         if not self._is_quiet:
             click.echo(text, err=True)
 
+    def hint(self, text: str) -> None:
+        """Print *text*, which is printable, as a hint, as `note` does."""
+        self.note(f"hint: {text}")
+
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask *question* unless *yes*. A no aborts; where nobody can answer it is wrong usage."""
         if yes:
@@ -149,14 +150,16 @@ class CommandSession:
 
         Raises click.UsageError, ImportFailedError, ConfigurationError.
         """
-        from consumers.cli.app_loading import load_app
+        from consumers.agents.loading import AppNotFoundError, load_app, load_project_apps
 
-        if targets:
-            return tuple(load_app(target) for target in targets)
-        loaded = self.load()
-        apps = [self._app_of_project(target, loaded) for target in loaded.settings.project.apps]
+        try:
+            if targets:
+                return tuple(load_app(target) for target in targets)
+        except AppNotFoundError as error:
+            raise click.UsageError(str(error)) from error
         # Who names a namespace means those of it.
-        return tuple(app for app in apps if self.namespace is None or app.namespace in (None, self.namespace))
+        named = self.namespace
+        return tuple(app for app in load_project_apps(self.load()) if named is None or app.namespace in (None, named))
 
     def needed_apps(self, targets: Sequence[str]) -> tuple[App, ...]:
         """Return the apps as `apps` does; none is a mistake, too."""
@@ -169,33 +172,18 @@ class CommandSession:
 
         Raises ConfigurationError, ContractError for the folder.
         """
-        from bus.payloads.payload_types import Registry
-        from bus.schemas.published_types import registry
-        from bus.vocabulary import BUILT_IN
+        from consumers.agents.known_types import types_of_project
 
-        folder = self.schema_folder
-        return Registry(_classes(apps), below=BUILT_IN if folder is None else registry(folder, below=BUILT_IN))
+        return types_of_project(apps, self.schema_folder)
 
     async def types_in(self, transport: Transport, settings: Settings, apps: Sequence[App]) -> Registry:
         """Return the types as `types` does, and those that agents of the namespace describe on their cards.
 
         Raises BusError.
         """
-        from bus.clock import SystemClock
-        from bus.trust import opening
-        from producers.directory.card_types import types_of_namespace
+        from consumers.agents.known_types import types_of_log
 
-        clock = SystemClock()
-        trust = opening.open_trust(opening.keyless(settings), "", clock=clock)
-        return await types_of_namespace(
-            _classes(apps),
-            transport,
-            namespace=settings.bus.namespace,
-            clock=clock,
-            folder=self.schema_folder,
-            verifier=trust.verifier,
-            policy=trust.policy,
-        )
+        return await types_of_log(apps, self.schema_folder, transport, settings)
 
     @property
     def schema_folder(self) -> str | None:
@@ -203,19 +191,6 @@ class CommandSession:
         file = (self._loaded or self.load()).file
         folder = None if file is None else file.parent / "schemas"
         return None if folder is None or not folder.is_dir() else str(folder)
-
-    def _app_of_project(self, target: str, loaded: Loaded) -> App:
-        from consumers.cli.app_loading import ImportFailedError, load_app
-
-        origin = loaded.origins["project.apps"]
-        folder = None if loaded.file is None or origin != f"file {loaded.file}" else loaded.file.parent.resolve()
-        try:
-            return load_app(target, folder)
-        except click.UsageError as error:
-            raise ConfigurationError(f"project.apps ({origin}): {error.message}") from error
-        except ImportFailedError as error:
-            error.add_note(f"project.apps ({origin}) names it; another app can be named in the command")
-            raise
 
     def settings(self, apps: Sequence[App] = (), **flags: object) -> Settings:
         """Return the settings, in the one namespace of *apps*. Raises click.UsageError for several."""
@@ -226,9 +201,7 @@ class CommandSession:
                 f"these apps are of several namespaces, {', '.join(names)}: name those of one at a time"
             )
         if names[0] != loaded.bus.namespace and self.namespace is not None:
-            raise click.UsageError(
-                f"the app belongs to namespace {names[0]!r}, and --namespace says {self.namespace!r}"
-            )
+            raise click.UsageError(f"the app belongs to namespace {names[0]!r}, and --namespace is {self.namespace!r}")
         return msgspec.structs.replace(loaded, bus=msgspec.structs.replace(loaded.bus, namespace=names[0]))
 
     @asynccontextmanager
@@ -272,11 +245,6 @@ class CommandSession:
             f"no log at {path} (bus.url from {origin}). Start `sealbus run` or `sealbus publish` to create it, or name "
             "another one with --bus"
         )
-
-
-def _classes(apps: Sequence[App]) -> list[type[Any]]:
-    """Return the payload classes of *apps*; of several with one name the first."""
-    return list({kind.name: kind.cls for app in reversed(apps) for kind in app.registry}.values())
 
 
 def verb(
@@ -408,38 +376,6 @@ def trusted_keys_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
         metavar="FILE",
         help="Trusted public keys: a JWKS file, or a folder of them.  [default: trust.keys]",
     )(function)
-
-
-def trusted_keys(settings: Settings, clock: Clock) -> Verifier | None:
-    """Return the keys of *settings*, None without any; private keys are not looked at. Raises ConfigurationError."""
-    from bus.trust import opening
-
-    return opening.believed_keys(settings, clock)
-
-
-def proof_of(settings: Settings, clock: Clock) -> tuple[Verifier | None, Admit | None]:
-    """Return the keys of *settings*, and what judges by them which types a key signs and how authority narrows."""
-    from bus.trust.admission import Admission, Party
-    from bus.trust.labels import LEAST_TRUSTED
-
-    verifier = trusted_keys(settings, clock)
-    if verifier is None:
-        return None, None
-    party = Party(agent_id="", namespace=settings.bus.namespace, group="")
-    admission = Admission(party, verifier=verifier, now_ms=clock.now_ms)
-
-    def admit(message: Message, kind: PayloadType | None, payload: object, how: str) -> None:
-        # Nobody handles it here, so no level is too low.
-        admission.admit(message, kind, payload, how=how, instructions_from=LEAST_TRUSTED)
-
-    return verifier, admit
-
-
-def risk_in(registry: Registry) -> Callable[[str], RiskClass]:
-    """Return a function for the risk of a type; a type that *registry* does not know has medium risk."""
-    from bus.payloads.payload_types import raised_risk
-
-    return lambda name: raised_risk(registry.get(name), ())
 
 
 def _output_option(choices: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

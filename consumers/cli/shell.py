@@ -5,21 +5,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, cast
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
 from bus.errors import BusError
 from bus.nearest import nearest
+from bus.telemetry.streams import open_standard_streams, silence_stdout
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, exit_code, explain_error
 from consumers.cli.io.output import member_names
@@ -37,7 +36,22 @@ class Verb(NamedTuple):
 
 
 class Command(click.Command):
-    """A command whose help ends with the members of its JSON."""
+    """A command whose help has its own options first, then those that all have, then the members of its JSON."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from consumers.cli.session import COMMON
+
+        own: list[tuple[str, str]] = []
+        common: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                is_common = not {"--help", *COMMON}.isdisjoint(parameter.opts)
+                (common if is_common else own).append(record)
+        for heading, records in (("Options", own), ("Options of every command", common)):
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for members in getattr(self.callback, "__json_members__", ()):
@@ -119,13 +133,13 @@ class Shell(VerbGroup):
 
         Works even if the caller has closed standard streams, or their disk is full.
         """
-        _open_standard_streams()
+        open_standard_streams()
         _forget_missing_folders()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
             # For example a full disk behind the output, or an unreadable input.
-            _silence_stdout()
+            silence_stdout()
             click.echo(f"error: {printable(str(error))}", err=True)
             click.echo("hint: changes made before the error are kept", err=True)
             sys.exit(FAILED)
@@ -151,7 +165,7 @@ class Shell(VerbGroup):
             click.echo(err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            _silence_stdout()
+            silence_stdout()
             ctx.exit(BROKEN_PIPE)
         ctx.exit(code if isinstance(code, int) else 0)
 
@@ -196,46 +210,3 @@ def _forget_missing_folders() -> None:
     for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
         if name in os.environ and not Path(os.environ[name]).is_dir():
             del os.environ[name]
-
-
-class _Forgiving:
-    """Standard error that drops text it cannot write.
-
-    A failed write must not change what a command does and how it ends.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            self._stream.flush()
-
-
-def _open_standard_streams() -> None:
-    """Replace closed standard streams by empty ones, so that no file opened later takes their descriptors."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            # Lives until the process ends.
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Escape characters the locale cannot encode, as standard error does: ids and keys may hold any.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    if not isinstance(sys.stderr, _Forgiving):
-        sys.stderr = cast("TextIO", _Forgiving(sys.stderr))
-
-
-def _silence_stdout() -> None:
-    """Discard what Python still flushes at exit: the reader is gone (`| head`), or the disk is full."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives until the process ends

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 import msgspec
@@ -18,11 +17,12 @@ from bus.protocol import sealing
 from bus.protocol.identifiers import is_message_id
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
+from bus.topics.topic_reader import resolve_topic
 from bus.transports.base import Transport
 from bus.trust.opening import keyless, open_trust
 from consumers.cli.dlq.locations import parse_location
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.io.output import Detail, VerbResult, details
+from consumers.cli.io.output import Detail, VerbResult
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import (
@@ -33,34 +33,18 @@ from consumers.cli.session import (
     whole_log_option,
 )
 from consumers.cli.shell import Command
-from consumers.cli.tail import resolve_topic
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letters import read_dead_letter
 from consumers.operations.audit.queries import described, facts_of
-from consumers.operations.survey.explanation import Explanation, explain_message
-from consumers.operations.survey.group_verdicts import group_sentences
+from consumers.operations.survey.explanation import explain_message
 from consumers.operations.survey.look_up import LookUp, look_up, looked_in_words
-from consumers.operations.survey.trust_view import TrustView, TrustViewer, distinct_copies
+from consumers.operations.survey.message_view import ShownMessage, audit_lines, message_lines
+from consumers.operations.survey.trust_view import TrustViewer, distinct_copies
 
 __all__ = ["show"]
 
 _PARTS: Final = ("message", "outcome", "trust")
 _MAX_RECORD_BYTES: Final = 64 * 1_048_576
-_MAX_SHOWN: Final = 2_000
-
-
-class ShownMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message; of a part that was not asked for, None."""
-
-    message_id: str
-    locations: tuple[str, ...]
-    """Where its records are; empty: the log no longer has it."""
-    envelope: dict[str, Any] | None = None
-    outcome: Explanation | None = None
-    trust: tuple[TrustView, ...] | None = None
-    """One per different message with this id."""
-    audit: tuple[dict[str, Any], ...] | None = None
-    """What the audit has, of a message that the log no longer has."""
 
 
 @click.command(cls=Command)
@@ -114,7 +98,9 @@ async def show(
         rows = tuple({**described(each), **facts_of(each)} for each in found.audited)
         shown = ShownMessage(message_id=message_id, locations=(), audit=rows)
         where = looked_in_words(found.search.looked, message_id)
-        return Detail(shown, _audited(rows), notes=[f"the log no longer has it ({where}); this is what the audit has"])
+        return Detail(
+            shown, audit_lines(rows), notes=[f"the log no longer has it ({where}); this is what the audit has"]
+        )
     outcome, views = None, None
     if "outcome" in parts:
         letters = [read_dead_letter(copy.record) for copy in own if copy.kind == "dlq"]
@@ -147,13 +133,13 @@ async def show(
     )
     faults = {copy.place: copy.fault.text for copy in own if copy.fault is not None}
     invalid = part == "trust" and not all(view.valid for view in views or ())
-    return Detail(shown, _lines(shown, found, faults), code=FAILED if invalid else 0)
+    return Detail(shown, message_lines(shown, found, faults), code=FAILED if invalid else 0)
 
 
 async def _id_of(transport: Transport, settings: Settings, location: str) -> str:
     """Return the id of the message at *location*. Raises BusError."""
     name, partition, offset = parse_location(location)
-    topic = await resolve_topic(transport, settings, name)
+    topic = await resolve_topic(transport, settings.bus.namespace, name)
     if partition in await transport.admin.ranges(topic):
         read = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
         if read and read[0].offset == offset:
@@ -188,71 +174,3 @@ async def _look_up(
             + looked_in_words(found.search.looked, message_id)
         )
     return found
-
-
-def _lines(shown: ShownMessage, found: LookUp, faults: dict[str, str]) -> Iterator[str]:
-    for location in shown.locations:
-        yield printable(f"{location}{f'  invalid: {faults[location]}' if location in faults else ''}")
-    if shown.envelope is not None:
-        yield from _envelope_lines(shown.envelope)
-    if shown.outcome is not None:
-        yield from _outcome_lines(shown.outcome, found)
-    for number, view in enumerate(shown.trust or ()):
-        yield "trust:" if number == 0 else "trust of another message with the same id:"
-        yield from (f"  {line}" for line in _trust_lines(view))
-
-
-def _envelope_lines(envelope: dict[str, Any]) -> Iterator[str]:
-    for name in ("metadata", "routing"):
-        yield f"{name}:"
-        for key, value in envelope[name].items():
-            if value is not None:
-                text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-                yield f"  {key + ':':<18}{printable(text)}"
-    yield "data:"
-    yield printable(msgspec.json.format(msgspec.json.encode(envelope["data"]), indent=2).decode(), keep="\n")
-
-
-def _outcome_lines(outcome: Explanation, found: LookUp) -> Iterator[str]:
-    yield "outcome:"
-    yield f"  {printable(outcome.text)}"
-    if outcome.passes:
-        yield f"  would have passed: {printable(outcome.passes)}"
-    if outcome.cure:
-        yield f"  fix: {printable(outcome.cure)}"
-    for sentence in group_sentences(found.groups, until=found.until):
-        yield f"  group {printable(sentence)}"
-
-
-def _trust_lines(view: TrustView) -> Iterator[str]:
-    yield from details({"sender": view.sender or "-", "signed by": view.signed_by or "not signed"}, width=16)
-    if not view.valid:
-        yield from details({"invalid": f"{view.reason}: {view.detail}", "location": view.location}, width=16)
-    else:
-        authority = "; ".join(f"{name}: {_listed(value)}" for name, value in view.authority.items())
-        about = {
-            "level": view.level,
-            "classification": view.classification,
-            "tags": ", ".join(view.tags),
-            "authority": authority or "not limited",
-            "lowered by": "" if view.lowered_by else "nothing",
-        }
-        yield from details(about, width=16)
-        for number, step in enumerate(view.lowered_by, 1):
-            yield f"lowered by {number}:   {printable(step)}"
-    if not view.signatures_checked:
-        yield "note: no trusted keys were given, so the sender is not verified, and the level is only a claim"
-
-
-def _audited(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the rows of the audit about a message that is deleted from the log."""
-    for row in rows:
-        for key, value in row.items():
-            if value not in ("", None, [], {}):
-                text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-                yield f"  {printable(key) + ':':<18}{printable(text)[:_MAX_SHOWN]}"
-        yield ""
-
-
-def _listed(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

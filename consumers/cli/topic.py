@@ -1,60 +1,35 @@
 """`sealbus topic list|apply`: the topics of a log, and those that apps need.
 
-`consumers.worker.needed_topics` owns the wanted topics, `bus.transports.topic_settings` the comparison, and the
+`consumers.worker.wanted_topics` owns the wanted topics, `bus.transports.topic_settings` the comparison, and the
 transport's admin carries out changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from bus.clock import SystemClock
-from bus.errors import ConfigurationError
 from bus.nearest import nearest
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic, reply_topic
 from bus.topics.specs import message_topics, reply_topics
-from bus.transports.base import Change, TopicSpec
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import TEXT_ID
 from consumers.cli.session import CommandSession, changing, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.operations.survey import drift
-from consumers.worker.needed_topics import needed_topics
+from consumers.operations.survey.drift import TopicChange, TopicRow, changes_on_one_line, cost_of, warnings_of
+from consumers.worker.wanted_topics import distinct_topics, wanted_topics
 
 if TYPE_CHECKING:
-    from bus.settings.schema import Settings
     from consumers.app.app import App
 
 __all__ = ["topic", "wanted_topics"]
-
-
-class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic; *retention_ms* None keeps records for ever."""
-
-    topic: str
-    kind: str
-    partitions: int
-    retention_ms: int | None
-    records: int
-
-
-class TopicChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting of a topic that is created or changed."""
-
-    topic: str
-    change: str
-    """create or change."""
-    setting: str
-    found: str | None
-    wanted: str
-    detail: str
 
 
 @click.group(cls=VerbGroup)
@@ -156,12 +131,13 @@ async def apply(
         raise click.UsageError("name an app, MODULE:APP, or an agent that only sends requests, --agent ID")
     settings, sent = session.settings(apps), _sent_by(workflows, apps)
     session.announce()
+    wanted = wanted_topics(settings, [app.declaration for app in apps], on_left_out=session.hint)
     async with session.open(settings, create=not dry_run) as transport:
         replies = reply_topics(settings, [reply_topic(settings.bus.namespace, agent) for agent in agents])
-        specs = _distinct([*wanted_topics(settings, apps), *replies, *message_topics(settings, sent)])
+        specs = distinct_topics([*wanted, *replies, *message_topics(settings, sent)])
         plan = await transport.admin.plan(specs)
         to_do = [change for change in plan if not change.by_hand]
-        for text in (*_warnings(plan), *_cost(to_do)):
+        for text in (*warnings_of(plan), *cost_of(to_do)):
             session.note(text)
         changed = sorted({change.topic for change in to_do if change.found is not None})
         if changed and not dry_run:
@@ -190,44 +166,10 @@ async def apply(
     ]
     columns = {"TOPIC": "topic", "CHANGE": "change", "DETAIL": "detail"}
     return Listing(
-        rows if session.as_json else _by_topic(rows),
+        rows if session.as_json else changes_on_one_line(rows),
         columns,
         notes=[f"{len(specs)} topics wanted, {ending}"],
     )
-
-
-def _by_topic(rows: Sequence[TopicChange]) -> list[TopicChange]:
-    """Return one row per topic, with all its details."""
-    found: dict[str, TopicChange] = {}
-    for row in rows:
-        known = found.get(row.topic)
-        found[row.topic] = (
-            row if known is None else msgspec.structs.replace(known, detail=f"{known.detail}; {row.detail}")
-        )
-    return list(found.values())
-
-
-def wanted_topics(settings: Settings, apps: Sequence[App]) -> Sequence[TopicSpec]:
-    """Return the topics that *apps* need, each once."""
-    return _distinct([spec for app in apps for spec in _wanted_by(settings, app)])
-
-
-def _wanted_by(settings: Settings, app: App) -> Sequence[TopicSpec]:
-    declared = app.declaration
-    # A policy may want approvals: they need a mailbox, and topics of their own. Without its keys it is read elsewhere.
-    if settings.policy.file:
-        from bus.trust.opening import keyless
-        from consumers.worker.host import trusting
-
-        try:
-            declared = trusting(declared, keyless(settings), SystemClock())
-        except ConfigurationError as error:
-            click.echo(f"hint: topics that only the policy needs are left out: {printable(str(error))}", err=True)
-    return needed_topics(settings, declared)
-
-
-def _distinct(specs: Sequence[TopicSpec]) -> Sequence[TopicSpec]:
-    return [*{spec.name: spec for spec in specs}.values()]
 
 
 def _sent_by(workflows: Sequence[Path], apps: Sequence[App]) -> Sequence[str]:
@@ -249,26 +191,3 @@ def _sent_by(workflows: Sequence[Path], apps: Sequence[App]) -> Sequence[str]:
             )
         found |= sent
     return sorted(found)
-
-
-def _cost(plan: Sequence[Change]) -> Iterator[str]:
-    """Yield what new topics cost the brokers, before they are created."""
-    new: dict[str, dict[str, str]] = {}
-    for change in plan:
-        if change.found is None:
-            new.setdefault(change.topic, {})[change.setting] = change.wanted
-    if new:
-        partitions = sum(int(wanted["partitions"]) for wanted in new.values())
-        replicas = sum(int(wanted["partitions"]) * int(wanted.get("replicas", "1")) for wanted in new.values())
-        copies = f", {replicas} with their replicas" if replicas > partitions else ""
-        yield f"{len(new)} topics are new: {partitions} partitions{copies}"
-
-
-def _warnings(plan: Sequence[Change]) -> Iterator[str]:
-    """Yield one line per warning, with its topics."""
-    topics_by_note: dict[str, list[str]] = {}
-    for change in plan:
-        if change.note:
-            topics_by_note.setdefault(f"{drift.detail(change)}: {change.note}", []).append(change.topic)
-    for note, names in topics_by_note.items():
-        yield f"warning: {', '.join(names)}: {note}"

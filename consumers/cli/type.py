@@ -13,21 +13,22 @@ import msgspec
 
 from bus.errors import BusError, ContractError, UnknownTypeError
 from bus.nearest import nearest
-from bus.payloads.envelope_terms import NEEDED, ByField
 from bus.payloads.examples import example_of
 from bus.payloads.payload_types import PayloadType, Registry
 from bus.redaction import redacted
 from bus.schemas.field_forms import field_rows
 from bus.schemas.json_schema import schema_of
 from bus.schemas.schema_folder import SchemaFolder
+from bus.schemas.type_rows import ExportedType, TypeDetails, TypeRow, performative_of, terms_of
 from bus.schemas.versions import SchemaVersion
+from bus.telemetry.terminal_json import encode_json
 from bus.vocabulary import BUILT_IN, family_of, older_types
 from consumers.cli.dlq.locations import find_letter
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
-from consumers.cli.io.printing import encode_json, print_json, print_table
+from consumers.cli.io.printing import print_json, print_table
 from consumers.cli.session import CommandSession, app_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.adapter import adapter_of
@@ -42,40 +43,6 @@ _FLAGS = {
     "correlation_id": "--correlation",
 }
 _ALL_FAMILIES = "all"
-
-
-class TypeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One message type."""
-
-    type: str
-    version: str
-    risk: str
-    performative: str | None
-    required_options: tuple[str, ...]
-    """What a publisher must give besides the payload."""
-    ttl_s: float | None
-    side_effect: str | None
-    family: str | None
-    fields: tuple[str, ...]
-    required: tuple[str, ...]
-
-
-class TypeDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """One message type with its JSON Schema and an example of its data."""
-
-    type: str
-    version: str
-    risk: str
-    schema: dict[str, Any]
-    example: Any
-
-
-class ExportedType(msgspec.Struct, frozen=True, kw_only=True):
-    """A type whose schema was written, or was there already."""
-
-    type: str
-    version: str
-    written: bool
 
 
 class WrittenUpcaster(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +106,7 @@ def list_(session: CommandSession, *, targets: tuple[str, ...], builtin: str | N
                 type=kind.name,
                 version=kind.version,
                 risk=kind.risk,
-                performative=_performative(kind),
+                performative=performative_of(kind),
                 required_options=tuple(kind.terms.required_options),
                 ttl_s=kind.terms.ttl_s,
                 side_effect=kind.side_effect,
@@ -189,7 +156,7 @@ def show(session: CommandSession, *, name: str, targets: tuple[str, ...]) -> Ver
         return Detail(shown, ())
     about = (kind.cls.__doc__ or "").strip().partition("\n")[0]
     click.echo(f"{kind.name} {kind.version}, risk {kind.risk}{f': {about}' if about else ''}")
-    for line in _terms(kind):
+    for line in terms_of(kind):
         click.echo(f"  {line}")
     click.echo()
     print_table(("FIELD", "FORM", "DEFAULT", "MEANING"), field_rows(kind))
@@ -326,33 +293,6 @@ def _found(name: str, registry: Registry) -> PayloadType:
     if kind is None:
         raise UnknownTypeError(f"unknown type {name!r}{nearest(name, registry.names())}")
     return kind
-
-
-def _performative(kind: PayloadType) -> str | None:
-    stated = kind.terms.performative
-    return "/".join(stated.words) if isinstance(stated, ByField) else stated
-
-
-def _terms(kind: PayloadType) -> list[str]:
-    terms = kind.terms
-    lines = []
-    if (stated := _performative(kind)) is not None:
-        lines.append(f"performative {stated}")
-    if terms.required_options:
-        lines.append("requires " + ", ".join(NEEDED[name] for name in terms.required_options))
-    if terms.ttl_s is not None:
-        lines.append(f"expires after {terms.ttl_s:g} s, unless its publisher sets a lifetime")
-    lines += [
-        f"{option} comes from {field}, unless its publisher sets it" for option, field in terms.options_from.items()
-    ]
-    if kind.side_effect is not None:
-        lines.append(f"side effect {kind.side_effect}")
-    if kind.resource:
-        lines.append(f"the resource it is about is at /data{kind.resource}")
-    if terms.critical:
-        lines.append("receivers must know, where they are set: " + ", ".join(terms.critical))
-    lines += [f"{pointer} must equal {location} where both are set" for pointer, location in terms.must_match.items()]
-    return lines
 
 
 def _publish(kind: PayloadType, targets: tuple[str, ...]) -> str:

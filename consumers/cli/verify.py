@@ -6,25 +6,21 @@ Of a message in the log the causes are checked, too. Files are checked without a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import click
 import msgspec
 
 from bus.clock import Clock, ManualClock, SystemClock
 from bus.errors import BusError
-from bus.gates.verdicts import DEAD, OK, FileChecks, FileVerdict, judge_line
+from bus.gates.verdicts import DEAD, FileChecks
 from bus.payloads.payload_types import Registry, RiskClass
 from bus.protocol.identifiers import is_message_id
-from bus.telemetry.terminal import printable
-from bus.transports.base import Record
 from consumers.cli.exit_codes import FAILED
-from consumers.cli.io.lines import read_lines
 from consumers.cli.io.output import Detail, VerbResult
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, MOMENT, TEXT_ID, OneOf
-from consumers.cli.io.printing import print_json, print_table
+from consumers.cli.io.printing import print_json
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import (
     CommandSession,
@@ -38,44 +34,13 @@ from consumers.cli.session import (
     whole_log_option,
 )
 from consumers.cli.shell import Command
-from consumers.operations.lineage.ancestry import Ancestry, Hop, judge_ancestry
+from consumers.operations.lineage.ancestry import judge_ancestry
+from consumers.operations.lineage.cause_lines import VerifiedCauses, VerifiedRecord, cause_lines
+from consumers.operations.lineage.file_values import file_values, judge_value, value_sentence
 from consumers.operations.lineage.log_search import find_lineage
 from consumers.operations.survey.look_up import looked_in_words, moment_of
 
 __all__ = ["verify"]
-
-
-class VerifiedCauses(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on a message in the log and its causes."""
-
-    message_id: str
-    valid: bool
-    signatures_checked: bool
-    unknown_before: int | None
-    """Causes before the first stored one; None: unknown."""
-    first_invalid: Hop | None
-    causes: tuple[Hop, ...]
-
-
-class VerifiedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The verdict on one message of a file."""
-
-    file: str
-    line: int | None = None
-    verdict: str
-    """ok, dead or skipped."""
-    check: str = ""
-    reason: str = ""
-    pointer: str = ""
-    detail: str = ""
-    message_id: str | None = None
-
-
-class _FromFile(NamedTuple):
-    file: str
-    line: int | None
-    content: bytes
-    overlong: bool
 
 
 class _VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,9 +137,8 @@ async def verify(session: CommandSession, options: _VerifyOptions) -> VerbResult
         first_invalid=found.blamed,
         causes=tuple(found.hops),
     )
-    if not session.as_json:
-        _print_causes(found, has_keys=verifier is not None)
-    return Detail(verdict, (), code=0 if verdict.valid else FAILED)
+    lines = cause_lines(found, has_keys=verifier is not None)
+    return Detail(verdict, lines, code=0 if verdict.valid else FAILED)
 
 
 def _verify_files(session: CommandSession, options: _VerifyOptions) -> int:
@@ -201,8 +165,8 @@ def _verify_files(session: CommandSession, options: _VerifyOptions) -> int:
     )
     failed = False
     for stream in options.files:
-        for value in _values(stream, checks.max_message_bytes, lines=options.lines):
-            verdict = _judge(value, checks)
+        for value in file_values(stream, checks.max_message_bytes, lines=options.lines):
+            verdict = judge_value(value, checks)
             failed = failed or verdict.verdict == DEAD
             if session.as_json:
                 message = verdict.message
@@ -219,88 +183,5 @@ def _verify_files(session: CommandSession, options: _VerifyOptions) -> int:
                     )
                 )
             else:
-                click.echo(_sentence(value, verdict, many=options.lines or len(options.files) > 1))
+                click.echo(value_sentence(value, verdict, many=options.lines or len(options.files) > 1))
     return FAILED if failed else 0
-
-
-def _values(stream: BinaryIO, limit: int, *, lines: bool) -> Iterator[_FromFile]:
-    """Yield record values; of an oversized one only the beginning."""
-    name = str(getattr(stream, "name", "-"))
-    try:
-        if lines:
-            for line in read_lines(stream, limit):
-                yield _FromFile(name, line.number, line.content or b"", line.content is None)
-            return
-        content = _read_up_to(stream, limit + 2)
-    except OSError as error:
-        raise click.FileError(printable(name), error.strerror or str(error)) from error
-    if len(content) <= limit + 1:
-        content = content.removesuffix(b"\n")
-    yield _FromFile(name, None, content, len(content) > limit)
-
-
-def _read_up_to(stream: BinaryIO, limit: int) -> bytes:
-    """Read *limit* bytes, although one read of a pipe may return less."""
-    parts = []
-    while limit > 0 and (part := stream.read(limit)):
-        parts.append(part)
-        limit -= len(part)
-    return b"".join(parts)
-
-
-def _judge(value: _FromFile, checks: FileChecks) -> FileVerdict:
-    if value.overlong:
-        detail = f"has more than the {checks.max_message_bytes} bytes that are allowed"
-        return FileVerdict(verdict=DEAD, gate="size", reason="oversized", detail=detail)
-    return judge_line(Record("", 0, 0, checks.append_ms or 0, None, value.content), checks)
-
-
-def _sentence(value: _FromFile, verdict: FileVerdict, *, many: bool) -> str:
-    location = f"{printable(value.file)}:{value.line}: " if value.line is not None else f"{printable(value.file)}: "
-    if verdict.message is None:
-        return f"{location if many else ''}{verdict.sentence()}"
-    metadata = verdict.message.metadata
-    about = f"{metadata.message_id}  {metadata.message_type} from {printable(metadata.sender.id or '')}"
-    sentence = f"ok  {about}" if verdict.verdict == OK else f"{verdict.sentence()}  ({about})"
-    return f"{location if many else ''}{sentence}"
-
-
-def _print_causes(found: Ancestry, *, has_keys: bool) -> None:
-    if found.unknown is None or found.unknown:
-        count = "an unknown number of" if found.unknown is None else str(found.unknown)
-        click.echo(f"{count} causes before the first stored one are not in the log")
-    print_table(
-        ("CAUSE", "VERDICT", "MESSAGE", "TYPE", "SENDER", "KEY", "LOCATION"),
-        [
-            (
-                "-" if hop.number is None else hop.number,
-                hop.kind or hop.state,
-                hop.message_id or "-",
-                hop.message_type or "-",
-                hop.sender or "-",
-                hop.kid or "-",
-                hop.place or "-",
-            )
-            for hop in found.hops
-        ],
-    )
-    for hop in found.hops:
-        for note in hop.notes:
-            click.echo(f"note: {_name(hop)}: {printable(note)}")
-    invalid = found.blamed
-    if invalid is None:
-        valid = sum(hop.state == "valid" for hop in found.hops)
-        click.echo(f"valid: {valid} of {len(found.hops)} stored messages, each caused by the one before")
-        return
-    click.echo(f"{_name(invalid)} is invalid: {invalid.kind}: {printable(invalid.detail)}")
-    if invalid.differs:
-        click.echo(f"  differs in: {', '.join(invalid.differs)}")
-    signer = "not signed"
-    if invalid.kid:
-        signer = f"names key {printable(invalid.kid)}" + ("" if has_keys else " (no trusted keys to check it)")
-    click.echo(f"  sender: {printable(invalid.sender) or 'unknown'}; {signer}")
-
-
-def _name(hop: Hop) -> str:
-    number = "the cause" if hop.number is None else f"cause {hop.number}"
-    return f"{number} {printable(hop.message_id)}" if hop.message_id else number

@@ -14,85 +14,44 @@ import msgspec
 from bus.clock import SystemClock
 from bus.errors import BusError, ContractError
 from bus.protocol import sealing
-from bus.protocol.timestamps import format_ms
 from bus.redaction import cut
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_json import details
 from bus.vocabulary.bus import WorkflowStart
 from consumers.agents.workflows.advance import progress_of
 from consumers.agents.workflows.check import check_workflow
 from consumers.agents.workflows.definition import parse_workflow, read_workflow
 from consumers.agents.workflows.diagram import mermaid_of_workflow
-from consumers.agents.workflows.engine import ENGINE, RunState
+from consumers.agents.workflows.engine import ENGINE
+from consumers.agents.workflows.workflow_rows import (
+    WaitRow,
+    WorkflowDetails,
+    WorkflowRow,
+    data_of,
+    nodes_of,
+    run_of,
+    wait_row,
+    workflow_row,
+)
 from consumers.cli.ask import name_and_value, new_task_id, watch_task
 from consumers.cli.exit_codes import FAILED, LATER
-from consumers.cli.io.output import Detail, Listing, VerbResult, details
+from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.printing import print_table
 from consumers.cli.session import CommandSession, changing, key_options, limit_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.processes.approvals.state import APPROVAL_SAGA
+from consumers.processes.sagas.ending import end_process, process_with_id
 from consumers.processes.sagas.opening import opened_store
-from consumers.processes.sagas.process import Ending, Memory, Process, ProcessOutcome, Wait, ending_of, pack
-from consumers.processes.sagas.store import ProcessChange, ProcessStore
+from consumers.processes.sagas.process import ProcessOutcome, ending_of
 
 __all__ = ["workflow"]
 
 _ID_DIGITS: Final = 12
 _OVERDUE_MS: Final = 60_000
-_MAX_WHY: Final = 400
 _MAX_REASON: Final = 60
 _MAX_SEARCHED: Final = 100_000
-_FILES: Final = "workflow"
-"""The saga that runs workflow files."""
-
-
-class WorkflowRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One workflow."""
-
-    id: str
-    name: str
-    """The class of the Saga, or the name in the workflow file."""
-    key: str
-    group: str
-    state: str
-    """open, or how it has ended."""
-    reason: str
-    at: str
-    """Of a workflow file: the node it is at."""
-    sender: str | None
-    steps: int
-    started_at: str
-    changed_at: str
-
-
-class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a workflow waits for: an answer, or a time."""
-
-    id: str
-    """The workflow."""
-    name: str
-    key: str
-    group: str
-    wait: str
-    answer_of: str | None
-    """The agent that is to answer; None waits for a time."""
-    due_at: str
-    overdue_s: float
-
-
-class WorkflowDetails(WorkflowRow, frozen=True, kw_only=True):
-    """One workflow with its stored state."""
-
-    trust: str
-    started_by: str
-    waits: tuple[WaitRow, ...]
-    held: int
-    """Messages that are sent when its step is done."""
-    data: object
-    """The stored state."""
-    nodes: dict[str, str]
-    """Of a workflow file: the state of each node."""
 
 
 @click.group(cls=VerbGroup)
@@ -209,7 +168,7 @@ async def list_(
             waiting = await store.waits(overdue_ms=_OVERDUE_MS if overdue else None, max_rows=limit)
             where = f" in group {printable(group)}" if group else ""
             return Listing(
-                [_wait_row(wait, process, now_ms) for wait, process, now_ms in waiting if name in (None, process.saga)],
+                [wait_row(wait, process, now_ms) for wait, process, now_ms in waiting if name in (None, process.saga)],
                 {
                     "ID": lambda row: row.id[:_ID_DIGITS],
                     "NAME": "name",
@@ -233,7 +192,7 @@ async def list_(
         found = [each for each in found if (ending := ending_of(each)) is not None and ending.outcome == state]
     more = [f"more than {limit}: --limit"] if len(found) > limit else []
     return Listing(
-        [_row(each) for each in found[:limit]],
+        [workflow_row(each) for each in found[:limit]],
         {
             "ID": lambda row: row.id[:_ID_DIGITS],
             "NAME": "name",
@@ -263,10 +222,10 @@ async def show(session: CommandSession, *, which: str) -> VerbResult | int:
     """
     settings = session.settings()
     async with opened_store(settings, None) as store:
-        found = await _chosen(store, which)
+        found = await process_with_id(store, which)
         waiting = await store.waits_of(found.id)
         held = await store.holds_of(found.id)
-    run = _run_of(found)
+    run = run_of(found)
     if session.form == "mermaid":
         if run is None:
             raise BusError("only a workflow file that has not ended has a diagram")
@@ -275,13 +234,13 @@ async def show(session: CommandSession, *, which: str) -> VerbResult | int:
         return 0
     now_ms, opener = SystemClock().now_ms(), sealing.parse(found.opener)
     shown = WorkflowDetails(
-        **msgspec.structs.asdict(_row(found)),
+        **msgspec.structs.asdict(workflow_row(found)),
         trust=found.trust,
         started_by=f"{opener.message_type} {opener.message_id} of {opener.metadata.sender.id or '?'}",
-        waits=tuple(_wait_row(wait, found, now_ms) for wait in waiting),
+        waits=tuple(wait_row(wait, found, now_ms) for wait in waiting),
         held=len(held),
-        data=_data_of(found),
-        nodes={} if run is None else _nodes_of(run),
+        data=data_of(found),
+        nodes={} if run is None else nodes_of(run),
     )
     if session.as_json:
         return Detail(shown, ())
@@ -321,8 +280,8 @@ async def cancel(
     settings = session.settings()
     session.announce()
     async with opened_store(settings, None) as store:
-        found = await _chosen(store, which)
-        shown, short = _row(found), found.id.hex()[:_ID_DIGITS]
+        found = await process_with_id(store, which)
+        shown, short = workflow_row(found), found.id.hex()[:_ID_DIGITS]
         if found.saga == APPROVAL_SAGA:
             raise BusError("this is an approval: `sealbus approval reject` decides about it")
         if found.status == "finished" or dry_run:
@@ -333,7 +292,7 @@ async def cancel(
         if not force and not await store.ask_to_cancel(found, why):
             session.note("that is requested already: a worker of its group cancels it")
             return 0
-        if force and not await _forced(store, found, why, keep_ms=round(settings.publish.max_ttl_s * 1000)):
+        if force and not await end_process(store, found, why, keep_ms=round(settings.publish.max_ttl_s * 1000)):
             session.note("It changed while you decided; nothing was done, run it again.")
             return FAILED
     async with session.open(settings) as transport:
@@ -347,76 +306,6 @@ async def cancel(
         names = ", ".join(map(printable, requested))
         session.note(f"These requests cannot be recalled and may still run: {names}")
     return 0
-
-
-async def _forced(store: ProcessStore, found: Process, why: str, *, keep_ms: int) -> bool:
-    memory = Memory(ending=Ending(outcome="cancelled", reason=cut(why, _MAX_WHY), where="sealbus workflow cancel"))
-    after = msgspec.structs.replace(found, version=found.version + 1, status="finished", state=pack(memory))
-    return await store.change(ProcessChange(before=found, after=after, keep_ms=keep_ms))
-
-
-async def _chosen(store: ProcessStore, digits: str) -> Process:
-    """Return the workflow whose id begins with *digits*. Raises BusError."""
-    found = await store.begins(digits)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise BusError(f"no workflow {digits!r}: `sealbus workflow list --all` shows them")
-    raise BusError(f"{digits!r} begins the ids of several workflows: give more digits")
-
-
-def _row(process: Process) -> WorkflowRow:
-    ending, run = ending_of(process), _run_of(process)
-    return WorkflowRow(
-        id=process.id.hex(),
-        name=process.saga if run is None else str(run.definition.get("name", process.saga)),
-        key=process.key,
-        group=process.group,
-        state=process.status if ending is None else ending.outcome,
-        reason="" if ending is None else ending.reason or "",
-        at="" if run is None else str(run.run.at),
-        sender=process.sender,
-        steps=process.version,
-        started_at=format_ms(process.opened_ms),
-        changed_at=format_ms(process.changed_ms),
-    )
-
-
-def _wait_row(wait: Wait, process: Process, now_ms: int) -> WaitRow:
-    return WaitRow(
-        id=process.id.hex(),
-        name=process.saga,
-        key=process.key,
-        group=process.group,
-        wait=wait.name,
-        answer_of=(wait.addressee or "any agent") if wait.seal is not None else None,
-        due_at=format_ms(wait.due_ms),
-        overdue_s=max(0.0, (now_ms - wait.due_ms) / 1000),
-    )
-
-
-def _run_of(process: Process) -> RunState | None:
-    """Return the state of a workflow file; None for other ones, and after its end."""
-    if process.saga != _FILES or not process.state:
-        return None
-    try:
-        return msgspec.convert(msgspec.json.decode(process.state, type=Memory).data, RunState)
-    except msgspec.MsgspecError:
-        return None
-
-
-def _nodes_of(run: RunState) -> dict[str, str]:
-    definition = parse_workflow(run.definition)
-    progress = progress_of(definition, run.run)
-    return {node.id: progress.get(node.id, "-") for node in definition.nodes}
-
-
-def _data_of(process: Process) -> object:
-    if not process.state:
-        return {}
-    state = msgspec.json.decode(process.state)
-    # Sealed bytes mean nothing to people.
-    return {name: value for name, value in state.items() if name != "request"} if isinstance(state, dict) else state
 
 
 def _variable(text: str) -> tuple[str, Any]:

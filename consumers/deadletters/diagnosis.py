@@ -1,7 +1,7 @@
 """Diagnosis: why a message was dead-lettered, found by running the gates again on its stored bytes.
 
 Owns the expected value at the pointer, the value found, and the field that was probably meant. The gates are in
-`bus.gates`, the layout in `consumers.cli.dlq.letter_view`.
+`bus.gates`, the layout in `consumers.deadletters.letter_view`.
 """
 
 from __future__ import annotations

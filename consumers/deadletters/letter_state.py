@@ -140,7 +140,7 @@ def follow_states(letter: DeadLetter, known: LetterState | None, step: Step) -> 
     before: LetterStatus = known_state.state if known_state is not None else "open"
     allowed, after = _RULES[step.action]
     if before not in allowed:
-        raise IllegalStepError(f"a letter that is {before} can't be {step.action}: {letter.place}")
+        raise IllegalStepError(f"a dead letter that is {before} can't be {step.action}: {letter.place}")
     steps = known_state.steps if known_state is not None else ()
     now = LetterState(
         state=before,

@@ -38,7 +38,7 @@ class Parked(ContractError):  # noqa: N818 - the name stands in dead letters
     """An operator has set the message aside."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"an operator has set it aside: {why}", "", "rejected")
+        super().__init__(f"dead-lettered by an operator: {why}", "", "rejected")
 
 
 PARKED: Final = Parked.__name__

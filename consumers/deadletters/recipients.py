@@ -55,7 +55,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
                 f"group {self.group} has no members now: {letters} {waits} in its redrive topic until a worker starts"
             )
         known = "no members" if self.is_known else "no members and no committed offsets"
-        return f"group {self.group} has {known}: {letters} would be sent to nobody"
+        return f"group {self.group} has {known}: {letters} would be sent to a group without workers"
 
     @property
     def cure(self) -> str:

@@ -71,6 +71,10 @@ class RunClaim(Protocol):
         """The store for the results of the run's steps."""
 
     @property
+    def has_transaction(self) -> bool:
+        """Whether a transaction of the run is open."""
+
+    @property
     def holds_writer(self) -> bool:
         """Whether an open transaction of the run blocks all other writers."""
 
@@ -248,10 +252,15 @@ class Context:
 
         Raises as `Bus.request`. A run that waits is not at work: another handler runs instead, and this one goes on
         when there is room again (`worker.concurrency`, `worker.max_waiting`). So an app may ask types that it handles
-        itself, in the same conversation, too. Raises ContractError while this run's transaction is open on SQLite,
-        whose one writer the asked handler may need.
+        itself, in the same conversation, too. Raises ContractError while this run's transaction is open: it would stay
+        open for as long as the answer takes, and the asked handler may need its database session, or its locks.
         """
-        self._check_writer("request")
+        if self._claim is not None and self._claim.has_transaction:
+            raise ContractError(
+                "context.request would keep this run's transaction open while it waits, and others wait for its "
+                "database session or its locks. Call request first, and open the transaction last",
+                "request",
+            )
         timeout_s = min(timeout_s, self.remaining_s)
         if timeout_s <= 0:
             error = DeadlineError("no time is left to this run")
@@ -375,5 +384,5 @@ class Context:
         has ended.
         """
         if self._claim is None:
-            raise self._has_no_row("context.transaction() needs an inbox", "there is no transaction:")
+            raise self._has_no_row("context.transaction() needs an inbox", "no transaction:")
         return await self._claim.begin()

@@ -349,7 +349,7 @@ async def _orders(transport: Transport, settings: Settings, group: str, guard: C
         _log.warning(
             "process.park_orders_unread",
             error=str(error),
-            detail="what was set aside with `sealbus group list --park` may run",
+            detail="messages that were dead-lettered by hand may run",
         )
     return orders
 

@@ -54,7 +54,7 @@ def start_faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str
             yield from _approval_faults(app, name, subscription.approval.by)
         if subscription.dedup == "always" and not has_inbox:
             yield (
-                f"{name} is handled with dedup='always' and there is no inbox: give inbox.url a store (on Kafka, "
+                f"{name} is handled with dedup='always' but no inbox is set: set inbox.url to a database (on Kafka, "
                 "postgresql://user@host/database)"
             )
         risk = raised_risk(subscription.kind, high_risk)
@@ -96,4 +96,4 @@ def _approval_faults(app: Declaration, name: str, by: str) -> Iterator[str]:
         )
     elif not hasattr(app.policy, "rules") and not getattr(app.verifier, "counts_as_human", False):
         who = "who is human" if by == "human" else "who may approve"
-        yield f"{name} needs an approval, and only a policy says {who}: set policy.file"
+        yield f"{name} needs an approval, and only a policy decides {who}: set policy.file"

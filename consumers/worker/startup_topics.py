@@ -49,7 +49,7 @@ async def check_topics(admin: Admin, specs: Sequence[TopicSpec]) -> None:
     if not missing:
         return
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
-    error = TopicMissingError(f"there is no topic {', '.join(missing[:_MAX_NAMED])}{more}")
+    error = TopicMissingError(f"no topic {', '.join(missing[:_MAX_NAMED])}{more}")
     error.add_note("`sealbus topic apply MODULE:APP` creates all topics of an app, and those of the bus in it")
     raise error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Collection, Sequence
@@ -22,7 +23,7 @@ from consumers.worker.signals import RepeatedSignal, ending_signals
 if TYPE_CHECKING:
     from consumers.delivery.crashes.process_files import ProcessFiles
 
-__all__ = ["start", "supervise"]
+__all__ = ["drain_when_orphaned", "start", "supervise"]
 
 _FAILED: Final = 1
 _NOT_STARTED: Final = 256
@@ -179,3 +180,14 @@ def _signal(child: Process, number: int) -> None:
             os.kill(child.pid, number)
         except ProcessLookupError:
             return
+
+
+def drain_when_orphaned() -> None:
+    """Drain when standard input ends: it is a pipe from the supervisor."""
+
+    def watch() -> None:
+        while os.read(0, 1024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="sealbus-orphan", daemon=True).start()

@@ -103,7 +103,7 @@ class TopicCreation:
         for topic, name in zip(topics, names, strict=True):
             # Only its own agent creates a reply topic: anyone can name one in a message.
             if name is None or name.kind != "message" or name.namespace != self._settings.bus.namespace:
-                raise TopicMissingError(f"there is no topic {topic}")
+                raise TopicMissingError(f"no topic {topic}")
         if topics:
             types = [name.message_type for name in names if name]
             await self._transport.admin.create_topics(message_topics(self._settings, types))

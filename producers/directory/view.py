@@ -179,7 +179,7 @@ class Directory:
         kind = payload_type(payload)
         entry = await self.get(agent_id)
         if entry is None or not entry.is_healthy:
-            state = "was never heard of" if entry is None else f"is {entry.health}"
+            state = "is unknown: no worker has announced it" if entry is None else f"is {entry.health}"
             raise _rejected(f"{agent_id} {state}: `sealbus agent list` shows the agents that are up")
         if not all(accepts_version(ranges, kind.name, kind.version) for ranges in entry.accepts):
             raise _rejected(f"{agent_id} does not take {kind.name} {kind.version} in every instance that is healthy")

@@ -194,7 +194,7 @@ class SqliteRows:
         if self._connection is None:
             # The application creates its database; a mistyped path must not create one.
             if not Path(self._path).is_file():
-                raise InboxError(f"there is no database at {self._path}")
+                raise InboxError(f"no database at {self._path}")
             self._connection = sqlite3.connect(
                 self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )

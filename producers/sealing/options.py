@@ -189,7 +189,7 @@ def outgoing_of(payload: Payload, options: Mapping[str, object]) -> Outgoing:
         unknown = next((name for name in options if name not in _NAMES), None)
         if unknown is None:
             raise
-    raise TypeError(f"there is no option {unknown!r}{nearest(unknown, _NAMES)}; a message's content is its payload's")
+    raise TypeError(f"no option {unknown!r}{nearest(unknown, _NAMES)}; a message's content is its payload's")
 
 
 class PublisherIdentity(msgspec.Struct, frozen=True, kw_only=True):

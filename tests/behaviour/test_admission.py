@@ -363,7 +363,7 @@ def test_a_shared_secret_signs_for_no_interpreter(gate: Gate) -> None:
 
 def test_an_unsigned_message_matches_only_rules_for_unsigned_ones() -> None:
     unsigned = Gate().seal("user@people", Memo(), signed=False)
-    assert "an unproven sender may not publish" in str(Gate().refusal(unsigned, Memo()))
+    assert "an unverified sender may not publish" in str(Gate().refusal(unsigned, Memo()))
     rule = '[[rules]]\nid = "u-{0}"\neffect = "allow"\naction = "{0}"\ntypes = "admit.memo"\nwhen.signed = {1}\n'
     publish, handle = (rule.format(action, "false") for action in ("publish", "handle"))
     assert "may not handle" in str(Gate(POLICY + publish).refusal(unsigned, Memo()))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from bus.byte_lines import read_lines
 from bus.trust.keys.key_folder import KeyFolder
 from bus.trust.keys.private_keys import read_private_key
 from bus.trust.policy.cases import parse_cases
 from bus.trust.policy.file import parse_policy
 from consumers.agents.workflows.definition import read_workflow
-from consumers.cli.io.lines import read_lines
 from consumers.operations.console.access import read_tokens
 
 WORKFLOW = Path(__file__).parents[1] / "consumers" / "agents" / "workflows" / "market_research.json"

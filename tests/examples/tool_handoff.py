@@ -72,7 +72,7 @@ async def test_a_tool_call_becomes_a_request_to_the_agent_behind_it() -> None:
 @pytest.mark.medium
 async def test_a_tool_that_is_not_there_is_refused() -> None:
     async with assistant.test(reviewer) as bus:
-        with pytest.raises(RequestFailed, match="there is no tool 'transfer_to_nobody'"):
+        with pytest.raises(RequestFailed, match="no tool 'transfer_to_nobody'"):
             await bus.request(ChatMessage(text="confused"), ChatReply)
 
 

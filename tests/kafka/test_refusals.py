@@ -102,7 +102,7 @@ def test_the_right_settings_publish(secured: Cluster) -> None:
         ({"password": "wrong"}, 78, "wrong user name or password"),
         ({"ca_file": "untrusted"}, 78, "its certificate is not accepted"),
         ({"message_type": "task.secret"}, 78, "does not let this user"),
-        ({"message_type": "task.missing", "username": "admin"}, 78, "there is no topic agents.task.missing"),
+        ({"message_type": "task.missing", "username": "admin"}, 78, "no topic agents.task.missing"),
         ({"url": "kafka://127.0.0.1:1"}, 69, "nothing listens at 127.0.0.1:1"),
         ({"security_protocol": "plaintext"}, 78, "kafka.security_protocol (plaintext) is not what this port speaks"),
         ({"sasl_mechanism": "SCRAM-SHA-256"}, 78, "SCRAM-SHA-256 is not offered there"),

@@ -292,7 +292,7 @@ async def test_an_invalid_row_is_refused_with_its_reason_without_blocking_others
 async def test_the_rows_of_a_missing_topic_wait_alone_whatever_type_their_topic_was_given(
     file: Shop, log: FakeLog
 ) -> None:
-    log.answer = lambda record: TopicMissingError("there is no topic") if record.topic == "agents.order.gone" else None
+    log.answer = lambda record: TopicMissingError("no topic") if record.topic == "agents.order.gone" else None
     await place_otherwise(file, 1, "topic", "CAST('agents.order.gone' AS BLOB)")
     await file.place(2, key="k")
     done = await file.relay(log, batch=1).run_once()
@@ -307,7 +307,7 @@ async def test_an_expired_message_is_sent_all_the_same(shop: Shop, log: FakeLog)
 
 
 async def test_a_topic_that_is_missing_waits_alone(shop: Shop, log: FakeLog) -> None:
-    log.answer = lambda record: TopicMissingError("there is no topic") if number_of(record) < 3 else None
+    log.answer = lambda record: TopicMissingError("no topic") if number_of(record) < 3 else None
     await shop.place(1, 2)
     other = Outbox("shop@svc", namespace="market", env={})
     async with shop.transaction() as connection:

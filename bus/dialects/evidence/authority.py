@@ -62,7 +62,7 @@ def read_flags(payload: dict[str, Any], pointer: str, notes: Notes) -> dict[str,
         if name in _FLAGS:
             flags[name] = FLAG.demand(value, f"{location}/{name}")
         elif name in _ELSEWHERE:
-            raise DialectError(f"{location}/{name}", shown(value), "no such member: it stands in /authority")
+            raise DialectError(f"{location}/{name}", shown(value), "unknown member: it belongs in /authority")
         notes.kept[f"{location}/{escape_pointer_token(name)}"] = value
     return flags
 
@@ -123,7 +123,7 @@ def read_authority(source: Source | None, notes: Notes, handoff: HandoffFlags = 
     if source is not None:
         for name in source.names():
             if name in _FLAGS:
-                raise source.fault(name, source.peek(name), "no such member: it stands in the payload of a handoff")
+                raise source.fault(name, source.peek(name), "unknown member: it belongs in the payload of a handoff")
         plain = {name: source.optional(name, TEXT) for name in _PLAIN}
         lists = {name: source.optional(name, TEXTS) for name in _LISTS}
         requested = source.keep(_OTHER_NAME, TEXTS) or ()

@@ -246,7 +246,7 @@ def _read_request(members: Members, facts: MessageFacts) -> Members:
     """Read a request for an approval; the approved hash is that of the action in our form."""
     base = facts["base"]
     if "action_hash" in members:
-        raise DialectError(f"{base}/action_hash", shown(members["action_hash"]), "no such member: it stands in action")
+        raise DialectError(f"{base}/action_hash", shown(members["action_hash"]), "unknown member: it belongs in action")
     action, claimed = members.get("action"), MISSING
     if action.__class__ is dict:
         members["action"] = {**action}

@@ -75,7 +75,7 @@ def refused_option(name: str) -> str:
         return f"{name} is always {value}, because {reason}"
     return (
         f"{name!r} does not belong into the URL: "
-        "settings of Kafka stand in the section [kafka], or in SEALBUS_KAFKA__NAME"
+        "settings of Kafka belong in the section [kafka], or in SEALBUS_KAFKA__NAME"
     )
 
 

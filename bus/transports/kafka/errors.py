@@ -86,7 +86,7 @@ def kafka_error_of(error: BaseException, doing: str) -> BusError:
     if isinstance(error, _TOO_LARGE):
         return RecordTooLargeError(f"{doing}: larger than the topic takes (max.message.bytes)")
     if isinstance(error, _MISSING):
-        return TopicMissingError(f"{doing}: there is no such topic; create it with `sealbus topic apply`")
+        return TopicMissingError(f"{doing}: no such topic; create it with `sealbus topic apply`")
     if isinstance(error, errors.InconsistentGroupProtocolError):
         return ConfigurationError(
             f"{doing}: another program reads as this group in a way of its own; stop it, or give the app another group"

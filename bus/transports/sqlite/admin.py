@@ -137,7 +137,7 @@ def _ranges(connection: sqlite3.Connection, topic: str) -> dict[int, PartitionRa
         (topic,),
     ).fetchall()
     if not rows:
-        raise TopicMissingError(f"there is no topic {topic[:249]!r}; create it with `sealbus topic apply`")
+        raise TopicMissingError(f"no topic {topic[:249]!r}; create it with `sealbus topic apply`")
     return {partition: PartitionRange(start, end) for partition, start, end in rows}
 
 
@@ -155,7 +155,7 @@ def _offsets_at(
     found = {}
     for location in locations:
         if location not in retained:
-            raise TopicMissingError(f"there is no partition {location[1]} of a topic {location[0][:249]!r}")
+            raise TopicMissingError(f"no partition {location[1]} of a topic {location[0][:249]!r}")
         part, low, high = retained[location]
         while timestamp_ms > 0 and low < high:
             middle = (low + high) // 2

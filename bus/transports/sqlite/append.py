@@ -70,9 +70,7 @@ def append(
         hashed = None if record.key is None else next(hashes)
         topic = topics.get(record.topic)
         if topic is None:
-            outcomes.append(
-                TopicMissingError(f"there is no topic {record.topic[:249]!r}; create it with `sealbus topic apply`")
-            )
+            outcomes.append(TopicMissingError(f"no topic {record.topic[:249]!r}; create it with `sealbus topic apply`"))
             continue
         if hashed is not None and record.partition is None:
             partition = partition_of_hash(hashed, len(topic.parts))

@@ -54,7 +54,7 @@ def locate(connection: sqlite3.Connection, topic: str, partition: int) -> Partit
         (topic, partition),
     ).fetchone()
     if row is None:
-        raise TopicMissingError(f"there is no partition {partition} of a topic {topic[:249]!r}")
+        raise TopicMissingError(f"no partition {partition} of a topic {topic[:249]!r}")
     return PartitionRows(*row)
 
 

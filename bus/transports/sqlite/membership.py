@@ -81,7 +81,7 @@ def join(log: LogFile, member: Member, now_s: float) -> int:
     """Add a member and end an earlier one of the same name; return the new id. Raises TopicMissingError."""
     for topic in member.topics:
         if topic not in log.topics:
-            raise TopicMissingError(f"there is no topic {topic[:249]!r}; create it with `sealbus topic apply`")
+            raise TopicMissingError(f"no topic {topic[:249]!r}; create it with `sealbus topic apply`")
     for (earlier,) in log.connection.execute(
         "SELECT id FROM members WHERE grp = ? AND name = ?", (member.group, member.name)
     ).fetchall():

@@ -81,9 +81,7 @@ def _check_folder(path: str) -> None:
         raise ConfigurationError(f"cannot open the log {path!r}: a path has no NUL; correct the URL")
     parent = Path(path).parent
     if path != MEMORY and not has_folder(path):
-        raise UnreachableError(
-            f"cannot open the log {path}: there is no directory {parent}; create it or correct the URL"
-        )
+        raise UnreachableError(f"cannot open the log {path}: no directory {parent}; create it or correct the URL")
     if Path(path).is_dir():
         raise ConfigurationError(f"cannot open the log {path}: it is a directory; name a file in the URL")
 

@@ -234,7 +234,7 @@ def _without_repeats(name: str, pairs: list[tuple[str, object]]) -> dict[str, ob
 
 def _parse_key(jwk: object, where: str, domain: Domain) -> TrustedKey:
     if not isinstance(jwk, dict):
-        raise ConfigurationError(f"{where} is no object")
+        raise ConfigurationError(f"{where} must be a JSON object")
     _check_members(jwk, where)
     alg, material = _material(jwk, where, domain)
     kid = jwk.get("kid")
@@ -260,7 +260,7 @@ def _check_members(jwk: dict[str, Any], where: str) -> None:
         raise ConfigurationError(f"{where} holds a private key (d): `sealbus key export` writes its public half")
     for member in jwk:
         if member not in _MEMBERS:
-            raise ConfigurationError(f"{where}: there is no member {member!r:.80}{nearest(member, _MEMBERS)}")
+            raise ConfigurationError(f"{where}: no member {member!r:.80}{nearest(member, _MEMBERS)}")
     operations = jwk.get("key_ops", ["verify"])
     if jwk.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
         raise ConfigurationError(f"{where} is not for signatures (use, key_ops)")

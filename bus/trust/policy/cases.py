@@ -163,9 +163,7 @@ def _checked(values: Mapping[str, Any], location: str) -> dict[str, Any]:
     for key, value in values.items():
         if key not in _CASE_KEYS:
             known = ", ".join(_CASE_KEYS)
-            raise ConfigurationError(
-                f"{location}: there is no key {key[:80]!r}{nearest(key, _CASE_KEYS)}; there are {known}"
-            )
+            raise ConfigurationError(f"{location}: no key {key[:80]!r}{nearest(key, _CASE_KEYS)}; there are {known}")
         expected = _fault(key, value)
         if expected is not None:
             raise ConfigurationError(f"{location}: {key}: found {str(value)[:80]!r}, expected {expected}")

@@ -128,7 +128,7 @@ class _Table:
         for key in values:
             if key not in known:
                 raise ConfigurationError(
-                    f"{location}: there is no key {key[:80]!r}{nearest(key, known)}; there are {', '.join(known)}"
+                    f"{location}: no key {key[:80]!r}{nearest(key, known)}; there are {', '.join(known)}"
                 )
 
     def refuse(self, key: str, expected: str) -> NoReturn:

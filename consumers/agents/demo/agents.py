@@ -108,7 +108,7 @@ async def chore(task: TaskHandoff, context: Context) -> ToolResult:
 async def review(report: DraftOutput) -> ReviewOutput:
     """Judge a report: approve it only with a score of at least 70."""
     issues = tuple(
-        Issue(severity="high", description="names problems without saying how to mend them", location=section.heading)
+        Issue(severity="high", description="names problems without saying how to fix them", location=section.heading)
         for section in report.sections
         if section.content.count("\n  Fix: ") < len(section.findings_referenced)
     )
@@ -123,7 +123,7 @@ async def review(report: DraftOutput) -> ReviewOutput:
         verdict="approved" if score >= APPROVAL_SCORE else "changes_requested",
         score=score,
         issues=issues,
-        suggestions=("say for each finding how to mend it",) if issues else (),
+        suggestions=("say for each finding how to fix it",) if issues else (),
     )
 
 

@@ -51,7 +51,7 @@ class Crew:
     def check(self, waiting_for: str) -> str | None:
         """Return a report if a worker has ended unexpectedly."""
         ended = [role for role, process in self._processes.items() if process.poll() is not None]
-        return f"the {ended[0]} ended by itself while waiting for {waiting_for}" if ended else None
+        return f"the {ended[0]} ended unexpectedly while waiting for {waiting_for}" if ended else None
 
     def stop(self) -> list[int]:
         """Send SIGTERM to all workers, kill those that do not drain; return their exit codes."""

@@ -41,7 +41,7 @@ def report_text(report: DraftOutput) -> str:
 
 
 def _timeline(events: Sequence[Event]) -> Table:
-    table = Table(title="The conversation, as it lies in the log", title_justify="left", title_style="bold")
+    table = Table(title="The conversation in the log", title_justify="left", title_style="bold")
     for column in ("appended", "sender", "type", "topic/partition/offset", "seal"):
         table.add_column(column, overflow="fold")
     for event in events:

@@ -190,7 +190,7 @@ def _enter(
     while True:
         node = nodes.get(identity)
         if node is None:
-            return _failed(state, f"there is no node {identity!r}")
+            return _failed(state, f"no node {identity!r}")
         if state.steps >= MAX_WORKFLOW_STEPS:
             return _failed(state, f"it has taken {MAX_WORKFLOW_STEPS} steps")
         state = msgspec.structs.replace(state, steps=state.steps + 1, at=identity, pending=())

@@ -48,9 +48,7 @@ def _names(definition: Workflow) -> Iterator[WorkflowFinding]:
         seen.add(node.id)
         for _, to, below in edges_of(node):
             if to not in known:
-                yield _error(
-                    f"/nodes/{at}{below}", f"there is no node {to!r}", f"name one of {', '.join(sorted(known))}"
-                )
+                yield _error(f"/nodes/{at}{below}", f"no node {to!r}", f"name one of {', '.join(sorted(known))}")
         if isinstance(node, Parallel) and len({branch.id for branch in node.branches}) < len(node.branches):
             yield _error(f"/nodes/{at}/branches", "two branches have one id", "give each branch an id of its own")
 
@@ -67,7 +65,7 @@ def _references(definition: Workflow) -> Iterator[WorkflowFinding]:
                     yield _error(f"/nodes/{at}", f"${{{name}}}: no such node is answered", "name a node of type emit")
             elif name not in variables:
                 cure = "add it to variables"
-                yield _error(f"/nodes/{at}", f"${{{name}}}: there is no such variable", cure)
+                yield _error(f"/nodes/{at}", f"${{{name}}}: unknown variable", cure)
     for name, value in definition.variables.items():
         for each in references(value):
             if each.startswith("nodes.") or each not in variables:

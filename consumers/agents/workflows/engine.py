@@ -155,7 +155,7 @@ class WorkflowRun(Saga[RunState], version="1.0.0", name="workflow"):
         name = type_of(message)
         kind = self.types.get(name)
         if kind is None:
-            raise Reject(f"{sending.wait}: there is no message type {name!r}")
+            raise Reject(f"{sending.wait}: no message type {name!r}")
         data = {"content": sending.content} if name.startswith(_ACT) else sending.content
         payload = _payload(kind, data, sending.wait)
         context.ask(

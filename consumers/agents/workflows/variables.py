@@ -92,7 +92,7 @@ def _filled_text(text: str, variables: Mapping[str, Any], answers: Mapping[str, 
 def _value_of(name: str, variables: Mapping[str, Any], answers: Mapping[str, Any], pointer: str) -> Any:
     if not name.startswith(_ANSWERS):
         if name not in variables:
-            raise ContractError(f"there is no variable {name!r}", pointer, "schema_violation")
+            raise ContractError(f"no variable {name!r}", pointer, "schema_violation")
         return variables[name]
     node, *path = name.removeprefix(_ANSWERS).split(".")
     if node not in answers:

@@ -1,14 +1,14 @@
 """`sealbus dlq list|show|add`: dead letters, their reasons, and their history.
 
 `redrive` and `dismiss` are modules of their own. `consumers.deadletters` reads dead letters,
-`consumers.cli.dlq.letter_view` formats one.
+`consumers.deadletters.letter_view` formats one.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -18,7 +18,6 @@ from bus.clock import SystemClock
 from bus.telemetry.terminal import printable
 from consumers.cli.dlq.dismiss import dismiss
 from consumers.cli.dlq.filters import with_selection
-from consumers.cli.dlq.letter_view import LetterDetails, LetterRow, letter_details, letter_lines, letter_row
 from consumers.cli.dlq.locations import find_letter, parse_location
 from consumers.cli.dlq.redrive import redrive
 from consumers.cli.io.known_names import complete_groups
@@ -27,44 +26,18 @@ from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import bars
 from consumers.cli.session import CommandSession, app_option, changing, limit_option, verb
 from consumers.cli.shell import VerbGroup
-from consumers.deadletters.causes import cause_of
 from consumers.deadletters.dead_lettering import park_order_of
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.journal import Journal, prepare_journal
-from consumers.deadletters.letter_state import LetterState, Step, known_state_of, load_states, state_of
+from consumers.deadletters.letter_groups import GROUPINGS, history_of, letter_group
+from consumers.deadletters.letter_state import load_states, state_of
+from consumers.deadletters.letter_view import LetterDetails, LetterRow, letter_details, letter_lines, letter_row
 from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
 from consumers.deadletters.near_misses import near_misses
 from consumers.deadletters.park_orders import PARK_FOLLOWED_S
 from consumers.deadletters.selection import Selection
 
 __all__ = ["dlq"]
-
-_BY: Final[Mapping[str, Callable[[DeadLetter], str]]] = {
-    "cause": lambda letter: cause_of(letter).name,
-    "type": lambda letter: letter.message_type,
-    "reason": lambda letter: letter.reason,
-    "sender": lambda letter: letter.sender,
-    "group": lambda letter: letter.group,
-}
-
-
-class LetterGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters that have *by* in common; the other members are those of its first one."""
-
-    by: str
-    value: str
-    """The cause, type, reason, sender or group."""
-    dead_letters: int
-    reason: str
-    type: str
-    group: str
-    sender: str
-    pointer: str
-    error: str
-    first: str
-    """When the first one failed."""
-    example: str
-    """Its location."""
 
 
 class OrderedDeath(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +69,7 @@ dlq.add_command(dismiss)
 
 @dlq.command("list")
 @with_selection
-@click.option("--by", type=OneOf(_BY), help="Count those that have this in common: one line per cause, type, ...")
+@click.option("--by", type=OneOf(GROUPINGS), help="Count those that have this in common: one line per cause, type, ...")
 @limit_option
 @verb(LetterRow)
 async def list_(session: CommandSession, *, selection: Selection, by: str | None, limit: int) -> VerbResult:
@@ -130,7 +103,7 @@ async def list_(session: CommandSession, *, selection: Selection, by: str | None
             reasons[letter.reason] += 1
             by_state[letter.reason, state] += 1
             if by is not None:
-                value = _BY[by](letter)
+                value = GROUPINGS[by](letter)
                 groups[value] += 1
                 first.setdefault(value, letter)
             else:
@@ -140,7 +113,7 @@ async def list_(session: CommandSession, *, selection: Selection, by: str | None
         hints = [] if reasons else await near_misses(transport, settings.bus.namespace, selection)
     total = reasons.total()
     if by is not None:
-        rows = [_grouped(by, value, count, first[value]) for value, count in groups.most_common(limit)]
+        rows = [letter_group(by, value, count, first[value]) for value, count in groups.most_common(limit)]
         named = {"cause": "causes", "type": "types", "reason": "reasons", "sender": "senders", "group": "groups"}[by]
         return Listing(rows, _GROUP_COLUMNS[by], notes=[f"{total:,} dead letters, {len(groups)} {named}", *hints])
     counted = ", ".join(f"{count} {printable(name) or 'without a reason'}" for name, count in reasons.most_common())
@@ -194,7 +167,7 @@ async def show(session: CommandSession, *, which: str, targets: tuple[str, ...])
     finding = examine(
         letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes
     )
-    facts = (letter, states.get(letter.place), _history(letter, states), finding, registry)
+    facts = (letter, states.get(letter.place), history_of(letter, states), finding, registry)
     return Detail(letter_details(*facts), letter_lines(*facts))
 
 
@@ -255,34 +228,3 @@ _GROUP_COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     **{by: {by.upper(): "value", **_EACH} for by in ("type", "reason", "sender", "group")},
 }
-
-
-def _grouped(by: str, value: str, count: int, letter: DeadLetter) -> LetterGroup:
-    cause = cause_of(letter)
-    return LetterGroup(
-        by=by,
-        value=value,
-        dead_letters=count,
-        reason=cause.reason,
-        type=cause.message_type,
-        group=cause.group,
-        sender=cause.sender,
-        pointer=cause.pointer,
-        error=cause.error,
-        first=letter.failed_at,
-        example=letter.place,
-    )
-
-
-def _history(letter: DeadLetter, states: Mapping[str, LetterState]) -> list[tuple[str, Step]]:
-    """Return the history of this dead letter and of earlier ones of the same message and group, oldest first."""
-    own = known_state_of(letter, states.get(letter.place))
-    steps = [(letter.place, step) for step in own.steps] if own is not None else []
-    steps += [
-        (location, step)
-        for location, state in states.items()
-        if location != letter.place and letter.origin and (state.origin, state.group) == (letter.origin, letter.group)
-        if state.content in ("", letter.content)
-        for step in state.steps
-    ]
-    return sorted(steps, key=lambda entry: entry[1].at)

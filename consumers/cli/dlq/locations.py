@@ -12,10 +12,9 @@ from bus.errors import BusError
 from bus.protocol.identifiers import is_message_id
 from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
-from bus.topics.names import dead_letter_topic, message_topic, read_topic
 from bus.transports.base import Record, Transport
-from consumers.cli.tail import resolve_topic
 from consumers.deadletters.letters import dead_letter_ends, list_dead_letters
+from consumers.deadletters.locations import is_dead_letter_topic, letter_topic_of, nothing_at
 from consumers.deadletters.selection import Selection
 
 __all__ = ["find_letter", "parse_location", "pinned"]
@@ -31,13 +30,15 @@ async def pinned(transport: Transport, settings: Settings, selection: Selection)
     BusError for a location without a dead letter, UsageError for text that is not a location.
     """
     locations = [parse_location(location) for location in sorted(selection.places)]
-    topics = {name: await _topic_of(transport, settings, name) for name in sorted({name for name, *_ in locations})}
+    topics = {
+        name: await letter_topic_of(transport, settings, name) for name in sorted({name for name, *_ in locations})
+    }
     ranges = {topic: await transport.admin.ranges(topic) for topic in topics.values()}
     for name, partition, offset in locations:
         topic = topics[name]
         retained = ranges[topic].get(partition)
-        if not _is_of_letters(topic) or retained is None or not retained.start <= offset < retained.end:
-            raise _nothing_at(topic, partition, offset)
+        if not is_dead_letter_topic(topic) or retained is None or not retained.start <= offset < retained.end:
+            raise nothing_at(topic, partition, offset)
     found = frozenset(f"{topics[name]}/{partition}/{offset}" for name, partition, offset in locations)
     ends = await dead_letter_ends(transport, settings.bus.namespace, selection.message_type)
     return msgspec.structs.replace(selection, places=found, ends=ends)
@@ -70,27 +71,9 @@ async def find_letter(transport: Transport, settings: Settings, which: str) -> R
             raise BusError(f"no dead letter of message {which}: `sealbus show {which}` shows what became of it")
         return found[-1]
     name, partition, offset = parse_location(which)
-    topic = await _topic_of(transport, settings, name)
+    topic = await letter_topic_of(transport, settings, name)
     if partition in await transport.admin.ranges(topic):
         read = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
         if read and read[0].offset == offset:
             return read[0]
-    raise _nothing_at(topic, partition, offset)
-
-
-async def _topic_of(transport: Transport, settings: Settings, name: str) -> str:
-    existing = await transport.admin.topics()
-    candidates = (dead_letter_topic(message_topic(settings.bus.namespace, name)), dead_letter_topic(name))
-    topic = next((candidate for candidate in candidates if candidate in existing and not name.endswith(".dlq")), None)
-    return await resolve_topic(transport, settings, name) if topic is None else topic
-
-
-def _is_of_letters(topic: str) -> bool:
-    name = read_topic(topic)
-    return name is not None and name.kind == "dlq"
-
-
-def _nothing_at(topic: str, partition: int, offset: int) -> BusError:
-    error = BusError(f"no dead letter at {topic}/{partition}/{offset}")
-    error.add_note("`sealbus dlq list` shows locations; retention deletes them after topics.deadletter_retention_s")
-    return error
+    raise nothing_at(topic, partition, offset)

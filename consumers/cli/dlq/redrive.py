@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import click
 import msgspec
@@ -32,34 +31,11 @@ from consumers.deadletters.near_misses import near_misses
 from consumers.deadletters.recipients import Recipient, recipients_of
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, RedriveResult
+from consumers.deadletters.redrive_words import VERDICT_WORDS, LetterCount, result_lines, unreachable_lines
 from consumers.deadletters.selection import Selection
 from producers.sealing.sealer import make_sealer
 
 __all__ = ["LetterCount", "print_counts", "redrive"]
-
-_WORDS: Final = {
-    "send": "redriven",
-    "park": "parked",
-    "twin": "a copy of another one",
-    "redriven": "left: redriven already",
-    "dismissed": "left: dismissed",
-    "parked": "left: parked, only --force sends it",
-    "stub": "left: its bytes were too large to keep",
-    "no group": "left: it names no group",
-    "unreadable origin": "left: it names no origin",
-    "unreachable": "left: its group has no redrive topic",
-    "expired": "left: expired, --extend DURATION gives it time",
-}
-
-
-class LetterCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many dead letters of one reason, type and group would be treated alike."""
-
-    action: str
-    reason: str
-    type: str
-    group: str
-    dead_letters: int
 
 
 class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +136,7 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
             )
     code = {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
     code = code or (FAILED if result.left or (options.wait and result.failures) else 0)
-    return Listing([result] if session.as_json else [], {}, notes=_result_lines(result, plan), code=code)
+    return Listing([result] if session.as_json else [], {}, notes=result_lines(result, plan), code=code)
 
 
 def _tell_recipients(session: CommandSession, recipients: Sequence[Recipient]) -> bool:
@@ -179,8 +155,10 @@ def print_counts(session: CommandSession, rows: Sequence[LetterCount], *, err: b
         for row in rows:
             print_json(row)
         return
-    table = Counter({(_WORDS.get(row.action, ""), row.reason, row.type, row.group): row.dead_letters for row in rows})
-    if rows and rows[0].action not in _WORDS:
+    table = Counter(
+        {(VERDICT_WORDS.get(row.action, ""), row.reason, row.type, row.group): row.dead_letters for row in rows}
+    )
+    if rows and rows[0].action not in VERDICT_WORDS:
         headings: tuple[str, ...] = ("REASON", "TYPE", "GROUP")
         lines = bars(headings, {key[1:]: count for key, count in table.items()})
     else:
@@ -207,48 +185,9 @@ def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = Fals
             f"hint: redrive {printable(run)} has not ended: it is still at work, or it was cut off and the next one "
             "continues it"
         )
-    for line in _unreachable(plan.unreachable):
+    for line in unreachable_lines(plan.unreachable):
         click.echo(line, err=True)
     if plan.unresolved:
         session.note(
             f"hint: for {plan.unresolved} dead letters the redrive first looks whether an earlier one sent them"
-        )
-
-
-def _result_lines(result: RedriveResult, plan: RedriveCounts) -> Iterator[str]:
-    parts = {
-        "redriven": result.sent,
-        "redriven by an earlier run": result.found,
-        "parked": result.parked,
-        "copies of others": result.twins,
-        "too large for the redrive topic": result.refused,
-        "handled": result.sent - result.failures if result.is_settled else 0,
-        "failed again": result.failures,
-        "left: their group has no redrive topic": result.left,
-    }
-    text = ", ".join(f"{number} {what}" for what, number in parts.items() if number or what == "redriven")
-    yield f"{text}; {result.outcome}, run {result.run}"
-    hints = {
-        "withdrawn": f"redrive {printable(result.rival)} is still at work: wait for it or stop it, then run this again",
-        "interrupted": "run the same command again to continue",
-        "stopped": "`sealbus dlq list --state open` shows what failed again",
-        "unread": "the group has not read what was sent: start a worker, then run this again",
-    }
-    if result.outcome in hints:
-        yield f"hint: {hints[result.outcome]}"
-    yield from _unreachable(result.unreachable)
-    done = sum((result.sent, result.parked, result.twins, result.refused, result.found, result.left))
-    gone = plan.meant + plan.total("unreachable") - done
-    if result.outcome == "finished" and gone > 0:
-        yield (
-            f"hint: {gone} matching dead letters are gone: deleted by retention (topics.deadletter_retention_s), or "
-            "redriven or dismissed by another operator"
-        )
-
-
-def _unreachable(unreachable: Mapping[str, str]) -> Iterator[str]:
-    for group, why in unreachable.items():
-        yield (
-            f"error: group {printable(group)} has no redrive topic: {printable(why)}. Run `sealbus topic apply`; if "
-            f"the group no longer exists: `sealbus dlq dismiss --group {printable(group)}`"
         )

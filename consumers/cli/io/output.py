@@ -11,10 +11,9 @@ from typing import Any, Generic, TypeVar
 import click
 import msgspec
 
-from bus.telemetry.terminal import printable
 from consumers.cli.io.printing import print_json, print_table
 
-__all__ = ["Cell", "VerbResult", "Detail", "Listing", "details", "member_names", "print_result"]
+__all__ = ["Cell", "VerbResult", "Detail", "Listing", "member_names", "print_result"]
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -99,12 +98,3 @@ def _cell(row: Any, cell: Cell) -> object:
 def member_names(kind: type[msgspec.Struct]) -> list[str]:
     """Return the members of the JSON of *kind*."""
     return [field.encode_name for field in msgspec.structs.fields(kind)]
-
-
-def details(about: Mapping[str, object], *, width: int = 14) -> Iterable[str]:
-    """Return one line per entry of *about* that says something: name and value, printable."""
-    for name, value in about.items():
-        if value not in (None, "", [], {}, ()):
-            shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-            text = shown if isinstance(shown, str) else str(shown)
-            yield f"{name + ':':<{width}}{printable(text)}"

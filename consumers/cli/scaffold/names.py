@@ -10,7 +10,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from consumers.cli.module_path import NEEDED_PACKAGES
+from consumers.agents.module_path import NEEDED_PACKAGES
 
 __all__ = ["ProjectName", "name_fault", "project_name"]
 

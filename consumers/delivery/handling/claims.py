@@ -450,6 +450,11 @@ class ClaimOfRun:
         return self
 
     @property
+    def has_transaction(self) -> bool:
+        """Whether a transaction of the run is open."""
+        return self._claim.transaction is not None
+
+    @property
     def holds_writer(self) -> bool:
         """Whether an open transaction of the run blocks all other writers."""
         return self._claim.transaction is not None and self._claim.client.inbox.dialect == "sqlite"

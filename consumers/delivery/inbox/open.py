@@ -38,7 +38,7 @@ def inbox_url(settings: Settings) -> str | None:
         raise ConfigurationError(
             f"inbox.url {wanted} is seen by this machine only, and on Kafka the next worker of a partition may be "
             "elsewhere: "
-            "use postgresql://..., or say inbox.local = true where all workers of the group are here"
+            "use postgresql://..., or set inbox.local = true if all workers of the group run here"
         )
     return wanted
 

@@ -132,7 +132,7 @@ class _Sqlite:
 
     def _connect(self) -> None:
         if not has_folder(self._path):
-            raise InboxError(f"cannot open the audit {self._path}: there is no directory {Path(self._path).parent}")
+            raise InboxError(f"cannot open the audit {self._path}: no directory {Path(self._path).parent}")
         keep_private(self._path, "audit", shared=self._shared_files)
         self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0)
         switch_to_wal(self._connection, _BUSY_S)

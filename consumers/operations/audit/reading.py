@@ -22,7 +22,7 @@ async def opened_audit(settings: Settings, *, create: bool) -> AsyncGenerator[Au
     """
     url = audit_url(settings)
     if not create and is_missing_file(url):
-        raise ConfigurationError(f"there is no audit at {log_file(url)}: `sealbus serve audit` writes it")
+        raise ConfigurationError(f"no audit at {log_file(url)}: `sealbus serve audit` writes it")
     store = AuditStore(open_database(url, shared_files=settings.bus.shared_files), namespace=settings.bus.namespace)
     try:
         await store.open(create=create)

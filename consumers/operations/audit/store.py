@@ -107,7 +107,7 @@ class AuditStore:
         version = await self._version()
         if version is None:
             if not create:
-                raise ConfigurationError("there is no audit in this database yet: `sealbus serve audit` writes it")
+                raise ConfigurationError("this database has no audit yet: `sealbus serve audit` writes it")
             async with self._database.transaction() as statements:
                 for table in _TABLES:
                     await statements.fetch(table.format(bytes=self._database.bytes_type))

@@ -89,7 +89,7 @@ class _ChainWalk:
                 "inserted", self._offset, f"row {row.offset} follows {row.before}, and this one is between them"
             )
         else:
-            text = f"it is not what its hash is of, or the hash of row {row.before} was written anew"
+            text = f"it is not what its hash is of, or the hash of row {row.before} was written again"
             self._fault("changed", row.offset, text)
 
     def _check_content(self, found: AuditRecord) -> None:

@@ -9,6 +9,7 @@ from bus.errors import ConfigurationError
 from bus.protocol.timestamps import format_ms
 from bus.trust.keys.key_directory import KeyDirectory, TrustedKey
 from bus.trust.keys.key_pairing import ending_keys
+from bus.trust.keys.key_rows import key_state
 from bus.trust.keys.private_keys import read_private_key
 from bus.trust.keys.trusted_files import check_secret_file
 from bus.trust.policy.check import check_policy
@@ -18,17 +19,6 @@ from consumers.operations.checks.findings import CheckFinding, Gravity
 from consumers.operations.lint.thresholds import THRESHOLD_CURE, unguarded_types
 
 __all__ = ["key_findings", "key_state", "policy_findings"]
-
-
-def key_state(key: TrustedKey, now_ms: int) -> str:
-    """Return good, revoked, not yet, ended, or that it signs for no agent."""
-    if key.is_revoked(now_ms):
-        return "revoked"
-    if key.not_before_ms is not None and now_ms < key.not_before_ms:
-        return "not yet"
-    if key.not_after_ms is not None and now_ms > key.not_after_ms:
-        return "ended"
-    return "good" if key.principals else "signs for no agent"
 
 
 def key_findings(directory: KeyDirectory, folder: Path, now_ms: int) -> Iterator[CheckFinding]:

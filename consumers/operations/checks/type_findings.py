@@ -30,7 +30,7 @@ def schema_findings(
                 check="not-published",
                 level="note",
                 location=str(folder),
-                what="the types were not compared with published schemas: there is no such folder",
+                what="the types were not compared with published schemas: the folder does not exist",
                 fix=f"`sealbus type export {folder}` writes it, once for each release",
             )
         return

@@ -207,7 +207,7 @@ async def letter(request: _Request) -> Response[str]:
     console = _console(request)
     record = await _record_at(console, location)
     if record is None:
-        return _problem(request, f"there is no dead letter at {location}", "retention may have taken it")
+        return _problem(request, f"no dead letter at {location}", "retention may have taken it")
     found = read_dead_letter(record)
     states = await console.letter_states()
     finding = examine(
@@ -340,7 +340,7 @@ async def run_page(request: _Request) -> Response[str]:
     number = int(request.path_params["number"])
     run = _console(request).runs.get(number)
     if run is None:
-        return _problem(request, f"there is no redrive {number} since this console started")
+        return _problem(request, f"no redrive {number} since this console started")
     counts = sorted((run.plan.counts if run.plan is not None else {}).items(), key=lambda item: -item[1])
     return _page(request, "run.html", run=run, counts=counts)
 
@@ -363,7 +363,7 @@ async def conversations(request: _Request) -> Response[str]:
     )
     if not timeline.events:
         looked = looked_in_words(found.search.looked, identity)
-        return _problem(request, f"there is no conversation {identity}", f"each of its messages has its id; {looked}")
+        return _problem(request, f"no conversation {identity}", f"each of its messages has its id; {looked}")
     return _page(
         request,
         "conversations.html",
@@ -420,7 +420,7 @@ async def message(request: _Request) -> Response[str]:
     copies, states = found.search.copies, found.states
     own = [copy for copy in copies if copy.message_id == identity]
     if not own:
-        return _problem(request, f"there is no message {identity}", looked_in_words(found.search.looked, identity))
+        return _problem(request, f"no message {identity}", looked_in_words(found.search.looked, identity))
     dead = [read_dead_letter(copy.record) for copy in own if copy.kind == "dlq"]
     limit = console.settings.publish.max_message_bytes
     judged = [

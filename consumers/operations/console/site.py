@@ -72,7 +72,7 @@ def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[str]:
         _log.error("console.failed", path=request.url.path, error=type(error).__name__)
         text = f"the console has failed here ({type(error).__name__})"
     else:
-        text = {404: "there is no such page", 405: "that cannot be done here"}.get(status, "that cannot be read")
+        text = {404: "page not found", 405: "that cannot be done here"}.get(status, "that cannot be read")
     page = render(
         "problem.html", text=text, cure="", path="", session=None, namespace="", survey=None, faults=0, version=0
     )

@@ -368,7 +368,7 @@ def _judge(node: _Node, number: int | None, before: _Node | None, retained: Kept
     elif before is not None and message is not None and (wrong := _parent_fault(message, before)):
         kind, detail = "parent_mismatch", wrong
     elif other is not None and not node.evidence:
-        kind, detail = "copies_differ", f"other bytes lie at {other.copy.place}"
+        kind, detail = "copies_differ", f"other bytes are at {other.copy.place}"
     about = message.statement if message is not None else None if evidence is None else evidence.statement
     return Hop(
         number=number,
@@ -405,7 +405,7 @@ def _judge_absent(node: _Node, number: int | None, evidence: _Evidence | None, r
         detail=(
             f"retention has taken its record{where}"
             if is_lost
-            else f"there is no record of it, although retention cannot have deleted it{where}"
+            else f"it is not in the log, although retention cannot have deleted it{where}"
         ),
         message_type=statement.message_type if statement is not None else "",
         sender=statement.sender if statement is not None else "",

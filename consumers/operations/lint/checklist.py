@@ -97,7 +97,7 @@ def _tasks(kinds: list[PayloadType]) -> ChecklistAnswer:
 def _policy(declaration: Declaration) -> ChecklistAnswer:
     question = "Are authority and policy explicit?"
     if isinstance(declaration.policy, AllowAll):
-        return ChecklistAnswer(question, "no", "there is no policy: any agent may send any message here")
+        return ChecklistAnswer(question, "no", "no policy is set: any agent may send any message here")
     return ChecklistAnswer(question, "yes", f"by {type(declaration.policy).__name__}")
 
 

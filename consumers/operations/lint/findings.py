@@ -101,7 +101,7 @@ _ALL = (
     AntiPattern(
         name="context-dumping",
         level="warning",
-        why="whole histories cost tokens, leak what the receiver may not know, and bury what matters",
+        why="whole histories cost tokens, leak what the receiver may not know, and hide what matters",
         cure="pass references and the facts that are needed: `context` of at most 64 KiB, artifacts by Ref",
     ),
     AntiPattern(
@@ -137,7 +137,7 @@ _ALL = (
     AntiPattern(
         name="asks-itself",
         level="warning",
-        why="runs that wait for answers of the same workers come to a stand under load",
+        why="runs that wait for answers of the same workers block each other under load",
         cure=HELD_CURE,
     ),
     AntiPattern(

@@ -10,9 +10,7 @@ from consumers.delivery.declaration import Declaration
 
 __all__ = ["THRESHOLD_CURE", "unguarded_types"]
 
-THRESHOLD_CURE = (
-    'say performative="request" where its handler acts on it, or "inform" where it only learns of something'
-)
+THRESHOLD_CURE = 'set performative="request" if its handler acts on it, or "inform" if it only learns of something'
 
 
 def unguarded_types(declaration: Declaration, *, high_risk: Collection[str] = ()) -> tuple[PayloadType, ...]:

@@ -190,7 +190,7 @@ async def check_inbox(settings: Settings, clock: Clock) -> CheckResult:
     begun_s = time.monotonic()
     try:
         if is_missing_file(url):
-            return _ok("inbox", "will be made by the first worker")
+            return _ok("inbox", "not created yet; the first worker creates it")
         await inbox.open()
         return _ok("inbox", f"answers in {(time.monotonic() - begun_s) * 1000:.0f} ms")
     except (BusError, ConfigurationError) as error:
@@ -224,7 +224,7 @@ def of_cards(agents: Sequence[AgentEntry], existing: Collection[str], namespace:
         needed = [message_topic(namespace, name) for name in agent.types]
         missing = [topic for topic in dict.fromkeys((*needed, *agent.missing)) if topic not in existing]
         if missing:
-            text = f"{agent.agent_id} needs {', '.join(missing)}, and there is no such topic"
+            text = f"{agent.agent_id} needs {', '.join(missing)}, which does not exist"
             cure = "list its published types in App(types=[...]), then sealbus topic apply MODULE:APP with that app"
             yield _fault("topics", text, cure)
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from bus.errors import NotPermittedError, TopicMissingError
 from bus.settings import durations
 from bus.settings.schema import Settings
@@ -20,9 +22,13 @@ from bus.transports.base import Admin, Change
 from bus.transports.topic_settings import PARTITIONS, REPLICAS, RETENTION_BYTES, RETENTION_MS
 
 __all__ = [
-    "TopicFinding",
     "LeftTier",
+    "TopicChange",
+    "TopicFinding",
+    "TopicRow",
     "changes_by_topic",
+    "changes_on_one_line",
+    "cost_of",
     "detail",
     "duration_text",
     "of_brokers",
@@ -30,6 +36,7 @@ __all__ = [
     "of_settings",
     "of_tiers",
     "read_left_tiers",
+    "warnings_of",
 ]
 
 _AUTO_CREATE: Final = "auto.create.topics.enable"
@@ -221,3 +228,59 @@ def _value(setting: str, value: str) -> str:
 def _listed(brokers: Iterable[str]) -> str:
     names: Sequence[str] = sorted(brokers, key=lambda name: (len(name), name))
     return f"broker{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic; *retention_ms* None keeps records for ever."""
+
+    topic: str
+    kind: str
+    partitions: int
+    retention_ms: int | None
+    records: int
+
+
+class TopicChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of a topic that is created or changed."""
+
+    topic: str
+    change: str
+    """create or change."""
+    setting: str
+    found: str | None
+    wanted: str
+    detail: str
+
+
+def changes_on_one_line(rows: Sequence[TopicChange]) -> list[TopicChange]:
+    """Return one row per topic, with all its details."""
+    found: dict[str, TopicChange] = {}
+    for row in rows:
+        known = found.get(row.topic)
+        found[row.topic] = (
+            row if known is None else msgspec.structs.replace(known, detail=f"{known.detail}; {row.detail}")
+        )
+    return list(found.values())
+
+
+def cost_of(plan: Sequence[Change]) -> Iterator[str]:
+    """Yield what new topics cost the brokers, before they are created."""
+    new: dict[str, dict[str, str]] = {}
+    for change in plan:
+        if change.found is None:
+            new.setdefault(change.topic, {})[change.setting] = change.wanted
+    if new:
+        partitions = sum(int(wanted["partitions"]) for wanted in new.values())
+        replicas = sum(int(wanted["partitions"]) * int(wanted.get("replicas", "1")) for wanted in new.values())
+        copies = f", {replicas} with their replicas" if replicas > partitions else ""
+        yield f"{len(new)} topics are new: {partitions} partitions{copies}"
+
+
+def warnings_of(plan: Sequence[Change]) -> Iterator[str]:
+    """Yield one line per warning, with its topics."""
+    topics_by_note: dict[str, list[str]] = {}
+    for change in plan:
+        if change.note:
+            topics_by_note.setdefault(f"{detail(change)}: {change.note}", []).append(change.topic)
+    for note, names in topics_by_note.items():
+        yield f"warning: {', '.join(names)}: {note}"

@@ -78,7 +78,7 @@ def explain_message(
     letter, known, finding = max(letters, key=lambda each: each[0].failed_ms)
     sentences.append(_died(letter, finding))
     state = state_of(letter, known)
-    sentences.append("The letter is open." if state == "open" else _left(letter, known, state))
+    sentences.append("The dead letter is open." if state == "open" else _left(letter, known, state))
     if state == "redriven":
         sentences += [_answered(copy) for copy in answers[:3]]
     sentences += _of_groups([each for each in groups or () if each.state != "dead"] or None, until)
@@ -155,16 +155,16 @@ def _left(letter: DeadLetter, known: LetterState | None, state: LetterStatus) ->
         done = {"redriven": "was sent back", "twin": "repeats another that was sent back"}.get(
             step.action, f"was {state}"
         )
-        return f"Its letter {done} at {step.at} by {step.by}{why}."
+        return f"Its dead letter {done} at {step.at} by {step.by}{why}."
     if state == "parked" and letter.redrive_count >= MAX_REDRIVES:
         return f"Its dead letter is parked: it was redriven {letter.redrive_count} times before."
     return (
         "Its dead letter is parked: an operator parked the message before it ran."
         if state == "parked"
-        else f"Its letter is {state}."
+        else f"Its dead letter is {state}."
     )
 
 
 def _others(letter: DeadLetter) -> str:
     name = cause_of(letter).name
-    return f"Its cause is {name}: sealbus dlq list --cause {name} shows what died of the same."
+    return f"Its cause is {name}: sealbus dlq list --cause {name} shows others with the same cause."

@@ -96,7 +96,7 @@ def _of_groups(survey: Survey | None) -> Iterator[Metric]:
         labels=["group"],
     )
     stalled = GaugeMetricFamily(
-        "sealbus_transaction_open_seconds", "For how long records lie behind another program's open transaction."
+        "sealbus_transaction_open_seconds", "How long records have waited behind another program's open transaction."
     )
     stalled.add_metric([], max((each.for_s for each in (() if survey is None else survey.held_up)), default=0.0))
     for group in (() if survey is None else survey.groups)[:_MAX_SERIES]:

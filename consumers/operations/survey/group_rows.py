@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from bus.telemetry.terminal import printable
 from bus.transports.base import GroupInfo, PartitionRange
 from consumers.operations.survey.survey import topics_of
 
-__all__ = ["GroupPartition", "LostPartition", "group_partitions", "lost_partitions"]
+__all__ = ["GroupPartition", "GroupSummary", "LostPartition", "group_partitions", "lost_notes", "lost_partitions"]
 
 
 class GroupPartition(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,3 +73,29 @@ def lost_partitions(info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionR
                 start=retained.start,
                 end=retained.end,
             )
+
+
+class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One group: its running workers, and how many stored records it has not finished."""
+
+    group: str
+    workers: int
+    partitions: int
+    lag: int
+    most_behind: str
+    """The topic with the largest lag."""
+    lost_partitions: int
+    """Partitions in which retention deleted the next records."""
+
+
+def lost_notes(name: str, lost: Sequence[LostPartition]) -> list[str]:
+    """Return a warning for a group whose next records were deleted, which its lag does not show."""
+    if not lost:
+        return []
+    first = lost[0]
+    warning = (
+        f"warning: {printable(name)} cannot continue in {len(lost)} partitions: retention deleted its next records, "
+        f"as in {first.topic}/{first.partition} (committed {first.committed}, stored {first.start} to {first.end}). "
+        f"`sealbus group skip-lost {printable(name)}`"
+    )
+    return [warning]

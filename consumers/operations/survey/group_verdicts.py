@@ -62,7 +62,7 @@ def group_sentences(verdicts: Sequence[GroupVerdict], *, until: str = "") -> Ite
             case "dead":
                 text = f"dead, in {verdict.place}"
             case "done" if until:
-                text = f"done, unless it died after {until}: letters were looked at until then"
+                text = f"done, unless it died after {until}: dead letters were read until then"
             case state:
                 text = state
         yield f"{verdict.group}: {text}" + (f" ({verdict.note})" if verdict.note else "")
@@ -84,7 +84,7 @@ def _verdict(
     if last is not None and last.kind == "dlq":
         letter = read_dead_letter(last.record)
         state = state_of(letter, states.get(last.place))
-        note = "" if state == "open" else f"the letter is {state}"
+        note = "" if state == "open" else f"its dead letter is {state}"
         return GroupVerdict(group=info.name, state="dead", place=last.place, note=note)
     if last is not None:
         return _by_offset(info, last, "put off" if last.kind == "retry" else "sent back")

@@ -10,19 +10,31 @@ from typing import Any, Final
 import msgspec
 
 from bus import gates
-from bus.clock import Clock
-from bus.errors import ContractError, TopicMissingError
+from bus.clock import Clock, SystemClock
+from bus.errors import BusError, ContractError, TopicMissingError
 from bus.protocol import sealing
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.protocol.timestamps import parse_ms
+from bus.settings.schema import Settings
 from bus.topics.names import message_topic
 from bus.transports.base import Transport
 from bus.transports.read_all import scan_topic
+from bus.trust import opening
 from bus.vocabulary.approval import ApprovalRequest, hash_of
 from consumers.processes.approvals.deciding import request_in
 
-__all__ = ["HASH_DIGITS", "Closing", "OpenRequest", "action_of", "agrees", "held_message", "open_requests"]
+__all__ = [
+    "Closing",
+    "HASH_DIGITS",
+    "OpenRequest",
+    "action_of",
+    "agrees",
+    "held_message",
+    "open_requests",
+    "readable_requests",
+    "request_of",
+]
 
 _PREFIX: Final = "sha256:"
 HASH_DIGITS: Final = 8
@@ -151,3 +163,23 @@ def action_of(request: Message) -> dict[str, Any]:
     """Return the action packet of *request* as it is written."""
     action = msgspec.json.decode(request.data).get("action")
     return action if isinstance(action, dict) else {}
+
+
+async def readable_requests(transport: Transport, settings: Settings, *, closed: bool = False) -> list[OpenRequest]:
+    clock = SystemClock()
+    keys = opening.believed_keys(settings, clock)
+    return await open_requests(transport, settings.bus.namespace, verifier=keys, clock=clock, closed=closed)
+
+
+async def request_of(transport: Transport, settings: Settings, digits: str) -> OpenRequest:
+    """Return the approval whose id begins with *digits*, an open one before others. Raises BusError."""
+    wanted = digits.removeprefix("sha256:")
+    matching = [
+        each for each in await readable_requests(transport, settings, closed=True) if each.digits.startswith(wanted)
+    ]
+    found = [each for each in matching if each.is_open] or matching
+    if len({each.digits for each in found}) > 1:
+        raise BusError(f"{digits!r} begins the ids of {len(found)} approvals: give more digits")
+    if not found:
+        raise BusError(f"no approval begins with {digits!r}: `sealbus approval list --all` shows them")
+    return found[-1]

@@ -494,7 +494,7 @@ def _ended_as(process: Process, state: ApprovalState) -> Ending:
 def _ending(state: ApprovalState) -> tuple[str, str]:
     """Return the reason and the text with which the waiting message is dead-lettered."""
     if state.phase in ("timed_out", "expired"):
-        return "approval_timeout", "there was no decision in time"
+        return "approval_timeout", "no decision in time"
     if state.phase == "void":
         return "approval_invalid", state.said or "its approval is not valid any more"
     policy_need = "changes are asked for" if state.phase == "changes_requested" else "it was rejected"

@@ -23,7 +23,7 @@ async def opened_store(settings: Settings, group: str | None) -> AsyncGenerator[
             "processes are stored in the inbox, and there is none: set inbox.url as for the workers"
         )
     if is_missing_file(url):
-        raise ConfigurationError(f"there is no inbox at {url}: a worker with a saga or an approval makes it")
+        raise ConfigurationError(f"no inbox at {url}: a worker with a saga or an approval makes it")
     inbox = open_inbox(url, owner="sealbus workflow", clock=SystemClock(), shared_files=settings.bus.shared_files)
     await inbox.open()
     try:

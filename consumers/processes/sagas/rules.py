@@ -442,7 +442,7 @@ def _check_event(cls: type[Any], method: str, what: str, options: Mapping[str, A
 def _check_endings(cls: type[Any], found: _Found) -> None:
     """Refuse a request whose failure no method handles."""
     if not found.starters:
-        raise ConfigurationError(f"{cls.__name__} is never opened: give one method @on_start(...)")
+        raise ConfigurationError(f"{cls.__name__} has no start: mark a method with @on_start(Type)")
     for name, _ in found.answers:
         if name not in found.failed and name not in found.due:
             raise ConfigurationError(

@@ -316,7 +316,7 @@ class StepRunner:
             raise _Early
         if missing == "skip":
             return None
-        return refusal("invalid_transition", "there is no such process", None if rule is None else rule.key)
+        return refusal("invalid_transition", "no such workflow", None if rule is None else rule.key)
 
     def _check_party(self, rule: EventRule, process: Process, memory: Memory, message: Message) -> None:
         """Only parties of a process move it (CV1): an id of a conversation alone opens nothing."""

@@ -12,7 +12,7 @@ from bus.clock import SystemClock
 from bus.errors import ConfigurationError
 from bus.settings.loading import _TYPES, _extra, load, load_project
 from bus.settings.texts import outside_name, stripped
-from consumers.cli.app_loading import load_app
+from consumers.agents.loading import load_app
 from producers.outbox.open import open_rows
 
 AROUND = ["\n", "\r\n", " ", "\t", "\ufeff", "\u200b", "\u2028", "\xa0"]

@@ -243,7 +243,7 @@ def test_a_conversation_that_the_log_has_lost_is_traced_from_the_audit(desk: Any
         log.execute("DELETE FROM records")
     for name, events in before.items():
         kept = objects(desk, "trace", name)
-        same = ("number", "message_id", "cause", "sender", "message_type", "place")
+        same = ("number", "message_id", "cause", "sender", "message_type", "location")
         assert [[event[key] for key in same] for event in kept] == [[event[key] for key in same] for event in events]
         assert all(event["marks"] == ["from the audit", *events[at]["marks"]] for at, event in enumerate(kept))
 

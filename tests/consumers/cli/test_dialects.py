@@ -200,7 +200,7 @@ class TestOnTheLog:
     def test_publish_takes_no_type_beside_a_dialect(self, bus: str) -> None:
         done = sealbus("publish", "--dialect", "frameworks", "task.request", "file.ndjson", "--bus", bus)
         assert done.exit_code == 2
-        assert "each line says its type" in done.output
+        assert "each line names its type" in done.output
 
 
 APP = """

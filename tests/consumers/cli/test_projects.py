@@ -113,7 +113,7 @@ def test_an_app_that_is_not_there_is_the_mistake_of_the_file(folder: Any, desk: 
     write_apps(desk, "desk_job:app")
     refused = folder.call("type", "list")
     assert refused.exit_code == 78
-    assert f"project.apps (file {desk / 'sealbus.toml'}): there is no module 'desk_job'" in refused.output
+    assert f"project.apps (file {desk / 'sealbus.toml'}): no module 'desk_job'" in refused.output
     assert "the nearest is desk_jobs" in refused.output
 
 

@@ -22,9 +22,9 @@ from bus.errors import (
     UnreachableError,
 )
 from bus.telemetry.terminal import preview, printable
+from bus.telemetry.terminal_json import raw_json
 from consumers.cli import main
 from consumers.cli.exit_codes import exit_code, explain_error
-from consumers.cli.io.printing import raw_json
 from producers.outcomes import PublishRejected
 
 

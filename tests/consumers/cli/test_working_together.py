@@ -214,7 +214,7 @@ def test_an_outcome_is_found_behind_processes_that_ended_otherwise_and_later(fol
 
 
 def test_processes_of_a_store_that_is_not_there(folder: Any) -> None:
-    assert "there is no inbox" in refused(folder, "workflow", "list", code=78)
+    assert "no inbox" in refused(folder, "workflow", "list", code=78)
     assert not list(folder.path.glob("*.db"))
 
 

@@ -34,7 +34,11 @@ def judged(*infos: GroupInfo, verdict: str = "send") -> tuple[Recipient, ...]:
     [
         ((group("old", 1), group("new", 2)), False, ""),
         ((group("old"),), False, "group old has no members now: 3 dead letters wait in its redrive topic"),
-        ((group("old"), group("new", 2)), True, "group old has no members: 3 dead letters would be sent to nobody"),
+        (
+            (group("old"), group("new", 2)),
+            True,
+            "group old has no members: 3 dead letters would be sent to a group without workers",
+        ),
         ((group("old"), group("new", 0)), True, "would be sent to nobody"),
         ((group("new", 2, committed=None),), True, "group old has no members and no committed offsets"),
         ((), True, "no members and no committed offsets"),

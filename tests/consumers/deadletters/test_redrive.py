@@ -148,7 +148,7 @@ class Topicless:
         taken = [record for record in records if record.topic != self._topic]
         done = iter(await self._transport.append(taken, timeout_s=timeout_s) if taken else ())
         return [
-            TopicMissingError(f"there is no topic {self._topic}") if record.topic == self._topic else next(done)
+            TopicMissingError(f"no topic {self._topic}") if record.topic == self._topic else next(done)
             for record in records
         ]
 

@@ -807,7 +807,7 @@ async def test_the_requester_gets_a_report_of_a_death() -> None:
         assert msgspec.json.decode(report.data)["error_code"] == "rejected"
 
 
-@pytest.mark.parametrize("error", [TopicMissingError("there is no such topic"), NotPermittedError("ask for an ACL")])
+@pytest.mark.parametrize("error", [TopicMissingError("no such topic"), NotPermittedError("ask for an ACL")])
 @pytest.mark.parametrize("handler", ["answers", "rejects"])
 async def test_a_reply_topic_that_cannot_be_written_stops_no_partition(handler: str, error: BusError) -> None:
     """Anybody can name one in a message."""
@@ -886,7 +886,7 @@ async def test_without_a_dead_letter_topic_no_offset_is_committed(
 
     async def without_letters(records: Sequence[NewRecord], **options: Any) -> Sequence[AppendOutcome]:
         if not exists and any(record.topic == dead for record in records):
-            return [TopicMissingError(f"there is no topic {dead}") for _ in records]
+            return [TopicMissingError(f"no topic {dead}") for _ in records]
         return await append(records, **options)
 
     monkeypatch.setattr(transport, "append", without_letters)

@@ -312,7 +312,7 @@ async def _describe(client: AIOKafkaClient, names: list[str] | None) -> dict[str
         )
     missing = set(names or ()) - set(found)
     if missing:
-        raise TopicMissingError(f"there is no topic {min(missing)[:249]!r}; create it with `sealbus topic apply`")
+        raise TopicMissingError(f"no topic {min(missing)[:249]!r}; create it with `sealbus topic apply`")
     return found
 
 

@@ -27,7 +27,7 @@ class TooLargeError(Exception):
     """The content exceeds MAX_DECOMPRESSED_BYTES; `beginning` is its first MAX_DECOMPRESSED_BYTES."""
 
     def __init__(self, beginning: bytes) -> None:
-        super().__init__(f"a batch holds more than {MAX_DECOMPRESSED_BYTES} bytes")
+        super().__init__(f"a batch contains more than {MAX_DECOMPRESSED_BYTES} bytes")
         self.beginning = beginning
 
 

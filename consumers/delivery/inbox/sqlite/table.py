@@ -312,7 +312,7 @@ def _upsert(count: int) -> str:
 def _opened(path: str, *, shared_files: bool) -> sqlite3.Connection:
     if path != MEMORY and not has_folder(path):
         raise InboxError(
-            f"cannot open the inbox {path}: there is no directory {Path(path).parent}; create it or correct the URL"
+            f"cannot open the inbox {path}: no directory {Path(path).parent}; create it or correct the URL"
         )
     keep_private(path, "inbox", shared=shared_files)
     connection = sqlite3.connect(

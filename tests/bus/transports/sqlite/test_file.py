@@ -89,14 +89,14 @@ async def test_a_relative_path_stays_the_same_file_when_the_working_directory_ch
 
 
 def test_a_missing_directory_is_named(tmp_path):
-    with pytest.raises(UnreachableError, match=r"there is no directory .*/missing; create it"):
+    with pytest.raises(UnreachableError, match=r"no directory .*/missing; create it"):
         open_transport(f"sqlite:///{tmp_path}/missing/x.db")
 
 
 async def test_the_folder_of_a_projects_data_is_created(tmp_path):
     async with opened(f"sqlite:///{tmp_path}/.sealbus/x.db"):
         assert (tmp_path / ".sealbus/x.db").is_file()
-    with pytest.raises(UnreachableError, match="there is no directory"):
+    with pytest.raises(UnreachableError, match="no directory"):
         open_transport(f"sqlite:///{tmp_path}/missing/.sealbus/x.db")
 
 

@@ -136,7 +136,7 @@ def test_a_node_that_uses_no_answer_is_marked_independent() -> None:
 @pytest.mark.parametrize(
     ("nodes", "variables", "text"),
     [
-        ([emit("a", "nowhere")], {}, "there is no node 'nowhere'"),
+        ([emit("a", "nowhere")], {}, "no node 'nowhere'"),
         ([emit("a", "a")], {}, "no end is ever reached"),
         ([emit("a", "finish"), emit("a", "finish")], {}, "id of two nodes"),
         ([emit("a", "finish", receiver="${query}")], {"query": "x"}, "receiver is fixed"),

@@ -512,7 +512,7 @@ def test_a_renamed_service_is_told_before_anything_is_sent(folder: Any) -> None:
     folder.wait_until(lambda: App("renamed@svc").group in desk.call("group", "list").stdout, within_s=60)
     result = desk.call("dlq", "redrive", "--yes")
     assert result.exit_code == 1, result.stderr
-    assert f"group {old} has no members: 2 dead letters would be sent to nobody" in result.stderr
+    assert f"group {old} has no members: 2 dead letters would be sent to a group without workers" in result.stderr
     assert f"job.run is read by {App('renamed@svc').group}" in result.stderr
     assert desk.states() == {"open": 2}
     assert desk.call("dlq", "redrive", "--yes", "--to-stopped").exit_code == 0

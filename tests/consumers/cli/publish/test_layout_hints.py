@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from consumers.cli.io.lines import layout_hint
+from bus.byte_lines import layout_hint
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_an_overlong_line_costs_itself_only(folder: Any) -> None:
 def test_a_type_known_by_name_only_needs_its_topic(folder: Any) -> None:
     missing = folder.call("publish", "job.rum", "--type-version", "1.0.0", stdin='{"number":1}')
     assert missing.exit_code == 78
-    assert "there is no topic agents.job.rum" in missing.stderr
+    assert "no topic agents.job.rum" in missing.stderr
     assert "hint: `sealbus topic list`" in missing.stderr
     assert folder.call("topic", "apply", "agents:app").exit_code == 0
     assert folder.call("publish", "job.run", "--type-version", "1.0.0", stdin='{"anything":true}').exit_code == 0

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from bus.topics.topic_reader import follow_topic
 from bus.transports import open_transport
 from bus.transports.base import NewRecord, TopicSpec
-from bus.transports.topic_reader import follow_topic
 
 
 async def test_partitions_that_are_added_are_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.transports.topic_reader._WAIT_S", 0.02)
+    monkeypatch.setattr("bus.topics.topic_reader._WAIT_S", 0.02)
     transport = open_transport("memory://")
     await transport.admin.create_topics([TopicSpec(name="a.b", partitions=1)])
     pages: Any = follow_topic(transport, "a.b", {0: 0})

@@ -181,7 +181,7 @@ def test_a_topic_that_a_running_agent_needs_and_that_is_missing_is_named() -> No
     (found,) = of_cards(agents, {"agents.a.b"}, "agents")
     assert (found.state, found.text) == (
         "fault",
-        "shop@svc needs agents.order.placed, and there is no such topic",
+        "shop@svc needs agents.order.placed, which does not exist",
     )
 
 

@@ -121,7 +121,7 @@ def test_a_service_whose_processes_all_get_the_signal_lets_handlers_finish(folde
 @pytest.mark.parametrize(
     ("target", "code", "said"),
     [
-        ("nowhere:app", 2, "there is no module 'nowhere'; looked in"),
+        ("nowhere:app", 2, "no module 'nowhere'; looked in"),
         ("agents:other", 2, "its apps: agents:app"),
         ("agents:Job", 2, "not an App; its apps: agents:app"),
         ("agents", 2, "is not MODULE:APP"),

@@ -111,7 +111,7 @@ def test_a_message_is_explained_with_its_fix(ailing: Any) -> None:
     letter = objects(ailing, "dlq", "list")[0]
     told = ailing.call("show", letter["message_id"], "--app", "agents:app").stdout
     assert "job.run 1.0.0 from cli@sealbus was appended to agents.job.run/" in told
-    assert "rejected (gate handler), Reject: no" in told
+    assert "rejected (check: handler), Reject: no" in told
     assert f"fix: fix the named problem, then sealbus dlq redrive {letter['location']}" in told
     assert "\x1b" not in told
     answer = objects(ailing, "show", letter["message_id"])[0]["outcome"]

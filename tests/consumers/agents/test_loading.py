@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
-from consumers.cli.app_loading import load_app
+from consumers.agents.loading import AppNotFoundError, load_app
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,13 +43,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ],
 )
 def test_a_mistyped_module_names_the_nearest_one_of_the_directory(project: Path, target: str, near: str) -> None:
-    with pytest.raises(click.UsageError, match=rf"there is no module .*; the nearest is {near}$"):
+    with pytest.raises(AppNotFoundError, match=rf"no module .*; the nearest is {near}$"):
         load_app(target)
 
 
 @pytest.mark.parametrize("target", ["something_else:app", "gone.near_agents:app"])
 def test_an_unfamiliar_module_name_gets_no_suggestion(project: Path, target: str) -> None:
-    with pytest.raises(click.UsageError, match=r"more places$"):
+    with pytest.raises(AppNotFoundError, match=r"more places$"):
         load_app(target)
 
 
@@ -79,12 +78,12 @@ def test_a_module_in_src_beside_the_settings_is_found_before_an_installed_one(
     monkeypatch.setattr(sys, "path", [*sys.path, str(project / "site")])
     monkeypatch.delitem(sys.modules, "in_src", raising=False)
     assert load_app("in_src:app").agent_id == "own@svc"
-    with pytest.raises(click.UsageError, match=r"the nearest is in_src$"):
+    with pytest.raises(AppNotFoundError, match=r"the nearest is in_src$"):
         load_app("in_srk:app")
 
 
 def test_a_file_name_is_answered_with_the_module(project: Path) -> None:
-    with pytest.raises(click.UsageError, match=r"near_agents is meant without \.py"):
+    with pytest.raises(AppNotFoundError, match=r"near_agents is meant without \.py"):
         load_app("near_agents.py:app")
 
 
@@ -119,7 +118,7 @@ def test_a_file_with_the_name_of_a_module_of_python_is_not_used_by_libraries(
     (tmp_path / "agent.py").write_text(SHADOWED.format(name=name))
     code = (
         "import sys; sys.path[:] = [path for path in sys.path if path]\n"
-        "from consumers.cli.app_loading import load_app\n"
+        "from consumers.agents.loading import load_app\n"
         "load_app('agent:app')\n"
         "print(sys.modules['agent'].used)"
     )
@@ -131,7 +130,7 @@ def test_a_file_with_the_name_of_a_module_of_python_is_not_used_by_libraries(
 def test_a_name_that_only_the_users_file_has_is_answered_with_that_file(tmp_path: Path) -> None:
     (tmp_path / "secrets.py").write_text("API_KEY = 'mine'\n")
     (tmp_path / "agent.py").write_text("from secrets import API_KEY\n")
-    done = run_python(tmp_path, "from consumers.cli.app_loading import load_app; load_app('agent:app')", "-P")
+    done = run_python(tmp_path, "from consumers.agents.loading import load_app; load_app('agent:app')", "-P")
     assert f"{tmp_path}/secrets.py has the name of a module of Python, which is used instead: rename it" in done.stderr
 
 
@@ -142,14 +141,14 @@ def test_a_file_that_hides_a_package_sealbus_needs_is_named(tmp_path: Path, name
     (own / "__init__.py" if is_package else own).parent.mkdir(exist_ok=True)
     (own / "__init__.py" if is_package else own).write_text("")
     (tmp_path / "agent.py").write_text("from sealbus import App\napp = App('hiding@svc')\n")
-    done = run_python(tmp_path, "from consumers.cli.app_loading import load_app; load_app('agent:app')", "-P")
+    done = run_python(tmp_path, "from consumers.agents.loading import load_app; load_app('agent:app')", "-P")
     assert f"{own} hides the package {name}, which sealbus needs: rename it" in done.stderr
 
 
 def test_a_module_of_the_users_comes_before_an_installed_package(tmp_path: Path) -> None:
     (tmp_path / "hypothesis.py").write_text("WORDS = 'mine'\n")
     (tmp_path / "agent.py").write_text("from hypothesis import WORDS\nfrom sealbus import App\napp = App('own@svc')\n")
-    done = run_python(tmp_path, "from consumers.cli.app_loading import load_app; load_app('agent:app')", "-P")
+    done = run_python(tmp_path, "from consumers.agents.loading import load_app; load_app('agent:app')", "-P")
     assert done.returncode == 0, done.stderr
 
 

@@ -15,7 +15,7 @@ from bus.errors import ContractError
 from bus.payloads.payload_types import Registry, raised_risk
 from bus.protocol.identifiers import Entropy, uuid7
 from bus.topics.names import message_topic
-from consumers.cli.publish.json_lines import LineFeed
+from producers.json_lines.payload_lines import LineFeed
 from producers.publisher import Publisher
 from producers.sealing.sealed_record import sealed_as
 from producers.stream import Item

@@ -11,15 +11,32 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from bus.errors import BusError
+from bus.errors import BusError, NameRefusedError, TopicMissingError
+from bus.nearest import nearest
+from bus.topics.names import message_topic
 from bus.transports.base import Record, Transport
 from bus.transports.read_all import new_partition_starts
 
-__all__ = ["follow_topic", "history", "reading_positions"]
+__all__ = ["follow_topic", "history", "reading_positions", "resolve_topic"]
 
 _PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 8 * 1_048_576
 _WAIT_S: Final = 5.0
+
+
+async def resolve_topic(transport: Transport, namespace: str, name: str) -> str:
+    """Return the topic named *name*, or that of the message type *name*.
+
+    Raises TopicMissingError, which names the nearest one.
+    """
+    existing = await transport.admin.topics()
+    for topic in (name, message_topic(namespace, name)):
+        if topic in existing:
+            return topic
+    # Topics this user may not see are not listed; the log reports them when asked by name.
+    with contextlib.suppress(TopicMissingError, NameRefusedError):
+        await transport.admin.ranges(message_topic(namespace, name))
+    raise TopicMissingError(f"no topic {name} or {message_topic(namespace, name)}{nearest(name, existing)}")
 
 
 async def reading_positions(

@@ -15,12 +15,12 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from bus.byte_lines import SlowLines, layout_hint
 from bus.errors import ContractError, SigningError
 from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType
 from bus.protocol import canonical
 from bus.telemetry.terminal import printable
-from consumers.cli.io.lines import SlowLines, layout_hint
 from producers.outcomes import PublishRejected
 from producers.publisher import Publisher
 from producers.sealing.options import Options, outgoing_of

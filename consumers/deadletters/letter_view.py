@@ -13,8 +13,7 @@ import msgspec
 from bus.errors import ContractError
 from bus.payloads.payload_types import Registry
 from bus.telemetry.terminal import preview, printable
-from consumers.cli.io.output import details
-from consumers.cli.io.printing import raw_json
+from bus.telemetry.terminal_json import details, raw_json
 from consumers.deadletters.diagnosis import Diagnosis
 from consumers.deadletters.letter_state import LetterState, Step, state_of
 from consumers.deadletters.letters import DeadLetter

@@ -1,6 +1,6 @@
 """`sealbus publish TYPE [FILE]`: JSON lines in, receipts out.
 
-Owns the options and the exit code. `consumers.cli.publish.json_lines` turns lines into messages, `producers` publishes.
+Owns the options and the exit code. `producers.json_lines` turns lines into messages, `producers` publishes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from bus.clock import SystemClock
 from bus.dialects import DIALECT_ALIASES, DIALECTS, Defaults, open_dialect
 from bus.dialects.type_names import type_names_of
-from bus.errors import BusError, TopicMissingError, UnreachableError
+from bus.errors import UnreachableError
 from bus.nearest import nearest
 from bus.payloads.payload_types import PayloadType, untyped
 from bus.protocol.envelope import Agent
@@ -30,8 +30,6 @@ from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.parameter_types import DURATION_TYPE, INPUT, MESSAGE_TYPE, PRIORITY_TYPE, TEXT_ID, VERSION, OneOf
 from consumers.cli.io.printing import LineWriter
 from consumers.cli.io.progress import Progress
-from consumers.cli.publish.foreign_lines import ForeignFeed
-from consumers.cli.publish.json_lines import Feed, LineFeed
 from consumers.cli.session import (
     CommandSession,
     app_option,
@@ -41,27 +39,15 @@ from consumers.cli.session import (
 )
 from consumers.cli.shell import Command
 from producers.connection import Bus, connect
-from producers.outcomes import PublishUnknown, Receipt, Result
+from producers.json_lines.foreign_lines import ForeignFeed
+from producers.json_lines.line_results import PublishedLine, Tally, require_topic
+from producers.json_lines.payload_lines import Feed, LineFeed
 from producers.sealing.options import Options
 
 if TYPE_CHECKING:
     from consumers.app.app import App
 
 __all__ = ["publish"]
-
-
-class PublishedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one line: published, with its location in the log; rejected, and why; or unknown."""
-
-    line: int
-    outcome: str
-    message_id: str | None = None
-    topic: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-    reason: str = ""
-    pointer: str = ""
-    error: str = ""
 
 
 class _PublishOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +164,7 @@ async def publish(session: CommandSession, options: _PublishOptions) -> int:
 
     async def open_feed(bus: Bus) -> LineFeed:
         if options.schema_version is not None or not creates_topics(settings, bus.transport.features):
-            await _require_topic(bus, message_type)
+            await require_topic(bus, message_type)
         typed = options.schema_version is None
         return Feed(bus.publisher, kind, sealing, typed=typed, stream=file, ignore_unknown=options.ignore_unknown)
 
@@ -199,7 +185,7 @@ def _what(provided: tuple[str, ...], dialect: str | None) -> tuple[str, BinaryIO
     """Return the type and the file in the arguments; with a dialect the messages have their own types."""
     max_words = 1 if dialect else 2
     if len(provided) > max_words or (not provided and dialect is None):
-        form = "[FILE], for each line says its type" if dialect else "TYPE [FILE]"
+        form = "[FILE], because each line names its type" if dialect else "TYPE [FILE]"
         raise click.UsageError(f"publish takes {form}")
     name = "" if dialect else MESSAGE_TYPE.convert(provided[0], None, None)
     file = provided[-1] if len(provided) == max_words else "-"
@@ -244,25 +230,11 @@ def _check_lifetime(ttl: float | None, delay: float | None, settings: Settings) 
         )
 
 
-async def _require_topic(bus: Bus, message_type: str) -> None:
-    """Check the topic once instead of failing for each line.
-
-    A type known only by name may be a typo, and a cluster may refuse every record.
-    """
-    topic = message_topic(bus.namespace, message_type)
-    existing = await bus.transport.admin.topics()
-    if topic not in existing:
-        # Topics this user may not see are not listed; the log reports them when asked by name.
-        with suppress(TopicMissingError):
-            await bus.transport.admin.ranges(topic)
-        raise TopicMissingError(f"there is no topic {topic}{nearest(topic, existing)}")
-
-
 async def _publish(
     session: CommandSession, bus: Bus, feed: LineFeed, timeout_s: float | None, message_type: str
 ) -> int:
     started_s = time.monotonic()
-    tally = _Tally()
+    tally = Tally()
     if feed.from_terminal:
         session.note("reading JSON lines from the terminal, one object per line; Ctrl-D ends")
     with LineWriter() as writer, Progress(feed.size) as progress:
@@ -281,50 +253,8 @@ async def _publish(
     for warning in feed.warnings():
         session.note(f"warning: {warning}")
     sys.stderr.flush()
-    return tally.exit_code
+    return LATER if tally.is_worth_repeating else FAILED if tally.rejected else 0
 
 
 def _location(bus: Bus, message_type: str) -> str:
     return message_type if " " in message_type else f"to {message_topic(bus.namespace, message_type)}"
-
-
-class _Tally:
-    """Counts how the lines ended, and prints the summary."""
-
-    def __init__(self) -> None:
-        self.accepted = self.rejected = self.unknown = self._for_good = 0
-
-    @property
-    def total(self) -> int:
-        return self.accepted + self.rejected + self.unknown
-
-    @property
-    def exit_code(self) -> int:
-        if self.unknown or (self.rejected and not self._for_good):
-            return LATER
-        return FAILED if self.rejected else 0
-
-    def count(self, result: Result, line: int) -> PublishedLine:
-        if isinstance(result, Receipt):
-            self.accepted += 1
-            return PublishedLine(
-                line=line,
-                outcome="published",
-                message_id=result.message_id,
-                topic=result.topic,
-                partition=result.partition,
-                offset=result.offset,
-            )
-        if isinstance(result, PublishUnknown):
-            self.unknown += 1
-            return PublishedLine(line=line, outcome="unknown", message_id=result.message.message_id, error=str(result))
-        self.rejected += 1
-        cause = result.__cause__
-        self._for_good += not (isinstance(cause, BusError) and cause.retriable)
-        return PublishedLine(
-            line=line,
-            outcome="rejected",
-            reason=getattr(cause, "reason", ""),
-            pointer=getattr(cause, "pointer", ""),
-            error=str(result),
-        )

@@ -20,13 +20,19 @@ import click
 
 from bus.errors import BusError, ConfigurationError, text_of
 from bus.nearest import nearest
+from bus.settings.loading import Loaded
 from bus.settings.project import find_settings_file
 from bus.settings.texts import outside_name
 from bus.telemetry.terminal import printable
+from consumers.agents.module_path import hidden_packages, own_file_unused, put_behind_python
 from consumers.app.app import App
-from consumers.cli.module_path import hidden_packages, own_file_unused, put_behind_python
 
-__all__ = ["ImportFailedError", "load_app"]
+__all__ = ["AppNotFoundError", "ImportFailedError", "load_app", "load_project_apps"]
+
+
+class AppNotFoundError(BusError):
+    """The text names no App."""
+
 
 _SOURCES: Final = "src"
 
@@ -40,7 +46,7 @@ def load_app(target: str, folder: Path | None = None) -> App:
 
     The module is looked for in *folder*, by default the current one and that of the project, in `src` beside
     `sealbus.toml`, and where Python looks.
-    Raises click.UsageError if it names none, ImportFailedError for errors in the module itself, ConfigurationError for
+    Raises AppNotFoundError if it names none, ImportFailedError for errors in the module itself, ConfigurationError for
     a `sealbus.toml` of another user.
     """
     target = outside_name(target, "MODULE:APP")
@@ -48,7 +54,7 @@ def load_app(target: str, folder: Path | None = None) -> App:
         return own()
     name, separator, attribute = target.partition(":")
     if not name or not separator or not attribute:
-        raise click.UsageError(
+        raise AppNotFoundError(
             f"{printable(target)!r} is not MODULE:APP, such as agents:app for `app = App(...)` in agents.py, and none "
             f"of the bus's own agents, {', '.join(_OWN_AGENTS)}"
         )
@@ -56,11 +62,28 @@ def load_app(target: str, folder: Path | None = None) -> App:
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise click.UsageError(f"module {name} has no {attribute!r}; {_known_apps(module, name)}")
+            raise AppNotFoundError(f"module {name} has no {attribute!r}; {_known_apps(module, name)}")
         found = getattr(found, part)
     if not isinstance(found, App):
-        raise click.UsageError(f"{target} is a {type(found).__name__}, not an App; {_known_apps(module, name)}")
+        raise AppNotFoundError(f"{target} is a {type(found).__name__}, not an App; {_known_apps(module, name)}")
     return found
+
+
+def load_project_apps(loaded: Loaded) -> list[App]:
+    """Return the apps of the setting project.apps. Raises ConfigurationError, ImportFailedError, which name it."""
+    return [_project_app(target, loaded) for target in loaded.settings.project.apps]
+
+
+def _project_app(target: str, loaded: Loaded) -> App:
+    origin = loaded.origins["project.apps"]
+    folder = None if loaded.file is None or origin != f"file {loaded.file}" else loaded.file.parent.resolve()
+    try:
+        return load_app(target, folder)
+    except AppNotFoundError as error:
+        raise ConfigurationError(f"project.apps ({origin}): {error}") from error
+    except ImportFailedError as error:
+        error.add_note(f"project.apps ({origin}) names it; another app can be named in the command")
+        raise
 
 
 def _workflow_engine() -> App:
@@ -102,8 +125,8 @@ def _import(name: str, places: Sequence[Path]) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             hint = f"; {Path(name).stem} is meant without .py?" if name.endswith(".py") or "/" in name else ""
             hint = hint or printable(nearest(error.name, _modules_beside(error.name, places)))
-            raise click.UsageError(
-                f"there is no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}"
+            raise AppNotFoundError(
+                f"no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}"
             ) from error
         raise _failed(name, error, folder) from error
     except ConfigurationError:

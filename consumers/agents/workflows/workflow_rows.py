@@ -1,0 +1,130 @@
+"""Workflows as rows: Saga classes and workflow files, and what each waits for. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from bus.protocol.timestamps import format_ms
+from consumers.agents.workflows.advance import progress_of
+from consumers.agents.workflows.definition import parse_workflow
+from consumers.agents.workflows.engine import RunState
+from consumers.processes.sagas.process import Memory, Process, Wait, ending_of
+
+__all__ = [
+    "WaitRow",
+    "WorkflowDetails",
+    "WorkflowRow",
+    "data_of",
+    "nodes_of",
+    "run_of",
+    "wait_row",
+    "workflow_row",
+]
+
+
+_FILES: Final = "workflow"
+"""The saga that runs workflow files."""
+
+
+class WorkflowRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One workflow."""
+
+    id: str
+    name: str
+    """The class of the Saga, or the name in the workflow file."""
+    key: str
+    group: str
+    state: str
+    """open, or how it has ended."""
+    reason: str
+    at: str
+    """Of a workflow file: the node it is at."""
+    sender: str | None
+    steps: int
+    started_at: str
+    changed_at: str
+
+
+class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a workflow waits for: an answer, or a time."""
+
+    id: str
+    """The workflow."""
+    name: str
+    key: str
+    group: str
+    wait: str
+    answer_of: str | None
+    """The agent that is to answer; None waits for a time."""
+    due_at: str
+    overdue_s: float
+
+
+class WorkflowDetails(WorkflowRow, frozen=True, kw_only=True):
+    """One workflow with its stored state."""
+
+    trust: str
+    started_by: str
+    waits: tuple[WaitRow, ...]
+    held: int
+    """Messages that are sent when its step is done."""
+    data: object
+    """The stored state."""
+    nodes: dict[str, str]
+    """Of a workflow file: the state of each node."""
+
+
+def workflow_row(process: Process) -> WorkflowRow:
+    ending, run = ending_of(process), run_of(process)
+    return WorkflowRow(
+        id=process.id.hex(),
+        name=process.saga if run is None else str(run.definition.get("name", process.saga)),
+        key=process.key,
+        group=process.group,
+        state=process.status if ending is None else ending.outcome,
+        reason="" if ending is None else ending.reason or "",
+        at="" if run is None else str(run.run.at),
+        sender=process.sender,
+        steps=process.version,
+        started_at=format_ms(process.opened_ms),
+        changed_at=format_ms(process.changed_ms),
+    )
+
+
+def wait_row(wait: Wait, process: Process, now_ms: int) -> WaitRow:
+    return WaitRow(
+        id=process.id.hex(),
+        name=process.saga,
+        key=process.key,
+        group=process.group,
+        wait=wait.name,
+        answer_of=(wait.addressee or "any agent") if wait.seal is not None else None,
+        due_at=format_ms(wait.due_ms),
+        overdue_s=max(0.0, (now_ms - wait.due_ms) / 1000),
+    )
+
+
+def run_of(process: Process) -> RunState | None:
+    """Return the state of a workflow file; None for other ones, and after its end."""
+    if process.saga != _FILES or not process.state:
+        return None
+    try:
+        return msgspec.convert(msgspec.json.decode(process.state, type=Memory).data, RunState)
+    except msgspec.MsgspecError:
+        return None
+
+
+def nodes_of(run: RunState) -> dict[str, str]:
+    definition = parse_workflow(run.definition)
+    progress = progress_of(definition, run.run)
+    return {node.id: progress.get(node.id, "-") for node in definition.nodes}
+
+
+def data_of(process: Process) -> object:
+    if not process.state:
+        return {}
+    state = msgspec.json.decode(process.state)
+    # Sealed bytes mean nothing to people.
+    return {name: value for name, value in state.items() if name != "request"} if isinstance(state, dict) else state

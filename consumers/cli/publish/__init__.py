@@ -1,1 +1,0 @@
-"""`sealbus publish`."""

@@ -1,0 +1,77 @@
+"""The plan and the result of a redrive, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from bus.telemetry.terminal import printable
+from consumers.deadletters.redrive_rules import RedriveCounts, RedriveResult
+
+__all__ = ["VERDICT_WORDS", "LetterCount", "result_lines", "unreachable_lines"]
+
+
+VERDICT_WORDS: Final = {
+    "send": "redriven",
+    "park": "parked",
+    "twin": "a copy of another one",
+    "redriven": "left: redriven already",
+    "dismissed": "left: dismissed",
+    "parked": "left: parked, only --force sends it",
+    "stub": "left: its bytes were too large to keep",
+    "no group": "left: it names no group",
+    "unreadable origin": "left: it names no origin",
+    "unreachable": "left: its group has no redrive topic",
+    "expired": "left: expired, --extend DURATION gives it time",
+}
+
+
+class LetterCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters of one reason, type and group would be treated alike."""
+
+    action: str
+    reason: str
+    type: str
+    group: str
+    dead_letters: int
+
+
+def result_lines(result: RedriveResult, plan: RedriveCounts) -> Iterator[str]:
+    parts = {
+        "redriven": result.sent,
+        "redriven by an earlier run": result.found,
+        "parked": result.parked,
+        "copies of others": result.twins,
+        "too large for the redrive topic": result.refused,
+        "handled": result.sent - result.failures if result.is_settled else 0,
+        "failed again": result.failures,
+        "left: their group has no redrive topic": result.left,
+    }
+    text = ", ".join(f"{number} {what}" for what, number in parts.items() if number or what == "redriven")
+    yield f"{text}; {result.outcome}, run {result.run}"
+    hints = {
+        "withdrawn": f"redrive {printable(result.rival)} is still at work: wait for it or stop it, then run this again",
+        "interrupted": "run the same command again to continue",
+        "stopped": "`sealbus dlq list --state open` shows what failed again",
+        "unread": "the group has not read what was sent: start a worker, then run this again",
+    }
+    if result.outcome in hints:
+        yield f"hint: {hints[result.outcome]}"
+    yield from unreachable_lines(result.unreachable)
+    done = sum((result.sent, result.parked, result.twins, result.refused, result.found, result.left))
+    gone = plan.meant + plan.total("unreachable") - done
+    if result.outcome == "finished" and gone > 0:
+        yield (
+            f"hint: {gone} matching dead letters are gone: deleted by retention (topics.deadletter_retention_s), or "
+            "redriven or dismissed by another operator"
+        )
+
+
+def unreachable_lines(unreachable: Mapping[str, str]) -> Iterator[str]:
+    for group, why in unreachable.items():
+        yield (
+            f"error: group {printable(group)} has no redrive topic: {printable(why)}. Run `sealbus topic apply`; if "
+            f"the group no longer exists: `sealbus dlq dismiss --group {printable(group)}`"
+        )
