@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -109,14 +108,6 @@ def new_project(folder: Path) -> Path:
         check=False,
     )
     assert made.returncode == 0, made.stderr
-    if not (project / "src" / "desk").is_dir():  # a project of one module: its package is laid out here
-        shutil.rmtree(project)
-        for name in ("src/desk", "tests", "schemas", ".sealbus"):
-            (project / name).mkdir(parents=True)
-        (project / "src" / "desk" / "__init__.py").touch()
-        settings = '[project]\napps = ["desk.agent:app"]\n\n[bus]\nurl = "sqlite:///.sealbus/desk.db"\n'
-        (project / "sealbus.toml").write_text(settings, "utf-8")
-        (project / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["src"]\n', "utf-8")
     return project
 
 

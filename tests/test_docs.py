@@ -20,7 +20,6 @@ from tests.documents import (
     DOCS,
     PAGES,
     README,
-    ROOT,
     TUTORIAL,
     blocks,
     commands,
@@ -97,14 +96,10 @@ def test_a_page_has_at_most_900_words(page: Path) -> None:
 
 EXAMPLES = [
     *((name_of(page), block.text) for page in (*PAGES, README) for block in blocks(page, "python")),
-    *(
-        (path.parent.name, path.read_text("utf-8"))
-        for path in ROOT.glob("consumers/cli/scaffold/templates/**/*.py.tmpl")
-    ),
 ]
 
 
-def test_every_type_of_a_page_and_of_a_template_says_whether_it_asks_or_informs() -> None:
+def test_every_type_of_a_page_says_whether_it_asks_or_informs() -> None:
     silent = [
         f"{name}: {ast.unparse(call)}"
         for name, code in EXAMPLES

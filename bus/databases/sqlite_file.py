@@ -6,15 +6,26 @@ detecting a replaced file. Tables and error translation belong to the callers.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import sqlite3
 import time
 from pathlib import Path
 
-__all__ = ["MEMORY", "begin_writing", "fixed", "gives_room_back", "identity_of", "switch_to_wal"]
+__all__ = [
+    "DATA_FOLDER",
+    "MEMORY",
+    "begin_writing",
+    "fixed",
+    "gives_room_back",
+    "has_folder",
+    "identity_of",
+    "switch_to_wal",
+]
 
 MEMORY = ":memory:"
+DATA_FOLDER = ".sealbus"
 
 _TURN_S = 0.01
 _SHORT_WAL_PAGES = 100
@@ -27,6 +38,18 @@ def fixed(path: str) -> str:
     A handler may change the working directory, and a connection is opened more than once.
     """
     return path if path == MEMORY else str(Path(path).absolute())
+
+
+def has_folder(path: str) -> bool:
+    """Return whether the folder of *path* is there. That of a project's data, `.sealbus`, is created.
+
+    Git does not keep `.sealbus`, so a clone has none. Other folders are not created: the path may be a mistake.
+    """
+    folder = Path(path).parent
+    if folder.name == DATA_FOLDER:
+        with contextlib.suppress(OSError):
+            folder.mkdir(exist_ok=True)
+    return folder.is_dir()
 
 
 def switch_to_wal(connection: sqlite3.Connection, timeout_s: float) -> None:

@@ -52,7 +52,8 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ProjectSettings(_Section, frozen=True):
-    """The apps of a project, MODULE:APP: what commands take that name none. Modules are looked for beside the file."""
+    """The apps of a project, MODULE:APP: what commands take that name none. Modules are looked for beside the file,
+    and in `src` there."""
 
     apps: Annotated[tuple[str, ...], Meta(max_length=1000, extra={"names": True})]
 

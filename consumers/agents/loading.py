@@ -6,10 +6,11 @@ that failed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -33,6 +34,9 @@ class AppNotFoundError(BusError):
     """The text names no App."""
 
 
+_SOURCES: Final = "src"
+
+
 class ImportFailedError(BusError):
     """The user's module was found and failed during its import."""
 
@@ -40,7 +44,8 @@ class ImportFailedError(BusError):
 def load_app(target: str, folder: Path | None = None) -> App:
     """Return the App behind `MODULE:APP`, or one of the bus's own agents by its id.
 
-    The module is looked for in *folder*, by default the current one and that of the project, and where Python looks.
+    The module is looked for in *folder*, by default the current one and that of the project, in `src` beside
+    `sealbus.toml`, and where Python looks.
     Raises AppNotFoundError if it names none, ImportFailedError for errors in the module itself, ConfigurationError for
     a `sealbus.toml` of another user.
     """
@@ -53,9 +58,7 @@ def load_app(target: str, folder: Path | None = None) -> App:
             f"{printable(target)!r} is not MODULE:APP, such as agents:app for `app = App(...)` in agents.py, and none "
             f"of the bus's own agents, {', '.join(_OWN_AGENTS)}"
         )
-    if folder is None and (settings_file := find_settings_file()) is not None:
-        _look_in(settings_file.parent)
-    module = _import(name, folder or Path.cwd())
+    module = _import(name, _places(folder))
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -102,14 +105,26 @@ _OWN_AGENTS: Final[Mapping[str, Callable[[], App]]] = MappingProxyType(
 """The bus's own agents, by their ids."""
 
 
-def _import(name: str, folder: Path) -> ModuleType:
-    here = _look_in(folder)
+def _places(folder: Path | None) -> list[Path]:
+    """Return the folders in which modules are looked for, the first one first."""
+    here = folder or Path.cwd()
+    settings_file = find_settings_file() if folder is None else None
+    project = here if settings_file is None else settings_file.parent
+    # In front of what is installed: there may be an older copy of the project.
+    sources = [project / _SOURCES] if (project / _SOURCES).is_dir() else []
+    return [here, *sources, *([] if project == here else [project])]
+
+
+def _import(name: str, places: Sequence[Path]) -> ModuleType:
+    for place in reversed(places):
+        _look_in(place)
+    here, folder = str(places[0]), places[0]
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             hint = f"; {Path(name).stem} is meant without .py?" if name.endswith(".py") or "/" in name else ""
-            hint = hint or printable(nearest(error.name, _modules_beside(error.name, folder)))
+            hint = hint or printable(nearest(error.name, _modules_beside(error.name, places)))
             raise AppNotFoundError(
                 f"no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}"
             ) from error
@@ -120,26 +135,24 @@ def _import(name: str, folder: Path) -> ModuleType:
         raise _failed(name, error, folder) from error
 
 
-def _look_in(folder: Path) -> str:
-    """Have Python look for modules in *folder* right behind its own ones; return the path of *folder*.
+def _look_in(folder: Path) -> None:
+    """Have Python look for modules in *folder* right behind its own ones.
 
     Raises ConfigurationError for a file there that hides a package which sealbus needs.
     """
-    path = str(folder)
     if (hiding := hidden_packages(folder)) is not None:
         raise ConfigurationError(hiding)
-    put_behind_python(path)
-    return path
+    put_behind_python(str(folder))
 
 
-def _modules_beside(name: str, folder: Path) -> list[str]:
-    """Return the modules and packages of *folder* that are in the same package as *name* would be."""
+def _modules_beside(name: str, places: Sequence[Path]) -> list[str]:
+    """Return the modules and packages of *places* that are in the same package as *name* would be."""
     package = name.rpartition(".")[0]
     prefix = f"{package}." if package else ""
-    try:
-        entries = sorted(folder.joinpath(*package.split(".")).iterdir())
-    except OSError:
-        return []
+    entries: list[Path] = []
+    for place in places:
+        with contextlib.suppress(OSError):
+            entries += sorted(place.joinpath(*package.split(".")).iterdir())
     return [
         prefix + entry.stem
         for entry in entries

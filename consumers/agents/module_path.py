@@ -13,9 +13,9 @@ import sysconfig
 from pathlib import Path
 from typing import Final
 
-__all__ = ["hidden_packages", "own_file_unused", "put_behind_python"]
+__all__ = ["NEEDED_PACKAGES", "hidden_packages", "own_file_unused", "put_behind_python"]
 
-_NEEDED: Final = frozenset(
+NEEDED_PACKAGES: Final = frozenset(
     {
         "aiokafka",
         "annotated_types",
@@ -81,7 +81,7 @@ def _own_places() -> frozenset[str]:
 def hidden_packages(folder: Path) -> str | None:
     """Return what is wrong if a file in *folder* hides a package that sealbus needs; None if none does."""
     for name, path in _modules_in(folder).items():
-        if name in _NEEDED and _is_installed_elsewhere(name, folder):
+        if name in NEEDED_PACKAGES and _is_installed_elsewhere(name, folder):
             return f"{path} hides the package {name}, which sealbus needs: rename it"
     return None
 

@@ -88,8 +88,9 @@ _Reply = TypeVar("_Reply", bound=Payload)
 class Fake:
     """An agent played by a test, made by `TestBus.fake`; *received* has the messages it got, oldest first."""
 
-    def __init__(self, kind: PayloadType, answer: Any) -> None:
+    def __init__(self, kind: PayloadType, answer: Any, agent_id: str | None = None) -> None:
         self.kind = kind
+        self.agent_id = agent_id or f"fake-{kind.name}@{_TESTER}"
         self.received: list[Any] = []
         self.answer = answer
         """The answer from now on: a payload, a list of payloads, None, an error to raise, or a function that returns
@@ -97,7 +98,7 @@ class Fake:
 
     def declaration(self) -> Declaration:
         """Return the app of this agent."""
-        group = group_of_agent(f"fake-{self.kind.name}@{_TESTER}")
+        group = group_of_agent(self.agent_id)
         subscription = HandlerDeclaration(
             kind=self.kind,
             handler=self._handle,
@@ -108,7 +109,7 @@ class Fake:
             dedup="off",
         )
         return Declaration(
-            agent=Agent(id=f"fake-{self.kind.name}@{_TESTER}", type="agent"),
+            agent=Agent(id=self.agent_id, type="agent"),
             group=group,
             namespace=None,
             roles=frozenset(),
@@ -243,7 +244,7 @@ class TestBus:
             played = self._played[agent_id] = PlayedAgent(self, *self._play(agent_id))
         return played
 
-    def fake(self, request: type[Payload], *, returns: Any = None) -> Fake:
+    def fake(self, request: type[Payload], *, returns: Any = None, agent: str | None = None) -> Fake:
         """Play the agent that handles *request*, from now on.
 
             prices = bus.fake(QuoteRequest, returns=Quote(cents=100))
@@ -252,7 +253,7 @@ class TestBus:
             assert prices.received == [QuoteRequest(...)]
 
         *returns*: a payload, a list of them, None, an error to raise, or a function of what came that returns one of
-        these.
+        these. *agent*: the id of the agent that is played, which matters to a policy; by default one of the test.
         """
         kind = payload_type(request)
         for app in self._apps:
@@ -260,7 +261,7 @@ class TestBus:
                 raise ConfigurationError(
                     f"{app.agent_id} handles {kind.name} itself: a test cannot play another agent for it"
                 )
-        fake = Fake(kind, returns)
+        fake = Fake(kind, returns, agent)
         self._fakes.append(fake)
         return fake
 

@@ -226,13 +226,6 @@ def test_the_projects_own_test_passes(installed: Installed) -> None:
     assert "2 passed" in installed.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "ride_checks.py")
 
 
-@pytest.mark.parametrize("variant", ["plain", "fastapi", "postgres", "kafka"])
-def test_the_tests_of_a_new_project_pass(installed: Installed, variant: str) -> None:
-    installed.run("sealbus", "new", f"made-{variant}", "--with", variant)
-    quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:anyio")
-    assert "passed" in installed.run("python", "-m", "pytest", *quiet, f"made-{variant}")
-
-
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_mistakes_in_handlers_are_seen_by_type_checkers(installed: Installed, checker: str) -> None:
     options = {

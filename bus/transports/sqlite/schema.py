@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 
 from bus.databases.ownership import keep_private
-from bus.databases.sqlite_file import MEMORY, switch_to_wal
+from bus.databases.sqlite_file import MEMORY, has_folder, switch_to_wal
 from bus.errors import ConfigurationError, UnreachableError
 from bus.transports.sqlite.errors import log_error_of
 
@@ -80,7 +80,7 @@ def _check_folder(path: str) -> None:
     if "\0" in path:
         raise ConfigurationError(f"cannot open the log {path!r}: a path has no NUL; correct the URL")
     parent = Path(path).parent
-    if path != MEMORY and not parent.is_dir():
+    if path != MEMORY and not has_folder(path):
         raise UnreachableError(f"cannot open the log {path}: no directory {parent}; create it or correct the URL")
     if Path(path).is_dir():
         raise ConfigurationError(f"cannot open the log {path}: it is a directory; name a file in the URL")

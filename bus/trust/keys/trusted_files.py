@@ -30,6 +30,7 @@ __all__ = [
 
 CHECK_EVERY_S: Final = 1.0
 _MAX_FILES: Final = 1000
+_OF_KEYS: Final = (".json", ".jwks")
 _MAX_BYTES: Final = 16 * 1_048_576
 _TRIES: Final = 3
 
@@ -92,7 +93,9 @@ def read_files(paths: list[Path], check: Callable[[Path], None]) -> dict[str, by
                     raise ConfigurationError(f"{path} is not a regular file")
                 texts[str(path)] = text = file.read(_MAX_BYTES + 1)
         except OSError as error:
-            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+            is_missing = isinstance(error, FileNotFoundError) and path.suffix in _OF_KEYS
+            hint = "; `sealbus key new AGENT` creates it" if is_missing else ""
+            raise ConfigurationError(f"{path} cannot be read: {error.strerror}{hint}") from error
         if len(text) > _MAX_BYTES:
             raise ConfigurationError(f"{path} has more than {_MAX_BYTES // 1_048_576} MiB")
     return texts

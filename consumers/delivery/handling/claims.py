@@ -228,7 +228,10 @@ class InboxClient:
     async def release_with(self, claim: ActiveClaim) -> bool:
         """Free *claim* in its transaction, and commit both; False: another worker has claimed it since."""
         assert claim.transaction is not None  # noqa: S101 - what was written is in it
-        return await self.inbox.release_with(claim.key, claim.token, claim.transaction)
+        is_free = await self.inbox.release_with(claim.key, claim.token, claim.transaction)
+        # It has ended: nothing is warned about it later.
+        claim.transaction = None
+        return is_free
 
     async def made_durable(self) -> bool:
         """Return whether all stored results survive a crash of the machine; otherwise no offset may be committed."""

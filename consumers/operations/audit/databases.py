@@ -14,12 +14,13 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 from bus.databases import postgres
 from bus.databases.ownership import keep_private
-from bus.databases.sqlite_file import begin_writing, fixed, switch_to_wal
+from bus.databases.sqlite_file import begin_writing, fixed, has_folder, switch_to_wal
 from bus.databases.stored_text import restored_row, storable_row
 from bus.errors import ConfigurationError, InboxError, UnstorableError
 from bus.settings.schema import Settings
@@ -130,6 +131,8 @@ class _Sqlite:
         await self._run(self._connect)
 
     def _connect(self) -> None:
+        if not has_folder(self._path):
+            raise InboxError(f"cannot open the audit {self._path}: no directory {Path(self._path).parent}")
         keep_private(self._path, "audit", shared=self._shared_files)
         self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0)
         switch_to_wal(self._connection, _BUSY_S)

@@ -94,7 +94,7 @@ _ALL = (
     ),
     AntiPattern(
         name="prose-as-protocol",
-        level="warning",
+        level="note",
         why="the receiver has to guess from a text what it is asked to do",
         cure="put values that a program decides on into fields, and leave the text for people",
     ),
@@ -106,7 +106,7 @@ _ALL = (
     ),
     AntiPattern(
         name="no-rejection-path",
-        level="warning",
+        level="note",
         why="a handler that can only succeed does something wrong instead of saying no",
         cure="raise Reject, or return a rejecting type, such as vocabulary.TaskRejected",
     ),

@@ -65,6 +65,23 @@ def test_a_module_beside_the_settings_is_found_from_a_folder_below(
     assert load_app("beside_settings:app").agent_id == "beside@svc"
 
 
+@pytest.mark.parametrize("below", ["", "sub/deep"])
+def test_a_module_in_src_beside_the_settings_is_found_before_an_installed_one(
+    project: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    (project / "sealbus.toml").write_text("")
+    for folder, agent in (("src", "own@svc"), ("site", "installed@svc")):
+        (project / folder).mkdir()
+        (project / folder / "in_src.py").write_text(f"from sealbus import App\n\napp = App({agent!r})\n")
+    (project / below).mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(project / below)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(project / "site")])
+    monkeypatch.delitem(sys.modules, "in_src", raising=False)
+    assert load_app("in_src:app").agent_id == "own@svc"
+    with pytest.raises(AppNotFoundError, match=r"the nearest is in_src$"):
+        load_app("in_srk:app")
+
+
 def test_a_file_name_is_answered_with_the_module(project: Path) -> None:
     with pytest.raises(AppNotFoundError, match=r"near_agents is meant without \.py"):
         load_app("near_agents.py:app")

@@ -12,6 +12,7 @@ import pytest
 from bus.errors import BusError
 from consumers.app import testing
 from sealbus import App, Context, Retry, payload
+from sealbus.trust import PolicyFile
 
 
 @payload("made.order", performative="request")
@@ -22,6 +23,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 @payload("made.answer", performative="inform")
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     n: int = 1
+
+
+@payload("made.question", performative="request")
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    text: str = "why?"
 
 
 def line_of(function: object, words: str) -> int:
@@ -184,3 +190,25 @@ async def test_what_keeps_a_worker_from_starting_is_said() -> None:
 
     async with app.test() as bus:
         assert any("does not start: made.payment can change things, but no policy is set" in line for line in bus.off)
+
+
+async def test_a_played_agent_may_have_the_id_that_the_policy_knows(tmp_path: Path) -> None:
+    rules = "".join(
+        f'[[agents]]\nid = "{agent}"\n\n[[rules]]\nid = "r{number}"\neffect = "allow"\n'
+        f'action = ["publish", "handle"]\nagents = "{agent}"\ntypes = "made.*"\n\n'
+        for number, agent in enumerate(("desk@svc", "clerk@svc", "test@sealbus"))
+    )
+    (tmp_path / "policy.toml").write_text(rules)
+    (tmp_path / "policy.toml").chmod(0o600)
+    app = App("desk@svc", policy=PolicyFile(tmp_path / "policy.toml"))
+
+    @app.on(Question)
+    async def forward(question: Question, context: Context) -> None:
+        await context.request(Order(), Answer, timeout_s=5)
+
+    async with app.test(keys=True) as bus:
+        clerk = bus.fake(Order, returns=Answer(), agent="clerk@svc")
+        await bus.publish(Question())
+        await bus.settle()
+        bus.assert_all_handled()
+        assert clerk.received == [Order()]

@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from bus.databases.ownership import keep_private
-from bus.databases.sqlite_file import MEMORY, begin_writing, fixed, gives_room_back, identity_of, switch_to_wal
+from bus.databases.sqlite_file import (
+    MEMORY,
+    begin_writing,
+    fixed,
+    gives_room_back,
+    has_folder,
+    identity_of,
+    switch_to_wal,
+)
 from bus.errors import ConfigurationError, InboxError
 from consumers.delivery.inbox.claim_rules import CLOSED, ClaimRow
 from consumers.delivery.inbox.sqlite.wal_sync import Syncing
@@ -302,7 +310,7 @@ def _upsert(count: int) -> str:
 
 
 def _opened(path: str, *, shared_files: bool) -> sqlite3.Connection:
-    if path != MEMORY and not Path(path).parent.is_dir():
+    if path != MEMORY and not has_folder(path):
         raise InboxError(
             f"cannot open the inbox {path}: no directory {Path(path).parent}; create it or correct the URL"
         )

@@ -93,6 +93,13 @@ def test_a_missing_directory_is_named(tmp_path):
         open_transport(f"sqlite:///{tmp_path}/missing/x.db")
 
 
+async def test_the_folder_of_a_projects_data_is_created(tmp_path):
+    async with opened(f"sqlite:///{tmp_path}/.sealbus/x.db"):
+        assert (tmp_path / ".sealbus/x.db").is_file()
+    with pytest.raises(UnreachableError, match="no directory"):
+        open_transport(f"sqlite:///{tmp_path}/missing/.sealbus/x.db")
+
+
 def test_a_directory_is_not_a_log(tmp_path):
     with pytest.raises(ConfigurationError, match="is a directory"):
         open_transport(f"sqlite:///{tmp_path}")

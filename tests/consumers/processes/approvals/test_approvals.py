@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from bus import gates
 from bus.clock import ManualClock
@@ -137,6 +138,14 @@ async def held_by(bus: TestBus, **options: Any) -> HeldMessage:
 
 def reasons(bus: TestBus) -> list[str]:
     return [letter.reason for letter in bus.dead_letters]
+
+
+async def test_a_message_that_waits_keeps_no_transaction_open(site: Site) -> None:
+    async with site.bus() as bus:
+        with capture_logs() as logs:
+            await held_by(bus, idempotency_key="d1")
+            await bus.advance(10)
+    assert [line for line in logs if line["event"] == "inbox.long_transaction"] == []
 
 
 async def test_an_approved_message_runs_once_and_its_requester_is_kept_informed(site: Site) -> None:
