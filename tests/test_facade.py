@@ -125,7 +125,7 @@ def test_the_vocabulary_lists_every_class_of_the_families() -> None:
 TEXTS = [
     *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "tests/examples").rglob("*.py"),
-    *(ROOT / "consumers/cli/scaffold/templates").rglob("*.tmpl"),
+    *(ROOT / "consumers/scaffold/templates").rglob("*.tmpl"),
     ROOT / "README.md",
 ]
 

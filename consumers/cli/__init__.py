@@ -13,7 +13,7 @@ __all__ = ["main"]
 _HERE = "consumers.cli"
 _VERBS = {
     "new": Verb(
-        f"{_HERE}.scaffold.command",
+        f"{_HERE}.new",
         "new",
         "create a project: agent, tests, settings",
         section="Build: write an agent and try it",

@@ -20,7 +20,6 @@ from bus.telemetry.terminal import printable
 from bus.topics.topic_reader import resolve_topic
 from bus.transports.base import Transport
 from bus.trust.opening import keyless, open_trust
-from consumers.cli.dlq.locations import parse_location
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.output import Detail, VerbResult
 from consumers.cli.io.parameter_types import OneOf
@@ -35,6 +34,7 @@ from consumers.cli.session import (
 from consumers.cli.shell import Command
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letters import read_dead_letter
+from consumers.deadletters.locations import parse_location
 from consumers.operations.audit.queries import described, facts_of
 from consumers.operations.survey.explanation import explain_message
 from consumers.operations.survey.look_up import LookUp, look_up, looked_in_words

@@ -23,7 +23,6 @@ from bus.schemas.type_rows import ExportedType, TypeDetails, TypeRow, performati
 from bus.schemas.versions import SchemaVersion
 from bus.telemetry.terminal_json import encode_json
 from bus.vocabulary import BUILT_IN, family_of, older_types
-from consumers.cli.dlq.locations import find_letter
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
 from consumers.cli.io.output import Detail, Listing, VerbResult
@@ -33,6 +32,7 @@ from consumers.cli.session import CommandSession, app_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.adapter import adapter_of
 from consumers.deadletters.letters import read_dead_letter
+from consumers.deadletters.locations import find_letter
 
 __all__ = ["type_"]
 

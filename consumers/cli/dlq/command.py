@@ -18,7 +18,6 @@ from bus.clock import SystemClock
 from bus.telemetry.terminal import printable
 from consumers.cli.dlq.dismiss import dismiss
 from consumers.cli.dlq.filters import with_selection
-from consumers.cli.dlq.locations import find_letter, parse_location
 from consumers.cli.dlq.redrive import redrive
 from consumers.cli.io.known_names import complete_groups
 from consumers.cli.io.output import Detail, Listing, VerbResult
@@ -33,6 +32,7 @@ from consumers.deadletters.letter_groups import GROUPINGS, history_of, letter_gr
 from consumers.deadletters.letter_state import load_states, state_of
 from consumers.deadletters.letter_view import LetterDetails, LetterRow, letter_details, letter_lines, letter_row
 from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
+from consumers.deadletters.locations import find_letter, parse_location
 from consumers.deadletters.near_misses import near_misses
 from consumers.deadletters.park_orders import PARK_FOLLOWED_S
 from consumers.deadletters.selection import Selection

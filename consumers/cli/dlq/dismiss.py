@@ -8,7 +8,6 @@ import click
 
 from bus.clock import SystemClock
 from consumers.cli.dlq.filters import with_selection
-from consumers.cli.dlq.locations import pinned
 from consumers.cli.dlq.redrive import LetterCount, print_counts
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.progress import Progress
@@ -16,6 +15,7 @@ from consumers.cli.session import CommandSession, changing, verb
 from consumers.cli.shell import Command
 from consumers.deadletters.dismissal import Dismissal, DismissalResult
 from consumers.deadletters.journal import Journal, prepare_journal
+from consumers.deadletters.locations import pinned
 from consumers.deadletters.near_misses import near_misses
 from consumers.deadletters.selection import Selection
 

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from bus.protocol.reasons import REASONS
-from consumers.cli.dlq.locations import parse_location
 from consumers.cli.io.known_names import complete_dead_types, complete_groups
 from consumers.cli.io.parameter_types import MESSAGE_TYPE, PAST, OneOf
+from consumers.deadletters.locations import parse_location
 from consumers.deadletters.selection import Selection
 
 __all__ = ["with_selection"]

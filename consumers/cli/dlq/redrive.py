@@ -17,7 +17,6 @@ from bus.clock import SystemClock
 from bus.telemetry.terminal import printable
 from bus.trust.opening import open_trust
 from consumers.cli.dlq.filters import with_selection
-from consumers.cli.dlq.locations import pinned
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE, RATE
@@ -27,6 +26,7 @@ from consumers.cli.session import CommandSession, changing, gathered, key_option
 from consumers.cli.shell import Command
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import MAX_REDRIVES
+from consumers.deadletters.locations import pinned
 from consumers.deadletters.near_misses import near_misses
 from consumers.deadletters.recipients import Recipient, recipients_of
 from consumers.deadletters.redrive import Redrive

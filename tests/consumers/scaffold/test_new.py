@@ -20,9 +20,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from consumers.cli import main
-from consumers.cli.scaffold.names import project_name
-from consumers.cli.scaffold.project import EXTRAS, FRAMEWORKS, TEMPLATES, Choice, project_files
 from consumers.cli.shell import Shell
+from consumers.scaffold.names import project_name
+from consumers.scaffold.project import EXTRAS, FRAMEWORKS, TEMPLATES, Choice, project_files
 
 ROOT = Path(__file__).parents[4]
 EVERY_CHOICE = [

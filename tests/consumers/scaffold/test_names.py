@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from consumers.cli.scaffold.names import name_fault, project_name
+from consumers.scaffold.names import name_fault, project_name
 
 
 @pytest.mark.parametrize("name", ["desk", "my-desk", "my_desk", "desk2", "a", "research-desk-2", "d" * 40])

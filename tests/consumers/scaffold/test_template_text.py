@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumers.cli.scaffold.template_text import filled_in
+from consumers.scaffold.template_text import filled_in
 
 
 @pytest.mark.parametrize(

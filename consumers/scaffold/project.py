@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Set
 from importlib import resources
 from typing import Final, NamedTuple
 
-from consumers.cli.scaffold.names import ProjectName
-from consumers.cli.scaffold.template_text import filled_in
+from consumers.scaffold.names import ProjectName
+from consumers.scaffold.template_text import filled_in
 
 __all__ = ["EXTRAS", "FRAMEWORKS", "TEMPLATES", "Choice", "project_files"]
 
