@@ -119,7 +119,8 @@ def environment(project: Path) -> dict[str, str]:
         shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m sealbus "$@"\n', "utf-8")
         shim.chmod(0o755)
     return {
-        **os.environ,
+        # The test runner names the columns of its own terminal.
+        **{name: value for name, value in os.environ.items() if name != "COLUMNS"},
         "PATH": f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT}:{project / 'src'}",
         "PYTEST_ADDOPTS": "-p consumers.app.pytest_plugin -p no:cacheprovider",

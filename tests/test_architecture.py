@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LADDER = ("bus", "producers", "consumers")
-ROOMS = ("deadletters", "delivery", "processes", "worker", "app", "agents", "operations", "cli")
+ROOMS = ("deadletters", "delivery", "processes", "worker", "app", "agents", "operations", "scaffold", "cli")
 """The folders of `consumers`, from the lowest to the highest."""
 MODULES = sorted(path for package in LADDER for path in (ROOT / package).rglob("*.py"))
 TREES = {path: ast.parse(path.read_text("utf-8")) for path in MODULES}

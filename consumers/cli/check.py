@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,35 +14,28 @@ from bus.clock import SystemClock
 from bus.nearest import nearest
 from bus.settings import loading
 from bus.telemetry.terminal import printable
-from bus.topics.names import read_topic
 from bus.trust.policy.check import FINDING_CODES
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.io.printing import print_json
 from consumers.cli.io.progress import Progress
-from consumers.cli.key import trusted_directory
-from consumers.cli.policy import read_policy
 from consumers.cli.session import CommandSession, gathered, verb
 from consumers.cli.shell import Command
+from consumers.operations.checks.files import findings_of_files
 from consumers.operations.checks.findings import AREAS, GRAVITIES, OTHER_CHECKS, CheckFinding
 from consumers.operations.checks.gathering import (
-    WORKFLOW_FOLDER,
     counted,
-    finding_of,
     is_own,
     lint_findings,
     own_types,
-    workflow_findings,
 )
+from consumers.operations.checks.recorded import findings_of_recorded
 from consumers.operations.checks.sarif import sarif_of
-from consumers.operations.checks.trust_findings import key_findings, policy_findings
-from consumers.operations.checks.type_findings import RecordedChecks, schema_findings
-from consumers.operations.lineage.recorded import recorded_messages
+from consumers.operations.checks.type_findings import schema_findings
 from consumers.operations.lint.app_checks import lint_app
 from consumers.operations.lint.checklist import ChecklistAnswer, checklist
 from consumers.operations.lint.findings import CHECKS
-from consumers.operations.lint.traffic_checks import TrafficLint
 
 if TYPE_CHECKING:
     from bus.settings.schema import Settings
@@ -51,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 _SCHEMAS: Final = "schemas"
-_KEYS: Final = "keys/jwks.json"
 
 
 class _CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +135,11 @@ async def check(session: CommandSession, options: _CheckOptions) -> VerbResult |
     found += lint_findings(settings, apps) if "lint" in areas else ()
     if options.recorded:
         found += await _recorded(session, settings, apps, looked, areas)
-    found += _read_files(session, settings, apps, areas, looked)
+    for findings, what in findings_of_files(
+        settings, apps, session.types(apps), _home(session), areas, clock=SystemClock()
+    ):
+        looked.append(what)
+        found += findings
     known = sorted(
         (one for one in found if one.check not in options.ignore),
         key=lambda one: (-GRAVITIES.index(one.level), one.area, one.location),
@@ -156,34 +152,6 @@ async def check(session: CommandSession, options: _CheckOptions) -> VerbResult |
         return 0
     worst = GRAVITIES.index(options.fail_on)
     return FAILED if any(GRAVITIES.index(one.level) >= worst for one in known) else 0
-
-
-def _read_files(
-    session: CommandSession, settings: Settings, apps: Sequence[App], areas: Sequence[str], looked: list[str]
-) -> Iterator[CheckFinding]:
-    """Yield what is wrong with policy, keys and workflow files, and note what was looked at."""
-    home = _home(session)
-    if "policy" in areas and settings.policy.file and settings.policy.file != "allow-all":
-        file = Path(settings.policy.file)
-        rules = read_policy(file)
-        declared, types = [app.declaration for app in apps], session.types(apps).names()
-        yield from policy_findings(rules, declared, types, settings.trust.high_risk)
-        looked.append(f"{len(rules.rules)} rules of {file.name}")
-    if "keys" in areas and (settings.trust.keys or (home / _KEYS).is_file()):
-        directory = trusted_directory(settings, None if settings.trust.keys else (home / _KEYS).parent)
-        if not settings.trust.keys:
-            what = "there are keys, and trust.keys is not set: no signature is checked"
-            yield CheckFinding(
-                area="keys", check="keys-unused", level="note", location=_KEYS, what=what, fix=f"trust.keys = {_KEYS!r}"
-            )
-        folder = Path(settings.trust.key_file or settings.trust.keys or home / _KEYS)
-        yield from key_findings(directory, folder if folder.is_dir() else folder.parent, SystemClock().now_ms())
-        looked.append(f"{len(directory.keys)} keys")
-    if "workflows" in areas:
-        files = sorted((home / WORKFLOW_FOLDER).glob("*.json"))
-        for file in files:
-            yield from workflow_findings(file)
-        looked.append(f"{len(files)} workflow files")
 
 
 def _home(session: CommandSession) -> Path:
@@ -204,24 +172,13 @@ def _not_looked(settings: Settings, areas: Sequence[str]) -> str:
 async def _recorded(
     session: CommandSession, settings: Settings, apps: Sequence[App], looked: list[str], areas: Sequence[str]
 ) -> list[CheckFinding]:
-    subscriptions = {name: each for app in reversed(apps) for name, each in app.subscriptions.items()}
-    judged, seen = RecordedChecks(session.types(apps), subscriptions), TrafficLint()
     async with session.open(settings) as transport:
-        topics = [
-            topic
-            for topic in sorted(await transport.admin.topics())
-            if (name := read_topic(topic)) is not None
-            and name.kind == "message"
-            and name.namespace == settings.bus.namespace
-        ]
         with Progress(None, unit="messages", alone=True) as progress:
-            records = recorded_messages(transport, topics, on_progress=lambda read, _: progress.show(0, read))
-            async for _topic, message, location in records:
-                seen.look(message, location)
-                judged.look(message, location)
-    looked.append(f"{seen.messages} recorded messages")
-    traffic = [finding_of(each) for each in seen.findings()] if "lint" in areas else []
-    return [*(judged.findings() if "types" in areas else ()), *traffic]
+            read, types, traffic = await findings_of_recorded(
+                transport, settings, apps, session.types(apps), on_progress=lambda count, _: progress.show(0, count)
+            )
+    looked.append(f"{read} recorded messages")
+    return [*(types if "types" in areas else ()), *(traffic if "lint" in areas else ())]
 
 
 def _print(session: CommandSession, found: Sequence[CheckFinding]) -> None:

@@ -17,18 +17,18 @@ from bus.clock import SystemClock
 from bus.errors import BusError, ConfigurationError
 from bus.nearest import nearest
 from bus.settings.schema import Settings
-from bus.trust.keys.key_directory import KeyDirectory, TrustedKey, parse_keys
-from bus.trust.keys.key_folder import JWKS, KeyFolder
+from bus.trust.keys.key_directory import KeyDirectory, TrustedKey
+from bus.trust.keys.key_folder import KeyFolder
 from bus.trust.keys.key_rows import KeyRow, key_row
 from bus.trust.keys.private_keys import public_jwk, read_private_key
 from bus.trust.keys.signature_algorithms import ED25519
-from bus.trust.keys.trusted_files import check_trusted_file, files_of, read_files
+from bus.trust.keys.trusted_directory import trusted_directory
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE, MOMENT, TEXT_ID
 from consumers.cli.session import CommandSession, changing, verb
 from consumers.cli.shell import VerbGroup
 
-__all__ = ["key", "trusted_directory"]
+__all__ = ["key"]
 
 _OVERLAP_S: Final = 15.0
 """Longer than the second within which a receiver reads a changed file, and the ten that are promised."""
@@ -223,12 +223,6 @@ def _store(settings: Settings, folder: Path | None) -> KeyFolder:
         configured = Path(settings.trust.keys) if settings.trust.keys else Path("keys")
         folder = configured.parent if configured.suffix in (".json", ".jwks") else configured
     return KeyFolder(folder, domain=settings.trust.domain)
-
-
-def trusted_directory(settings: Settings, folder: Path | None) -> KeyDirectory:
-    """Return the keys of *folder*, else of the settings, as a worker reads them. Raises ConfigurationError."""
-    path = folder / JWKS if folder is not None else Path(settings.trust.keys or f"keys/{JWKS}")
-    return parse_keys(read_files(files_of(path, (".json", ".jwks")), check_trusted_file), domain=settings.trust.domain)
 
 
 def _chosen(directory: KeyDirectory, which: str) -> list[TrustedKey]:

@@ -15,7 +15,7 @@ import click
 from bus.telemetry.terminal import printable
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.shell import Command
-from consumers.scaffold.folder import KEYS, check_target, export_types, make_keys, source_of_sealbus, write
+from consumers.scaffold.folder import KEYS_OF_A_PROJECT, check_target, export_types, make_keys, source_of_sealbus, write
 from consumers.scaffold.names import name_fault, project_name
 from consumers.scaffold.project import EXTRAS, FRAMEWORKS, TEMPLATES, Choice, project_files
 
@@ -73,7 +73,7 @@ def new(directory: Path, template: str | None, extras: tuple[str, ...]) -> int:
     if "keys-made" in choice.features:
         make_keys(directory, choice.key_owners)
     click.echo(f"{printable(str(directory))}/")
-    for path in sorted([*files, *schemas, *([f"{KEYS}/"] if "keys-made" in choice.features else [])]):
+    for path in sorted([*files, *schemas, *([f"{KEYS_OF_A_PROJECT}/"] if "keys-made" in choice.features else [])]):
         click.echo(f"  {path}")
     click.echo("\nNext:")
     for line in _next_lines(directory, choice):

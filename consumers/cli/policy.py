@@ -13,7 +13,6 @@ from typing import Any
 import click
 import msgspec
 
-from bus.errors import ConfigurationError
 from bus.telemetry.terminal import printable
 from bus.trust.labels import CLASSIFICATIONS, LEVELS, SIDE_EFFECTS
 from bus.trust.policy.acl_lines import acl_line
@@ -31,7 +30,7 @@ from bus.trust.policy.explanation_texts import (
     request_line,
 )
 from bus.trust.policy.facts import ACTIONS, RISKS
-from bus.trust.policy.file import parse_policy
+from bus.trust.policy.reading import read_policy
 from bus.trust.policy.rules import PolicyRules
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.known_names import complete_types
@@ -41,7 +40,7 @@ from consumers.cli.io.printing import print_json
 from consumers.cli.session import CommandSession, app_option, verb
 from consumers.cli.shell import VerbGroup
 
-__all__ = ["policy", "read_policy"]
+__all__ = ["policy"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -234,17 +233,6 @@ def _read(session: CommandSession, file: Path | None) -> PolicyRules:
             raise click.UsageError("name the policy FILE, or set policy.file in sealbus.toml")
         file = Path(configured)
     return read_policy(file)
-
-
-def read_policy(file: Path) -> PolicyRules:
-    """Return the rules in *file*. Raises ConfigurationError."""
-    try:
-        return parse_policy(file.read_bytes(), name=str(file))
-    except OSError as error:
-        raise ConfigurationError(f"policy.file: {file} cannot be read: {error.strerror or error}") from error
-    except ConfigurationError as error:
-        error.add_note("docs/reference/policy-language.md describes the language in one page")
-        raise
 
 
 def _now_ms() -> int:

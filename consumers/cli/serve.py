@@ -7,8 +7,6 @@ Owns the options and the lines that say what is served. Each service has its roo
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -29,10 +27,10 @@ from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.progress import Progress
-from consumers.cli.session import CommandSession, app_option, gathered, trusted_keys, verb
+from consumers.cli.session import CommandSession, app_option, gathered, verb
 from consumers.cli.shell import VerbGroup
 from consumers.worker.metrics_server import MetricsServer
-from producers.outbox.backlog import OutboxTopic, age_of, age_text, check_reachable, unreachable
+from producers.outbox.backlog import OutboxTopic, age_text, backlog_rows, check_reachable, unreachable
 
 if TYPE_CHECKING:
     from producers.outbox.rows import Rows as OutboxRows
@@ -214,11 +212,10 @@ async def audit(
     """
     from consumers.deadletters.journal import prepare_journal
     from consumers.operations.audit.anchor import check_anchor
-    from consumers.operations.audit.checkpoints import checkpoint_publisher
     from consumers.operations.audit.databases import shown_audit_url
     from consumers.operations.audit.metrics import AuditMetrics
     from consumers.operations.audit.reading import opened_audit
-    from consumers.operations.audit.trail import AuditTrail, TrailSettings
+    from consumers.operations.audit.recorder import audit_trail
 
     apps = session.apps(targets)
     settings, clock = session.settings(apps), SystemClock()
@@ -227,24 +224,7 @@ async def audit(
     if settings.audit.anchor:
         check_anchor(settings.audit.anchor)
     async with session.open(settings) as transport, opened_audit(settings, create=True) as store:
-        trail = AuditTrail(
-            transport,
-            store,
-            TrailSettings(
-                namespace=settings.bus.namespace,
-                holder=f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}",
-                max_message_bytes=settings.publish.max_message_bytes,
-                checkpoint_s=settings.audit.checkpoint_s,
-                anchor=settings.audit.anchor,
-                keep_s=settings.audit.keep_s,
-                keep_sensitive_s=settings.audit.keep_sensitive_s,
-            ),
-            registry=session.types(apps),
-            verifier=trusted_keys(settings, clock),
-            publisher=checkpoint_publisher(transport, settings, clock),
-            clock=clock,
-            metrics=counted,
-        )
+        trail = audit_trail(transport, store, settings, types=session.types(apps), clock=clock, metrics=counted)
         await prepare_journal(transport, settings)
         session.note(f"recording {settings.bus.namespace} from {settings.bus.url} into {shown_audit_url(settings)}")
         with MetricsServer(counted.registry, host, metrics_port), Progress(None, unit="rows", alone=True) as progress:
@@ -302,7 +282,7 @@ def registry(session: CommandSession, *, metrics_port: int | None, host: str) ->
 @click.argument("database", metavar="DATABASE_URL")
 @click.option("--once", is_flag=True, help="End when nothing is left to send.")
 @click.option("--dry-run", is_flag=True, help="List what waits, and send nothing.")
-@click.option("--batch", type=click.IntRange(1, 10_000), default=500, show_default=True, help="Listing read at a time.")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=500, show_default=True, help="Rows read at a time.")
 @click.option("--every", type=DURATION_TYPE, default=0.25, show_default="250ms", help="How often to look for new rows.")
 @_metrics_option
 @_host_option
@@ -378,16 +358,7 @@ async def _backlog(rows: OutboxRows, now_ms: int) -> VerbResult:
         raise unreachable(error) from error
     finally:
         await rows.close()
-    listed = [
-        OutboxTopic(
-            topic=each.topic,
-            pending=each.pending,
-            oldest_s=age_of(each, now_ms),
-            failed=each.failed,
-            error=each.error,
-        )
-        for each in found
-    ]
+    listed = backlog_rows(found, now_ms)
     ages = [each.oldest_s for each in listed if each.oldest_s is not None]
     oldest = f", the oldest for {age_text(max(ages))}" if ages else ""
     pending, failed = sum(each.pending for each in listed), sum(each.failed for each in listed)

@@ -24,7 +24,14 @@ from consumers.cli.session import CommandSession, changing, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.operations.survey import drift
-from consumers.operations.survey.drift import TopicChange, TopicRow, changes_on_one_line, cost_of, warnings_of
+from consumers.operations.survey.drift import (
+    TopicChange,
+    TopicRow,
+    change_rows,
+    changes_on_one_line,
+    cost_of,
+    warnings_of,
+)
 from consumers.worker.wanted_topics import distinct_topics, wanted_topics
 
 if TYPE_CHECKING:
@@ -159,17 +166,7 @@ async def apply(
                 session.note(f"warning: the topics are changed, and the journal does not name it: {error}")
     count = len({change.topic for change in to_do})
     ending = f"{count} {'would be ' if dry_run else ''}created or changed" if count else "nothing to do"
-    rows = [
-        TopicChange(
-            topic=change.topic,
-            change="create" if change.found is None else "change",
-            setting=change.setting,
-            found=change.found,
-            wanted=change.wanted,
-            detail=drift.detail(change),
-        )
-        for change in to_do
-    ]
+    rows = change_rows(to_do)
     columns = {"TOPIC": "topic", "CHANGE": "change", "DETAIL": "detail"}
     return Listing(
         rows if session.as_json else changes_on_one_line(rows),

@@ -6,7 +6,6 @@ The types are in `bus.vocabulary` and the user's apps, examples in `bus.payloads
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -15,7 +14,6 @@ from bus.errors import BusError, ContractError, UnknownTypeError
 from bus.nearest import nearest
 from bus.payloads.examples import example_of
 from bus.payloads.payload_types import PayloadType, Registry
-from bus.redaction import redacted
 from bus.schemas.field_forms import field_rows
 from bus.schemas.json_schema import schema_of
 from bus.schemas.schema_folder import SchemaFolder
@@ -204,7 +202,12 @@ def export(
     """
     apps = session.apps(targets)
     if form == "asyncapi":
-        return _export_asyncapi(session, folder, apps)
+        if len(apps) != 1:
+            raise click.UsageError(f"the document is about one app, and there are {len(apps)}: --app MODULE:APP")
+        from consumers.agents.asyncapi_file import write_asyncapi
+
+        file = write_asyncapi(apps[0].declaration, session.settings(apps), folder)
+        return Listing([], {}, notes=[f"{file} written"])
     registry = session.types(apps)
     kinds = [_found(name, registry) for name in names] or [
         kind for kind in sorted(registry, key=lambda kind: kind.name) if not apps or BUILT_IN.get(kind.name) is not kind
@@ -225,27 +228,6 @@ def export(
     fresh = sum(row.written for row in rows)
     ending = f"{fresh} written to {folder}, {len(rows) - fresh} unchanged, {len(refused)} refused"
     return Listing(rows if session.as_json else [], {}, notes=[*refused, ending], code=FAILED if refused else 0)
-
-
-def _export_asyncapi(session: CommandSession, folder: Path, apps: tuple[Any, ...]) -> VerbResult:
-    from bus.schemas.asyncapi import asyncapi_of
-
-    if len(apps) != 1:
-        raise click.UsageError(f"the document is about one app, and there are {len(apps)}: --app MODULE:APP")
-    settings, declaration = session.settings(apps), apps[0].declaration
-    document = asyncapi_of(
-        title=declaration.agent_id,
-        version="1.0.0",
-        namespace=settings.bus.namespace,
-        group=declaration.group,
-        url=redacted(settings.bus.url),
-        handled=[subscription.kind for subscription in declaration.subscriptions.values()],
-        published=declaration.published,
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "asyncapi.json"
-    file.write_text(msgspec.json.format(encode_json(document), indent=2).decode() + "\n", "utf-8")
-    return Listing([], {}, notes=[f"{file} written"])
 
 
 @type_.command()

@@ -35,8 +35,8 @@ from consumers.cli.session import (
 )
 from consumers.cli.shell import Command
 from consumers.operations.lineage.ancestry import judge_ancestry
-from consumers.operations.lineage.cause_lines import VerifiedCauses, VerifiedRecord, cause_lines
-from consumers.operations.lineage.file_values import file_values, judge_value, value_sentence
+from consumers.operations.lineage.cause_lines import VerifiedCauses, cause_lines
+from consumers.operations.lineage.file_values import VerifiedRecord, file_values, judge_value, value_row, value_sentence
 from consumers.operations.lineage.log_search import find_lineage
 from consumers.operations.survey.look_up import looked_in_words, moment_of
 
@@ -169,19 +169,7 @@ def _verify_files(session: CommandSession, options: _VerifyOptions) -> int:
             verdict = judge_value(value, checks)
             failed = failed or verdict.verdict == DEAD
             if session.as_json:
-                message = verdict.message
-                print_json(
-                    VerifiedRecord(
-                        file=value.file,
-                        line=value.line,
-                        verdict=verdict.verdict,
-                        check=verdict.gate,
-                        reason=verdict.reason,
-                        pointer=verdict.pointer,
-                        detail=verdict.detail,
-                        message_id=None if message is None else message.message_id,
-                    )
-                )
+                print_json(value_row(value, verdict))
             else:
                 click.echo(value_sentence(value, verdict, many=options.lines or len(options.files) > 1))
     return FAILED if failed else 0

@@ -1,6 +1,6 @@
 """`sealbus workflow start|list|show|cancel`: work that outlives a message, of a Saga class or of a workflow file.
 
-Listing are read and changed by `consumers.processes.sagas.store`, workflow files by `consumers.agents.workflows`.
+Rows are read and changed by `consumers.processes.sagas.store`, workflow files by `consumers.agents.workflows`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.errors import BusError, ContractError
-from bus.protocol import sealing
 from bus.redaction import cut
 from bus.telemetry.terminal import printable
 from bus.telemetry.terminal_json import details
@@ -27,10 +26,9 @@ from consumers.agents.workflows.workflow_rows import (
     WaitRow,
     WorkflowDetails,
     WorkflowRow,
-    data_of,
-    nodes_of,
     run_of,
     wait_row,
+    workflow_details,
     workflow_row,
 )
 from consumers.cli.ask import name_and_value, new_task_id, watch_task
@@ -232,16 +230,7 @@ async def show(session: CommandSession, *, which: str) -> VerbResult | int:
         definition = parse_workflow(run.definition)
         click.echo(mermaid_of_workflow(definition, progress_of(definition, run.run)))
         return 0
-    now_ms, opener = SystemClock().now_ms(), sealing.parse(found.opener)
-    shown = WorkflowDetails(
-        **msgspec.structs.asdict(workflow_row(found)),
-        trust=found.trust,
-        started_by=f"{opener.message_type} {opener.message_id} of {opener.metadata.sender.id or '?'}",
-        waits=tuple(wait_row(wait, found, now_ms) for wait in waiting),
-        held=len(held),
-        data=data_of(found),
-        nodes={} if run is None else nodes_of(run),
-    )
+    shown = workflow_details(found, waiting, len(held), SystemClock().now_ms())
     if session.as_json:
         return Detail(shown, ())
     about = {name: value for name, value in msgspec.structs.asdict(shown).items() if name not in ("waits", "nodes")}

@@ -10,7 +10,7 @@ import msgspec
 from bus.telemetry.terminal import printable
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveResult
 
-__all__ = ["VERDICT_WORDS", "LetterCount", "result_lines", "unreachable_lines"]
+__all__ = ["VERDICT_WORDS", "LetterCount", "counted_letters", "result_lines", "unreachable_lines"]
 
 
 VERDICT_WORDS: Final = {
@@ -36,6 +36,20 @@ class LetterCount(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     group: str
     dead_letters: int
+
+
+def counted_letters(plan: RedriveCounts) -> list[LetterCount]:
+    """Return a row for each kind of dead letter of *plan*, the most frequent first."""
+    return [
+        LetterCount(
+            action=count.verdict,
+            reason=count.reason,
+            type=count.message_type,
+            group=count.group,
+            dead_letters=letters,
+        )
+        for count, letters in sorted(plan.counts.items(), key=lambda item: -item[1])
+    ]
 
 
 def result_lines(result: RedriveResult, plan: RedriveCounts) -> Iterator[str]:

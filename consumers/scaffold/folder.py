@@ -19,9 +19,9 @@ from bus.clock import SystemClock
 from bus.telemetry.terminal import printable
 from consumers.scaffold.project import Choice
 
-__all__ = ["KEYS", "check_target", "export_types", "make_keys", "source_of_sealbus", "write"]
+__all__ = ["KEYS_OF_A_PROJECT", "check_target", "export_types", "make_keys", "source_of_sealbus", "write"]
 
-KEYS: Final = ".sealbus/keys"
+KEYS_OF_A_PROJECT: Final = ".sealbus/keys"
 _LAST_SIGNED_MS: Final = 60_000
 
 
@@ -32,7 +32,7 @@ def check_target(directory: Path, files: Iterable[str]) -> None:
     shown = printable(str(directory))
     if not directory.is_dir():
         raise ValueError(f"{shown} is a file: name a folder that is new or empty")
-    present = [path for path in (*files, "schemas", KEYS) if (directory / path).exists()]
+    present = [path for path in (*files, "schemas", KEYS_OF_A_PROJECT) if (directory / path).exists()]
     present += sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))
     if present:
         raise ValueError(f"{shown} has {printable(present[0])}: name a folder that is new or empty")
@@ -103,6 +103,6 @@ def make_keys(directory: Path, agents: Iterable[str]) -> None:
     """Make a key for each of *agents* in the project at *directory*."""
     from bus.trust.keys.key_folder import KeyFolder
 
-    store, since_ms = KeyFolder(directory / KEYS), SystemClock().now_ms() - _LAST_SIGNED_MS
+    store, since_ms = KeyFolder(directory / KEYS_OF_A_PROJECT), SystemClock().now_ms() - _LAST_SIGNED_MS
     for agent in agents:
         store.add(agent, principals=[agent], types=(), not_before_ms=since_ms)

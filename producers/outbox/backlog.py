@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from bus.errors import InboxError, UnreachableError
@@ -10,7 +12,7 @@ from bus.transports.base import Transport
 from producers.outbox.rows import Backlog
 from producers.outbox.rows import Rows as OutboxRows
 
-__all__ = ["OutboxTopic", "age_of", "age_text", "check_reachable", "unreachable"]
+__all__ = ["OutboxTopic", "age_text", "backlog_rows", "check_reachable", "unreachable"]
 
 
 class OutboxTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,12 +22,22 @@ class OutboxTopic(msgspec.Struct, frozen=True, kw_only=True):
     pending: int
     oldest_s: float | None
     failed: int
-    """Listing that the log refuses for good."""
+    """Messages that the log refuses for good."""
     error: str | None
 
 
-def age_of(each: Backlog, now_ms: int) -> float | None:
-    return None if each.oldest_ms is None else max(0, now_ms - each.oldest_ms) / 1000
+def backlog_rows(found: Iterable[Backlog], now_ms: int) -> list[OutboxTopic]:
+    """Return a row for each topic of *found*, with the age of its oldest message at *now_ms*."""
+    return [
+        OutboxTopic(
+            topic=each.topic,
+            pending=each.pending,
+            oldest_s=None if each.oldest_ms is None else max(0, now_ms - each.oldest_ms) / 1000,
+            failed=each.failed,
+            error=each.error,
+        )
+        for each in found
+    ]
 
 
 def age_text(age_s: float) -> str:

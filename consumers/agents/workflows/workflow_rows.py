@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from bus.protocol import sealing
 from bus.protocol.timestamps import format_ms
 from consumers.agents.workflows.advance import progress_of
 from consumers.agents.workflows.definition import parse_workflow
@@ -16,10 +18,9 @@ __all__ = [
     "WaitRow",
     "WorkflowDetails",
     "WorkflowRow",
-    "data_of",
-    "nodes_of",
     "run_of",
     "wait_row",
+    "workflow_details",
     "workflow_row",
 ]
 
@@ -116,13 +117,27 @@ def run_of(process: Process) -> RunState | None:
         return None
 
 
-def nodes_of(run: RunState) -> dict[str, str]:
+def workflow_details(process: Process, waits: Sequence[Wait], held: int, now_ms: int) -> WorkflowDetails:
+    """Return *process* with what it waits for and its stored state; *held* counts its messages that wait."""
+    opener, run = sealing.parse(process.opener), run_of(process)
+    return WorkflowDetails(
+        **msgspec.structs.asdict(workflow_row(process)),
+        trust=process.trust,
+        started_by=f"{opener.message_type} {opener.message_id} of {opener.metadata.sender.id or '?'}",
+        waits=tuple(wait_row(wait, process, now_ms) for wait in waits),
+        held=held,
+        data=_data_of(process),
+        nodes={} if run is None else _nodes_of(run),
+    )
+
+
+def _nodes_of(run: RunState) -> dict[str, str]:
     definition = parse_workflow(run.definition)
     progress = progress_of(definition, run.run)
     return {node.id: progress.get(node.id, "-") for node in definition.nodes}
 
 
-def data_of(process: Process) -> object:
+def _data_of(process: Process) -> object:
     if not process.state:
         return {}
     state = msgspec.json.decode(process.state)

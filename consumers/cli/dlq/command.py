@@ -16,13 +16,13 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_bars import bars
 from consumers.cli.dlq.dismiss import dismiss
 from consumers.cli.dlq.filters import with_selection
 from consumers.cli.dlq.redrive import redrive
 from consumers.cli.io.known_names import complete_groups
 from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
-from consumers.cli.io.printing import bars
 from consumers.cli.session import CommandSession, app_option, changing, limit_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.dead_lettering import park_order_of

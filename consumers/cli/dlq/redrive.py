@@ -15,12 +15,13 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.telemetry.terminal import printable
+from bus.telemetry.terminal_bars import bars
 from bus.trust.opening import open_trust
 from consumers.cli.dlq.filters import with_selection
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE, RATE
-from consumers.cli.io.printing import bars, print_json
+from consumers.cli.io.printing import print_json
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, changing, gathered, key_options, verb
 from consumers.cli.shell import Command
@@ -31,7 +32,13 @@ from consumers.deadletters.near_misses import near_misses
 from consumers.deadletters.recipients import Recipient, recipients_of
 from consumers.deadletters.redrive import Redrive
 from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, RedriveResult
-from consumers.deadletters.redrive_words import VERDICT_WORDS, LetterCount, result_lines, unreachable_lines
+from consumers.deadletters.redrive_words import (
+    VERDICT_WORDS,
+    LetterCount,
+    counted_letters,
+    result_lines,
+    unreachable_lines,
+)
 from consumers.deadletters.selection import Selection
 from producers.sealing.sealer import make_sealer
 
@@ -168,17 +175,7 @@ def print_counts(session: CommandSession, rows: Sequence[LetterCount], *, err: b
 
 
 def _show_plan(session: CommandSession, plan: RedriveCounts, *, err: bool = False) -> None:
-    rows = [
-        LetterCount(
-            action=count.verdict,
-            reason=count.reason,
-            type=count.message_type,
-            group=count.group,
-            dead_letters=letters,
-        )
-        for count, letters in sorted(plan.counts.items(), key=lambda item: -item[1])
-    ]
-    print_counts(session, rows, err=err)
+    print_counts(session, counted_letters(plan), err=err)
     session.note(f"{plan.counts.total()} dead letters match; {plan.total('send') or 'none'} would be redriven")
     for run in plan.unended:
         session.note(

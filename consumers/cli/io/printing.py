@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import click
 
-from bus.telemetry.terminal import printable
 from bus.telemetry.terminal_json import encode_json, table_lines, terminal_json
 
-__all__ = ["LineWriter", "bars", "print_json", "print_table"]
+__all__ = ["LineWriter", "print_json", "print_table"]
 
 _FLUSH_BYTES: Final = 65_536
 
@@ -86,37 +85,3 @@ class LineWriter:
             self.error = error
             if self._owner is not None:
                 self._owner.cancel()
-
-
-_WIDTH: Final = 30
-
-
-KeyT = TypeVar("KeyT", bound=tuple[str, ...])
-
-
-def bars(headings: Sequence[str], counts: Mapping[KeyT, int]) -> list[str]:
-    """Return the headings and one line per count, the largest first, each with a bar of matching length."""
-    if not counts:
-        return []
-    rows = [
-        (*(printable(part) or "-" for part in key), str(count))
-        for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    ]
-    titles = (*headings, "DEAD LETTERS")
-    widths = [max(len(title), *(len(row[at]) for row in rows)) for at, title in enumerate(titles)]
-    largest = max(counts.values())
-    lines = ["  ".join(title.ljust(width) for title, width in zip(titles, widths, strict=True)).rstrip()]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        bar = _block() * max(1, round(int(row[-1]) / largest * _WIDTH))
-        lines.append("  ".join([*cells, row[-1].rjust(widths[-1]), bar]))
-    return lines
-
-
-def _block() -> str:
-    """Return the character for bars, if the output can show it."""
-    try:
-        "█".encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return "#"
-    return "█"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 from bus.errors import BusError
 from bus.payloads.payload_types import PayloadType
@@ -18,7 +17,6 @@ from consumers.operations.lint.app_checks import lint_app
 from consumers.operations.lint.findings import LintFinding
 
 __all__ = [
-    "WORKFLOW_FOLDER",
     "counted",
     "finding_of",
     "is_own",
@@ -90,6 +88,3 @@ def counted(found: Sequence[CheckFinding]) -> str:
 
 def is_own(kind: PayloadType) -> bool:
     return BUILT_IN.get(kind.name) is not kind
-
-
-WORKFLOW_FOLDER: Final = "workflows"

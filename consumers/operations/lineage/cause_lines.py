@@ -10,7 +10,7 @@ from bus.telemetry.terminal import printable
 from bus.telemetry.terminal_json import table_lines
 from consumers.operations.lineage.ancestry import Ancestry, Hop
 
-__all__ = ["VerifiedCauses", "VerifiedRecord", "cause_lines"]
+__all__ = ["VerifiedCauses", "cause_lines"]
 
 
 class VerifiedCauses(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,20 +23,6 @@ class VerifiedCauses(msgspec.Struct, frozen=True, kw_only=True):
     """Causes before the first stored one; None: unknown."""
     first_invalid: Hop | None
     causes: tuple[Hop, ...]
-
-
-class VerifiedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The verdict on one message of a file."""
-
-    file: str
-    line: int | None = None
-    verdict: str
-    """ok, dead or skipped."""
-    check: str = ""
-    reason: str = ""
-    pointer: str = ""
-    detail: str = ""
-    message_id: str | None = None
 
 
 def _name(hop: Hop) -> str:

@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
+import msgspec
+
 from bus.byte_lines import read_lines
 from bus.errors import BusError
 from bus.gates.verdicts import DEAD, OK, FileChecks, FileVerdict, judge_line
 from bus.telemetry.terminal import printable
 from bus.transports.base import Record
 
-__all__ = ["FileValue", "file_values", "judge_value", "value_sentence"]
+__all__ = ["FileValue", "VerifiedRecord", "file_values", "judge_value", "value_row", "value_sentence"]
+
+
+class VerifiedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The verdict on one message of a file."""
+
+    file: str
+    line: int | None = None
+    verdict: str
+    """ok, dead or skipped."""
+    check: str = ""
+    reason: str = ""
+    pointer: str = ""
+    detail: str = ""
+    message_id: str | None = None
 
 
 class FileValue(NamedTuple):
@@ -61,3 +77,17 @@ def _read_up_to(stream: BinaryIO, limit: int) -> bytes:
         parts.append(part)
         limit -= len(part)
     return b"".join(parts)
+
+
+def value_row(value: FileValue, verdict: FileVerdict) -> VerifiedRecord:
+    message = verdict.message
+    return VerifiedRecord(
+        file=value.file,
+        line=value.line,
+        verdict=verdict.verdict,
+        check=verdict.gate,
+        reason=verdict.reason,
+        pointer=verdict.pointer,
+        detail=verdict.detail,
+        message_id=None if message is None else message.message_id,
+    )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -120,8 +119,8 @@ class RecordLines:
         self._as_json = as_json
         self._dialect = dialect
         self._unsayable: Counter[str] = Counter()
-        # What reads from a pipe gets wide lines, even where the environment names the columns of some terminal.
-        self._columns = shutil.get_terminal_size((_WIDE, 0)).columns if sys.stdout.isatty() else _WIDE
+        # Wide where the output is no terminal.
+        self._columns = shutil.get_terminal_size((_WIDE, 0)).columns
 
     def lines(self, records: Iterable[Record]) -> Iterator[bytes]:
         """Yield the line of each record."""

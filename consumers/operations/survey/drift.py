@@ -26,6 +26,7 @@ __all__ = [
     "TopicChange",
     "TopicFinding",
     "TopicRow",
+    "change_rows",
     "changes_by_topic",
     "changes_on_one_line",
     "cost_of",
@@ -250,6 +251,21 @@ class TopicChange(msgspec.Struct, frozen=True, kw_only=True):
     found: str | None
     wanted: str
     detail: str
+
+
+def change_rows(changes: Iterable[Change]) -> list[TopicChange]:
+    """Return a row for each setting of each topic that is created or changed."""
+    return [
+        TopicChange(
+            topic=change.topic,
+            change="create" if change.found is None else "change",
+            setting=change.setting,
+            found=change.found,
+            wanted=change.wanted,
+            detail=detail(change),
+        )
+        for change in changes
+    ]
 
 
 def changes_on_one_line(rows: Sequence[TopicChange]) -> list[TopicChange]:

@@ -135,7 +135,7 @@ def _answered(copy: StoredCopy) -> str:
 def _died(letter: DeadLetter, finding: Diagnosis) -> str:
     error, _, frame = letter.error.partition("\n")
     account = f"Group {letter.group} dead-lettered it at {letter.failed_at} after {letter.attempts} attempts: "
-    account += f"{letter.reason} (gate {letter.gate})" + (f" at {letter.pointer}" if letter.pointer else "")
+    account += f"{letter.reason} (check: {letter.gate})" + (f" at {letter.pointer}" if letter.pointer else "")
     account += f", {error}" if error else ""
     account += f" ({frame.strip()})" if frame.strip().startswith("File") and "\n" not in frame.strip() else ""
     if finding.expected or finding.found:

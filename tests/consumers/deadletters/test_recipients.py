@@ -39,7 +39,7 @@ def judged(*infos: GroupInfo, verdict: str = "send") -> tuple[Recipient, ...]:
             True,
             "group old has no members: 3 dead letters would be sent to a group without workers",
         ),
-        ((group("old"), group("new", 0)), True, "would be sent to nobody"),
+        ((group("old"), group("new", 0)), True, "would be sent to a group without workers"),
         ((group("new", 2, committed=None),), True, "group old has no members and no committed offsets"),
         ((), True, "no members and no committed offsets"),
     ],
@@ -63,7 +63,7 @@ def test_other_groups_that_read_the_topic_are_offered() -> None:
 
 def test_a_group_of_nobody_is_refused_with_the_cure() -> None:
     check_recipients(judged(group("old")))
-    with pytest.raises(ConfigurationError, match=r"nobody\. order\.placed is read by new"):
+    with pytest.raises(ConfigurationError, match=r"without workers\. order\.placed is read by new"):
         check_recipients(judged(group("old"), group("new", 1)))
 
 

@@ -507,8 +507,8 @@ def test_a_renamed_service_is_told_before_anything_is_sent(folder: Any) -> None:
     assert folder.end(worker) == 0
     old = App(desk.agent).group
     (folder.path / "agents.py").write_text(APP.replace("AGENT", "renamed@svc"))
-    worker = folder.worker(*desk.common)
     (folder.path / "mended").touch()
+    worker = folder.worker(*desk.common)
     folder.wait_until(lambda: App("renamed@svc").group in desk.call("group", "list").stdout, within_s=60)
     result = desk.call("dlq", "redrive", "--yes")
     assert result.exit_code == 1, result.stderr

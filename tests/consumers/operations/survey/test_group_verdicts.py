@@ -123,4 +123,4 @@ def test_a_verdict_is_a_sentence() -> None:
         f"b: waits behind 6 records in {TOPIC}/0/7",
         f"c: dead, in {TOPIC}.dlq/0/3",
     ]
-    assert "letters were looked at until" in next(group_sentences(found, until="noon"))
+    assert "letters were read until" in next(group_sentences(found, until="noon"))

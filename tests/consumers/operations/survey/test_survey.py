@@ -124,7 +124,7 @@ def test_a_redriven_or_purged_letter_shows_its_state_and_no_fix(ailing: Any) -> 
     first, second = objects(ailing, "dlq", "list")[:2]
     assert ailing.call("dlq", "redrive", first["location"], "--why", "tea \x1b[31mis here", "--yes").exit_code == 0
     told = ailing.call("show", first["message_id"]).stdout
-    assert "Its letter was sent back at" in told
+    assert "Its dead letter was sent back at" in told
     assert "is here." in told
     assert "waits next in agents._redrive." in told
     assert "fix:" not in told
@@ -133,7 +133,7 @@ def test_a_redriven_or_purged_letter_shows_its_state_and_no_fix(ailing: Any) -> 
     assert (answer["state"], answer["fix"]) == ("redriven", "")
     assert ailing.call("dlq", "dismiss", second["location"], "--why", "noise", "--yes").exit_code == 0
     told = ailing.call("show", second["message_id"]).stdout
-    assert "Its letter was dismissed at" in told
+    assert "Its dead letter was dismissed at" in told
     assert "because: noise." in told
     assert "fix:" not in told
 
