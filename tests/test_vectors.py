@@ -259,7 +259,7 @@ def test_the_gates_and_reasons_of_the_document_are_those_of_the_code_in_the_same
 
 
 def test_the_page_of_dead_letters_lists_the_reasons_of_the_contract() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "dead-letters.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "errors-and-reasons.md").read_text("utf-8")
     section = PROTOCOL.partition("## 7. Gates")[2].partition("A skip says")[0]
     known = {reason for reasons in GATE_NAMES.values() for reason in reasons if f"`{reason}`" in section}
     assert known

@@ -677,7 +677,7 @@ async def ordered_by_eve(w: World) -> NewRecord:
 
 
 @attack(
-    "chain theft", "Eve goes on after a job that was for the planner", "proof_invalid", "addressed to somebody else"
+    "chain theft", "Eve goes on after a job that was for the planner", "proof_invalid", "addressed to another agent"
 )
 async def chain_theft(w: World) -> Message:
     return w.command("eve@svc", cause=w.job())
@@ -867,7 +867,7 @@ async def confused_deputy(w: World) -> Message:
     return w.seal("gateway@sealbus", TransferOrdered(cents=1), cause=asked)
 
 
-@attack("name of somebody else", "an unsigned memo of low risk in the planner's name", "unauthorized", "unproven")
+@attack("name of somebody else", "an unsigned memo of low risk in the planner's name", "unauthorized", "unverified")
 async def unsigned_memo(w: World) -> Message:
     return w.seal("planner@svc", Memo(text="all is well"), key=UNSIGNED)
 

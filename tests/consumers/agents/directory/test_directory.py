@@ -86,7 +86,7 @@ async def test_a_worker_is_found_by_what_it_takes_and_gone_when_it_has_left(sett
             await bus.publish(Work(), to="worker@svc", require_receiver=True)
             with pytest.raises(PublishRejected, match=r"does not take who\.other"):
                 await bus.publish(Other(), to="worker@svc", require_receiver=True)
-            with pytest.raises(PublishRejected, match="never heard of"):
+            with pytest.raises(PublishRejected, match="is unknown: no worker"):
                 await bus.publish(Work(), to="nobody@svc", require_receiver=True)
         await until(bus, lambda entry: entry is not None and entry.health == "gone")
         with pytest.raises(PublishRejected, match="is gone"):

@@ -141,7 +141,7 @@ def test_a_node_that_uses_no_answer_is_marked_independent() -> None:
         ([emit("a", "finish"), emit("a", "finish")], {}, "id of two nodes"),
         ([emit("a", "finish", receiver="${query}")], {"query": "x"}, "receiver is fixed"),
         ([emit("a", "finish", content={"${query}": 1})], {"query": "x"}, "is fixed"),
-        ([emit("a", "finish", content={"x": "${nobody}"})], {}, "there is no such variable"),
+        ([emit("a", "finish", content={"x": "${nobody}"})], {}, "unknown variable"),
         ([emit("a", "finish", content={"x": "${nodes.z.y}"})], {}, "no such node is answered"),
         ([emit("a", "finish")], {"x": "${y}"}, "computed at the start"),
         ([emit("a", "finish"), emit("lost", "finish")], {}, "never reached"),
