@@ -109,7 +109,7 @@ def throughput(folder: Path, count: int) -> None:
         log.execute("DELETE FROM leases")
         log.commit()
         log.close()
-        worker = sealbus(folder, "worker", "bench_app:app", "--processes", str(processes))
+        worker = sealbus(folder, "run", "bench_app:app", "--processes", str(processes))
         points = watch_settled(folder, count * 2)
         worker.send_signal(signal.SIGTERM)
         worker.wait()
@@ -118,7 +118,7 @@ def throughput(folder: Path, count: int) -> None:
 
 def watch_memory(folder: Path, count: int) -> dict[str, Series]:
     """(messages, MB) of a publisher and of a worker that are at it at the same time, until everything is settled."""
-    worker = sealbus(folder, "worker", "bench_app:app")
+    worker = sealbus(folder, "run", "bench_app:app")
     publisher = sealbus(
         folder, "publish", "bench.job", "-", "--app", "bench_app:app", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )

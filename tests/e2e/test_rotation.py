@@ -45,7 +45,7 @@ class Signed:
 
     def keys(self, *arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "consumers.cli", "keys", *arguments, "--dir", str(self.folder)],
+            [sys.executable, "-m", "consumers.cli", "key", *arguments, "--dir", str(self.folder)],
             cwd=self.workers.folder,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,

@@ -26,7 +26,7 @@ def started(folder: Path, *options: str) -> subprocess.Popen[bytes]:
         sys.executable,
         "-m",
         "consumers.cli",
-        "worker",
+        "run",
         "stubborn_app:app",
         "--bus",
         f"sqlite:///{folder}/log.db",

@@ -74,7 +74,7 @@ def work(env: dict[str, str], log: str) -> NoReturn:
     from consumers.cli import main
 
     importlib.reload(failpoints)
-    main(["worker", "approvals_app:deployer", "--bus", env["SEALBUS_BUS__URL"]], prog_name="sealbus")
+    main(["run", "approvals_app:deployer", "--bus", env["SEALBUS_BUS__URL"]], prog_name="sealbus")
     raise SystemExit(0)
 
 

@@ -45,7 +45,7 @@ class Worker:
             sys.executable,
             "-m",
             "consumers.cli",
-            "worker",
+            "run",
             "fault_app:app",
             "--bus",
             url,

@@ -51,7 +51,7 @@ class Shell:
 
     def worker(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [*self.command, "worker", "fault_app:app"], env=self.environment, cwd=self.folder, stderr=subprocess.PIPE
+            [*self.command, "run", "fault_app:app"], env=self.environment, cwd=self.folder, stderr=subprocess.PIPE
         )
 
 

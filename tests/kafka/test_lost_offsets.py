@@ -224,7 +224,7 @@ def test_a_worker_with_deleted_records_stops_with_an_alarm(kafka, admin, tmp_pat
     publish = [*sealbus, "publish", "fault.item", "--app", "fault_app:app", "--as", "a@b"]
     subprocess.run([*sealbus, "topic", "apply", "fault_app:app"], env=environment, check=True, capture_output=True)
     journal.touch()
-    with subprocess.Popen([*sealbus, "worker", "fault_app:app"], env=environment, stderr=subprocess.DEVNULL) as worker:
+    with subprocess.Popen([*sealbus, "run", "fault_app:app"], env=environment, stderr=subprocess.DEVNULL) as worker:
         subprocess.run(publish, env=environment, input=b'{"number":1}\n' * 5, check=True, capture_output=True)
         while len(journal.read_text().splitlines()) < 5:
             time.sleep(0.1)
@@ -233,7 +233,7 @@ def test_a_worker_with_deleted_records_stops_with_an_alarm(kafka, admin, tmp_pat
     subprocess.run(publish, env=environment, input=b'{"number":2}\n' * 5, check=True, capture_output=True)
     asyncio.run(deleted_until(admin, f"{namespace}.fault.item", 8))
     ended = subprocess.run(
-        [*sealbus, "worker", "fault_app:app"], env=environment, capture_output=True, timeout=60, check=False
+        [*sealbus, "run", "fault_app:app"], env=environment, capture_output=True, timeout=60, check=False
     )
     assert ended.returncode == 1
     assert b"offset 5 is outside the stored offsets 8 to 10; the records between may be lost" in ended.stderr

@@ -106,7 +106,7 @@ def _first_message(folder: Path, url: str, number: int) -> float:
     )
     started_s = time.time()
     worker = subprocess.Popen(
-        [*cli, "worker", "first_app:app", *where],
+        [*cli, "run", "first_app:app", *where],
         cwd=place,
         env=environment,
         stdout=subprocess.PIPE,

@@ -155,5 +155,5 @@ def test_a_module_of_the_users_comes_before_an_installed_package(tmp_path: Path)
 def test_python_dash_m_does_not_use_files_of_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "secrets.py").write_text("raise RuntimeError('the file of the user')\n")
     (tmp_path / "agent.py").write_text("from sealbus import App\napp = App('own@svc')\n")
-    done = run_python(tmp_path, "", "-m", "sealbus", "lint", "agent:app")
+    done = run_python(tmp_path, "", "-m", "sealbus", "check", "--only", "lint", "agent:app")
     assert "the file of the user" not in done.stderr, done.stderr

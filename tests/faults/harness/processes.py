@@ -134,7 +134,7 @@ class Crew:
             sys.executable,
             "-m",
             "consumers.cli",
-            "worker",
+            "run",
             "harness.app:app",
             "--bus",
             url,

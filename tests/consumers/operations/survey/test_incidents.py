@@ -144,11 +144,11 @@ class Site:
 
     def open(self) -> None:
         self.call("topic", "apply", "agents:app", *self.common, code=0)
-        self.begin("one", "worker", "agents:app", "--metrics-port", str(self.ports["one"]))
-        self.begin("two", "worker", "agents:app", "--metrics-port", str(self.ports["two"]))
-        self.begin("exporter", "exporter", "--port", str(self.ports["exporter"]), "--every", "2s")
+        self.begin("one", "run", "agents:app", "--metrics-port", str(self.ports["one"]))
+        self.begin("two", "run", "agents:app", "--metrics-port", str(self.ports["two"]))
+        self.begin("exporter", "serve", "metrics", "--port", str(self.ports["exporter"]), "--every", "2s")
         self.begin("audit", "serve", "audit", "--app", "agents:app", "--metrics-port", str(self.ports["audit"]))
-        self.begin("console", "console", "--port", str(self.ports["console"]), "--read-only")
+        self.begin("console", "serve", "console", "--port", str(self.ports["console"]), "--read-only")
         jobs = {
             "sealbus-worker": [self.ports["one"], self.ports["two"]],
             "sealbus-exporter": [self.ports["exporter"]],
@@ -343,16 +343,16 @@ def test_every_surface_shows_each_fault_and_its_end(on_kafka: tuple[Site, Any, A
     (skewed / "sitecustomize.py").write_text(SKEWED)
     wrong = {"PYTHONPATH": f"{skewed}{os.pathsep}{site.folder.environment()['PYTHONPATH']}"}
     site.end("two")
-    site.begin("two", "worker", "agents:app", "--metrics-port", str(site.ports["two"]), **wrong)
+    site.begin("two", "run", "agents:app", "--metrics-port", str(site.ports["two"]), **wrong)
     site.end("console")
-    site.begin("console", "console", "--port", str(site.ports["console"]), "--read-only", **wrong)
+    site.begin("console", "serve", "console", "--port", str(site.ports["console"]), "--read-only", **wrong)
     site.environment = wrong
     Told(site, alert=lambda: "SealbusClockSkew" in site.alerts(), **tells(site, "clock", "30 s ahead of")).within(60)
     site.environment = {}
     site.end("two")
-    site.begin("two", "worker", "agents:app", "--metrics-port", str(site.ports["two"]))
+    site.begin("two", "run", "agents:app", "--metrics-port", str(site.ports["two"]))
     site.end("console")
-    site.begin("console", "console", "--port", str(site.ports["console"]), "--read-only")
+    site.begin("console", "serve", "console", "--port", str(site.ports["console"]), "--read-only")
     Told(site, **all_well(site)).within(60)
 
     # An approval that nobody gives.
