@@ -76,7 +76,7 @@ def publish(
         message_type,
         "--type-version",
         "1.0.0",
-        "--agent",
+        "--as",
         "a@b",
     ]
     started_s = time.monotonic()
