@@ -342,6 +342,7 @@ def test_a_mistake_on_the_command_line_names_its_fix(
         (("--type", "job.rum"), "no dead letters of type job.rum; the nearest is job.run"),
         (("--group", "worker-svc"), "no dead letters of group worker-svc; the nearest is worker-svc-"),
         (("--sender", "cli@sealbs"), "no dead letters of sender cli@sealbs; the nearest is cli@sealbus"),
+        (("--cause", "0123456"), "no dead letters of cause 0123456"),
     ],
 )
 @pytest.mark.parametrize("verb", ["list", "redrive", "dismiss"])

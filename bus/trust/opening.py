@@ -5,12 +5,15 @@ Arguments of the program are used unchanged; missing ones come from the sections
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from bus.clock import Clock
+from bus.errors import ConfigurationError
 from bus.protocol.signatures import Signer, Verifier
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
@@ -50,11 +53,14 @@ def open_trust(
     if verifier is None and trust.keys:
         from bus.trust.keys.trusted_keys import TrustedKeys
 
-        verifier = TrustedKeys(trust.keys, clock=clock, domain=trust.domain, stale_after_s=trust.stale_after_s)
+        with _named("trust.keys"):
+            verifier = TrustedKeys(trust.keys, clock=clock, domain=trust.domain, stale_after_s=trust.stale_after_s)
     if signer is None and trust.key_file:
-        signer = _open_signer(Path(trust.key_file), agent_id, clock)
+        with _named("trust.key_file"):
+            signer = _open_signer(Path(trust.key_file), agent_id, clock)
     if (policy is None or policy is NO_POLICY) and file:
-        policy = AllowAll() if file == ALLOW_ALL else _open_policy(file, clock, trust.stale_after_s)
+        with _named("policy.file"):
+            policy = AllowAll() if file == ALLOW_ALL else _open_policy(file, clock, trust.stale_after_s)
     if agent_id and signer is not None:
         from bus.trust.keys.key_pairing import check_pair
 
@@ -110,6 +116,17 @@ def key_file_of(path: Path, agent_id: str) -> Path:
         return path
     found = [path / f"{agent_slug(agent_id)}{suffix}" for suffix in _SUFFIXES]
     return next((file for file in found if file.exists()), found[0])
+
+
+@contextmanager
+def _named(setting: str) -> Iterator[None]:
+    """Put the name of *setting* before what is wrong with its file."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if type(error) is not ConfigurationError or str(error).startswith(setting):
+            raise
+        raise ConfigurationError(f"{setting}: {error}") from error
 
 
 def _open_policy(file: str, clock: Clock, stale_after_s: float) -> Policy:

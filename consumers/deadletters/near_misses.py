@@ -11,6 +11,7 @@ from bus.nearest import nearest
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
 from bus.transports.base import Transport
+from consumers.deadletters.causes import cause_of
 from consumers.deadletters.letters import list_dead_letters
 from consumers.deadletters.selection import Selection
 
@@ -19,7 +20,12 @@ __all__ = ["near_misses"]
 
 async def near_misses(transport: Transport, namespace: str, selection: Selection) -> list[str]:
     """Return a hint for each filter of *selection* that matches no dead letter."""
-    provided = {"type": selection.message_type, "group": selection.group, "sender": selection.sender}
+    provided = {
+        "type": selection.message_type,
+        "group": selection.group,
+        "sender": selection.sender,
+        "cause": selection.cause,
+    }
     if not any(provided.values()):
         return []
     known: dict[str, set[str]] = {name: set() for name in provided}
@@ -29,10 +35,17 @@ async def near_misses(transport: Transport, namespace: str, selection: Selection
             known["type"].add(topic.message_type if topic is not None else "")
             known["group"].add(letter.group)
             known["sender"].add(letter.sender)
+            known["cause"].add(cause_of(letter).name)
     except BusError:
         return []
     return [
-        f"no dead letters of {name} {printable(value)}{printable(nearest(value, known[name]))}"
+        f"no dead letters of {name} {printable(value)}{printable(_like(value, known[name]))}"
         for name, value in provided.items()
         if value and value not in known[name]
     ]
+
+
+def _like(value: str, known: set[str]) -> str:
+    """Return the known value that begins with *value*, which was cut when it was copied, else the nearest one."""
+    longer = [each for each in sorted(known) if each.startswith(value)]
+    return f"; the nearest is {longer[0]}" if len(longer) == 1 else nearest(value, known)

@@ -14,9 +14,9 @@ __all__ = ["VERDICT_WORDS", "LetterCount", "counted_letters", "result_lines", "u
 
 
 VERDICT_WORDS: Final = {
-    "send": "redriven",
+    "redrive": "redriven",
     "park": "parked",
-    "twin": "a copy of another one",
+    "close": "a copy of another one",
     "redriven": "left: redriven already",
     "dismissed": "left: dismissed",
     "parked": "left: parked, only --force sends it",
@@ -28,10 +28,16 @@ VERDICT_WORDS: Final = {
 }
 
 
+_ACTIONS: Final = {"send": "redrive", "park": "park", "twin": "close"}
+
+
 class LetterCount(msgspec.Struct, frozen=True, kw_only=True):
     """How many dead letters of one reason, type and group would be treated alike."""
 
     action: str
+    """redrive, park, close, leave or dismiss."""
+    why: str = ""
+    """Why it is left alone."""
     reason: str
     type: str
     group: str
@@ -42,7 +48,8 @@ def counted_letters(plan: RedriveCounts) -> list[LetterCount]:
     """Return a row for each kind of dead letter of *plan*, the most frequent first."""
     return [
         LetterCount(
-            action=count.verdict,
+            action=_ACTIONS.get(count.verdict, "leave"),
+            why="" if count.verdict in _ACTIONS else count.verdict,
             reason=count.reason,
             type=count.message_type,
             group=count.group,

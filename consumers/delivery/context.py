@@ -357,9 +357,7 @@ class Context:
     def _remembering(self) -> RememberedSteps:
         if self.remembered is None:
             if self._claim is None:
-                raise self._has_no_row(
-                    "a step is remembered beside the inbox", "a step is remembered beside the inbox's row, and"
-                )
+                raise self._has_no_row("steps are recorded in the inbox", "steps are recorded in the inbox, and")
             self.remembered = RememberedSteps(self._claim.steps, self.run, version=self._version)
         return self.remembered
 
@@ -368,7 +366,9 @@ class Context:
         if not self._has_inbox:
             return MissingSetting("inbox.url", f"{needs}: give inbox.url a store (on Kafka, postgresql://...)")
         return ContractError(
-            f"{lacks} the message has no idempotency key (dedup='always' needs none)", "/routing/idempotency_key"
+            f"{lacks} this message has no row there, because it has no idempotency key. Give its handler dedup: "
+            '@app.on(YourType, dedup="always")',
+            "/routing/idempotency_key",
         )
 
     @_on_its_loop

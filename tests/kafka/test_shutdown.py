@@ -28,9 +28,7 @@ def test_a_worker_stops_in_time_while_all_brokers_are_away(tmp_path: Path, fault
         }
         sealbus = [sys.executable, "-m", "consumers.cli"]
         subprocess.run([*sealbus, "topic", "apply", "fault_app:app"], env=environment, check=True, capture_output=True)
-        with subprocess.Popen(
-            [*sealbus, "run", "fault_app:app"], env=environment, stderr=subprocess.DEVNULL
-        ) as worker:
+        with subprocess.Popen([*sealbus, "run", "fault_app:app"], env=environment, stderr=subprocess.DEVNULL) as worker:
             publish = [*sealbus, "publish", "fault.item", "--app", "fault_app:app", "--as", "a@b"]
             subprocess.run(publish, env=environment, input=b'{"number":1}\n' * 100, check=True, capture_output=True)
             journal = tmp_path / "journal"

@@ -163,9 +163,12 @@ def print_counts(session: CommandSession, rows: Sequence[LetterCount], *, err: b
             print_json(row)
         return
     table = Counter(
-        {(VERDICT_WORDS.get(row.action, ""), row.reason, row.type, row.group): row.dead_letters for row in rows}
+        {
+            (VERDICT_WORDS.get(row.why or row.action, ""), row.reason, row.type, row.group): row.dead_letters
+            for row in rows
+        }
     )
-    if rows and rows[0].action not in VERDICT_WORDS:
+    if rows and rows[0].action == "dismiss":
         headings: tuple[str, ...] = ("REASON", "TYPE", "GROUP")
         lines = bars(headings, {key[1:]: count for key, count in table.items()})
     else:

@@ -257,7 +257,7 @@ class Dispositions:
     def _decide(self, delivery: Accepted, error: Exception, attempt: int) -> RetryDecision:
         if breach_of(error) is not None:
             # A payload or option that receivers refuse stays refused, however often the handler runs.
-            return Die("rejected", "its outputs are refused")
+            return Die("rejected", "the handler did something that the bus refuses")
         subscription = delivery.subscription
         return decide_retry(
             error,

@@ -67,17 +67,22 @@ async def examine_log(
     except NotPermittedError as error:
         # Reading the brokers' settings needs a right on the whole cluster.
         unread = str(error)
+    missing = [each for each in findings if each.setting == "topic" and makes]
+    findings = [each for each in findings if each not in missing]
     fine = "agree with the settings" if wanted else "the retention is long enough"
     topics = [
         CheckResult(
             area="topics",
-            # Its worker makes what is missing.
-            state="hint" if each.severity == "hint" or (makes and each.setting == "topic") else "fault",
+            state="hint" if each.severity == "hint" else "fault",
             text=f"{each.topic or each.setting}: {each.detail}",
             cure=each.advice,
         )
         for each in findings
     ] or [CheckResult(area="topics", state="ok", text=fine)]
+    if missing:
+        named = ", ".join(each.topic or "" for each in missing[:3]) + (", ..." if missing[3:] else "")
+        text = f"{len(missing)} not created yet: {named}; the first worker creates them"
+        topics.append(CheckResult(area="topics", state="hint", text=text))
     if unread:
         text = f"not looked at: whether brokers create topics by themselves or forget offsets ({unread})"
         topics.append(CheckResult(area="brokers", state="hint", text=text, cure="allow DescribeConfigs on the cluster"))

@@ -137,6 +137,9 @@ def _died(letter: DeadLetter, finding: Diagnosis) -> str:
     account = f"Group {letter.group} dead-lettered it at {letter.failed_at} after {letter.attempts} attempts: "
     account += f"{letter.reason} (check: {letter.gate})" + (f" at {letter.pointer}" if letter.pointer else "")
     account += f", {error}" if error else ""
+    if error.isidentifier():
+        # Texts of exceptions may hold payload data, and are left out of dead letters by default.
+        account += " (its text is in the worker's log; deadletter.details = true keeps it in dead letters, too)"
     account += f" ({frame.strip()})" if frame.strip().startswith("File") and "\n" not in frame.strip() else ""
     if finding.expected or finding.found:
         account += f"; expected {finding.expected or '-'}, found {finding.found or '-'}"

@@ -26,7 +26,9 @@ def picture(survey: Survey, namespace: str) -> Group:
     def table(title: str, *columns: str) -> Table:
         found = Table(title=title, title_justify="left", expand=True, box=None, header_style="bold")
         for column in columns:
-            found.add_column(column, overflow="ellipsis", no_wrap=True)
+            # The first column is what people copy into the next command.
+            width = 8 if column == "CAUSE" else None
+            found.add_column(column, overflow="ellipsis", no_wrap=True, min_width=width)
         return found
 
     def cells(*values: object, style: str = "") -> list[Text]:
