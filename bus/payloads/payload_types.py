@@ -43,7 +43,7 @@ from bus.payloads.no_payload import name_missing, not_marked
 from bus.payloads.reading import read_untyped
 from bus.payloads.rules import Rule, check_rules, value_at, value_of
 from bus.payloads.safe_integers import has_open_integers, integers_checked
-from bus.payloads.unreadable_types import unreadable
+from bus.payloads.unreadable_types import unreadable, unresolved
 from bus.payloads.upcasters import AnyUpcaster, Upcaster, converting
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing
 from bus.protocol.fast_parse import ShortReader
@@ -216,22 +216,36 @@ class PayloadType:
         A class that refers to itself, or to one further down, is marked before that name is there.
         """
         with contextlib.suppress(NameError):
-            self.resolve()
+            self._resolve_once()
 
     def resolve(self) -> None:
         """Make, once, what follows from the annotations.
 
-        Raises NameError where one names nothing, TypeError where one can't be decoded.
+        Raises ContractError where one names nothing, or can't be evaluated or decoded.
         """
-        if not self._resolved:
-            try:
-                self._resolve()
-            except RecursionError:
-                raise ContractError(f"@payload({self.name!r}): its annotations nest deeper than messages may") from None
-            except TypeError as error:
-                if str(error).startswith("@payload"):
-                    raise
-                raise TypeError(unreadable(self.cls, self.name, error)) from error
+        try:
+            self._resolve_once()
+        except NameError as error:
+            raise ContractError(unresolved(self.cls, self.name, error), reason="schema_violation") from error
+        except TypeError as error:
+            raise ContractError(str(error), reason="schema_violation") from error
+
+    def _resolve_once(self) -> None:
+        if self._resolved:
+            return
+        try:
+            self._resolve()
+        except (ContractError, NameError):
+            raise
+        except RecursionError:
+            raise ContractError(f"@payload({self.name!r}): its annotations nest deeper than messages may") from None
+        except TypeError as error:
+            if str(error).startswith("@payload"):
+                raise
+            raise TypeError(unreadable(self.cls, self.name, error)) from error
+        except Exception as error:
+            # An annotation in quotes is code of the author, which may raise anything.
+            raise TypeError(unresolved(self.cls, self.name, error)) from error
 
     def _resolve(self) -> None:
         described = self.described
@@ -604,7 +618,7 @@ def encode_payload(subject: Any) -> bytes:
 class Registry:
     """The payload types of an application, by message type; immutable.
 
-    Types that it lacks are looked up in *below*. Raises NameError for a class with an undefined annotation.
+    Types that it lacks are looked up in *below*. Raises ContractError for a class with an undefined annotation.
     """
 
     def __init__(self, classes: Iterable[type[Any]] = (), *, below: Registry | None = None) -> None:
