@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bus.errors import ConfigurationError, Reject
 from bus.opening import Opening
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["App"]
 
+_CURE: Final = "{0} needs `async with`, in an `async def`: write `async with {0} as bus:`"
 _Reply = TypeVar("_Reply", bound=Payload)
 
 
@@ -217,7 +218,7 @@ class App(Router):
 
         apps = _declarations(self, others, "app.running(url, other)")
         opening = running(apps, url, config=config, settings=settings, metrics=metrics, on_failure=on_failure)
-        return Opening(opening, "app.running(...) needs `async with`, in an `async def`")
+        return Opening(opening, _CURE.format("app.running(...)"))
 
     async def run(
         self,
@@ -260,9 +261,7 @@ class App(Router):
         from consumers.app.testing import run_in_memory
 
         apps = _declarations(self, others, "app.test(other, settings=...)")
-        return Opening(
-            run_in_memory(apps, settings, provide or {}, keys=keys), "app.test() needs `async with`, in an `async def`"
-        )
+        return Opening(run_in_memory(apps, settings, provide or {}, keys=keys), _CURE.format("app.test()"))
 
 
 def _declarations(app: App, others: Iterable[App], call: str) -> list[Declaration]:
