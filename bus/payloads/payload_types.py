@@ -11,7 +11,7 @@ import gc
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -76,6 +76,19 @@ _MAX_MAJOR_DIGITS = 9
 _LONG = 16_384
 _RESOURCE = re.compile(r"(?:/[^/~]+)+\Z")
 _UNTYPED = Weight()
+_FIELDS: Final = (Iterable, 'a tuple of names, such as ("task_id",)')
+_KINDS: Final[Mapping[str, tuple[Any, str]]] = {
+    "version": (str, 'a text such as "1.0.0"'),
+    "upcasters": (Mapping | None, "a dict of older majors, such as {1: Upcaster(Older, function)}"),
+    "required_options": _FIELDS,
+    "must_match": (Mapping | None, 'a dict such as {"/task_id": "/metadata/task_id"}'),
+    "options_from": (Mapping | None, 'a dict such as {"priority": "priority"}'),
+    "rules": (Iterable, "a tuple of rules, such as (when(...),)"),
+    "deprecated": (Mapping | None, 'a dict such as {"name": ("2027-03-01", "use full_name")}'),
+    "resource": (str, 'a pointer into data, such as "/repository"'),
+    "critical": _FIELDS,
+}
+"""The arguments of `@payload` whose kind is checked first: kind, and the words for it."""
 _Class = TypeVar("_Class", bound=type[Any])
 
 
@@ -517,6 +530,19 @@ def payload(
     """
     if not isinstance(name, str):
         raise TypeError(name_missing(name))
+    _check_kinds(
+        name,
+        version=version,
+        upcasters=upcasters,
+        required_options=required_options,
+        must_match=must_match,
+        options_from=options_from,
+        rules=rules,
+        deprecated=deprecated,
+        resource=resource,
+        critical=critical,
+    )
+    rules = _listed_rules(name, rules)
     if not is_message_type(name):
         raise ContractError(
             f"{name!r} is not a valid message type: use lower-case segments joined by dots, at most 120, last one not "
@@ -560,7 +586,7 @@ def payload(
             sign=sign,
             upcasters=upcasters or {},
             terms=terms,
-            rules=tuple(rules),
+            rules=rules,
             dual_write=dual_write,
             effect=(side_effect, resource),
         )
@@ -570,6 +596,23 @@ def payload(
         return kind.cls  # type: ignore[return-value]
 
     return mark
+
+
+def _check_kinds(name: str, **arguments: object) -> None:
+    """Raise TypeError for one of the *arguments* of `@payload(name)` that is of another kind than it takes."""
+    for argument, value in arguments.items():
+        kind, words = _KINDS[argument]
+        if not isinstance(value, kind):
+            raise TypeError(f"@payload({name!r}): {argument} is {words}, not {type(value).__name__}")
+
+
+def _listed_rules(name: str, rules: Iterable[object]) -> tuple[Rule, ...]:
+    found = []
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            raise TypeError(f"@payload({name!r}): rules is {_KINDS['rules'][1]}, and holds {type(rule).__name__}")
+        found.append(rule)
+    return tuple(found)
 
 
 def _check_dual_write(dual_write: DualWrite[Any], name: str, version: str) -> None:
@@ -582,7 +625,11 @@ def _check_dual_write(dual_write: DualWrite[Any], name: str, version: str) -> No
         )
 
 
-def _check_upcaster(upcaster: object, step: int, name: str) -> None:
+def _check_upcaster(upcaster: object, step: object, name: str) -> None:
+    if not isinstance(step, int) or not (callable(upcaster) or isinstance(upcaster, Upcaster)):
+        raise TypeError(
+            f"@payload({name!r}): upcasters is {_KINDS['upcasters'][1]}, and holds {step!r}: {upcaster!r:.80}"
+        )
     if not isinstance(upcaster, Upcaster):
         return
     older = payload_type(upcaster.older)

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from bus.errors import ConfigurationError, Reject
 from bus.opening import Opening
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import Registry, payload_type
+from bus.payloads.payload_types import Registry
 from bus.protocol.envelope import Agent
 from bus.protocol.identifiers import is_schema_version, is_text_id
 from bus.protocol.signatures import Signer, Verifier
 from bus.topics.names import check_group, check_namespace, group_of_agent
 from bus.trust.policy.policy import NO_POLICY, Policy
 from consumers.app.handler_signature import returned_types, sent_types
-from consumers.app.router import Router
+from consumers.app.router import Router, declared_type
 from consumers.delivery.declaration import Declaration, Lifespan, Middleware
 from consumers.processes.conversations.handoff_tool import HandoffTool
 from consumers.processes.sagas.subscriptions import cancel_subscription, mail_subscriptions, step_subscriptions
@@ -91,6 +91,9 @@ class App(Router):
             raise ConfigurationError(
                 f"illegal agent id {self.agent.id!r}: 1 to 256 characters without control characters"
             )
+        for argument, value in (("group", group), ("namespace", namespace), ("version", version)):
+            if value is not None and not isinstance(value, str):
+                raise ConfigurationError(f"{argument} is {type(value).__name__} {value!r:.80}: an App takes a text")
         self.group = group or group_of_agent(self.agent.id)
         check_group(self.group)
         if namespace is not None:
@@ -162,8 +165,8 @@ class App(Router):
         """
         if name in self._tools:
             raise ConfigurationError(f"this app has a tool {name!r} already")
-        self._types += _payload_classes([request])
         tool = HandoffTool(name, request, reply, to=to, description=description, timeout_s=timeout_s)
+        self._types.append(request)
         self._tools[name] = tool
         return tool
 
@@ -276,5 +279,5 @@ def _payload_classes(types: Iterable[type[Any]]) -> list[type[Any]]:
         raise ConfigurationError(f"types is a list of payload classes: write types=[{getattr(types, '__name__', '')}]")
     found = list(types)
     for cls in found:
-        payload_type(cls)
+        declared_type(cls, "types", "types=[{}]")
     return found
