@@ -677,7 +677,7 @@ class Registry:
             kind.resolve()
             known = self._types.setdefault(kind.name, kind)
             if known.cls is not cls:
-                raise ContractError(f"{kind.name} is claimed by {known.cls.__qualname__} and by {cls.__qualname__}")
+                raise ContractError(f"{kind.name} is claimed by {_located(known.cls)} and by {_located(cls)}")
 
     def __iter__(self) -> Iterator[PayloadType]:
         yield from self._types.values()
@@ -757,6 +757,10 @@ def _quiet_defaults(name: str, critical: tuple[str, ...], fields: tuple[Any, ...
         if isinstance(default, bool) or default in ("", (), [], {}):
             quiet[field] = default
     return quiet
+
+
+def _located(cls: type[Any]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _pointer_to(field: str) -> str:
