@@ -12,7 +12,7 @@ _Opened = TypeVar("_Opened")
 
 
 class Opening(AbstractAsyncContextManager[_Opened, None]):
-    """Opens *opening* with `async with`; a plain `with` raises an error with the text *cure*."""
+    """Opens *opening* with `async with`; any other use raises an error with the text *cure*."""
 
     def __init__(self, opening: AbstractAsyncContextManager[_Opened], cure: str) -> None:
         self._opening = opening
@@ -33,3 +33,11 @@ class Opening(AbstractAsyncContextManager[_Opened, None]):
             raise TypeError(self._cure)
 
         def __exit__(self, *_: object) -> None: ...
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(self._cure)
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(f"there is no {name!r} yet: {self._cure}")

@@ -11,7 +11,7 @@ import gc
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -43,7 +43,7 @@ from bus.payloads.no_payload import name_missing, not_marked
 from bus.payloads.reading import read_untyped
 from bus.payloads.rules import Rule, check_rules, value_at, value_of
 from bus.payloads.safe_integers import has_open_integers, integers_checked
-from bus.payloads.unreadable_types import unreadable
+from bus.payloads.unreadable_types import unreadable, unresolved
 from bus.payloads.upcasters import AnyUpcaster, Upcaster, converting
 from bus.protocol.envelope import DATA_ROOM, Metadata, Routing
 from bus.protocol.fast_parse import ShortReader
@@ -76,6 +76,19 @@ _MAX_MAJOR_DIGITS = 9
 _LONG = 16_384
 _RESOURCE = re.compile(r"(?:/[^/~]+)+\Z")
 _UNTYPED = Weight()
+_FIELDS: Final = (Iterable, 'a tuple of names, such as ("task_id",)')
+_KINDS: Final[Mapping[str, tuple[Any, str]]] = {
+    "version": (str, 'a text such as "1.0.0"'),
+    "upcasters": (Mapping | None, "a dict of older majors, such as {1: Upcaster(Older, function)}"),
+    "required_options": _FIELDS,
+    "must_match": (Mapping | None, 'a dict such as {"/task_id": "/metadata/task_id"}'),
+    "options_from": (Mapping | None, 'a dict such as {"priority": "priority"}'),
+    "rules": (Iterable, "a tuple of rules, such as (when(...),)"),
+    "deprecated": (Mapping | None, 'a dict such as {"name": ("2027-03-01", "use full_name")}'),
+    "resource": (str, 'a pointer into data, such as "/repository"'),
+    "critical": _FIELDS,
+}
+"""The arguments of `@payload` whose kind is checked first: kind, and the words for it."""
 _Class = TypeVar("_Class", bound=type[Any])
 
 
@@ -216,22 +229,36 @@ class PayloadType:
         A class that refers to itself, or to one further down, is marked before that name is there.
         """
         with contextlib.suppress(NameError):
-            self.resolve()
+            self._resolve_once()
 
     def resolve(self) -> None:
         """Make, once, what follows from the annotations.
 
-        Raises NameError where one names nothing, TypeError where one can't be decoded.
+        Raises ContractError where one names nothing, or can't be evaluated or decoded.
         """
-        if not self._resolved:
-            try:
-                self._resolve()
-            except RecursionError:
-                raise ContractError(f"@payload({self.name!r}): its annotations nest deeper than messages may") from None
-            except TypeError as error:
-                if str(error).startswith("@payload"):
-                    raise
-                raise TypeError(unreadable(self.cls, self.name, error)) from error
+        try:
+            self._resolve_once()
+        except NameError as error:
+            raise ContractError(unresolved(self.cls, self.name, error), reason="schema_violation") from error
+        except TypeError as error:
+            raise ContractError(str(error), reason="schema_violation") from error
+
+    def _resolve_once(self) -> None:
+        if self._resolved:
+            return
+        try:
+            self._resolve()
+        except (ContractError, NameError):
+            raise
+        except RecursionError:
+            raise ContractError(f"@payload({self.name!r}): its annotations nest deeper than messages may") from None
+        except TypeError as error:
+            if str(error).startswith("@payload"):
+                raise
+            raise TypeError(unreadable(self.cls, self.name, error)) from error
+        except Exception as error:
+            # An annotation in quotes is code of the author, which may raise anything.
+            raise TypeError(unresolved(self.cls, self.name, error)) from error
 
     def _resolve(self) -> None:
         described = self.described
@@ -503,6 +530,19 @@ def payload(
     """
     if not isinstance(name, str):
         raise TypeError(name_missing(name))
+    _check_kinds(
+        name,
+        version=version,
+        upcasters=upcasters,
+        required_options=required_options,
+        must_match=must_match,
+        options_from=options_from,
+        rules=rules,
+        deprecated=deprecated,
+        resource=resource,
+        critical=critical,
+    )
+    rules = _listed_rules(name, rules)
     if not is_message_type(name):
         raise ContractError(
             f"{name!r} is not a valid message type: use lower-case segments joined by dots, at most 120, last one not "
@@ -546,7 +586,7 @@ def payload(
             sign=sign,
             upcasters=upcasters or {},
             terms=terms,
-            rules=tuple(rules),
+            rules=rules,
             dual_write=dual_write,
             effect=(side_effect, resource),
         )
@@ -556,6 +596,23 @@ def payload(
         return kind.cls  # type: ignore[return-value]
 
     return mark
+
+
+def _check_kinds(name: str, **arguments: object) -> None:
+    """Raise TypeError for one of the *arguments* of `@payload(name)` that is of another kind than it takes."""
+    for argument, value in arguments.items():
+        kind, words = _KINDS[argument]
+        if not isinstance(value, kind):
+            raise TypeError(f"@payload({name!r}): {argument} is {words}, not {type(value).__name__}")
+
+
+def _listed_rules(name: str, rules: Iterable[object]) -> tuple[Rule, ...]:
+    found = []
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            raise TypeError(f"@payload({name!r}): rules is {_KINDS['rules'][1]}, and holds {type(rule).__name__}")
+        found.append(rule)
+    return tuple(found)
 
 
 def _check_dual_write(dual_write: DualWrite[Any], name: str, version: str) -> None:
@@ -568,7 +625,11 @@ def _check_dual_write(dual_write: DualWrite[Any], name: str, version: str) -> No
         )
 
 
-def _check_upcaster(upcaster: object, step: int, name: str) -> None:
+def _check_upcaster(upcaster: object, step: object, name: str) -> None:
+    if not isinstance(step, int) or not (callable(upcaster) or isinstance(upcaster, Upcaster)):
+        raise TypeError(
+            f"@payload({name!r}): upcasters is {_KINDS['upcasters'][1]}, and holds {step!r}: {upcaster!r:.80}"
+        )
     if not isinstance(upcaster, Upcaster):
         return
     older = payload_type(upcaster.older)
@@ -604,7 +665,7 @@ def encode_payload(subject: Any) -> bytes:
 class Registry:
     """The payload types of an application, by message type; immutable.
 
-    Types that it lacks are looked up in *below*. Raises NameError for a class with an undefined annotation.
+    Types that it lacks are looked up in *below*. Raises ContractError for a class with an undefined annotation.
     """
 
     def __init__(self, classes: Iterable[type[Any]] = (), *, below: Registry | None = None) -> None:
@@ -616,7 +677,7 @@ class Registry:
             kind.resolve()
             known = self._types.setdefault(kind.name, kind)
             if known.cls is not cls:
-                raise ContractError(f"{kind.name} is claimed by {known.cls.__qualname__} and by {cls.__qualname__}")
+                raise ContractError(f"{kind.name} is claimed by {_located(known.cls)} and by {_located(cls)}")
 
     def __iter__(self) -> Iterator[PayloadType]:
         yield from self._types.values()
@@ -696,6 +757,10 @@ def _quiet_defaults(name: str, critical: tuple[str, ...], fields: tuple[Any, ...
         if isinstance(default, bool) or default in ("", (), [], {}):
             quiet[field] = default
     return quiet
+
+
+def _located(cls: type[Any]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _pointer_to(field: str) -> str:

@@ -35,6 +35,9 @@ class AppNotFoundError(BusError):
 
 
 _SOURCES: Final = "src"
+_OURS: Final = tuple(
+    str(Path(__file__).parents[2] / package) + os.sep for package in ("bus", "consumers", "producers", "sealbus")
+)
 
 
 class ImportFailedError(BusError):
@@ -129,7 +132,8 @@ def _import(name: str, places: Sequence[Path]) -> ModuleType:
                 f"no module {name!r}; looked in {here} and {len(sys.path) - 1} more places{hint}"
             ) from error
         raise _failed(name, error, folder) from error
-    except ConfigurationError:
+    except ConfigurationError as error:
+        _show_frames(_own_frames(error))
         raise
     except Exception as error:
         raise _failed(name, error, folder) from error
@@ -162,12 +166,37 @@ def _modules_beside(name: str, places: Sequence[Path]) -> list[str]:
 
 def _failed(name: str, error: Exception, folder: Path) -> ImportFailedError:
     """Print the user's own part of the traceback, and return the error."""
+    own = _own_frames(error)
+    hint = own_file_unused(error, folder)
+    if _is_declaration_error(error):
+        _show_frames(own)
+        return ImportFailedError(f"importing {name} failed: {text_of(error)}{hint}")
+    click.echo("Traceback (most recent call last):", err=True)
+    _show_frames(own)
+    click.echo("".join(traceback.format_exception_only(error)), err=True, nl=False)
+    return ImportFailedError(f"importing {name} failed: {type(error).__name__}: {text_of(error)}{hint}")
+
+
+def _own_frames(error: Exception) -> list[traceback.FrameSummary]:
+    """Return the frames of *error* in the user's modules; of other errors than a declaration's, those of libraries
+    too."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
-    click.echo("Traceback (most recent call last):", err=True)
-    click.echo("".join([*traceback.format_list(own), *traceback.format_exception_only(error)]), err=True, nl=False)
-    hint = own_file_unused(error, folder)
-    return ImportFailedError(f"importing {name} failed: {type(error).__name__}: {text_of(error)}{hint}")
+    return [frame for frame in own if not _is_ours(frame)] if _is_declaration_error(error) else own
+
+
+def _is_declaration_error(error: Exception) -> bool:
+    """Return whether *error* is a sentence that the bus itself says about what the user wrote."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return _is_ours(last) and (isinstance(error, BusError) or (last.line or "").startswith("raise "))
+
+
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith(_OURS)
+
+
+def _show_frames(frames: list[traceback.FrameSummary]) -> None:
+    click.echo("".join(traceback.format_list(frames)), err=True, nl=False)
 
 
 def _known_apps(module: ModuleType, name: str) -> str:

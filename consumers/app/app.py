@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bus.errors import ConfigurationError, Reject
 from bus.opening import Opening
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import Registry, payload_type
+from bus.payloads.payload_types import Registry
 from bus.protocol.envelope import Agent
 from bus.protocol.identifiers import is_schema_version, is_text_id
 from bus.protocol.signatures import Signer, Verifier
 from bus.topics.names import check_group, check_namespace, group_of_agent
 from bus.trust.policy.policy import NO_POLICY, Policy
 from consumers.app.handler_signature import returned_types, sent_types
-from consumers.app.router import Router
+from consumers.app.router import Router, declared_type
 from consumers.delivery.declaration import Declaration, Lifespan, Middleware
 from consumers.processes.conversations.handoff_tool import HandoffTool
 from consumers.processes.sagas.subscriptions import cancel_subscription, mail_subscriptions, step_subscriptions
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["App"]
 
+_CURE: Final = "{0} needs `async with`, in an `async def`: write `async with {0} as bus:`"
 _Reply = TypeVar("_Reply", bound=Payload)
 
 
@@ -90,6 +91,9 @@ class App(Router):
             raise ConfigurationError(
                 f"illegal agent id {self.agent.id!r}: 1 to 256 characters without control characters"
             )
+        for argument, value in (("group", group), ("namespace", namespace), ("version", version)):
+            if value is not None and not isinstance(value, str):
+                raise ConfigurationError(f"{argument} is {type(value).__name__} {value!r:.80}: an App takes a text")
         self.group = group or group_of_agent(self.agent.id)
         check_group(self.group)
         if namespace is not None:
@@ -161,8 +165,8 @@ class App(Router):
         """
         if name in self._tools:
             raise ConfigurationError(f"this app has a tool {name!r} already")
-        self._types += _payload_classes([request])
         tool = HandoffTool(name, request, reply, to=to, description=description, timeout_s=timeout_s)
+        self._types.append(request)
         self._tools[name] = tool
         return tool
 
@@ -217,7 +221,7 @@ class App(Router):
 
         apps = _declarations(self, others, "app.running(url, other)")
         opening = running(apps, url, config=config, settings=settings, metrics=metrics, on_failure=on_failure)
-        return Opening(opening, "app.running(...) needs `async with`, in an `async def`")
+        return Opening(opening, _CURE.format("app.running(...)"))
 
     async def run(
         self,
@@ -260,9 +264,7 @@ class App(Router):
         from consumers.app.testing import run_in_memory
 
         apps = _declarations(self, others, "app.test(other, settings=...)")
-        return Opening(
-            run_in_memory(apps, settings, provide or {}, keys=keys), "app.test() needs `async with`, in an `async def`"
-        )
+        return Opening(run_in_memory(apps, settings, provide or {}, keys=keys), _CURE.format("app.test()"))
 
 
 def _declarations(app: App, others: Iterable[App], call: str) -> list[Declaration]:
@@ -277,5 +279,5 @@ def _payload_classes(types: Iterable[type[Any]]) -> list[type[Any]]:
         raise ConfigurationError(f"types is a list of payload classes: write types=[{getattr(types, '__name__', '')}]")
     found = list(types)
     for cls in found:
-        payload_type(cls)
+        declared_type(cls, "types", "types=[{}]")
     return found

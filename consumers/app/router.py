@@ -14,11 +14,11 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, Ty
 
 import msgspec
 
-from bus.errors import ConfigurationError, ContractError
+from bus.errors import ConfigurationError, ContractError, UnknownTypeError
 from bus.nearest import nearest
 from bus.payloads.class_forms import Payload
 from bus.payloads.directives import always_informs, said_by_type
-from bus.payloads.payload_types import PayloadType, payload_type
+from bus.payloads.payload_types import PayloadType, is_payload, payload_type
 from bus.trust.labels import INSTRUCTING, LEVELS, rank_of_level
 from consumers.app.handler_signature import check_handler, must_answer
 from consumers.delivery.blocking_context import BlockingContext
@@ -30,7 +30,7 @@ from consumers.delivery.resilience.retry import Retry
 from consumers.processes.approvals.approval import Approval
 from consumers.processes.sagas.rules import Saga
 
-__all__ = ["Router"]
+__all__ = ["Router", "declared_type"]
 
 _Payload = TypeVar("_Payload", bound=Payload)
 _Result = TypeVar("_Result", bound=Payload | Sequence[Payload] | None)
@@ -314,7 +314,7 @@ class Router:
         Raises ConfigurationError for a second handler of one type or an unusable function, UnknownTypeError for an
         unmarked class.
         """
-        kind = payload_type(payload)
+        kind = declared_type(payload, "@app.on", "@app.on({})")
         if kind.name in (known := self.subscriptions):
             raise _second(kind.name, known[kind.name])
         self._check_sagas(kind.name)
@@ -360,6 +360,14 @@ class Router:
             return function
 
         return register
+
+
+def declared_type(cls: object, taker: str, example: str) -> PayloadType:
+    """Return the mark of *cls*, which *taker* is given. Raises UnknownTypeError with the *example*, where `{}` is."""
+    if isinstance(cls, type) or not (isinstance(cls, str) or is_payload(cls)):
+        return payload_type(cls)
+    what, name = ("its name", "YourClass") if isinstance(cls, str) else ("an instance of it", type(cls).__name__)
+    raise UnknownTypeError(f"{taker} takes the class of the type, not {what}: {example.format(name)}")
 
 
 def check_threshold(level: str | None, kind: PayloadType) -> None:

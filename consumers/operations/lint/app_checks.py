@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from bus.payloads.directives import DIRECTIVE
-from bus.payloads.payload_types import PayloadType
+from bus.payloads.payload_types import PayloadType, is_payload, payload_type
 from bus.settings.schema import WorkerSettings
 from consumers.app.handler_signature import returned_types
 from consumers.delivery.declaration import Declaration, HandlerDeclaration
@@ -55,10 +55,30 @@ def lint_app(
     if worker is not None:
         for text in limits_that_cannot_hold(declaration, worker):
             yield finding("asks-itself", declaration.agent_id, text)
+    yield from _taken_twice(declaration, {name: kind for name, kind in kinds.items() if own(kind)})
     files: set[str] = set()
     for name, subscription in declaration.subscriptions.items():
         yield from _rejection(name, subscription)
         yield from _written_in_file(subscription.handler, files)
+
+
+def _taken_twice(declaration: Declaration, kinds: Mapping[str, PayloadType]) -> Iterator[LintFinding]:
+    """Yield each class, in a module of a handler, that has name and version of another class among *kinds*."""
+    seen: set[type[Any]] = set()
+    for subscription in declaration.subscriptions.values():
+        inner = inspect.unwrap(getattr(subscription.handler, "func", subscription.handler))
+        for cls in list(getattr(inner, "__globals__", {}).values()):
+            if not isinstance(cls, type) or cls in seen or not is_payload(cls):
+                continue
+            seen.add(cls)
+            other, known = payload_type(cls), kinds.get(payload_type(cls).name)
+            if known is not None and known.cls is not cls and known.version == other.version:
+                what = f"{known.name} {known.version} is {_located(known.cls)} and {_located(cls)}"
+                yield finding("name-taken-twice", known.name, what)
+
+
+def _located(cls: type[Any]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _rejection(name: str, subscription: HandlerDeclaration) -> Iterator[LintFinding]:

@@ -141,6 +141,12 @@ _ALL = (
         cure=HELD_CURE,
     ),
     AntiPattern(
+        name="name-taken-twice",
+        level="warning",
+        why="messages of the one class are read as the other one, or are refused",
+        cure="give one of the classes a name of its own, or remove it and import the other one",
+    ),
+    AntiPattern(
         name="ref-without-hash",
         level="note",
         why="the referenced content can change after it was used",

@@ -357,7 +357,7 @@ class _Found:
 
 
 def _read(cls: type[Any], version: str, name: str, max_steps: int, state: type[Any] | None) -> SagaRules:
-    if not is_schema_version(version):
+    if not isinstance(version, str) or not is_schema_version(version):
         raise ConfigurationError(f"{cls.__name__}: version {version!r} is not of the form 1.0.0")
     if not is_text_id(name) or len(name) > _MAX_NAME:
         raise ConfigurationError(f"{cls.__name__}: illegal name {name!r:.80}, which has at most {_MAX_NAME} characters")

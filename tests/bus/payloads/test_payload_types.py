@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import json
 import math
 import random
+import sys
 import uuid
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar, Literal, TypedDict, cast
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -706,8 +710,53 @@ def test_a_type_may_refer_to_itself_and_to_classes_that_come_after_it() -> None:
 
 
 def test_a_type_with_an_unresolved_reference_is_refused_at_registration() -> None:
-    with pytest.raises(NameError, match="Nothing"):
+    with pytest.raises(ContractError, match=r"'payload.dangling'\): other: 'Nothing' is not defined; import it"):
         Registry([Dangling])
+
+
+def test_a_value_with_an_unresolved_reference_names_it_when_it_is_published() -> None:
+    with pytest.raises(ContractError, match=r"other: 'Nothing' is not defined; import it at run time, not under"):
+        encode_payload(Dangling())
+
+
+class DanglingDict(TypedDict):
+    other: Nothing  # type: ignore[name-defined]  # noqa: F821 - that is the point
+
+
+class DanglingModel(pydantic.BaseModel):
+    other: Nothing  # type: ignore[name-defined]  # noqa: F821 - that is the point
+
+
+@dataclasses.dataclass
+class DanglingDataclass:
+    kind: ClassVar[str] = ""
+    own: int
+    other: list[Nothing]  # type: ignore[name-defined]  # noqa: F821 - that is the point
+
+
+@pytest.mark.parametrize("cls", [DanglingDict, DanglingModel, DanglingDataclass])
+def test_an_unresolved_reference_is_named_in_each_form(cls: Any) -> None:
+    marked = payload("payload.dangling")(cls)
+    with pytest.raises(ContractError, match=r"@payload\('payload.dangling'\): other: 'Nothing' is not defined"):
+        Registry([marked])
+
+
+def test_a_reference_to_a_class_further_down_that_cannot_be_read_is_refused_at_registration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    space: dict[str, Any] = {"__name__": __name__}
+    later = payload("payload.later")(msgspec.defstruct("Later", [("v", "Untold")], module="payload_later"))
+    space["Untold"] = Inner | Leaf
+    monkeypatch.setitem(sys.modules, "payload_later", cast("Any", SimpleNamespace(**space)))
+    with pytest.raises(ContractError, match=r"@payload\('payload.later'\): v: "):
+        Registry([later])
+
+
+@pytest.mark.parametrize("annotation", ["int[", "msgspec.Nope", "1 / 0", "list[int](1, 2, 3, 4)"])
+def test_an_annotation_that_cannot_be_evaluated_is_refused_with_its_field(annotation: str) -> None:
+    cls = msgspec.defstruct("Wrong", [("n", int), ("v", annotation)], module=__name__)
+    with pytest.raises(TypeError, match=r"^@payload\('payload.wrong'\): v: "):
+        payload("payload.wrong")(cls)
 
 
 def test_a_type_that_can_never_be_decoded_cannot_be_marked() -> None:

@@ -157,3 +157,46 @@ def test_python_dash_m_does_not_use_files_of_the_current_folder(tmp_path: Path) 
     (tmp_path / "agent.py").write_text("from sealbus import App\napp = App('own@svc')\n")
     done = run_python(tmp_path, "", "-m", "sealbus", "check", "--only", "lint", "agent:app")
     assert "the file of the user" not in done.stderr, done.stderr
+
+
+DECLARATIONS = {
+    "a key that is no text": (
+        "@payload('t.b')\n@dataclass\nclass B:\n    v: dict[int, str]\n",
+        "keys of a dict may be",
+    ),
+    "an untagged union": (
+        "@payload('t.b')\n@dataclass\nclass B:\n    v: One | Two\n",
+        "write each Struct of the union",
+    ),
+    "a built-in name": ("@payload('task.request')\n@dataclass\nclass B:\n    v: int\n", "the name of a built-in type"),
+    "a broken annotation": ("@payload('t.b')\n@dataclass\nclass B:\n    v: 'int['\n", "v: its annotation"),
+    "no text as version": ("@payload('t.b', version='1')\n@dataclass\nclass B:\n    v: int\n", "use x.y.z"),
+    "no agent": ("app = App('')\n", "illegal agent id"),
+    "wrong attempts": ("Retry(attempts=0)\n", "at least 1"),
+}
+HEAD = (
+    "from dataclasses import dataclass\nimport msgspec\nfrom sealbus import App, Retry, payload\n"
+    "class One(msgspec.Struct):\n    v: int\nclass Two(msgspec.Struct):\n    w: int\n"
+)
+
+
+@pytest.mark.parametrize(("code", "sentence"), DECLARATIONS.values(), ids=DECLARATIONS)
+def test_a_wrong_declaration_is_answered_with_the_users_line_and_one_sentence(
+    tmp_path: Path, code: str, sentence: str
+) -> None:
+    (tmp_path / "wrongly.py").write_text(HEAD + code)
+    done = run_python(tmp_path, "", "-m", "sealbus", "check", "wrongly:app")
+    assert done.returncode
+    assert f'File "{tmp_path}/wrongly.py", line 8' in done.stderr, done.stderr
+    assert done.stderr.count(sentence) == 1, done.stderr
+    assert str(ROOT) not in done.stderr
+
+
+def test_an_error_in_what_the_bus_calls_shows_every_frame(tmp_path: Path) -> None:
+    (tmp_path / "wrongly.py").write_text(
+        "from sealbus import App\nclass Odd:\n    def __iter__(self):\n        raise KeyError('odd')\n"
+        "app = App('a@svc', types=Odd())\n"
+    )
+    done = run_python(tmp_path, "", "-m", "sealbus", "check", "wrongly:app")
+    assert str(ROOT / "consumers" / "app" / "app.py") in done.stderr
+    assert "Traceback" in done.stderr

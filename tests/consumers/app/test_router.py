@@ -363,11 +363,14 @@ def _sync_with() -> None:
         (lambda: App("shop@svc").test({"bus.url": "memory://"}), r"write app.test\(other, settings=...\)"),
         (lambda: App("shop@svc").running("memory://", "other"), r"write app.running\(url, other\)"),
         (_sync_with, r"app.test\(\) needs `async with`"),
+        (lambda: App("shop@svc").test().request, r"no 'request' yet: .*write `async with app.test\(\) as bus:`"),  # type: ignore[attr-defined]
+        (lambda: App("shop@svc").running().publish, r"write `async with app.running\(...\) as bus:`"),  # type: ignore[attr-defined]
+        (lambda: App("shop@svc").test().__await__(), r"write `async with app.test\(\) as bus:`"),  # type: ignore[attr-defined]
         (lambda: App(None), r"such as App\('researcher@svc'\)"),
     ],
 )
 def test_a_mistake_is_told_with_its_cure(mistake: Callable[[], object], cure: str) -> None:
-    with pytest.raises((ConfigurationError, TypeError, UnknownTypeError), match=cure):
+    with pytest.raises((ConfigurationError, TypeError, AttributeError, UnknownTypeError), match=cure):
         mistake()
 
 

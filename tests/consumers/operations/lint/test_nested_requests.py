@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bus.errors import ContractError
 from bus.settings.loading import load
 from consumers.operations.lint.app_checks import lint_app
 from consumers.operations.lint.nested_requests import asked_types, limits_that_cannot_hold
@@ -70,3 +71,33 @@ def test_limits_that_cannot_hold_are_named(
     assert len([one for one in linted if one.check == "asks-itself"]) == len(said)
     checked = list(check_limits(declaration, worker(**limits)))
     assert [each.state for each in checked] == (["fault"] * len(said) or ["ok"])
+
+
+@payload("nest.twice", performative="inform")
+class First(msgspec.Struct, frozen=True):
+    text: str = ""
+
+
+@payload("nest.twice", performative="inform")
+class Second(msgspec.Struct, frozen=True):
+    count: int = 0
+
+
+@payload("nest.twice", version="2.0.0", performative="inform")
+class Newer(msgspec.Struct, frozen=True):
+    count: int = 0
+
+
+def test_a_class_with_name_and_version_of_a_handled_one_is_named() -> None:
+    app = App("nest@tests")
+
+    @app.on(First)
+    async def first(told: First) -> None: ...
+
+    found = [each.what for each in lint_app(app.declaration, own=lambda _: True) if each.check == "name-taken-twice"]
+    assert found == [f"nest.twice 1.0.0 is {__name__}.First and {__name__}.Second"]
+
+
+def test_two_registered_classes_of_one_name_are_refused_with_their_modules() -> None:
+    with pytest.raises(ContractError, match=rf"{__name__}.First and by {__name__}.Second"):
+        _ = App("nest@tests", types=[First, Second]).registry
