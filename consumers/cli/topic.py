@@ -168,11 +168,8 @@ async def apply(
     ending = f"{count} {'would be ' if dry_run else ''}created or changed" if count else "nothing to do"
     rows = change_rows(to_do)
     columns = {"TOPIC": "topic", "CHANGE": "change", "DETAIL": "detail"}
-    return Listing(
-        rows if session.as_json else changes_on_one_line(rows),
-        columns,
-        notes=[f"{len(specs)} topics wanted, {ending}"],
-    )
+    listed = rows if session.as_json else changes_on_one_line(rows)
+    return Listing(listed, columns, notes=[f"{len(specs)} topics wanted, {ending}"])
 
 
 def _sent_by(workflows: Sequence[Path], apps: Sequence[App]) -> Sequence[str]:

@@ -54,10 +54,9 @@ async def dismiss(
             for (reason, kind, group), count in counts.most_common()
         ]
         if dry_run or not total:
-            hints = [] if total else await near_misses(transport, settings.bus.namespace, selection)
             print_counts(session, rows)
             session.note(f"{total or 'no'} dead letters would be dismissed")
-            for hint in hints:
+            for hint in [] if total else await near_misses(transport, settings.bus.namespace, selection):
                 session.note(f"hint: {hint}")
             return 0
         if not yes:
