@@ -72,12 +72,8 @@ def with_selection(function: Callable[..., _R]) -> Callable[..., _R]:
         chosen = {name: options.pop(name) for name in _PLAIN}
         for location in locations:
             parse_location(location)
-        sets: dict[str, Any] = {
-            "reasons": frozenset(reasons),
-            "states": frozenset(states),
-            "places": frozenset(locations),
-        }
-        return function(*args, selection=Selection(**sets, **chosen), **options)
+        made = Selection(reasons=frozenset(reasons), states=frozenset(states), places=frozenset(locations), **chosen)
+        return function(*args, selection=made, **options)
 
     wrapped: Callable[..., _R] = command
     for option in reversed(_OPTIONS):
