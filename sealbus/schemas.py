@@ -1,4 +1,4 @@
-"""What a message type says beyond its fields: rules between fields, upcasters, and the dual write of two versions.
+"""What a message type says beyond its fields: rules between fields, any JSON, upcasters, dual write of two versions.
 
     from sealbus.schemas import DualWrite, Has, Is, Rule, Upcaster, when
 
@@ -7,6 +7,7 @@ Pages: `docs/reference/declaring.md` (rules), `docs/how-to/change-types.md`.
 
 from __future__ import annotations
 
+from bus.payloads.checked_json import CheckedJson, Json
 from bus.payloads.dual_write import DualWrite
 from bus.payloads.rules import (
     All,
@@ -39,6 +40,7 @@ __all__ = [
     "AtMost",
     "Begins",
     "Bytes",
+    "CheckedJson",
     "Computed",
     "Condition",
     "DualWrite",
@@ -47,6 +49,7 @@ __all__ = [
     "Has",
     "Is",
     "IsText",
+    "Json",
     "Least",
     "Not",
     "RangeOf",

@@ -69,7 +69,7 @@ def _check_hashed(what: str, kind: Any, allowed: tuple[type, ...], instead: str)
             name = type(member).__name__.removesuffix("Type").lower()
             yield (
                 f"{what} may be str, bytes, date, Literal or Enum, and not {name}, "
-                f"whose hashes anybody can make collide: {instead}"
+                f"whose hashes a sender can make collide: {instead}"
             )
 
 

@@ -160,7 +160,7 @@ class ApprovalRequest(Value, frozen=True, kw_only=True):
     """The bus for a held message, or an agent for an action of its own, to the approvers.
 
     Its lifetime is *timeout_seconds*, for a held message less, when that message dies earlier; silence is a rejection.
-    What an approver did not see is not approved: the references of a held message's action have their `sha256`.
+    Only what the approver saw is approved: the references of a held message's action have their `sha256`.
     """
 
     __example__: ClassVar = {

@@ -51,7 +51,7 @@ class BlackboardWrite(Value, frozen=True, kw_only=True):
     """With sha256."""
     delete: Flag = False
     keep_s: Positive | None = None
-    """Absent: for ever."""
+    """Absent: no limit."""
     evidence_refs: tuple[Ref, ...] = ()
 
 

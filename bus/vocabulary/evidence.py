@@ -18,7 +18,7 @@ class EvidenceObserved(Value, frozen=True, kw_only=True):
 
     claim: Text
     evidence: Annotated[tuple[Evidence, ...], Meta(min_length=1)]
-    """External text stands in `content`, never in `claim`."""
+    """External text belongs in `content`, never in `claim`."""
     limitations: tuple[Text, ...] = ()
 
 

@@ -31,7 +31,7 @@ MAX_CONTEXT_BYTES = 65_536
 class HandoffRequest(Value, frozen=True, kw_only=True):
     """Delegator to delegatee: responsibility moves, under a contract.
 
-    Authority stands in `metadata.authority`.
+    Authority is in `metadata.authority`.
     """
 
     handoff_id: Name

@@ -253,7 +253,7 @@ class SecurityReviewResult(Value, frozen=True, kw_only=True):
     items: tuple[ReviewItem, ...] = ()
     threats_considered: Annotated[tuple[Text, ...], Meta(min_length=1)]
     subject_ref: Ref
-    """What was reviewed; without sha256 nobody can tell what that was, and lint warns."""
+    """What was reviewed; without sha256 that cannot be verified, and lint warns."""
     evidence_refs: tuple[Ref, ...] = ()
     limitations: tuple[Text, ...] = ()
 

@@ -236,7 +236,7 @@ class TaskHandoff(Value, frozen=True, kw_only=True):
     """Equals recipient.id where that is given."""
     task_spec: TaskSpec
     priority: Literal["low", "normal", "high", "critical"] = "normal"
-    """The publisher sets routing.priority from it unless told another."""
+    """The publisher sets routing.priority from it unless the sender sets another."""
 
 
 @payload(

@@ -24,7 +24,7 @@ from bus.vocabulary.parts import Money
     ),
 )
 class UsageReported(Value, frozen=True, kw_only=True):
-    """Any agent after a model call; task and conversation stand in the envelope."""
+    """Any agent after a model call; task and conversation are in the envelope."""
 
     model: Text
     input_tokens: Count

@@ -41,7 +41,7 @@ _POLICY: Final = f"""
 [[agents]]
 id = "{_PERSON}"
 kind = "human"
-owner = "somebody"
+owner = "desk"
 
 [[rules]]
 id = "these-agents"
