@@ -172,7 +172,7 @@ class RememberedSteps:
             code = code_of(function)
             if self._codes.setdefault(identity, code) != code:
                 raise ContractError(
-                    f"the step {name!r} is called with two functions of one name: name them by {give} which calls are the "
+                    f"the step {name!r} is called with two functions of one name: state by {give} which calls are the "
                     "same",
                     "key",
                 )
