@@ -366,8 +366,7 @@ class Context:
         if not self._has_inbox:
             return MissingSetting("inbox.url", f"{needs}: give inbox.url a store (on Kafka, postgresql://...)")
         return ContractError(
-            f"{lacks} this message has no row there, because it has no idempotency key. Give its handler dedup: "
-            '@app.on(YourType, dedup="always")',
+            f"give the handler dedup='always': {lacks} this message has no idempotency key, so it has no row there",
             "/routing/idempotency_key",
         )
 
@@ -384,5 +383,5 @@ class Context:
         has ended.
         """
         if self._claim is None:
-            raise self._has_no_row("context.transaction() needs an inbox", "no transaction:")
+            raise self._has_no_row("context.transaction() needs an inbox", "the transaction is one of the inbox, and")
         return await self._claim.begin()

@@ -26,8 +26,8 @@ def picture(survey: Survey, namespace: str) -> Group:
     def table(title: str, *columns: str) -> Table:
         found = Table(title=title, title_justify="left", expand=True, box=None, header_style="bold")
         for column in columns:
-            # The first column is what people copy into the next command.
-            width = 8 if column == "CAUSE" else None
+            # People copy a cause into the next command.
+            width = {"CAUSE": 8, "COUNT": 5}.get(column)
             found.add_column(column, overflow="ellipsis", no_wrap=True, min_width=width)
         return found
 
