@@ -153,7 +153,7 @@ def test_a_key_rotation_under_load_loses_and_refuses_no_message(signed: Signed) 
 
 def test_a_revocation_holds_in_every_running_worker(signed: Signed) -> None:
     signed.start(3)
-    signed.keys("revoke", "planner@svc")
+    signed.keys("revoke", "planner@svc", "--why", "leaked", "--yes")
     revoked_s = time.monotonic()
     # Who has handled nothing for three seconds under this load refuses.
     handled, last_s = len(signed.workers.handled()), revoked_s
