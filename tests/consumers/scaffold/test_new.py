@@ -24,7 +24,7 @@ from consumers.cli.shell import Shell
 from consumers.scaffold.names import project_name
 from consumers.scaffold.project import EXTRAS, FRAMEWORKS, TEMPLATES, Choice, project_files
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 EVERY_CHOICE = [
     (template, extras)
     for template in TEMPLATES
