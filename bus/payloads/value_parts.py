@@ -11,6 +11,7 @@ from bus.protocol.canonical import escape_pointer_token
 
 __all__ = ["find_part", "parts_in", "unwrapped"]
 
+_NEVER_MEANT: Final = frozenset((str, int, bool, bytes, type(None)))
 _MAX_LEVELS: Final = 40
 """Deeper values are refused by their depth."""
 
@@ -42,12 +43,19 @@ def parts_in(value: Any) -> Iterator[tuple[object, Any]]:
 
 
 def find_part(value: Any, is_meant: Callable[[Any], object], level: int = 0) -> str | None:
-    """Return the pointer, below *value*, to the first part that *is_meant*; None if there is none."""
+    """Return the pointer, below *value*, to the first part that *is_meant*; None if there is none.
+
+    Texts, whole numbers, booleans and None are never meant: most of what a payload has is passed over without a call.
+    """
     if is_meant(value):
         return ""
     if level > _MAX_LEVELS:
         return None
-    for name, part in parts_in(value):
+    kind = value.__class__
+    parts = value.items() if kind is dict else enumerate(value) if kind is list else parts_in(value)
+    for name, part in parts:
+        if part.__class__ in _NEVER_MEANT:
+            continue
         if (found := find_part(part, is_meant, level + 1)) is not None:
             return f"/{escape_pointer_token(str(name))}{found}"
     return None
