@@ -11,7 +11,7 @@ from bus.protocol.canonical import escape_pointer_token
 
 __all__ = ["find_part", "parts_in", "unwrapped"]
 
-_NEVER_MEANT: Final = frozenset((str, int, bool, bytes, type(None)))
+_NEVER_MEANT: Final = frozenset((str, int, float, bool, bytes, type(None)))
 _MAX_LEVELS: Final = 40
 """Deeper values are refused by their depth."""
 
@@ -45,7 +45,7 @@ def parts_in(value: Any) -> Iterator[tuple[object, Any]]:
 def find_part(value: Any, is_meant: Callable[[Any], object], level: int = 0) -> str | None:
     """Return the pointer, below *value*, to the first part that *is_meant*; None if there is none.
 
-    Texts, whole numbers, booleans and None are never meant: most of what a payload has is passed over without a call.
+    Texts, numbers but decimals, booleans and None are never meant: most of what a payload has is passed over without a call.
     """
     if is_meant(value):
         return ""
