@@ -45,7 +45,7 @@ def parts_in(value: Any) -> Iterator[tuple[object, Any]]:
 def find_part(value: Any, is_meant: Callable[[Any], object], level: int = 0) -> str | None:
     """Return the pointer, below *value*, to the first part that *is_meant*; None if there is none.
 
-    Texts, numbers but decimals, booleans and None are never meant: most of what a payload has is passed over without a call.
+    Texts, numbers but decimals, booleans and None are never meant: most of a payload is passed over without a call.
     """
     if is_meant(value):
         return ""
