@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -20,14 +20,15 @@ from bus.payloads.checked_json import JSON_MARK
 from bus.payloads.described_types import NAMED, walk
 from bus.payloads.safe_integers import may_be, parts_of
 from bus.payloads.value_parts import find_part, parts_in, unwrapped
-from bus.protocol.canonical import escape_pointer_token
+from bus.protocol.canonical import MAX_DEPTH, escape_pointer_token
 
 __all__ = ["exactness_check"]
 
 _OPEN: Final = (inspect.AnyType, inspect.CustomType)
 _TIMES: Final = (inspect.DateTimeType, inspect.TimeType, *_OPEN)
-_MAX_LEVELS: Final = 40
-"""Deeper values are refused by their depth."""
+_SCALARS: Final = frozenset((str, int, float, bool, bytes, type(None)))
+_CLOCKS: Final = (datetime.datetime, datetime.time)
+_EXACT, _DOUBTFUL, _TOO_DEEP = 0, 1, 2
 _MINUTE: Final = datetime.timedelta(minutes=1)
 _NOTHING: Final = datetime.timedelta()
 
@@ -45,9 +46,12 @@ def exactness_check(described: Any) -> Callable[[Any], None] | None:
         return None
 
     def check(subject: Any) -> None:
+        judgement = _judge((subject,), MAX_DEPTH)
+        if judgement == _TOO_DEEP:
+            # The writer refuses it. A further look at values that hold themselves twice would not end.
+            return
         faults: list[str] = []
-        pointer = find_part(subject, partial(_is_inexact, faults))
-        if pointer is not None:
+        if judgement == _DOUBTFUL and (pointer := find_part(subject, partial(_is_inexact, faults))) is not None:
             raise ContractError(faults[0], f"/data{pointer}", "schema_violation")
         if has_json and (found := _find_other(subject, root)) is not None:
             raise ContractError(found[1], f"/data{found[0]}", "schema_violation")
@@ -59,9 +63,39 @@ def _is_json(kind: Any) -> bool:
     return isinstance(kind, inspect.Metadata) and (kind.extra or {}).get(JSON_MARK) is True
 
 
+def _judge(values: Iterable[Any], room: int) -> int:
+    """Tell whether a part of *values*, with at most *room* nested levels, is a time that needs a closer look.
+
+    One loop with everything inline, as in `bus.protocol.canonical`: without the compiled core it runs for each value of
+    each message.
+    """
+    judgement = _EXACT
+    for value in values:
+        kind = value.__class__
+        if kind in _SCALARS:
+            continue
+        if kind is dict:
+            parts: Iterable[Any] = value.values()
+        elif kind is list or kind is tuple:
+            parts = value
+        elif isinstance(value, _CLOCKS):
+            if value.tzinfo is not None and value.tzinfo is not datetime.UTC:
+                judgement = _DOUBTFUL
+            continue
+        else:
+            parts = [part for _, part in parts_in(value)]
+        if not room:
+            return _TOO_DEEP
+        inner = _judge(parts, room - 1)
+        if inner == _TOO_DEEP:
+            return _TOO_DEEP
+        judgement = judgement or inner
+    return judgement
+
+
 def _is_inexact(faults: list[str], value: Any) -> bool:
     """Return whether *value* is a time that cannot be carried; the text about it is added to *faults*."""
-    if not isinstance(value, datetime.datetime | datetime.time) or value.tzinfo is None:
+    if not isinstance(value, _CLOCKS) or value.tzinfo is None:
         return False
     fault = _time_fault(value)
     faults += [] if fault is None else [fault]
@@ -105,7 +139,7 @@ def _find_other(value: Any, kind: Any) -> tuple[str, str] | None:
 
 def _not_json(value: Any, level: int) -> tuple[str, str] | None:
     kind = value.__class__
-    if value is None or kind in (str, int, bool) or (kind is float and math.isfinite(value)) or level > _MAX_LEVELS:
+    if value is None or kind in (str, int, bool) or (kind is float and math.isfinite(value)) or level > MAX_DEPTH:
         return None
     if kind is dict:
         if (other := next((name for name in value if name.__class__ is not str), None)) is not None:

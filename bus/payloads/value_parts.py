@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from bus.protocol.canonical import escape_pointer_token
+from bus.protocol.canonical import MAX_DEPTH, escape_pointer_token
 
 __all__ = ["find_part", "parts_in", "unwrapped"]
-
-_NEVER_MEANT: Final = frozenset((str, int, float, bool, bytes, type(None)))
-_MAX_LEVELS: Final = 40
-"""Deeper values are refused by their depth."""
 
 
 def unwrapped(value: Any) -> Any:
@@ -43,19 +39,12 @@ def parts_in(value: Any) -> Iterator[tuple[object, Any]]:
 
 
 def find_part(value: Any, is_meant: Callable[[Any], object], level: int = 0) -> str | None:
-    """Return the pointer, below *value*, to the first part that *is_meant*; None if there is none.
-
-    Texts, numbers but decimals, booleans and None are never meant: most of a payload is passed over without a call.
-    """
+    """Return the pointer, below *value*, to the first part that *is_meant*; None if there is none."""
     if is_meant(value):
         return ""
-    if level > _MAX_LEVELS:
+    if level > MAX_DEPTH:
         return None
-    kind = value.__class__
-    parts = value.items() if kind is dict else enumerate(value) if kind is list else parts_in(value)
-    for name, part in parts:
-        if part.__class__ in _NEVER_MEANT:
-            continue
+    for name, part in parts_in(value):
         if (found := find_part(part, is_meant, level + 1)) is not None:
             return f"/{escape_pointer_token(str(name))}{found}"
     return None

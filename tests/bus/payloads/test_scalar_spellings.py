@@ -228,6 +228,28 @@ def test_a_time_that_cannot_be_carried_is_refused_with_the_cure(name: str, value
         assert caught.value.pointer == "/data/x"
 
 
+@payload("spellings.open", version="1.0.0")
+class Open(msgspec.Struct):
+    x: Any
+
+
+def test_such_a_time_is_found_as_deep_as_data_may_be() -> None:
+    value: Any = dt.datetime(2026, 1, 31, tzinfo=dt.timezone(dt.timedelta(seconds=30)))
+    for _ in range(55):
+        value = [value]
+    with pytest.raises(ContractError, match="astimezone") as caught:
+        encode_payload(Open(x=value))
+    assert caught.value.pointer == "/data/x" + "/0" * 55
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_value_that_holds_itself_is_refused_at_once(times: int) -> None:
+    value: list[Any] = []
+    value += [value] * times
+    with pytest.raises(ContractError, match="cannot be written as JSON: maximum recursion depth"):
+        encode_payload(Open(x=value))
+
+
 @pytest.mark.skipif(native.core is None, reason="needs the compiled way")
 @given(zone=ZONES)
 def test_the_compiled_way_leaves_an_offset_with_seconds_to_the_exact_way(zone: dt.tzinfo | None) -> None:
