@@ -1,7 +1,7 @@
-"""Read a whole topic without a group: every kept record, partition by partition, one page at a time.
+"""Read a topic without a group: one record, or every kept one, partition by partition, one page at a time.
 
 Owns the loop over pages, and the start offsets for a reader whose topic was recreated. Following a topic is done in
-`consumers.cli.tail.topic_reader` and, for replies, `producers.requests.reply_reader`.
+`bus.topics.topic_reader` and, for replies, `producers.requests.reply_reader`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from types import MappingProxyType
 
 from bus.transports.base import PartitionRange, Record, Transport
 
-__all__ = ["new_partition_starts", "read_partition", "scan_topic"]
+__all__ = ["new_partition_starts", "read_partition", "read_record", "scan_topic"]
 
 _PAGE_RECORDS = 500
 _PAGE_BYTES = 16 * 1_048_576
+_MAX_RECORD_BYTES = 64 * 1_048_576
 
 
 async def scan_topic(
@@ -46,6 +47,14 @@ async def _within(transport: Transport, topic: str, partition: int, offset: int,
         for record in records:
             yield record
         offset = records[-1].offset + 1
+
+
+async def read_record(transport: Transport, topic: str, partition: int, offset: int) -> Record | None:
+    """Return the record at this place; None where no record is, or retention has deleted it. Raises BusError."""
+    if partition not in await transport.admin.ranges(topic):
+        return None
+    found = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
+    return found[0] if found and found[0].offset == offset else None
 
 
 def new_partition_starts(offsets: Mapping[int, int], ranges: Mapping[int, PartitionRange]) -> dict[int, int]:

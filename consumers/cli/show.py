@@ -19,6 +19,7 @@ from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from bus.topics.topic_reader import resolve_topic
 from bus.transports.base import Transport
+from bus.transports.read_all import read_record
 from bus.trust.opening import keyless, open_trust
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.output import Detail, VerbResult
@@ -44,7 +45,6 @@ from consumers.operations.survey.trust_view import TrustViewer, distinct_copies
 __all__ = ["show"]
 
 _PARTS: Final = ("message", "outcome", "trust")
-_MAX_RECORD_BYTES: Final = 64 * 1_048_576
 
 
 @click.command(cls=Command)
@@ -140,14 +140,13 @@ async def _id_of(transport: Transport, settings: Settings, location: str) -> str
     """Return the id of the message at *location*. Raises BusError."""
     name, partition, offset = parse_location(location)
     topic = await resolve_topic(transport, settings.bus.namespace, name)
-    if partition in await transport.admin.ranges(topic):
-        read = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
-        if read and read[0].offset == offset:
-            try:
-                return sealing.parse(read[0].value).message_id
-            except ContractError as error:
-                raise BusError(f"the record at {location} is not a message: {error}") from error
-    raise BusError(f"no record at {topic}/{partition}/{offset}")
+    record = await read_record(transport, topic, partition, offset)
+    if record is None:
+        raise BusError(f"no record at {topic}/{partition}/{offset}")
+    try:
+        return sealing.parse(record.value).message_id
+    except ContractError as error:
+        raise BusError(f"the record at {location} is not a message: {error}") from error
 
 
 async def _look_up(

@@ -15,13 +15,12 @@ from bus.settings.schema import Settings
 from bus.topics.names import TopicName, message_topic, read_topic
 from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import Record, Transport
+from bus.transports.read_all import read_record
 from consumers.deadletters.journal import operator
 from consumers.deadletters.park_orders import ParkOrder
 from consumers.deadletters.records import Control, read_control
 
 __all__ = ["park_order_of"]
-
-_MAX_RECORD_BYTES = 64 * 1_048_576
 
 
 async def park_order_of(
@@ -38,7 +37,9 @@ async def park_order_of(
     if named is None or named.namespace != settings.bus.namespace or named.kind not in ("message", "retry", "redrive"):
         raise BusError(f"{topic} is not a topic of messages in namespace {settings.bus.namespace}")
     await _check_group(transport, group, named)
-    record = await _read(transport, topic, partition, offset)
+    record = await read_record(transport, topic, partition, offset)
+    if record is None:
+        raise BusError(f"no message at {topic}/{partition}/{offset}")
     committed = (await NamespaceGroups(transport.admin, named.namespace).committed(group)).get((topic, partition))
     if committed is not None and offset < committed:
         error = BusError(f"{group} has already finished {topic}/{partition}/{offset} (committed offset {committed})")
@@ -70,14 +71,6 @@ async def _check_group(transport: Transport, group: str, named: TopicName) -> No
         raise BusError(f"no group {group!r}{nearest(group, names)}")
     if named.kind != "message" and named.group != group:
         raise BusError(f"that topic belongs to group {named.group!r}")
-
-
-async def _read(transport: Transport, topic: str, partition: int, offset: int) -> Record:
-    if partition in await transport.admin.ranges(topic):
-        found = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
-        if found and found[0].offset == offset:
-            return found[0]
-    raise BusError(f"no message at {topic}/{partition}/{offset}")
 
 
 def _id(record: Record) -> str:

@@ -14,12 +14,12 @@ from bus.telemetry.terminal import printable
 from bus.topics.names import dead_letter_topic, message_topic, read_topic
 from bus.topics.topic_reader import resolve_topic
 from bus.transports.base import Record, Transport
+from bus.transports.read_all import read_record
 from consumers.deadletters.letters import dead_letter_ends, list_dead_letters
 from consumers.deadletters.selection import Selection
 
 __all__ = ["find_letter", "parse_location", "pinned"]
 
-_MAX_RECORD_BYTES = 64 * 1_048_576
 _MAX_DIGITS = 18
 
 
@@ -72,11 +72,10 @@ async def find_letter(transport: Transport, settings: Settings, which: str) -> R
         return found[-1]
     name, partition, offset = parse_location(which)
     topic = await _letter_topic_of(transport, settings, name)
-    if partition in await transport.admin.ranges(topic):
-        read = await transport.read(topic, partition, offset, max_records=1, max_bytes=_MAX_RECORD_BYTES)
-        if read and read[0].offset == offset:
-            return read[0]
-    raise _nothing_at(topic, partition, offset)
+    record = await read_record(transport, topic, partition, offset)
+    if record is None:
+        raise _nothing_at(topic, partition, offset)
+    return record
 
 
 async def _letter_topic_of(transport: Transport, settings: Settings, name: str) -> str:

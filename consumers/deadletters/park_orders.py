@@ -2,7 +2,7 @@
 
 Owns the order records in `<ns>._deadletters` and following them; their key `park GROUP TOPIC/PARTITION/OFFSET` differs
 from every letter's location. A worker settles the message like any other: first its dead letter is written, then its
-offset is committed, and no earlier message is skipped. Writing orders is in `consumers.cli.park`, carrying them out in
+offset is committed, and no earlier message is skipped. Writing orders is in `consumers.deadletters.dead_lettering`, carrying them out in
 `consumers.delivery.crashes.crash_guard`.
 """
 

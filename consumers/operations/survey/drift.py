@@ -1,7 +1,7 @@
 """Findings: where a log differs from what an app needs. Pure except for `read_left_tiers`.
 
 Owns which differences matter, and their sentences. `bus.transports.topic_settings` compares topics, the transport's
-admin reads them, `consumers.cli.topics.command` prints.
+admin reads them, `consumers.cli.topic` prints.
 """
 
 from __future__ import annotations
