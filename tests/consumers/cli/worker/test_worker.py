@@ -170,7 +170,9 @@ def test_the_first_process_of_a_container_can_be_stopped_while_it_imports_an_app
             folder.wait_until(lambda: importing.is_symlink() or outside.poll() is not None)
             if not importing.is_symlink():
                 assert outside.stderr is not None
-                pytest.skip(f"no namespace for processes can be made here: {outside.stderr.read()}")
+                said = outside.stderr.read()
+                assert said.startswith("unshare: "), said
+                pytest.skip(f"no namespace for processes can be made here: {said}")
             os.kill(int(importing.readlink().name), signal.SIGTERM)
             assert outside.wait(45) == 143
         finally:
