@@ -100,14 +100,12 @@ def agent_of_file(settings: Settings, named: str | None, *, otherwise: str) -> s
 
 def _known_keys(settings: Settings, private: Path) -> KeyDirectory | None:
     """Return the trusted keys of *settings*; without any, those that `sealbus key` keeps beside the key *private*."""
-    from bus.trust.keys.key_directory import parse_keys
     from bus.trust.keys.key_folder import JWKS
-    from bus.trust.keys.trusted_files import check_trusted_file, files_of, read_files
+    from bus.trust.keys.trusted_directory import trusted_directory
 
-    path = Path(settings.trust.keys) if settings.trust.keys else private.parent / JWKS
-    if not settings.trust.keys and not path.exists():
-        return None
-    return parse_keys(read_files(files_of(path, (".json", ".jwks")), check_trusted_file), domain=settings.trust.domain)
+    if settings.trust.keys:
+        return trusted_directory(settings, None)
+    return trusted_directory(settings, private.parent) if (private.parent / JWKS).exists() else None
 
 
 def key_file_of(path: Path, agent_id: str) -> Path:

@@ -2,8 +2,8 @@
 
 Owns the order records in `<ns>._deadletters` and following them; their key `park GROUP TOPIC/PARTITION/OFFSET` differs
 from every letter's location. A worker settles the message like any other: first its dead letter is written, then its
-offset is committed, and no earlier message is skipped. Writing orders is in `consumers.deadletters.dead_lettering`, carrying them out in
-`consumers.delivery.crashes.crash_guard`.
+offset is committed, and no earlier message is skipped. Orders are made in
+`consumers.deadletters.dead_lettering` and carried out in `consumers.delivery.crashes.crash_guard`.
 """
 
 from __future__ import annotations
