@@ -36,6 +36,10 @@
        |- DependencyDown           a named dependency is down: wait, spend no attempt
        |  '- MissingSetting        the configuration lacks what the handler needs: wait until it exists
        '- Reject                   permanent: dead letter with reason `rejected`
+          |- ApprovalRefused       a step may not run: rejected, out of time, invalid, not allowed
+          |- ClarificationMissing  the requester was asked, and gave no answer in time
+          |- StepInDoubt           a step has begun and has no result: nobody knows whether it had its effect
+          '- NotDone               a step says that it had no effect
 
 `consumers.delivery.resilience.retry` decides what a failure leads to. Each adapter translates foreign exceptions once,
 at its own edge.
@@ -50,7 +54,9 @@ from bus.redaction import cut, redacted
 
 __all__ = [
     "AppendUnknownError",
+    "ApprovalRefused",
     "BusError",
+    "ClarificationMissing",
     "ClosedError",
     "ConfigurationError",
     "ContractError",
@@ -65,6 +71,7 @@ __all__ = [
     "KeyRefusedError",
     "LogFullError",
     "NameRefusedError",
+    "NotDone",
     "NotPermittedError",
     "OffsetOutOfRangeError",
     "RecordTooLargeError",
@@ -72,6 +79,7 @@ __all__ = [
     "RetryLater",
     "MissingSetting",
     "SigningError",
+    "StepInDoubt",
     "TopicMissingError",
     "TransportError",
     "UnknownTypeError",
@@ -310,6 +318,68 @@ class Reject(HandlerError):  # noqa: N818 - a signal, not a fault
 
     No attempt follows. The requester gets a RequestFailed with this text (240 characters, secrets masked), so write it
     for them. The texts of other exceptions are not sent.
+    """
+
+    dead_reason = "rejected"
+    """The reason of the dead letter."""
+
+
+class ApprovalRefused(Reject):
+    """A step may not run: its approval was refused, or the policy forbids its tool.
+
+        except ApprovalRefused as error:
+            return TaskResult(status="failed", summary=f"not allowed: {error}")
+
+    *reason* is `approval_rejected`, `approval_timeout`, `approval_invalid`, `unauthorized`, `too_many` (approvals asked
+    for one message) or `too_large` (arguments). Uncaught, it ends the message by that reason, the last two as
+    `rejected`.
+    """
+
+    def __init__(self, text: str, reason: str = "approval_rejected") -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.dead_reason = "rejected" if reason in ("too_many", "too_large") else reason
+
+
+class ClarificationMissing(Reject):
+    """The requester was asked by `context.clarify` and did not answer in time, or may not be asked any more.
+
+        except ClarificationMissing:
+            branch = "main"
+
+    *reason* is `timeout` or `too_many` (questions of one message). Uncaught it is a `Reject`, whose text begins with
+    the code CLARIFICATION_MISSING.
+    """
+
+    def __init__(self, text: str, reason: str = "timeout") -> None:
+        super().__init__(f"CLARIFICATION_MISSING: {text}")
+        self.reason = reason
+
+
+class StepInDoubt(Reject):
+    """A step that must not run twice has begun in an earlier run and has no result.
+
+    Nobody here knows whether it had its effect. Uncaught, the message dies once, with reason `effect_in_doubt`, and an
+    operator answers: `sealbus dlq redrive ID --step-done JSON` or `--step-again`. `reconcile=` of the step answers
+    without one. Raised by `reconcile` itself it means "unknown".
+    """
+
+    dead_reason = "effect_in_doubt"
+
+    def __init__(self, text: str, step: str = "") -> None:
+        super().__init__(text)
+        self.step = step
+        """The id of the step, `<name>/<32 hex>`."""
+
+
+class NotDone(Reject):
+    """Raised by the function of a step, or by its `reconcile`: it had no effect, and may be called again.
+
+        async def push(branch: str) -> str:
+            if not await reachable():
+                raise NotDone("the server is away; nothing was pushed")
+
+    Uncaught it is a `Reject`.
     """
 
 

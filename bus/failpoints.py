@@ -26,6 +26,13 @@ FAILPOINTS = (
     "committing",
     "committed",
     "nudged",
+    "held",
+    "begun",
+    "consumed",
+    "kept",
+    "opened",
+    "appended",
+    "answered",
 )
 """The places between read and commit, in the order a message passes them.
 
@@ -34,7 +41,10 @@ committed. handled: the handler has returned. inboxed: its result is
 durable. sent: its outputs are acknowledged. retried: its retry record is acknowledged. buried: its dead letter is.
 reported: the requester's report is. settled: its offset may be committed. committing: just before the commit is sent.
 committed: the log has acknowledged the commit. nudged: the log has
-acknowledged that a wait is due, and its row does not say so yet.
+acknowledged that a wait is due, and its row does not say so yet. held: a run that waits for a decision is stored.
+opened: the row of a task is stored. appended: the log has its request. answered: a step of a task is committed.
+begun: a step that must not run twice is written as begun. consumed: so is one that was approved. kept: the result of a
+step is stored.
 """
 
 _name, _, _count = os.environ.get("SEALBUS_FAILPOINT", "").partition(":")

@@ -182,16 +182,21 @@ def _settings(defaults: str) -> str:
 
 def _metrics_and_alerts() -> str:
     from bus.telemetry.metrics import Metrics
+    from bus.telemetry.own_process import register_own_process
+    from consumers.gateway.metrics import GatewayMetrics
     from consumers.operations.audit.metrics import AuditMetrics
     from consumers.operations.survey.exporter import SurveyCollector
 
-    metrics, audit = Metrics(), AuditMetrics()
+    metrics, audit, gateway = Metrics(), AuditMetrics(), GatewayMetrics()
+    register_own_process(metrics.registry)
     lines = ["## Workers and publishers", "", "`sealbus run --metrics-port`.", ""]
     lines += _series(list(metrics.registry.collect()), _labels(metrics))
     lines += ["", "## The namespace", "", "`sealbus serve metrics`.", ""]
-    lines += _series(list(SurveyCollector().collect()), {})
+    lines += _series(list(SurveyCollector("agents").collect()), {})
     lines += ["", "## The audit", "", "`sealbus serve audit --metrics-port`.", ""]
     lines += _series(list(audit.registry.collect()), _labels(audit))
+    lines += ["", "## The gateway", "", "`sealbus serve gateway --metrics-port`, beside those of its worker.", ""]
+    lines += _series(list(gateway.registry.collect()), _labels(gateway))
     return "\n".join([*lines, "", "## Run book", "", *_run_book()]) + "\n"
 
 
@@ -216,14 +221,12 @@ def _series(families: list[Any], labels: dict[str, tuple[str, ...]]) -> list[str
 
 
 def _run_book() -> list[str]:
-    """Return an entry for each alert of rules.yaml, with what run-book.toml says of it."""
-    rules = (_PROMETHEUS / "rules.yaml").read_text("utf-8")
+    """Return the entries of run-book.toml, one for each alert of rules.yaml."""
     book = tomllib.loads((_PROMETHEUS / "run-book.toml").read_text("utf-8"))
     lines: list[str] = []
-    for name, summary in re.findall(r"- alert: (\w+)\n.*?summary: \"([^\n]*)\"\n", rules, re.DOTALL):
-        shown = re.sub(r"\{\{ \$(?:labels\.)?(\w+) \}\}", r"{\1}", summary)
-        lines += [f"### {name}", "", f"- **Alert**: {shown}"]
-        lines += [f"- **{part.capitalize()}**: {book[name][part]}" for part in ("cause", "check", "fix")]
+    for name, entry in book.items():
+        lines += [f"### {name}", "", f"- **Alert**, for example: {entry['says']}"]
+        lines += [f"- **{part.capitalize()}**: {entry[part]}" for part in ("cause", "check", "fix")]
         lines.append("")
     return lines
 
@@ -306,6 +309,11 @@ def _python() -> str:
 def _name_lines(name: str, found: Any) -> list[str]:
     if isinstance(found, type) and issubclass(found, Exception):
         return []
+    if inspect.ismodule(found):
+        lines = [f"### {name}", "", inspect.getdoc(found) or "", ""]
+        for member in found.__all__:
+            lines += [f"#### {name}.{member}", "", *_described(member, getattr(found, member))]
+        return lines
     if not callable(found):
         return [f"### {name}", "", f"`{found!r}`", ""]
     lines = [f"### {name}", "", *_described(name, found)]
@@ -327,7 +335,8 @@ def _vocabulary() -> str:
         for kind in types_of(family):
             lines += _type_lines(kind)
     lines += ["## Older versions", "", "They are read and not written any more.", ""]
-    for kind in older_types():
+    # Modules are read in any order.
+    for kind in sorted(older_types(), key=lambda kind: (kind.name, kind.version)):
         lines += _type_lines(kind)
     lines += ["## Parts of several types", ""]
     for name in sorted(parts.__all__):

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from bus.clock import Clock, SystemClock
-from bus.errors import EventLoopError
+from bus.errors import ContractError, EventLoopError
 from bus.opening import Opening
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import is_payload
+from bus.payloads.payload_types import is_payload, payload_type
 from bus.protocol.envelope import Agent
+from bus.protocol.identifiers import is_text_id
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
 from bus.settings.loading import load_project
@@ -35,13 +36,17 @@ from producers.directory.view import Directory
 from producers.middleware import Publishing, PublishMiddleware, around, publish_each
 from producers.outcomes import Receipt, Result
 from producers.publisher import Publisher, check_timeout
+from producers.requests.progress import OnProgress, make_watch
 from producers.requests.requester import Requester
-from producers.requests.submitted import SubmittedTask, TaskKey
+from producers.requests.submitted import SubmittedTask
 from producers.sealing.options import Options, Outgoing, RequestOptions, outgoing_of
 from producers.sealing.run_labels import CURRENT_RUN
 from producers.sealing.sealed_record import sealed_as
 from producers.sealing.sealer import make_sealer, sender_of
 from producers.stream import StreamSource, publish_stream
+
+if TYPE_CHECKING:
+    from bus.artifacts.store import ArtifactStore
 
 __all__ = ["Bus", "Connection", "connect", "make_publisher"]
 
@@ -100,6 +105,11 @@ class Bus:
         """The namespace of everything that is published."""
         return self.publisher.sealer.origin.namespace
 
+    @property
+    def artifacts(self) -> ArtifactStore:
+        """Where large content lies: messages refer to it by a `Ref` with its hash; see `Context.artifacts`."""
+        return self.publisher.artifacts
+
     async def publish(
         self,
         payload: Payload,
@@ -143,6 +153,9 @@ class Bus:
         reply: type[_Reply],
         *,
         timeout_s: float = 60.0,
+        idle_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        progress_types: Sequence[type[Payload]] = (),
         **options: Unpack[RequestOptions],
     ) -> _Reply:
         """Publish *payload* and wait for its answer, a *reply*.
@@ -156,6 +169,16 @@ class Bus:
         handler's `context.request`, whose own time is limited. The *options* are those of `publish` except ttl_s,
         reply_to, delay_s and at.
 
+            def show(event: TaskEvent) -> None:
+                print(event.payload)                    # StatusUpdate(message="reading", progress_pct=40, ...)
+
+            result = await bus.request(task, TaskResult, on_progress=show, timeout_s=3600, idle_s=120)
+
+        *on_progress* is a function or a coroutine function. It is called with each message about the request that comes
+        before its answer, one after another, as `SubmittedTask.events` yields them. An error of it is logged and fails
+        no request. *progress_types* are classes of such messages besides the built-in ones. *idle_s*: the request ends
+        when nothing was heard of it for so many seconds, and is cancelled; by default only *timeout_s* ends it.
+
         Every end except an answer is a RequestError: PublishRejected and PublishUnknown as in `publish`,
         RequestTimedOut (accepted, no answer; also a TimeoutError), RequestFailed (the request was dead-lettered:
         `reason`), UnexpectedReply (an answer of another type). Raises ClosedError if the bus is closed during the wait.
@@ -163,38 +186,50 @@ class Bus:
         A handler that returns None sends no answer.
         """
         self._check_loop()
+        watch = make_watch(on_progress, idle_s, progress_types)
         reader = CURRENT_RUN.get()
         if reader is None or reader.over:
-            return await self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+            return await self.requests.ask(payload, reply, timeout_s=timeout_s, watch=watch, **options)
         # What another agent's bus is told is read by this run, too, although it does not ask in its name.
         is_own = reader.agent_id == self.publisher.sealer.origin.sender.id
         run = reader if is_own and reader.message.metadata.namespace == self.namespace else None
-        return await self.requests.ask(payload, reply, timeout_s=timeout_s, run=run, reader=reader, **options)
+        asked: dict[str, Any] = {"run": run, "reader": reader, "watch": watch, **options}
+        return await self.requests.ask(payload, reply, timeout_s=timeout_s, **asked)
 
     async def submit(self, payload: Payload, **options: Unpack[Options]) -> SubmittedTask[Any]:
-        """Publish *payload* and return a handle for its result, however long that takes.
+        """Publish *payload* and return its task, which waits for the result however long that takes.
 
-            task = await bus.submit(TaskRequest(goal="..."), to="researcher@svc", task_id="t-1", ttl_s=86_400)
+            task = await bus.submit(TaskRequest(goal="..."), to="researcher@svc", ttl_s=86_400)
             print(task.id)                                  # another process goes on: bus.task(task.id)
             async for event in task.events(): ...           # accepted, progress, held for somebody, the answer
             answer = await task.result(TaskResult)
 
-        *ttl_s* is the time limit in seconds. The answer stays in this agent's reply topic for the longest lifetime of
-        messages. In a handler the handled message is its cause, as in `publish`, and the run has read everything that
-        the handle returns. Raises as `publish`.
+        *ttl_s* is the time limit in seconds, by default a day. The task id is `metadata.task_id`: *task_id*, by default
+        a new UUIDv7. The answer stays in this agent's reply topic for the longest lifetime of messages. In a handler
+        the handled message is its cause, as in `publish`, its task is a part of the message's task, and the run has
+        read everything that the task returns. Raises as `publish`.
         """
         self._check_loop()
         return await self.requests.submit(outgoing_of(payload, options))
 
-    def task(self, handle: str) -> SubmittedTask[Any]:
-        """Reopen the task with this *handle*, which `task.id` gave, perhaps to another process of this agent.
+    def task(self, task_id: str, *, request: type[Payload] | None = None) -> SubmittedTask[Any]:
+        """Reopen the task *task_id*, which this agent has submitted, perhaps in another process.
 
-            answer = await bus.task(handle).result(TaskResult)
+            answer = await bus.task(task_id).result(TaskResult)
+            quote = await bus.task(task_id, request=QuoteRequest).result(Quote)
 
-        Raises ContractError for an invalid handle.
+        *request* is the class of what was submitted, by default `TaskRequest`. Its message is looked for in the log
+        when something is first asked of the task, from the time in the id; a BusError says that it is not there. Raises
+        ContractError for what is not a task id.
         """
         self._check_loop()
-        return self.requests.reopen(TaskKey.read(handle))
+        if not isinstance(task_id, str) or not is_text_id(task_id):
+            raise ContractError(f"is not a task id: {task_id!r:.80}", "task_id")
+        if request is None:
+            from bus.vocabulary.task import TaskRequest
+
+            request = TaskRequest
+        return self.requests.reopen(task_id, (payload_type(request),))
 
     @property
     def late_replies(self) -> Sequence[Message]:

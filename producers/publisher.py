@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from bus import native
 from bus.clock import Clock
@@ -24,6 +25,9 @@ from producers.outcomes import PublishRejected, PublishUnknown, Receipt, Result
 from producers.sealing.options import Outgoing
 from producers.sealing.sealed_record import SealedRecord
 from producers.sealing.sealer import Sealer
+
+if TYPE_CHECKING:
+    from bus.artifacts.store import ArtifactStore
 
 __all__ = ["Publisher", "check_timeout"]
 
@@ -43,7 +47,17 @@ class Publisher:
         self.batcher = Batcher(transport, clock, buffer_bytes=settings.publish.buffer_bytes)
         self.transport = transport
         self._preparation = TopicCreation(transport, settings, clock)
+        self._artifacts: ArtifactStore | None = None
         self._receipts = native.Receipts(Receipt, SealedRecord, Appended)
+
+    @property
+    def artifacts(self) -> ArtifactStore:
+        """The artifact store of the settings. Raises MissingSetting, ConfigurationError."""
+        if self._artifacts is None:
+            from bus.artifacts.store import artifact_store
+
+            self._artifacts = artifact_store(self.settings)
+        return self._artifacts
 
     async def publish(self, draft: Outgoing, *, timeout_s: float | None = None) -> Receipt:
         """Publish and wait for the outcome; raise PublishRejected or PublishUnknown."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -27,6 +29,7 @@ from bus.trust.policy.policy import Policy
 from producers.connection import Bus, connect
 from producers.middleware import PublishMiddleware
 from producers.outcomes import Receipt, Result
+from producers.requests.progress import TaskEvent, show_quietly
 from producers.sealing.options import Options, RequestOptions
 from producers.stream import Item
 
@@ -127,15 +130,22 @@ class SyncBus:
         reply: type[_Reply],
         *,
         timeout_s: float = 60.0,
+        idle_s: float | None = None,
+        on_progress: Callable[[TaskEvent], object] | None = None,
+        progress_types: Sequence[type[Payload]] = (),
         **options: Unpack[RequestOptions],
     ) -> _Reply:
         """Publish *payload* and wait at most *timeout_s* seconds, by default 60, for its answer, a *reply*.
 
             quote = bus.request(QuoteRequest(sku="tea"), Quote, timeout_s=5)
 
-        The *options*, and what it raises, are those of `Bus.request`: a RequestError.
+        All options, and what it raises, are those of `Bus.request`: a RequestError. *on_progress* is an ordinary
+        function, and is called in the calling thread.
         """
-        return self._thread.call(self._bus.request(payload, reply, timeout_s=timeout_s, **options))
+        asked: dict[str, Any] = {"timeout_s": timeout_s, "idle_s": idle_s, "progress_types": progress_types, **options}
+        if on_progress is None:
+            return self._thread.call(self._bus.request(payload, reply, **asked))
+        return self._thread.call_showing(partial(self._bus.request, payload, reply, **asked), on_progress)
 
     def resend(self, message: Message, *, timeout_s: float | None = None) -> Receipt:
         """Append the same bytes of *message* again, after PublishUnknown: receivers recognize its id."""
@@ -200,6 +210,21 @@ class _LoopThread:
     def call(self, coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Run *coroutine* on the loop; wait for its result or error."""
         return self.result(self.submit(coroutine))
+
+    def call_showing(
+        self, asking: Callable[..., Coroutine[Any, Any, _Answer]], show: Callable[[TaskEvent], object]
+    ) -> _Answer:
+        """Run *asking* on the loop, and call *show* with its progress in this thread; return its result."""
+        news: queue.SimpleQueue[TaskEvent | None] = queue.SimpleQueue()
+        pending = self.submit(asking(on_progress=news.put))
+        pending.add_done_callback(lambda _: news.put(None))
+        try:
+            while (event := news.get()) is not None:
+                show_quietly(show, event)
+        except BaseException:
+            pending.cancel()
+            raise
+        return self.result(pending)
 
     def submit(self, coroutine: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
         """Start *coroutine* on the loop."""

@@ -8,6 +8,8 @@ Page: `docs/how-to/ask-agents.md`.
 from __future__ import annotations
 
 from bus.errors import (
+    ApprovalRefused,
+    ClarificationMissing,
     ClosedError,
     ConfigurationError,
     ContractError,
@@ -15,12 +17,16 @@ from bus.errors import (
     EventLoopError,
     InboxError,
     MissingSetting,
+    NotDone,
+    StepInDoubt,
     UnreachableError,
 )
 from consumers.delivery.handler_errors import TaskCancelled
 from producers.outcomes import UnexpectedReply
 
 __all__ = [
+    "ApprovalRefused",
+    "ClarificationMissing",
     "ClosedError",
     "ConfigurationError",
     "ContractError",
@@ -28,6 +34,8 @@ __all__ = [
     "EventLoopError",
     "InboxError",
     "MissingSetting",
+    "NotDone",
+    "StepInDoubt",
     "TaskCancelled",
     "UnexpectedReply",
     "UnreachableError",

@@ -1,4 +1,4 @@
-"""What a test gets from `app.test()`: a bus in memory, its fakes, its held messages and its dead letters.
+"""What a test gets from `app.test()`: a bus in memory, fakes, held messages, questions, and dead letters.
 
     from sealbus.testing import TestBus
 
@@ -7,10 +7,11 @@ Page: `docs/how-to/test-agents.md`.
 
 from __future__ import annotations
 
-from consumers.app.testing import Fake, HeldMessage, PlayedAgent, TestBus
+from consumers.app.testing import AskedBack, Fake, HeldMessage, PlayedAgent, TestBus
 from consumers.deadletters.letters import DeadLetter
 
 __all__ = [
+    "AskedBack",
     "DeadLetter",
     "Fake",
     "HeldMessage",

@@ -1,8 +1,9 @@
 """The pages for people, their blocks of code, and the commands that they name.
 
-A block below `<!-- fragment -->` is a part of a larger program; it is compiled and not run. A block whose first line is
-`# PATH`, or one below `<!-- file: PATH -->`, is that file of a project. All other Python blocks of a page are one
-program.
+A block below `<!-- fragment -->` is a part of a larger program; it is compiled and not run. One below
+`<!-- runs with: EXTRA -->` is a program of its own, which `tests/consumers/adapters` runs in an environment with that
+extra. A block whose first line is `# PATH`, or one below `<!-- file: PATH -->`, is that file of a project. All other
+Python blocks of a page are one program.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 TUTORIAL = sorted((DOCS / "tutorial").glob("*.md"))
 README = ROOT / "README.md"
 
-_BLOCK = re.compile(r"(?:<!-- (fragment|file: [\w./-]+) -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(r"(?:<!-- (fragment|file: [\w./-]+|runs with: [\w-]+) -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
 _PATH = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z_/|:-]*|\.\.\.|.*(?:\.\.\.|\$).*")
 
@@ -41,7 +42,7 @@ class Block(NamedTuple):
 
     @property
     def is_fragment(self) -> bool:
-        return self.mark == "fragment"
+        return self.mark == "fragment" or self.mark.startswith("runs with: ")
 
     @property
     def path(self) -> str | None:

@@ -346,6 +346,8 @@ def check_routing(routing: dict[str, Any], metadata: dict[str, Any]) -> None:
         "idempotency_key": is_text_id,
         "max_hops": is_count,
         "not_before": lambda text: time_ms(text) is not None,
+        "accepts_progress": lambda flag: isinstance(flag, bool),
+        "progress": lambda flag: isinstance(flag, bool),
         "key": lambda key: is_text_id(key) and key != metadata["conversation_id"],
         "reply_to": lambda topic: is_reply_to(topic, metadata["namespace"]),
     }

@@ -10,7 +10,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LADDER = ("bus", "producers", "consumers")
-ROOMS = ("deadletters", "delivery", "processes", "worker", "app", "agents", "operations", "scaffold", "cli")
+ROOMS = (
+    "deadletters",
+    "delivery",
+    "processes",
+    "worker",
+    "tools",
+    "app",
+    "web",
+    "gateway",
+    "agents",
+    "operations",
+    "adapters",
+    "scaffold",
+    "cli",
+)
 """The folders of `consumers`, from the lowest to the highest."""
 MODULES = sorted(path for package in LADDER for path in (ROOT / package).rglob("*.py"))
 TREES = {path: ast.parse(path.read_text("utf-8")) for path in MODULES}
@@ -119,8 +133,9 @@ def test_the_kafka_adapter_can_be_taken_in_at_a_glance() -> None:
     )
 
 
-FACES = {"decode", "encode", "open_url", "options_of"}
-"""What each dialect and each transport has under the same name, so that its folder is enough to call it."""
+FACES = {"decode", "encode", "open_url", "options_of", "serve", "tools", "untrusted"}
+"""What each dialect, transport and adapter has under the same name, so that its place is enough to call it."""
+WITH_FACES = ("bus/dialects", "bus/transports", "consumers/adapters")
 
 
 def test_a_public_name_is_given_once_in_the_product() -> None:
@@ -131,7 +146,9 @@ def test_a_public_name_is_given_once_in_the_product() -> None:
             continue
         faces = (
             FACES
-            if path.is_relative_to(ROOT / "bus/dialects") or path.is_relative_to(ROOT / "bus/transports")
+            if any(
+                map(path.is_relative_to, (ROOT / "bus/dialects", ROOT / "bus/transports", ROOT / "consumers/adapters"))
+            )
             else set()
         )
         for name in public_names(tree) - faces:

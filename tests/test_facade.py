@@ -21,7 +21,8 @@ from sealbus.errors import DialectError
 ROOT = Path(__file__).parent.parent
 SUBJECTS = [
     *("sagas", "workflows", "patterns", "testing", "trust", "schemas", "outbox", "telemetry", "errors", "envelope"),
-    *("vocabulary", "dialects"),
+    "limits",
+    *("vocabulary", "dialects", "adapters"),
 ]
 MODULES = [path.stem for path in (ROOT / "sealbus").glob("*.py") if not path.stem.startswith("_")]
 IMPORTED_WHERE_IT_IS_USED = [

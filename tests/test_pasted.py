@@ -1,6 +1,6 @@
 """Every command of a page works as pasted, in a project with a handled message, a dead letter and no worker.
 
-Left out are commands that serve until Ctrl-C, and those that need a Kafka. Words in capitals are filled in.
+Left out are commands that serve or wait until Ctrl-C, and those that need a Kafka. Words in capitals are filled in.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tests.documents import (
     written,
 )
 
-_ENDLESS = re.compile(r"\bsealbus (?:new|dev|run|demo|serve (?!.*(?:--once|--new-token)))")
+_ENDLESS = re.compile(r"\bsealbus (?:new|dev|run|demo|ask desk@svc|serve (?!.*(?:--once|--new-token)))")
 _ELSEWHERE = re.compile(r"kafka://|^(?:make|docker|kubectl|pip|pytest|cd|touch|export)\b|--agent client@svc|shop\.db")
-_UNFILLED = re.compile(r"\bID\b|\.pem\b|\bGROUP\b|\bFILE\b|--cause CAUSE .*--wait")
+_UNFILLED = re.compile(r"\bID\b|\bLOCATION\b|\.pem\b|\bGROUP\b|\bFILE\b|--cause CAUSE .*--wait")
 _ASKS = re.compile(r"without a terminal, give --yes|Nobody can answer here")
 
 

@@ -89,6 +89,8 @@ def random_message(rng: random.Random, number: int, cause: Message | None) -> Me
         "key": f"k-{number}",
         "max_hops": rng.randrange(20),
         "reply_to": "agents._reply.a-01234567",
+        "accepts_progress": True,
+        "progress": True,
         "retry": RetryPolicy(backoff="linear", base_ms=1, cap_ms=2, max_attempts=3),
     }
     addressed = cause.metadata.recipient if cause is not None else None

@@ -22,7 +22,7 @@ from bus.protocol.timestamps import format_ms
 from bus.retry import Retry
 from bus.vocabulary import BUILT_IN
 
-__all__ = ["seal_foreign"]
+__all__ = ["seal_foreign", "with_kept_time"]
 
 _LIFETIME_MS = 3_600_000
 _TIMES: Final = {"000": "/metadata/timestamp"}
@@ -57,7 +57,7 @@ def seal_foreign(
         absent = "message_id" if identity is None else "sender" if agent is None else "timestamp"
         raise DialectError(f"/metadata/{absent}", "nothing", "one in the foreign message, or given for it")
     kind = kind_of(types, foreign.type, foreign.version)
-    data = _with_kept_time(foreign.data, claims.sent_at_ms, sent_ms)
+    data = with_kept_time(foreign.data, claims.sent_at_ms, sent_ms)
     lifetime_ms = round(kind.terms.ttl_s * 1000) if kind is not None and kind.terms.ttl_s else _LIFETIME_MS
     expires_ms = options.expires_at_ms if options.expires_at_ms is not None else sent_ms + lifetime_ms
     if expires_ms > LAST_WRITABLE_MS:
@@ -120,7 +120,7 @@ def _policy(foreign: Foreign, waits: Retry) -> RetryPolicy | None:
     )
 
 
-def _with_kept_time(data: dict[str, Any], foreign_ms: int | None, sent_ms: int) -> dict[str, Any]:
+def with_kept_time(data: dict[str, Any], foreign_ms: int | None, sent_ms: int) -> dict[str, Any]:
     """Return *data* with the foreign time kept in its mark, if the message is sealed at another one."""
     mark = data.get(MARK)
     if foreign_ms is None or foreign_ms == sent_ms or mark is None:

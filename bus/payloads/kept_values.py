@@ -25,7 +25,7 @@ from bus.protocol.validation_errors import translate
 if TYPE_CHECKING:
     from bus.payloads.pydantic_models import ModelPart
 
-__all__ = ["KeptType", "is_plain", "kept_type", "plain_from", "plain_of"]
+__all__ = ["KeptType", "is_plain", "kept_type", "plain_from", "plain_of", "with_floats"]
 
 _KEYS: Final = (
     inspect.AnyType,
@@ -134,7 +134,7 @@ def plain_from(text: bytes) -> Any:
 
     Raises msgspec.DecodeError.
     """
-    return _with_floats(msgspec.json.decode(text))
+    return with_floats(msgspec.json.decode(text))
 
 
 def is_plain(value: Any) -> bool:
@@ -236,11 +236,12 @@ def _model_part(kind: Any) -> ModelPart:
     return ModelPart(kind)
 
 
-def _with_floats(plain: Any) -> Any:
+def with_floats(plain: Any) -> Any:
+    """Return *plain* with each whole number that is too large for an int as the float that it was."""
     if isinstance(plain, dict):
-        return {key: _with_floats(below) for key, below in plain.items()}
+        return {key: with_floats(below) for key, below in plain.items()}
     if isinstance(plain, list):
-        return [_with_floats(item) for item in plain]
+        return [with_floats(item) for item in plain]
     is_float = isinstance(plain, int) and not -SAFE_INTEGER <= plain <= SAFE_INTEGER
     return float(plain) if is_float else plain
 

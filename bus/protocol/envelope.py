@@ -18,6 +18,7 @@ __all__ = [
     "DATA_DEPTH",
     "DATA_ROOM",
     "LINKS",
+    "PROGRESS_TYPES",
     "PROTOCOL",
     "Addressee",
     "Agent",
@@ -39,6 +40,9 @@ DATA_DEPTH = 2
 """The nesting depth of the data within the envelope."""
 DATA_ROOM = MAX_DEPTH + 1 - DATA_DEPTH
 """The number of nesting levels the data may have."""
+
+PROGRESS_TYPES: Final = frozenset({"task.accepted", "task.clarification", "status.update", "task.artifact"})
+"""The message types that are progress wherever they come as replies."""
 
 AgentType: TypeAlias = Literal["agent", "human", "service", "bus"]
 Performative: TypeAlias = Literal[
@@ -167,12 +171,16 @@ class RetryPolicy(_Layer, frozen=True, kw_only=True):
 class Routing(_Layer, frozen=True, kw_only=True):
     """Delivery data, read by the bus."""
 
+    accepts_progress: bool | None = None
+    """Whether its sender takes progress at `reply_to`."""
     expires_at: str
     idempotency_key: str | None = None
     key: str | None = None
     max_hops: int | None = None
     not_before: str | None = None
     priority: int | None = None
+    progress: bool | None = None
+    """Whether it is progress of the request that it answers, and not its answer."""
     reply_to: str | None = None
     retry: RetryPolicy | None = None
 

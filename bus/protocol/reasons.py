@@ -242,6 +242,12 @@ REASON_TABLE: Final = MappingProxyType(
                 "a run without an error",
                 "fix the handler or the service it calls, then " + _REDRIVE,
             ),
+            Reason(
+                "effect_in_doubt",
+                _CRASHED,
+                "a result of each step that must not run twice",
+                "look whether the step had its effect, then " + _REDRIVE + " --step-done RESULT, or --step-again",
+            ),
         ),
     }
 )

@@ -20,6 +20,7 @@ from bus.protocol.canonical_numbers import SAFE_INTEGER
 from bus.protocol.envelope import (
     DATA_DEPTH,
     DATA_ROOM,
+    PROGRESS_TYPES,
     PROTOCOL,
     Addressee,
     Agent,
@@ -116,6 +117,16 @@ class Message(msgspec.Struct, frozen=True, gc=False):
             links,
             authority=self.authority,
         )
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether it is progress where it comes as a reply: it neither ends nor fails its request (section 8)."""
+        return self.metadata.message_type in PROGRESS_TYPES or self.routing.progress is True
+
+    @property
+    def takes_progress(self) -> bool:
+        """Whether its sender reads progress of it at its `reply_to`."""
+        return self.routing.accepts_progress is True and self.routing.reply_to is not None
 
     def chain_for_children(self) -> tuple[Link, ...]:
         """Return the proof chain that a message caused by this one carries."""

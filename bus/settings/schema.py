@@ -14,10 +14,12 @@ from msgspec import Meta
 from bus.settings import durations
 
 __all__ = [
+    "ArtifactSettings",
     "AuditSettings",
     "BusSettings",
     "DeadLetterSettings",
     "DialectSettings",
+    "GatewaySettings",
     "InboxSettings",
     "KafkaSettings",
     "LogSettings",
@@ -26,6 +28,7 @@ __all__ = [
     "PublishSettings",
     "RetrySettings",
     "Settings",
+    "TaskSettings",
     "TopicSettings",
     "TrustSettings",
     "WorkerSettings",
@@ -155,6 +158,20 @@ class InboxSettings(_Section, frozen=True):
     local: bool
 
 
+class ArtifactSettings(_Section, frozen=True):
+    """Where large content lies beside the messages that refer to it, and how large one may be."""
+
+    url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(auto|off|[a-z][a-z0-9+.-]*://.*)$",
+            extra={"expected": "auto, off, file:///folder or a bucket such as s3://bucket/prefix"},
+        ),
+        _PATH,
+    ]
+    max_bytes: Annotated[int, Meta(ge=1024, le=2**40)]
+
+
 class TrustSettings(_Section, frozen=True):
     """The trusted keys, and the key with which this process signs.
 
@@ -214,6 +231,22 @@ class AuditSettings(_Section, frozen=True):
     keep_sensitive_s: Pause
 
 
+class TaskSettings(_Section, frozen=True):
+    """How long the gateway keeps tasks that have ended, and how much of each."""
+
+    keep_s: Annotated[float, Meta(ge=60, le=200 * DAY_S, extra=DURATION_MARK)]
+    artifact_bytes: Annotated[int, Meta(ge=0, le=1024 * _MIB)]
+
+
+class GatewaySettings(_Section, frozen=True):
+    """What one process of the gateway takes at a time."""
+
+    wait_s: Annotated[float, Meta(ge=0, le=3600, extra=DURATION_MARK)]
+    streams: Annotated[int, Meta(ge=1, le=1_000_000)]
+    body_bytes: Annotated[int, Meta(ge=1024, le=64 * _MIB)]
+    header_bytes: Annotated[int, Meta(ge=1024, le=_MIB)]
+
+
 class KafkaSettings(_Section, frozen=True):
     """How to reach Kafka's brokers.
 
@@ -253,11 +286,14 @@ class Settings(_Section, frozen=True):
     worker: WorkerSettings
     retry: RetrySettings
     inbox: InboxSettings
+    artifacts: ArtifactSettings
     deadletter: DeadLetterSettings
     trust: TrustSettings
     policy: PolicySettings
     directory: DirectorySettings
     dialects: DialectSettings
     audit: AuditSettings
+    tasks: TaskSettings
+    gateway: GatewaySettings
     kafka: KafkaSettings
     log: LogSettings

@@ -20,12 +20,7 @@ from bus.telemetry.counters import LocalHistogram
 
 __all__ = ["CounterCollector", "LocalHistograms"]
 
-# Whether this process exports `_created` series: a setting of prometheus_client without a public name.
-_SHOWS_CREATED = any(
-    sample.name.endswith("_created")
-    for metric in Histogram("asked", "", registry=None).collect()
-    for sample in metric.samples
-)
+_ASKED = Histogram("asked", "", registry=None)
 
 
 class CounterCollector(Collector):
@@ -64,6 +59,7 @@ class LocalHistograms(Collector):
 
     def collect(self) -> Iterable[Metric]:
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        shows_created = _shows_created()
         names = [floatToGoString(bound) for bound in (*self._bounds, float("inf"))]  # type: ignore[no-untyped-call]
         for values, timing in list(self._timings.items()):
             known, counts = dict(timing.exemplars), accumulate(timing.counts)
@@ -72,7 +68,7 @@ class LocalHistograms(Collector):
                 for at, (bound, count) in enumerate(zip(names, counts, strict=True))
             ]
             family.add_metric(values, buckets, sum_value=timing.total_s)
-            if _SHOWS_CREATED:
+            if shows_created:
                 family.add_sample(
                     f"{self._name}_created", dict(zip(self._labels, values, strict=True)), timing.created_s
                 )
@@ -80,3 +76,9 @@ class LocalHistograms(Collector):
 
     def describe(self) -> Iterable[Metric]:
         return [HistogramMetricFamily(self._name, self._text, labels=self._labels)]
+
+
+def _shows_created() -> bool:
+    """Return whether this process exports `_created` series now: a setting of prometheus_client without a public
+    name."""
+    return any(sample.name.endswith("_created") for metric in _ASKED.collect() for sample in metric.samples)

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
     from bus.telemetry.collectors import LocalHistograms
 
-__all__ = ["PublishMetrics", "TypeMetrics", "Metrics"]
+__all__ = ["PublishMetrics", "TypeMetrics", "Metrics", "versions"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+# A message may wait in three tiers and for an approval before it is done.
+_LONG_SECONDS = (*_SECONDS, 900, 3_600, 14_400, 86_400)
 
 
 class Metrics:
@@ -32,14 +34,12 @@ class Metrics:
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        import platform
-
         from prometheus_client import CollectorRegistry
 
         self.registry = registry or CollectorRegistry()
         self._accepted: dict[str, PublishMetrics] = {}
         self.build_info = self._gauge("build_info", "1, with the versions of sealbus and Python.", "version", "python")
-        self.build_info.labels(_version(), platform.python_version()).set(1)
+        self.build_info.labels(*versions()).set(1)
         self.published = self._gathered("published", "Messages published, by outcome.", "type", "outcome")
         self.publish_seconds = self._timings("publish_seconds", "Time from publish to its outcome.", "type")
         self.late_replies = self._counter(
@@ -47,6 +47,12 @@ class Metrics:
         )
         self.refused_replies = self._counter(
             "refused_replies", "Rejected answers, by gate reason or `uncorrelated`.", "reason"
+        )
+        self.progress = self._counter(
+            "progress",
+            "Progress of requests: sent, merged or lost by who works; shown, passed, repeated, dropped, late or "
+            "refused by who asked.",
+            "outcome",
         )
         self.dropped_answers = self._counter(
             "dropped_answers", "Answers and reports whose reply topic is missing or not writable.", "group", "kind"
@@ -82,13 +88,23 @@ class Metrics:
         )
         self.handler_seconds = self._timings("handler_seconds", "Time spent in handlers.", "type", "group")
         self.end_to_end_seconds = self._timings(
-            "end_to_end_seconds", "Time from sealing to being settled as done.", "type", "group"
+            "end_to_end_seconds",
+            "Time from sealing to being settled as done.",
+            "type",
+            "group",
+            buckets=_LONG_SECONDS,
         )
         self.in_flight = self._gauge("in_flight", "Messages taken from the log and not yet settled.", "group")
         self.lanes = self._gauge("lanes", "Keys with unfinished messages.", "group")
         self.lag_messages = self._gauge("lag_messages", "Records not yet committed.", "group", "topic", "partition")
         self.lag_seconds = self._gauge(
-            "lag_seconds", "Age of the oldest record after the commit.", "group", "topic", "partition"
+            "lag_seconds", "Age of the first record that is not settled.", "group", "topic", "partition"
+        )
+        self.hold_ups = self._gauge(
+            "hold_ups",
+            "Messages for which others have waited for 5 s or more, by what they wait for.",
+            "group",
+            "reason",
         )
         self.oldest_unsettled_seconds = self._gauge(
             "oldest_unsettled_seconds", "Age in this worker of its oldest unsettled message.", "group"
@@ -176,10 +192,10 @@ class Metrics:
         self.registry.register(CounterCollector(counter, self._gather))
         return counter
 
-    def _timings(self, name: str, text: str, *labels: str) -> LocalHistograms:
+    def _timings(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> LocalHistograms:
         from bus.telemetry.collectors import LocalHistograms
 
-        timings = LocalHistograms(f"sealbus_{name}", text, labels, _SECONDS)
+        timings = LocalHistograms(f"sealbus_{name}", text, labels, buckets)
         self.registry.register(timings)
         return timings
 
@@ -199,13 +215,16 @@ class Metrics:
         return Histogram(f"sealbus_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
 
 
-def _version() -> str:
+def versions() -> tuple[str, str]:
+    """Return the versions of sealbus and of Python."""
+    import platform
     from importlib import metadata
 
     try:
-        return metadata.version("sealbus")
+        own = metadata.version("sealbus")
     except metadata.PackageNotFoundError:
-        return "unknown"
+        own = "unknown"
+    return own, platform.python_version()
 
 
 class _Meters(dict[str, "TypeMetrics"]):

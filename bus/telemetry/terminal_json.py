@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from bus.redaction import cut
 from bus.telemetry.terminal import printable
 
 __all__ = ["details", "encode_json", "raw_json", "table_lines", "terminal_json"]
@@ -17,6 +18,9 @@ __all__ = ["details", "encode_json", "raw_json", "table_lines", "terminal_json"]
 _UNSAFE_IN_JSON: Final = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
+_COPIED: Final = frozenset(("LOCATION", "EXAMPLE", "CAUSE", "GROUP", "MESSAGE"))
+_LEAST_CUT: Final = 24
+_MAX_PADDED: Final = 60
 _PLAIN: Final = re.compile(rb"[ -~]*\Z")
 _LINE_BREAKS: Final = re.compile(rb"[\r\n\t]")
 
@@ -60,10 +64,11 @@ def details(about: Mapping[str, object], *, width: int = 14) -> Iterator[str]:
             yield f"{name + ':':<{width}}{printable(shown if isinstance(shown, str) else str(shown))}"
 
 
-def table_lines(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+def table_lines(headings: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0) -> Iterator[str]:
     """Yield the lines of a table: columns under *headings*, numbers right-aligned.
 
-    Cells may hold foreign text. Nothing is cut or wrapped.
+    Cells may hold foreign text. For a terminal of *width* columns long cells are cut, but for locations; 0: none is. A
+    long cell moves what stands behind it in its own row only.
     """
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [
@@ -73,9 +78,32 @@ def table_lines(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> It
     numeric = [
         bool(cells) and all(row[at].isdigit() or row[at] in ("-", "") for row in cells) for at in range(len(headings))
     ]
+    if width:
+        widths = _fitted(widths, width, [heading in _COPIED for heading in headings])
     for row in ([*headings], *cells):
         padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
+            shown.rjust(column) if right else shown.ljust(min(column, _MAX_PADDED))
+            for shown, column, right in zip(_shown(row, widths, width), widths, numeric, strict=True)
         )
         yield "  ".join(padded).rstrip()
+
+
+def _shown(row: Sequence[str], widths: Sequence[int], width: int) -> Sequence[str]:
+    return [cut(cell, column) for cell, column in zip(row, widths, strict=True)] if width else row
+
+
+def _fitted(widths: Sequence[int], width: int, is_whole: Sequence[bool]) -> list[int]:
+    """Return the widths of columns in a terminal of *width*: the widest are made narrower, to no less than a few words.
+
+    *is_whole*: what must not be cut, for people copy it.
+    """
+    found = list(widths)
+    excess = sum(found) + 2 * (len(found) - 1) - width
+    while excess > 0:
+        can = [at for at, whole in enumerate(is_whole) if not whole and found[at] > _LEAST_CUT]
+        if not can:
+            break
+        widest = max(can, key=lambda at: found[at])
+        found[widest] -= 1
+        excess -= 1
+    return found

@@ -12,7 +12,15 @@ from typing import Final
 import msgspec
 
 from bus.settings.schema import Settings
-from bus.topics.names import dead_letter_topic, mailbox_topic, message_topic, own_topic, redrive_topic, retry_topic
+from bus.topics.names import (
+    dead_letter_topic,
+    mailbox_topic,
+    message_topic,
+    own_topic,
+    read_topic,
+    redrive_topic,
+    retry_topic,
+)
 from bus.transports.base import Features, TopicSpec
 
 __all__ = [
@@ -25,6 +33,7 @@ __all__ = [
     "namespace_topics",
     "reply_topics",
     "shortest_retention_s",
+    "spec_of_topic",
 ]
 
 
@@ -100,6 +109,24 @@ def reply_topics(settings: Settings, topics: Iterable[str]) -> Sequence[TopicSpe
     """Return the specs of reply topics by name: one partition each, retained for the longest message lifetime."""
     kept_ms = round(settings.publish.max_ttl_s * 1000)
     return [TopicSpec(name=topic, partitions=1, retention_ms=kept_ms) for topic in topics]
+
+
+def spec_of_topic(settings: Settings, topic: str) -> TopicSpec | None:
+    """Return the spec of the existing *topic* by what its name says it is for; None where it says nothing."""
+    name = read_topic(topic)
+    if name is None:
+        return None
+    match name.kind:
+        case "dlq":
+            return _dead(settings, topic.removesuffix(".dlq"))
+        case "message":
+            return _live(settings, topic)
+        case "retry" | "redrive" | "mail":
+            return msgspec.structs.replace(_live(settings, topic), partitions=1)
+        case "reply":
+            return reply_topics(settings, [topic])[0]
+        case "own":
+            return next((spec for spec in namespace_topics(settings) if spec.name == topic), None)
 
 
 def shortest_retention_s(settings: Settings) -> float:

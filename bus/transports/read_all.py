@@ -13,8 +13,9 @@ from bus.transports.base import PartitionRange, Record, Transport
 
 __all__ = ["new_partition_starts", "read_partition", "read_record", "scan_topic"]
 
-_PAGE_RECORDS = 500
-_PAGE_BYTES = 16 * 1_048_576
+# A page and the one before it are in memory at once, and between two pages other tasks have their turn.
+_PAGE_RECORDS = 250
+_PAGE_BYTES = 2 * 1_048_576
 _MAX_RECORD_BYTES = 64 * 1_048_576
 
 

@@ -8,6 +8,7 @@ Pure except for the policy's file, which is checked for changes once a second.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from copy import copy
 from typing import Final, Literal
 
 import msgspec
@@ -30,7 +31,15 @@ from bus.trust.effective_labels import (
 )
 from bus.trust.keys.signature_algorithms import HS256
 from bus.trust.labels import DEFAULT_CLASSIFICATION, INSTRUCTING, rank_of_classification, rank_of_level
-from bus.trust.policy.decision import Allow, Deny, NeedsApproval, PolicyDecision, decide_request, instruction_level
+from bus.trust.policy.decision import (
+    Allow,
+    Deny,
+    NeedsApproval,
+    PolicyDecision,
+    decide_request,
+    index_of,
+    instruction_level,
+)
 from bus.trust.policy.facts import Request
 from bus.trust.policy.policy import NO_POLICY, Policy, rules_source
 from bus.trust.policy.rules import PolicyRules
@@ -50,6 +59,8 @@ _CANCEL: Final = "task.cancel"
 _DECISION: Final = "approval.decision"
 _PRESENCE: Final = frozenset({"agent.handshake", "agent.heartbeat", "agent.goodbye"})
 """Types with which an agent announces itself: readers accept them only from that agent."""
+_DUE: Final = "schedule.due"
+"""A group's message to its own agent: only a deny rule stops it."""
 _NUDGE: Final = "wait.due"
 """A group's message to itself: it only asks to look at a row of the group's own store."""
 
@@ -121,6 +132,12 @@ class Admission:
         self.is_open = verifier is None and self._rules() is None
         """Whether neither keys nor a policy are configured: labels are advice then."""
 
+    def on_behalf_of(self, agent_id: str) -> Admission:
+        """Return what judges for *agent_id* instead, in the same group: a door acts with its caller's authority."""
+        made = copy(self)
+        made._party = msgspec.structs.replace(self._party, agent_id=agent_id)  # noqa: SLF001 - its own
+        return made
+
     @property
     def agent_id(self) -> str:
         """The agent of the party."""
@@ -135,6 +152,11 @@ class Admission:
     def has_rules(self) -> bool:
         """Whether a policy file is loaded."""
         return self._rules() is not None
+
+    @property
+    def counts_as_human(self) -> bool:
+        """Whether every sender counts as human without a policy: the keys are made for a test."""
+        return bool(getattr(self._verifier, "counts_as_human", False))
 
     @property
     def writes_labels(self) -> bool:
@@ -184,7 +206,8 @@ class Admission:
         if rules is not None:
             if self._is_stale() and (kind is None or raised_risk(kind, self._high_risk) == "high"):
                 raise _refused("the policy has been unreadable for too long: high risk is refused")
-            judged = _Judged(message, kind, payload, labels, rules, how)
+            own = message.message_type == _DUE and message.metadata.sender.id == self._party.agent_id
+            judged = _Judged(message, kind, payload, labels, rules, how, lenient=own and message.metadata.hops == 0)
             reading = self._request("handle", self._party.agent_id, judged)
             needed = self._check_parties(judged, reading, may_hold=may_hold)
             if needed is not None:
@@ -192,8 +215,14 @@ class Admission:
             if threshold == INSTRUCTING:
                 # A stricter one of the handler stands, whatever a rule names.
                 threshold = instruction_level(rules, reading)
-        if labels.is_below(threshold) and is_directive(
-            self._directive_facts(message, kind, payload, how=how, has_threshold=instructions_from is not None)
+        # Progress only informs, also of type `task.clarification`: whoever asked is shown it.
+        is_shown = how in _ANSWERING and message.is_progress
+        if (
+            labels.is_below(threshold)
+            and not is_shown
+            and is_directive(
+                self._directive_facts(message, kind, payload, how=how, has_threshold=instructions_from is not None)
+            )
         ):
             self._deny(
                 message,
@@ -280,6 +309,26 @@ class Admission:
         if not isinstance(decision, Allow):
             return f"{decider} may not approve {pending.message_type}: rule {decision.rule}"
         return None
+
+    def decide_use(
+        self, tool: str, message: Message, kind: PayloadType | None, payload: object, labels: EffectiveLabels
+    ) -> PolicyDecision | None:
+        """Decide whether this party may use *tool* while it handles *message*, in a run with *labels*.
+
+        None where no rule of the policy has the action `use`: then every tool may be used.
+        """
+        rules = self._rules()
+        if rules is None or not index_of(rules).asks_use:
+            return None
+        judged = _Judged(message, kind, payload, labels, rules, "topic")
+        request = self._request("use", self._party.agent_id, judged)
+        decision = decide_request(rules, msgspec.structs.replace(request, tool=tool))
+        if isinstance(decision, Deny):
+            differing, agent_id = decision.differing, self._party.agent_id
+            self._deny(
+                message, decision.rule, action="use", actor=agent_id, how="topic", rules=rules, differing=differing
+            )
+        return decision
 
     def owner_of(self, agent_id: str) -> str | None:
         """Return the owner of an agent by the policy; None if the policy names none."""
@@ -595,7 +644,7 @@ def _is_from_bus(message: Message, payload: object) -> bool:
     presence."""
     if message.message_type == "status.update":
         return getattr(payload, "approval_id", None) is not None
-    if message.message_type in _PRESENCE:
+    if message.message_type in _PRESENCE or message.message_type == _DUE:
         return message.metadata.hops == 0
     if message.message_type == _CANCEL:
         # It takes back what its sender has asked, and nobody else's: whoever works on it looks at who says so.

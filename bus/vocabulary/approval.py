@@ -63,6 +63,9 @@ class Action(RuledValue, frozen=True, kw_only=True):
     idempotency_key: Name | None = None
     trust_level: Level | None = None
     """The effective one."""
+    within: Object | None = None
+    """2.1.0. For a step within the run that handles the message: `step` (its id), `tool`, and `arguments` by parameter
+    name."""
 
 
 class Reviewer(Value, frozen=True, kw_only=True):
@@ -136,7 +139,7 @@ def _with_action(data: dict[str, Any]) -> dict[str, Any]:
 
 @payload(
     "approval.request",
-    version="2.0.0",
+    version="2.1.0",
     performative="propose",
     options_from={"ttl_s": "timeout_seconds"},
     upcasters={1: Upcaster(ApprovalRequest1, _with_action)},

@@ -35,7 +35,7 @@ class KeyRevoked(Value, frozen=True, kw_only=True):
 
 @payload(
     "redrive.ordered",
-    version="1.0.0",
+    version="1.1.0",
     risk="high",
     performative="request",
     ttl_s=3600,
@@ -50,6 +50,22 @@ class RedriveOrdered(Value, frozen=True, kw_only=True):
     extend_until: Instant | None = None
     force: Flag = False
     reason: Text
+    step: Name | None = None
+    """1.1.0. The id of the step in doubt that *answer* is about; without it, the only one."""
+    answer: Literal["done", "again"] | None = None
+    """1.1.0. Whether the step had its effect. The first answer counts, for one call."""
+    result: Object | None = None
+    """1.1.0. With done: what the step returned, as `value`."""
+
+
+@payload("schedule.due", version="1.0.0", performative="inform", ttl_s=3600, side_effect="none")
+class ScheduleDue(Value, frozen=True, kw_only=True):
+    """A group to its own agent: a schedule has become due. Its message id comes from name and due time."""
+
+    name: Name
+    due_at: Instant
+    missed: Count = 0
+    """Due times before it that were left out."""
 
 
 @payload(

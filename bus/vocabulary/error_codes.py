@@ -47,6 +47,8 @@ _CODES: Final = {
     "TRANSIENT SERVICE_UNAVAILABLE UPSTREAM_UNREACHABLE": ErrorCode("error.transient", True, 503, "FAILED"),
     "TIMEOUT TOOL_TIMEOUT": ErrorCode("error.timeout", True, 504, "FAILED"),
     "INTERNAL_ERROR": ErrorCode("error.internal", False, 500, -32603),
+    "CANCELLED": ErrorCode("error.semantic", False, 409, "CANCELED"),
+    "EFFECT_IN_DOUBT": ErrorCode("error.internal", False, 500, "FAILED"),
     "PROCESS_EXIT": ErrorCode("error.internal", False, 500, "FAILED"),
 }
 ERROR_CODES: Final = MappingProxyType(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta
 
 from bus.payloads.payload_types import payload
-from bus.payloads.rules import All, Either, Has, Is, Not, Rule, when
+from bus.payloads.rules import All, Either, Has, Is, Not, Rule, exactly_one, when
 from bus.vocabulary.forms import (
     Code,
     Count,
@@ -155,6 +155,40 @@ class TaskClarified(Value, frozen=True, kw_only=True):
     """Merged over the task's inputs."""
 
 
+@payload(
+    "task.artifact",
+    version="1.0.0",
+    performative="inform",
+    required_options=("task_id",),
+    ttl_s=86400,
+    side_effect="none",
+    rules=(Rule("has exactly one of content, data, ref", "/content", exactly_one("content", "data", "ref")),),
+)
+class TaskArtifact(Value, frozen=True, kw_only=True):
+    """Worker to requester: a part of what the task makes, before its end.
+
+    Progress: it ends nothing.
+    """
+
+    artifact_id: Name
+    """One for all parts of an artifact."""
+    index: Count
+    """Counts the parts of an artifact, from 0."""
+    name: Text | None = None
+    """For people."""
+    media_type: Text | None = None
+    content: Long | None = None
+    """A part that is text."""
+    data: Object | None = None
+    """A part that is an object."""
+    ref: Ref | None = None
+    """Content that lies elsewhere."""
+    append: Flag = False
+    """Whether it goes on after the part before, instead of taking its place."""
+    last: Flag = False
+    """Whether no part follows."""
+
+
 @payload("task.cancel", version="1.0.0", performative="cancel", required_options=("task_id",), ttl_s=3600)
 class TaskCancel(Value, frozen=True, kw_only=True):
     """Requester (or a supervisor the policy names) to the worker."""
@@ -258,7 +292,8 @@ class TaskHandoff(Value, frozen=True, kw_only=True):
 class StatusUpdate(Value, frozen=True, kw_only=True):
     """Worker to requester or orchestrator while it works.
 
-    Also what the bus sends, to the type's topic, when a message is held for an approval.
+    Also what the bus sends when a message is held for an approval. It goes to a requester that takes progress, else to
+    the type's topic.
     """
 
     task_id: Text

@@ -102,8 +102,25 @@ def _registry() -> App:
     return registry_app(load_project(env=os.environ).settings)
 
 
+def _gateway() -> App:
+    from consumers.gateway.app import GatewayApp
+
+    return GatewayApp()
+
+
+def _permits() -> App:
+    from consumers.gateway.permits import permits_app
+
+    return permits_app()
+
+
 _OWN_AGENTS: Final[Mapping[str, Callable[[], App]]] = MappingProxyType(
-    {"workflow@sealbus": _workflow_engine, "registry@sealbus": _registry}
+    {
+        "workflow@sealbus": _workflow_engine,
+        "registry@sealbus": _registry,
+        "gateway@sealbus": _gateway,
+        "permits@svc": _permits,
+    }
 )
 """The bus's own agents, by their ids."""
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from bus.errors import ConfigurationError, Reject
+from bus.errors import ConfigurationError
 from bus.opening import Opening
-from bus.payloads.class_forms import Payload
 from bus.payloads.payload_types import Registry
 from bus.protocol.envelope import Agent
 from bus.protocol.identifiers import is_schema_version, is_text_id
@@ -23,9 +22,8 @@ from bus.protocol.signatures import Signer, Verifier
 from bus.topics.names import check_group, check_namespace, group_of_agent
 from bus.trust.policy.policy import NO_POLICY, Policy
 from consumers.app.handler_signature import returned_types, sent_types
-from consumers.app.router import Router, declared_type
-from consumers.delivery.declaration import Declaration, Lifespan, Middleware
-from consumers.processes.conversations.handoff_tool import HandoffTool
+from consumers.app.router import Router
+from consumers.delivery.declaration import Declaration, HandlerDeclaration, Lifespan, Middleware
 from consumers.processes.sagas.subscriptions import cancel_subscription, mail_subscriptions, step_subscriptions
 
 if TYPE_CHECKING:
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["App"]
 
 _CURE: Final = "{0} needs `async with`, in an `async def`: write `async with {0} as bus:`"
-_Reply = TypeVar("_Reply", bound=Payload)
 
 
 class App(Router):
@@ -81,7 +78,7 @@ class App(Router):
         capabilities: Iterable[str] = (),
         version: str = "1.0.0",
     ) -> None:
-        super().__init__(middleware=middleware)
+        super().__init__(middleware=middleware, types=types)
         if not isinstance(agent, str | Agent):
             raise ConfigurationError(
                 f"agent is {agent!r}: an App needs the id of its agent, such as App('researcher@svc')"
@@ -111,16 +108,17 @@ class App(Router):
         self.policy: Policy = NO_POLICY if policy is None else policy
         self.signer = signer
         self.verifier = verifier
-        self._types = _payload_classes(types)
-        self._tools: dict[str, HandoffTool[Any]] = {}
 
     @property
     def declaration(self) -> Declaration:
         """The declarations of this app so far, as a value for workers."""
-        handled = self.subscriptions
-        returned = [cls for subscription in handled.values() for cls in returned_types(subscription.handler)]
+        schedules = self.schedules
+        handled = {**self._scheduled(), **self.subscriptions}
+        functions = [*(each.handler for each in handled.values()), *(each.function for each in schedules)]
+        returned = [cls for function in functions for cls in returned_types(function)]
         sagas = tuple(saga.rules for saga in self.sagas)
-        holds = any(each.approval is not None for each in handled.values())
+        asks = any(each.asks for each in handled.values())
+        holds = asks or any(each.approval is not None for each in handled.values())
         # Processes hear of a cancelled task, unless the app handles that itself.
         cancels = cancel_subscription() if sagas or holds else {}
         subscriptions = {**cancels, **handled, **step_subscriptions(sagas)}
@@ -133,53 +131,23 @@ class App(Router):
             signer=self.signer,
             verifier=self.verifier,
             subscriptions=MappingProxyType(subscriptions),
-            types=(*self._types, *returned),
+            types=(*self._sent_types(), *returned),
             lifespans=self.lifespans,
             version=self.version,
             capabilities=self.capabilities,
             sagas=sagas,
+            schedules=schedules,
             sends=frozenset(cls for rules in sagas for cls in (*rules.sends, *sent_types(rules.functions))),
-            mail=mail_subscriptions(sagas, holds=holds),
+            mail=mail_subscriptions(sagas, holds=holds, asks=asks),
         )
 
-    def handoff_tool(
-        self,
-        name: str,
-        request: type[Payload],
-        reply: type[_Reply],
-        *,
-        to: str,
-        description: str = "",
-        timeout_s: float = 30.0,
-    ) -> HandoffTool[_Reply]:
-        """Declare a request to agent *to* as a tool that a model can choose.
+    def _scheduled(self) -> Mapping[str, HandlerDeclaration]:
+        """Return the subscription of its schedules."""
+        if not self.schedules:
+            return {}
+        from consumers.processes.schedules.subscription import schedule_subscription
 
-            review = app.handoff_tool("ask_the_reviewer", SecurityReview, SecurityVerdict, to="reviewer@svc")
-
-            @app.on(ChatMessage)
-            async def chat(message: ChatMessage, context: Context) -> ChatReply:
-                name, arguments = await model(message.text, tools=app.tool_schemas)
-                verdict = await app.tool(name).call(arguments, context)
-
-        The tool's arguments are the members of *request*; *description* is by default the first line of its docstring.
-        """
-        if name in self._tools:
-            raise ConfigurationError(f"this app has a tool {name!r} already")
-        tool = HandoffTool(name, request, reply, to=to, description=description, timeout_s=timeout_s)
-        self._types.append(request)
-        self._tools[name] = tool
-        return tool
-
-    @property
-    def tool_schemas(self) -> list[dict[str, Any]]:
-        """The tools of `handoff_tool`, described for a model: `name`, `description`, `input_schema`."""
-        return [tool.schema for tool in self._tools.values()]
-
-    def tool(self, name: str) -> HandoffTool[Any]:
-        """Return the tool that a model has chosen. Raises Reject for an unknown *name*."""
-        if name not in self._tools:
-            raise Reject(f"no tool {name!r:.80}; there are: {', '.join(self._tools)}")
-        return self._tools[name]
+        return schedule_subscription(self.schedules, self.agent.id or "")
 
     @property
     def agent_id(self) -> str:
@@ -272,12 +240,3 @@ def _declarations(app: App, others: Iterable[App], call: str) -> list[Declaratio
         if not isinstance(other, App):
             raise ConfigurationError(f"{type(other).__name__} is not an App: write {call}")
     return [app.declaration, *(other.declaration for other in others)]
-
-
-def _payload_classes(types: Iterable[type[Any]]) -> list[type[Any]]:
-    if isinstance(types, type) or not isinstance(types, Iterable):
-        raise ConfigurationError(f"types is a list of payload classes: write types=[{getattr(types, '__name__', '')}]")
-    found = list(types)
-    for cls in found:
-        declared_type(cls, "types", "types=[{}]")
-    return found

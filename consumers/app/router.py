@@ -8,9 +8,22 @@ them.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    overload,
+)
 
 import msgspec
 
@@ -26,16 +39,27 @@ from consumers.delivery.context import Context
 from consumers.delivery.declaration import Dedup, HandlerDeclaration, Lifespan, Middleware, Order, SemanticCheck
 from consumers.delivery.handling.composition import name_of
 from consumers.delivery.receiving.subscription_checks import checks_of, requirements_of
+from consumers.delivery.resilience.limits import Limit, checked_limits
 from consumers.delivery.resilience.retry import Retry
 from consumers.processes.approvals.approval import Approval
 from consumers.processes.sagas.rules import Saga
+
+if TYPE_CHECKING:
+    from consumers.tools.handoff_tool import HandoffTool
+    from consumers.tools.registry import Tools
+    from consumers.tools.tool import Tool, ToolEffect
+
+if TYPE_CHECKING:
+    from consumers.processes.schedules.schedule import Missed, Schedule
 
 __all__ = ["Router", "declared_type"]
 
 _Payload = TypeVar("_Payload", bound=Payload)
 _Result = TypeVar("_Result", bound=Payload | Sequence[Payload] | None)
 _Rest = ParamSpec("_Rest")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _Lifespan = TypeVar("_Lifespan", bound=Lifespan)
+_Scheduled = TypeVar("_Scheduled", bound=Callable[..., Any])
 
 
 class _Options(TypedDict, total=False):
@@ -49,6 +73,8 @@ class _Options(TypedDict, total=False):
     requires: Sequence[str]
     instructions_from: str | None
     approval: Approval | None
+    asks: bool
+    limits: Sequence[Limit]
 
 
 class _On(Protocol[_Payload]):
@@ -101,10 +127,11 @@ class Router:
 
         app.include(router)      # in another file
 
-    *middleware* is put around these handlers, inside the App's own.
+    *middleware* is put around these handlers, inside the App's own. *types* are further payload classes that they
+    publish.
     """
 
-    def __init__(self, *, middleware: Iterable[Middleware] = ()) -> None:
+    def __init__(self, *, middleware: Iterable[Middleware] = (), types: Iterable[type[Any]] = ()) -> None:
         if not isinstance(middleware, Iterable):
             raise ConfigurationError(f"middleware is a list of functions: write middleware=[{name_of(middleware)}]")
         self.middleware: list[Middleware] = list(middleware)
@@ -112,7 +139,10 @@ class Router:
         self._subscriptions: dict[str, HandlerDeclaration] = {}
         self._lifespans: list[Lifespan] = []
         self._sagas: list[type[Saga[Any]]] = []
+        self._schedules: list[Schedule] = []
         self._included: list[Router] = []
+        self._tools: dict[str, Tool] = {}
+        self._types = payload_classes(types)
         for around in self.middleware:
             if not callable(around):
                 raise ConfigurationError(f"middleware is a list of functions (next) -> handler, and holds {around!r}")
@@ -177,6 +207,70 @@ class Router:
         return tuple(dict.fromkeys(own))
 
     @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The schedules, of included handlers too. Raises ConfigurationError for a name given twice."""
+        found: dict[str, Schedule] = {}
+        for each in [*self._schedules, *(deeper for handlers in self._included for deeper in handlers.schedules)]:
+            if found.setdefault(each.name, each) is not each:
+                raise ConfigurationError(f"two schedules are named {each.name!r}: give one of them name=")
+        return tuple(found.values())
+
+    def every(
+        self,
+        cron: str = "",
+        *,
+        seconds: float = 0,
+        minutes: float = 0,
+        hours: float = 0,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        name: str = "",
+        ttl_s: float = 3600.0,
+    ) -> Callable[[_Scheduled], _Scheduled]:
+        """Run the decorated coroutine function of one argument (due) or two (due, context) at times.
+
+            @app.every("0 8 * * *", timezone="Europe/Berlin")
+            async def report(due: ScheduleDue, context: Context) -> None: ...
+
+            @app.every(minutes=5, missed="skip")
+            async def look(due: ScheduleDue) -> None: ...
+
+        *cron* has five fields (the extra `schedules`); intervals are counted from midnight UTC of 1970. Each due time
+        is one message, `schedule.due`, to one worker of the group; its run is retried and dead-lettered as any other.
+        Times that no worker met for a minute were missed: with "once" the last of them runs for all, with "skip" none;
+        the next run tells how many (`due.missed`). *name*: by default the function's; another name is another schedule.
+        *ttl_s*: how many seconds a due run may wait for a worker.
+
+        Raises ConfigurationError.
+        """
+
+        from bus.vocabulary.bus import ScheduleDue
+        from consumers.processes.schedules.schedule import Schedule
+
+        parts = {"seconds": seconds, "minutes": minutes, "hours": hours}
+        for part, value in parts.items():
+            if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+                raise ConfigurationError(f"{part}={value!r:.80} is no length of time: give a number of {part}")
+
+        def register(function: _Scheduled) -> _Scheduled:
+            schedule = Schedule(
+                name=name or getattr(function, "__name__", ""),
+                every_ms=round(1000 * (seconds + 60 * minutes + 3600 * hours)),
+                cron=cron,
+                timezone=timezone,
+                missed=missed,
+                ttl_s=ttl_s,
+                function=function,
+                takes_context=check_handler(function, payload_type(ScheduleDue), {}, blocking=False),
+            )
+            schedule.check()
+            self._schedules.append(schedule)
+            _ = self.schedules
+            return function
+
+        return register
+
+    @property
     def lifespans(self) -> tuple[Lifespan, ...]:
         """The lifespans, of included handlers too, each once."""
         own = [*self._lifespans, *(lifespan for handlers in self._included for lifespan in handlers.lifespans)]
@@ -195,7 +289,112 @@ class Router:
         if router is self or self in router.everything():
             raise ConfigurationError("a Router can't include itself")
         self._merged([*self._included, router])
+        self._merged_tools([*self._included, router])
         self._included.append(router)
+
+    @property
+    def tools(self) -> Tools:
+        """The tools that a model may call, of included handlers too."""
+        # Only now, as below: most programs have no tools.
+        from consumers.tools.registry import Tools
+
+        return Tools(self._merged_tools(self._included))
+
+    def _sent_types(self) -> list[type[Any]]:
+        """The classes that handlers and tools publish beside what they return."""
+        stated = [cls for handlers in self.everything() for cls in handlers._types]  # noqa: SLF001 - of this class
+        return [*stated, *(cls for tool in self._merged_tools(self._included).values() for cls in tool.sends)]
+
+    def _merged_tools(self, included: Iterable[Router]) -> dict[str, Tool]:
+        found: dict[str, Tool] = {}
+        deeper = (router._merged_tools(router._included) for router in included)  # noqa: SLF001 - of this class
+        for tools in (self._tools, *deeper):
+            for name, tool in tools.items():
+                if name in found:
+                    raise ConfigurationError(f"there is a tool {name!r} already")
+                found[name] = tool
+        return found
+
+    def _add_tool(self, tool: Tool) -> None:
+        if tool.name in self._merged_tools(self._included):
+            raise ConfigurationError(f"there is a tool {tool.name!r} already")
+        self._tools[tool.name] = tool
+
+    def tool(
+        self,
+        *,
+        name: str = "",
+        description: str = "",
+        side_effect: ToolEffect = "read",
+        approval: Approval | None = None,
+        can_execute: str = "",
+        output: str = "untrusted_content",
+        once: bool = False,
+        reconcile: Callable[..., Any] | None = None,
+    ) -> Callable[[_Function], _Function]:
+        """Declare the decorated function as a tool that a model may call through `app.tools`.
+
+            @app.tool(side_effect="write", approval=Approval(by="human"), can_execute="git push", once=True)
+            async def push(branch: str, context: Context) -> str:
+                "Push a branch to the server."
+
+        Its parameters are the arguments, except one of type `Context` (`BlockingContext` in an ordinary function, which
+        runs in a thread). Each needs an annotation with a JSON form; the docstring is the description. The function
+        itself stays as it is.
+
+        *side_effect*: "none", "read", "write", "external" or "irreversible". A message whose authority allows less
+        cannot use the tool, nor one whose `can_execute` does not cover *can_execute*.
+
+        *approval*: the approvals that are needed before each call, with exactly its arguments. *once*: it is never
+        called twice for one step, even if a worker died in it; *reconcile* then looks whether it had its effect.
+
+        *output*: the trust level of what it returns. A tool that answers from the agent's own data says
+        "trusted_tool_result". Texts below that level are `Untrusted`, and framed for the model.
+
+        Raises ConfigurationError for a tool that OpenAI or Anthropic would refuse.
+        """
+        from consumers.tools.function_tool import FunctionTool
+        from consumers.tools.tool import ToolTerms
+
+        terms = ToolTerms(
+            side_effect=side_effect,
+            approval=approval,
+            can_execute=can_execute,
+            output=output,
+            once=once,
+            reconcile=reconcile,
+        )
+
+        def register(function: _Function) -> _Function:
+            self._add_tool(FunctionTool(function, terms, name=name, description=description))
+            return function
+
+        return register
+
+    def handoff_tool(
+        self,
+        name: str,
+        request: type[Payload],
+        reply: type[Payload],
+        *,
+        to: str,
+        description: str = "",
+        timeout_s: float = 30.0,
+    ) -> HandoffTool:
+        """Declare a request to agent *to* as a tool that a model may call through `app.tools`.
+
+            app.handoff_tool("ask_the_reviewer", SecurityReview, SecurityVerdict, to="reviewer@svc")
+
+        The arguments are the members of *request*; *description* is by default the first line of its docstring. It
+        waits *timeout_s* seconds for the *reply*, whose trust level is that of the answer.
+
+        Raises ConfigurationError for a tool that OpenAI or Anthropic would refuse.
+        """
+        from consumers.tools.handoff_tool import HandoffTool
+
+        tool = HandoffTool(name, request, reply, to=to, description=description, timeout_s=timeout_s)
+        self._add_tool(tool)
+        return tool
 
     def everything(self) -> list[Router]:
         """These handlers and all they include."""
@@ -273,6 +472,8 @@ class Router:
         requires: Sequence[str] = (),
         instructions_from: str | None = None,
         approval: Approval | None = None,
+        asks: bool = False,
+        limits: Sequence[Limit] = (),
     ) -> Any:
         """Handle *payload* with the decorated coroutine function of one argument (payload) or two (payload, context).
 
@@ -311,6 +512,12 @@ class Router:
         *approval*: the approvals that are needed before a run. Other messages do not wait: this one is stored until the
         decision, and its sender is notified.
 
+        *asks*: its runs may ask for approvals of single steps (`context.step(..., approve=)`). Each message is recorded
+        by the inbox, and what a run sends at once keeps its ids in later runs of the message.
+
+        *limits*: `Rate` and `Concurrency` limits of named resources, shared by all workers of the group through the
+        inbox's database. A run over a limit waits without an attempt.
+
         Raises ConfigurationError for a second handler of one type or an unusable function, UnknownTypeError for an
         unmarked class.
         """
@@ -338,6 +545,8 @@ class Router:
 
         check_threshold(instructions_from, kind)
         _check_approval(approval, order)
+        _check_asks(asks, order, dedup, payload)
+        within = checked_limits(limits)
         checked, required = checks_of(checks), requirements_of(kind, requires)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -356,10 +565,22 @@ class Router:
                 requires=required,
                 instructions_from=instructions_from,
                 approval=approval,
+                asks=asks,
+                limits=within,
             )
             return function
 
         return register
+
+
+def payload_classes(types: Iterable[type[Any]]) -> list[type[Any]]:
+    """Return *types* as a list. Raises UnknownTypeError for a class without a mark."""
+    if isinstance(types, type) or not isinstance(types, Iterable):
+        raise ConfigurationError(f"types is a list of payload classes: write types=[{getattr(types, '__name__', '')}]")
+    found = list(types)
+    for cls in found:
+        declared_type(cls, "types", "types=[{}]")
+    return found
 
 
 def declared_type(cls: object, taker: str, example: str) -> PayloadType:
@@ -398,6 +619,18 @@ def _check_approval(approval: object, order: Order) -> None:
         raise ConfigurationError(
             "order='key_strict' and approval= together: all messages of a key would wait for a person; use order='key'"
         )
+
+
+def _check_asks(asks: bool, order: Order, dedup: Dedup, payload: object) -> None:
+    if not asks:
+        return
+    if order == "key_strict":
+        raise ConfigurationError(
+            "order='key_strict' and asks=True together: all messages of a key would wait for a person; use order='key'"
+        )
+    if dedup == "off":
+        name = getattr(payload, "__name__", payload)
+        raise ConfigurationError(f"asks=True keeps the steps of each {name} in the inbox: leave dedup='off' out")
 
 
 def _second(name: str, known: HandlerDeclaration, other: str = "") -> ConfigurationError:

@@ -36,6 +36,7 @@ from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan_topic
 from bus.trust.keys.generated_keys import GeneratedKeys
 from bus.trust.policy.policy import AllowAll
+from bus.vocabulary.task import TaskClarified
 from consumers.app.failure_texts import (
     ALWAYS_OFF,
     failure_line,
@@ -55,18 +56,22 @@ from consumers.delivery.inbox.open import has_inbox
 from consumers.delivery.resilience.retry import Retry
 from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
 from consumers.processes.approvals.state import APPROVAL_SAGA, unpack_approval
+from consumers.processes.clarifications.state import CLARIFICATION_SAGA, questions_in, unpack_clarification
 from consumers.worker.host import check_groups, make_worker, trusting
 from consumers.worker.loop_watchdog import LoopWatch, find_work
 from producers.connection import make_publisher
 from producers.outcomes import Receipt
 from producers.publisher import Publisher
+from producers.requests.progress import OnProgress, make_watch
 from producers.requests.requester import Requester
+from producers.requests.submitted import SubmittedTask
 from producers.sealing.options import Options, RequestOptions, outgoing_of
 
 if TYPE_CHECKING:
+    from bus.artifacts.store import ArtifactStore
     from consumers.worker.worker import Worker
 
-__all__ = ["TestBus", "Database", "Fake", "HeldMessage", "PlayedAgent", "run_in_memory"]
+__all__ = ["AskedBack", "TestBus", "Database", "Fake", "HeldMessage", "PlayedAgent", "run_in_memory"]
 
 _log = get_logger("test")
 _TESTER = "test@sealbus"
@@ -145,10 +150,19 @@ class PlayedAgent:
             return await self.publisher.publish(outgoing_of(payload, options))
 
     async def request(
-        self, payload: Payload, reply: type[_Reply], *, timeout_s: float = 60.0, **options: Unpack[RequestOptions]
+        self,
+        payload: Payload,
+        reply: type[_Reply],
+        *,
+        timeout_s: float = 60.0,
+        idle_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        progress_types: Sequence[type[Payload]] = (),
+        **options: Unpack[RequestOptions],
     ) -> _Reply:
         """Ask in the name of this agent and let the app work until the answer is there."""
-        asking = self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+        watch = make_watch(on_progress, idle_s, progress_types)
+        asking = self.requests.ask(payload, reply, timeout_s=timeout_s, watch=watch, **options)
         return await self._bus.work_until_answered(asking, timeout_s)
 
 
@@ -162,6 +176,28 @@ class HeldMessage(NamedTuple):
     """The sealed `approval.request`."""
     opener: bytes
     """The sealed message itself."""
+
+    @property
+    def tool(self) -> str:
+        """The name of the step that waits; empty where the whole message does."""
+        return str(self.action.get("within", {}).get("tool", ""))
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments of the step that waits, by parameter name."""
+        found: Mapping[str, Any] = self.action.get("within", {}).get("arguments", {})
+        return found
+
+
+class AskedBack(NamedTuple):
+    """A question of a run to its requester (`context.clarify`) that has no answer yet."""
+
+    questions: Sequence[str]
+    options: Sequence[str]
+    question: bytes
+    """The sealed `task.clarification`."""
+    opener: bytes
+    """The sealed message whose run asks."""
 
 
 class Database:
@@ -270,6 +306,11 @@ class TestBus:
         """The database of the first app's inbox."""
         return Database(self.workers[0].inbox)
 
+    @property
+    def artifacts(self) -> ArtifactStore:
+        """The artifact store of the test, in a folder that goes with the process."""
+        return self.as_agent(_TESTER).publisher.artifacts
+
     async def held(self) -> list[HeldMessage]:
         """Return the messages that wait for an approval, oldest first.
 
@@ -302,6 +343,35 @@ class TestBus:
         request, publisher = sealing.parse(held.request), self.as_agent(by).publisher
         payload = decision_about(request, decision, by=by, **members)
         await publisher.send(seal_decision(publisher.sealer, payload, request))
+
+    async def asked(self) -> list[AskedBack]:
+        """Return the questions that handlers have asked their requesters and that wait for an answer, oldest first.
+
+        (asked,) = await bus.asked()
+        await bus.answer(asked, ["dev"])
+        await bus.settle()
+        """
+        found = []
+        for worker in self.workers:
+            if worker.steps is not None:
+                for process in await worker.steps.store.processes(saga=CLARIFICATION_SAGA, status="open"):
+                    state = unpack_clarification(process)
+                    said = questions_in(state)
+                    found.append(AskedBack(said.questions, said.options, state.question, process.opener))
+        return found[::-1]
+
+    async def answer(
+        self,
+        asked: AskedBack,
+        answers: Sequence[str],
+        *,
+        inputs: Mapping[str, Any] = MappingProxyType({}),
+        by: str | None = None,
+    ) -> None:
+        """Answer what was *asked* as its requester, or as the agent *by*."""
+        requester = by or sealing.parse(asked.opener).metadata.sender.id or ""
+        payload = TaskClarified(answers=tuple(answers), inputs=dict(inputs))
+        await self.as_agent(requester).requests.answer(sealing.parse(asked.question), payload)
 
     def assert_all_handled(self) -> None:
         """Raise an AssertionError that names every dead letter, caused by the error of the first handler.
@@ -346,19 +416,29 @@ class TestBus:
             name_clock(error, self.clock)
             raise
 
+    async def submit(self, payload: Payload, **options: Unpack[Options]) -> SubmittedTask[Any]:
+        """Submit *payload* as `test@sealbus`, as `Bus.submit` does. Its requester takes progress, and can be asked."""
+        with self.telling_time():
+            return await self.requests.submit(outgoing_of(payload, options))
+
     async def request(
         self,
         payload: Payload,
         reply: type[_Reply],
         *,
         timeout_s: float = 60.0,
+        idle_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        progress_types: Sequence[type[Payload]] = (),
         **options: Unpack[RequestOptions],
     ) -> _Reply:
-        """Send a request as `test@sealbus` and run the app until it has answered. Raises as `Bus.request`.
+        """Send a request as `test@sealbus` and run the app until it has answered. Takes and raises what `Bus.request`
+        does.
 
         When the app is idle, the clock advances to the next timer, at most to the request's deadline.
         """
-        requested = self.requests.ask(payload, reply, timeout_s=timeout_s, **options)
+        watch = make_watch(on_progress, idle_s, progress_types)
+        requested = self.requests.ask(payload, reply, timeout_s=timeout_s, watch=watch, **options)
         return await self.work_until_answered(requested, timeout_s)
 
     async def work_until_answered(self, requested: Coroutine[Any, Any, _Reply], timeout_s: float) -> _Reply:
@@ -662,7 +742,8 @@ def _need_keys(apps: Sequence[Declaration]) -> bool:
     if _have_keys(apps):
         return False
     kinds = [*(kind for app in apps for kind in app.registry), *(kind for app in apps for kind in app.published)]
-    return any(kind.risk == "high" for kind in kinds) or any(hasattr(app.policy, "rules") for app in apps)
+    asks = any(each.asks for app in apps for each in app.subscriptions.values())
+    return asks or any(kind.risk == "high" for kind in kinds) or any(hasattr(app.policy, "rules") for app in apps)
 
 
 def _with_keys(app: Declaration, keys: GeneratedKeys) -> Declaration:

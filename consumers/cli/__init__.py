@@ -60,7 +60,7 @@ _VERBS = {
         section="Long work: things that wait for hours or days",
     ),
     "approval": Verb(
-        f"{_HERE}.approval", "approval", "list, show, approve, reject             actions that wait for a person"
+        f"{_HERE}.approval", "approval", "list, show, approve, reject, hook       actions that wait for a person"
     ),
     "key": Verb(
         f"{_HERE}.key",
@@ -68,13 +68,14 @@ _VERBS = {
         "new, list, rotate, revoke, export       signing keys",
         section="Trust: who may do what, and proof",
     ),
+    "door": Verb(f"{_HERE}.door", "door", "add, list, remove                       who may use the gateway"),
     "policy": Verb(f"{_HERE}.policy", "policy", "explain, test, export                   the policy file"),
     "verify": Verb(f"{_HERE}.verify", "verify", "check signatures and hashes of messages and their causes"),
     "audit": Verb(f"{_HERE}.audit", "audit", "query, verify, export, erase            the permanent record"),
     "serve": Verb(
         f"{_HERE}.serve",
         "serve",
-        "console, metrics, audit, outbox, workflows, registry",
+        "gateway, console, metrics, audit, outbox, workflows, registry",
         section="Deploy: services and shell",
     ),
     "config": Verb(f"{_HERE}.config", "config", "show every setting and where it comes from"),

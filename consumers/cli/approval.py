@@ -1,4 +1,4 @@
-"""`sealbus approval list|show|approve|reject`: actions that wait for a person.
+"""`sealbus approval list|show|approve|reject|hook`: actions that wait for a person.
 
 The verbs read only the log: open requests, and the waiting message itself, whose bytes are compared with the request. A
 decision is signed with the key of the person who makes it.
@@ -15,8 +15,11 @@ import msgspec
 from bus.errors import BusError, ConfigurationError
 from bus.protocol.sealing import Message
 from bus.telemetry.terminal import printable
+from bus.trust.policy.decision import admits
+from consumers.cli.claude_settings import WrittenHook, check_gateway_url, managed_file, steps_left, write_hook
 from consumers.cli.interrupts import asking
 from consumers.cli.io.output import Detail, Listing, VerbResult
+from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.session import CommandSession, key_options, limit_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.processes.approvals.approval_rows import (
@@ -29,6 +32,7 @@ from consumers.processes.approvals.approval_rows import (
     indented_action,
 )
 from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
+from consumers.processes.approvals.decisions import senders_of
 from consumers.processes.approvals.open_requests import (
     HASH_DIGITS,
     OpenRequest,
@@ -89,7 +93,7 @@ async def list_(session: CommandSession, *, closed: bool, limit: int) -> VerbRes
     found.sort(key=lambda each: each.message.routing.expires_at)
     columns = {
         "ID": lambda each: each.digits[:SHORT_DIGITS],
-        "ACTION": lambda each: each.request.action.type,
+        "ACTION": lambda each: (each.request.action.within or {}).get("tool") or each.request.action.type,
         "FOR": lambda each: each.request.action.sender or each.message.metadata.sender.id,
         "RISK": lambda each: each.request.risk_assessment.risk_level,
         "RULE": lambda each: each.request.rule_id,
@@ -118,7 +122,7 @@ async def show(session: CommandSession, *, which: str) -> VerbResult:
         found = await request_of(transport, settings, which)
         waiting = await held_message(transport, settings.bus.namespace, found)
     shown = ApprovalDetails(
-        **msgspec.structs.asdict(approval_row(found)),
+        **msgspec.structs.asdict(approval_row(found, is_whole=True)),
         approvers=tuple(found.request.approvers),
         waiting_message=None if waiting is None else waiting.message_id,
         waiting_sender=None if waiting is None else waiting.metadata.sender.id,
@@ -180,6 +184,43 @@ async def reject(
     return await _decide(session, which, verdict, agent, key_file, digits=digits, reason=why, changes=changes)
 
 
+@approval.command()
+@click.argument("program", metavar="claude-code", type=OneOf(["claude-code"]))
+@click.option("--url", default="http://127.0.0.1:8766", show_default=True, metavar="URL", help="The gateway.")
+@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Where the token is, or will be.")
+@click.option("--managed", is_flag=True, help="Write the managed settings, which no session can edit.")
+@click.option("--managed-path", type=click.Path(path_type=Path), metavar="FILE", help="Another file for --managed.")
+@verb(WrittenHook)
+def hook(
+    session: CommandSession,
+    *,
+    program: str,  # noqa: ARG001 - there is one
+    url: str,
+    token_file: Path | None,
+    managed: bool,
+    managed_path: Path | None,
+) -> VerbResult:
+    """Write the settings by which Claude Code asks a person before it calls a tool, and print what is left to do.
+
+    It writes an http hook into .claude/settings.local.json of the current folder, and keeps what is there. Tools that
+    only read are not asked about: Read, Grep, Glob, LS, NotebookRead, TodoWrite. Claude Code 2.1.295 or newer blocks a
+    call when the gateway does not answer; an older one runs it.
+
+    \b
+    Examples:
+      sealbus approval hook claude-code --token-file claude.token
+      sealbus approval hook claude-code --managed --url https://bus.example.org
+    """
+    if managed_path is not None and not managed:
+        raise click.UsageError("--managed-path goes with --managed")
+    check_gateway_url(url)
+    file = (managed_path or managed_file()) if managed else Path(".claude", "settings.local.json")
+    written = write_hook(file, url)
+    state = "written to" if written.is_changed else "already in"
+    lines = [f"the hook is {state} {printable(written.file)}", *steps_left(session.settings(), token_file)]
+    return Detail(written, lines)
+
+
 async def _decide(
     session: CommandSession,
     which: str,
@@ -201,6 +242,7 @@ async def _decide(
         if not found.is_open:
             raise BusError(f"{short} is closed, so there is nothing to decide: {end_of_approval(found)}")
         waiting = await held_message(bus.transport, settings.bus.namespace, found)
+        _check_part(agent, found, waiting)
         if verdict == "approve" or digits is not None:
             _check_hash(found, waiting if verdict == "approve" else None, digits)
         decision = decision_about(found.message, verdict, by=agent, **members)
@@ -216,6 +258,18 @@ async def _decide(
             )
         ],
     )
+
+
+def _check_part(agent: str, found: OpenRequest, waiting: Message | None) -> None:
+    """Refuse a decision that the group is certain to refuse. Raises BusError."""
+    involved = {found.message.metadata.sender.id} | (senders_of(waiting) if waiting is not None else set())
+    if agent in involved:
+        raise BusError(
+            f"{printable(agent)} takes part in the action, so that it cannot decide: another approver has to"
+        )
+    if found.request.approvers and not admits([found.request.approvers], agent):
+        allowed = ", ".join(map(printable, found.request.approvers))
+        raise BusError(f"{printable(agent)} is not among the approvers of this request: {allowed}")
 
 
 def _check_hash(found: OpenRequest, waiting: Message | None, digits: str | None) -> None:

@@ -27,7 +27,7 @@ from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.operations.audit.checkpoints import compared_with_log, read_checkpoints
 from consumers.operations.audit.queries import QUERIES, answer_question, described
 from consumers.operations.audit.reading import opened_audit
-from consumers.operations.audit.store import Erasure
+from consumers.operations.audit.store import AuditHead, Erasure
 from consumers.operations.audit.verification import ChainReport, verify_chain
 
 __all__ = ["audit"]
@@ -123,14 +123,20 @@ async def verify(session: CommandSession, *, against_log: bool) -> VerbResult:
     async with opened_audit(settings, create=False) as store, session.open(settings) as transport:
         checkpoints = await read_checkpoints(transport, settings, trusted_keys(settings, SystemClock()))
         heads = await store.heads()
-        reports = [
-            await verify_chain(store.rows(*location), head, checkpoints.get(f"{location[0]}/{location[1]}", {}))
-            for location, head in sorted(heads.items())
-        ]
+
+        async def report(location: tuple[str, int], head: AuditHead) -> ChainReport:
+            async def later() -> AuditHead:
+                return (await store.heads())[location]
+
+            known = checkpoints.get(f"{location[0]}/{location[1]}", {})
+            return await verify_chain(store.rows(*location), head, known, later)
+
+        reports = [await report(location, head) for location, head in sorted(heads.items())]
         if against_log:
             reports = await compared_with_log(transport, store, reports, heads)
     unproven = (
-        "no signed checkpoint is in the log, so only the database proves its rows: `sealbus key new audit@sealbus`"
+        "no signed checkpoint is in the log, so only the database proves its rows: audit@sealbus needs a key "
+        "(`sealbus key new audit@sealbus`), and a policy needs a rule that lets it publish audit.checkpoint"
     )
     return Listing(
         reports,

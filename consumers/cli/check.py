@@ -14,7 +14,10 @@ from bus.clock import SystemClock
 from bus.nearest import nearest
 from bus.settings import loading
 from bus.telemetry.terminal import printable
+from bus.trust.keys.trusted_directory import trusted_directory
+from bus.trust.opening import ALLOW_ALL
 from bus.trust.policy.check import FINDING_CODES
+from bus.trust.policy.reading import read_policy
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
@@ -99,6 +102,7 @@ async def check(session: CommandSession, options: _CheckOptions) -> VerbResult |
                effects without a key, untrusted text used as it is, ...
     policy     rules with no effect, contradictions, unknown names
     keys       files, rights and dates
+    doors      the gateway's credentials beside keys, policy, retention and apps
 
     \b
     Examples:
@@ -114,7 +118,9 @@ async def check(session: CommandSession, options: _CheckOptions) -> VerbResult |
     loaded = session.load()
     apps = session.apps(options.targets)
     settings = session.settings(apps)
-    known_checks = {*CHECKS, *FINDING_CODES, *OTHER_CHECKS}
+    from consumers.gateway.door_findings import DOOR_CHECKS
+
+    known_checks = {*CHECKS, *FINDING_CODES, *OTHER_CHECKS, *DOOR_CHECKS}
     for name in options.ignore:
         if name not in known_checks:
             hint = nearest(name, known_checks) or f"; there are {', '.join(sorted(known_checks))}"
@@ -140,6 +146,8 @@ async def check(session: CommandSession, options: _CheckOptions) -> VerbResult |
     ):
         looked.append(what)
         found += findings
+    if "doors" in areas:
+        found += _of_doors(session, settings, apps, looked, is_asked="doors" in options.only)
     known = sorted(
         (one for one in found if one.check not in options.ignore),
         key=lambda one: (-GRAVITIES.index(one.level), one.area, one.location),
@@ -167,6 +175,34 @@ def _not_looked(settings: Settings, areas: Sequence[str]) -> str:
     if "keys" in areas and not settings.trust.keys:
         missing.append("trusted keys (trust.keys is not set)")
     return f"; not looked at: {', '.join(missing)}" if missing else ""
+
+
+def _of_doors(
+    session: CommandSession, settings: Settings, apps: Sequence[App], looked: list[str], *, is_asked: bool
+) -> list[CheckFinding]:
+    """Judge the credentials of the gateway; without --only doors not where there is no file of them."""
+    from consumers.gateway.door_findings import DoorSurroundings, door_findings
+    from consumers.gateway.doors import doors_file
+
+    file = doors_file(None, _home(session))
+    if not is_asked and not file.exists():
+        return []
+    has_policy = settings.policy.file not in ("", ALLOW_ALL)
+    around = DoorSurroundings(
+        settings=settings,
+        keys=trusted_directory(settings, None) if settings.trust.keys else None,
+        rules=read_policy(Path(settings.policy.file)) if has_policy else None,
+        apps=apps,
+        now_ms=SystemClock().now_ms(),
+    )
+    found, count = door_findings(file, around)
+    looked.append(f"{count} credentials of {file.name}")
+    return [
+        CheckFinding(
+            area="doors", check=each.check, level=each.level, location=each.location, what=each.what, fix=each.fix
+        )
+        for each in found
+    ]
 
 
 async def _recorded(

@@ -8,20 +8,25 @@ from typing import Final
 import click
 
 from bus.clock import SystemClock
-from bus.errors import BusError
+from bus.errors import BusError, ConfigurationError
 from bus.telemetry.terminal import printable
 from consumers.cli.exit_codes import FAILED
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.session import CommandSession, verb
 from consumers.cli.shell import Command
-from consumers.operations.survey.doctor import CheckResult, check_limits
-from consumers.operations.survey.examination import examine_here, examine_log, log_fault, readable, worst_first
-from consumers.operations.survey.survey import opened_surveyor
+from consumers.operations.survey.doctor import check_limits
+from consumers.operations.survey.examination import examine_here, log_fault, opened_examiner
+from consumers.operations.survey.results import CheckResult, fault, ok, worst_first
 from consumers.worker.wanted_topics import wanted_topics
 
 __all__ = ["doctor"]
 
-_MARKS: Final = {"ok": ("ok   ", "green"), "hint": ("hint ", "yellow"), "fault": ("FAULT", "red")}
+_MARKS: Final = {
+    "ok": ("ok   ", "green"),
+    "hint": ("hint ", "yellow"),
+    "fault": ("FAULT", "red"),
+    "unknown": ("?    ", "yellow"),
+}
 
 
 @click.command(cls=Command)
@@ -44,23 +49,27 @@ async def doctor(session: CommandSession, *, targets: tuple[str, ...]) -> VerbRe
     """
     apps, clock = session.apps(targets), SystemClock()
     settings = session.settings(apps)
-    found = await examine_here(settings, tuple(app.agent_id for app in apps), clock)
-    for app in apps:
-        found += check_limits(app.declaration, settings.worker)
+    agents = tuple(app.agent_id for app in apps)
+    limits = [each for app in apps for each in check_limits(app.declaration, settings.worker)]
+    limits += _doors(session)
     try:
         async with session.open(settings) as transport:
             await transport.admin.topics()
-            async with opened_surveyor(transport, readable(settings, found), clock) as surveyor:
-                survey = await surveyor.take()
-            groups = sorted({app.group for app in apps})
-            wanted = wanted_topics(settings, [app.declaration for app in apps], on_left_out=session.hint)
-            found += await examine_log(
-                transport, settings, survey, wanted, clock, target=" ".join(targets), groups=groups
-            )
+            async with opened_examiner(
+                transport,
+                settings,
+                clock,
+                agents=agents,
+                wanted=wanted_topics(settings, [app.declaration for app in apps], on_left_out=session.hint),
+                groups=sorted({app.group for app in apps}),
+                target=" ".join(targets),
+            ) as examiner:
+                found = [*limits, *(await examiner.look()).results]
     except BusError as error:
-        found.append(log_fault(error))
-    faults = sum(each.state == "fault" for each in found)
+        found = [*limits, *await examine_here(settings, agents, clock), log_fault(error)]
+    faults, unseen = (sum(each.state == state for each in found) for state in ("fault", "unknown"))
     ending = f"{len(found)} checks, {faults or 'no'} fault{'' if faults == 1 else 's'}"
+    ending += f", {unseen} not looked at" if unseen else ""
     code = FAILED if faults else 0
     listed = worst_first(found)
     if session.as_json:
@@ -69,6 +78,22 @@ async def doctor(session: CommandSession, *, targets: tuple[str, ...]) -> VerbRe
         click.echo(line)
     session.note(ending)
     return code
+
+
+def _doors(session: CommandSession) -> list[CheckResult]:
+    """Judge whether the gateway's credentials can be read, where there are any."""
+    from consumers.gateway.credentials import DoorsFile
+    from consumers.gateway.doors import doors_file
+
+    file = doors_file(None, session.project_folder)
+    if not file.exists():
+        return []
+    try:
+        count = len(DoorsFile(file).read().all)
+    except ConfigurationError as error:
+        cure = "correct it: sealbus check --only doors. A running gateway goes on with the last good one"
+        return [fault("doors", str(error), cure)]
+    return [ok("doors", f"{count} credentials can be read")]
 
 
 def _lines(found: Sequence[CheckResult]) -> Iterator[str]:

@@ -27,7 +27,9 @@ from consumers.operations.survey.group_rows import (
     lost_notes,
     lost_partitions,
 )
-from consumers.operations.survey.survey import group_ranges, state_of_group
+from consumers.operations.survey.group_state import group_ranges, state_of_group
+from consumers.operations.survey.survey import opened_surveyor
+from consumers.operations.survey.verdicts import of_group
 
 __all__ = ["group"]
 
@@ -110,8 +112,12 @@ async def show(session: CommandSession, *, name: str) -> VerbResult:
     settings = session.settings()
     async with session.open(settings) as transport:
         (info,), ranges = await _seen(transport, settings, name)
+        clock = SystemClock()
+        async with opened_surveyor(transport, settings, clock) as surveyor:
+            state = await surveyor.look_at_group(info)
     rows = list(group_partitions(info, ranges))
-    session.note(f"{printable(info.name)}: {len(info.members)} workers, lag {sum(row.lag for row in rows)}")
+    for found in () if state is None else of_group(state, clock.now_ms()):
+        session.note(printable(found.text) + (f" -> {printable(found.cure)}" if found.state != "ok" else ""))
     return Listing(
         rows,
         {

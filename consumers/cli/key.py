@@ -18,7 +18,7 @@ from bus.errors import BusError, ConfigurationError
 from bus.nearest import nearest
 from bus.settings.schema import Settings
 from bus.trust.keys.key_directory import KeyDirectory, TrustedKey
-from bus.trust.keys.key_folder import KeyFolder
+from bus.trust.keys.key_folder import KeyFolder, key_folder_of
 from bus.trust.keys.key_rows import KeyRow, key_row
 from bus.trust.keys.private_keys import public_jwk, read_private_key
 from bus.trust.keys.signature_algorithms import ED25519
@@ -220,8 +220,7 @@ def export(session: CommandSession, *, file: Path | None, folder: Path | None, p
 
 def _store(settings: Settings, folder: Path | None) -> KeyFolder:
     if folder is None:
-        configured = Path(settings.trust.keys) if settings.trust.keys else Path("keys")
-        folder = configured.parent if configured.suffix in (".json", ".jwks") else configured
+        folder = key_folder_of(settings.trust.keys or "keys")
     return KeyFolder(folder, domain=settings.trust.domain)
 
 

@@ -1,7 +1,7 @@
-"""`sealbus serve console|metrics|audit|outbox|workflows|registry`: the services that run beside your workers.
+"""`sealbus serve console|mcp|metrics|audit|outbox|workflows|registry`: the services that run beside your workers.
 
 Owns the options and the lines that say what is served. Each service has its room: `consumers.operations.console`,
-`.survey`, `.audit`, `producers.outbox`, `consumers.agents`.
+`.survey`, `.audit`, `consumers.gateway.mcp`, `producers.outbox`, `consumers.agents`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -24,11 +25,14 @@ from bus.telemetry.metrics import Metrics
 from bus.telemetry.terminal import printable
 from bus.transports.base import Transport
 from consumers.cli.exit_codes import FAILED, LATER
+from consumers.cli.gateway import gateway
 from consumers.cli.io.output import Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE
 from consumers.cli.io.progress import Progress
 from consumers.cli.session import CommandSession, app_option, gathered, verb
 from consumers.cli.shell import VerbGroup
+from consumers.web.listening import is_loopback
+from consumers.worker.health import HealthAnswer, Probe, answer_service
 from consumers.worker.metrics_server import MetricsServer
 from producers.outbox.backlog import OutboxTopic, age_text, backlog_rows, check_reachable, unreachable
 
@@ -40,7 +44,9 @@ __all__ = ["serve"]
 _LAST_PORT: Final = 65_535
 _OUTBOX: Final = "outbox@sealbus"
 _PAUSE_S: Final = 2.0
-_log = get_logger("outbox")
+_LETTERS_S: Final = 2.0
+_ROUND_S, _ROUNDS = 120.0, 4
+"""A service is not alive if its last round began longer ago: a look at a large namespace takes its time."""
 
 _host_option = click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
 _metrics_option = click.option(
@@ -54,6 +60,9 @@ def _port_option(default: int) -> Callable[[Callable[..., Any]], Callable[..., A
     )
 
 
+_FILE_TYPE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
 class _ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     host: str
@@ -65,6 +74,7 @@ class _ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
     behind_tls: bool
     agent: str | None
     key_file: Path | None
+    targets: tuple[str, ...]
 
 
 @click.group(cls=VerbGroup)
@@ -73,11 +83,13 @@ def serve() -> None:
 
     \b
     console    the operations page in a browser
+    mcp        agents as tools for Claude and other MCP clients
     metrics    Prometheus metrics of the whole namespace
     audit      writes the permanent record
     outbox     publishes what applications committed to their databases
     workflows  runs workflow files
     registry   answers which agents there are
+    gateway    tasks from programs in any language
 
     \b
     Examples:
@@ -103,6 +115,7 @@ def serve() -> None:
 @click.option("--behind-tls", is_flag=True, help="A proxy in front terminates TLS: cookies and origins are of https.")
 @click.option("--as", "agent", metavar="AGENT", help="The person who decides in this console.  [default: the key's]")
 @click.option("--key-file", type=click.Path(path_type=Path), help="The private key of that person.")
+@app_option
 @verb()
 @gathered(_ConsoleOptions)
 async def console(session: CommandSession, options: _ConsoleOptions) -> int:
@@ -120,18 +133,21 @@ async def console(session: CommandSession, options: _ConsoleOptions) -> int:
       sealbus serve console --key-file lead.pem
     """
     from consumers.operations.console import serving
+    from consumers.web.extras import need_extra
+    from consumers.web.listening import is_loopback
 
     if options.new_token is not None:
         made, text = serving.new_token(options.new_token)
         click.echo(f'["{printable(options.new_token)}"]\nsha256 = "{made.sha256}"\nscopes = ["read", "redrive"]')
         click.echo(f"token (shown once, not stored): {text}", err=True)
         return 0
-    serving.check_extra()
+    need_extra("console", "jinja2", "litestar", "uvicorn")
     if options.agent is not None and options.key_file is None:
         raise click.UsageError("--as needs --key-file: the person signs each decision")
-    if not serving.is_loopback(options.host) and options.tokens is None:
+    if not is_loopback(options.host) and options.tokens is None:
         raise click.UsageError(f"--host {options.host} exposes the console to the network: add --tokens FILE")
-    settings = session.settings()
+    apps = session.apps(options.targets)
+    settings = session.settings(apps)
     person_settings = None if options.key_file is None else session.settings_for(options.key_file)
     person = "" if person_settings is None else session.acting_agent(person_settings, options.agent)
     known, printed = serving.tokens_of(options.tokens, read_only=options.read_only, can_decide=bool(person))
@@ -143,7 +159,7 @@ async def console(session: CommandSession, options: _ConsoleOptions) -> int:
             click.echo(f"token to change something, for this run: {printed}", err=True)
 
     with MetricsServer(Metrics().registry, options.host, options.metrics_port):
-        async with session.open(settings) as transport:
+        async with session.open_late(settings) as transport:
             await serving.serve_console(
                 transport,
                 settings,
@@ -156,9 +172,57 @@ async def console(session: CommandSession, options: _ConsoleOptions) -> int:
                     options.behind_tls,
                     person,
                     person_settings,
+                    lambda: session.types_in(transport, settings, apps),
                 ),
                 on_ready=ready,
             )
+    return 0
+
+
+@serve.command()
+@click.option(
+    "--url",
+    envvar="SEALBUS_GATEWAY_URL",
+    metavar="URL",
+    required=True,
+    help="The gateway.  [env: SEALBUS_GATEWAY_URL]",
+)
+@click.option(
+    "--token-file",
+    type=_FILE_TYPE,
+    envvar="SEALBUS_TOKEN_FILE",
+    metavar="FILE",
+    required=True,
+    help="The file with your token at the gateway.  [env: SEALBUS_TOKEN_FILE]",
+)
+@verb()
+async def mcp(session: CommandSession, *, url: str, token_file: Path) -> int:
+    """Serve the agents behind a gateway as MCP tools, over standard input and output, to one client.
+
+    The client starts it: Claude Code, for example. It has no key and no log: it is a client of `sealbus serve gateway`,
+    and may ask the agents that its token may ask. Its logs go to standard error. No tool approves an action.
+
+    \b
+    Examples:
+      sealbus serve mcp --url http://127.0.0.1:8766 --token-file claude.token
+      SEALBUS_TOKEN_FILE=claude.token SEALBUS_GATEWAY_URL=https://bus.acme.example sealbus serve mcp
+      claude mcp add sealbus -e SEALBUS_TOKEN_FILE=$PWD/claude.token -- sealbus serve mcp --url http://127.0.0.1:8766
+
+    \b
+    Exit codes: 0 the input has ended, 78 no token in the file, or the extra `mcp` is missing.
+    """
+    from consumers.cli.io.stdin_lines import StdinLines
+    from consumers.gateway.mcp.stdio import serve_stdio
+
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.UsageError(f"--url is the address of a gateway, such as http://127.0.0.1:8766, and not {url!r}")
+    settings = session.settings()
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        session.hint("the token goes to the gateway unencrypted: use https")
+    limits = settings.gateway
+    lines = StdinLines()
+    await serve_stdio(url, token_file, SystemClock(), lines.next, wait_s=limits.wait_s, keep_s=settings.tasks.keep_s)
     return 0
 
 
@@ -177,16 +241,25 @@ async def metrics(session: CommandSession, *, port: int, host: str, every: float
       sealbus serve metrics
       sealbus serve metrics --host 0.0.0.0 --port 9109 --every 30s
     """
+    from consumers.operations.survey.examination import opened_examiner
     from consumers.operations.survey.exporter import SurveyCollector, keep_current
-    from consumers.operations.survey.survey import opened_surveyor
 
     settings, clock = session.settings(), SystemClock()
-    collector, registry = SurveyCollector(), CollectorRegistry()
+    collector, registry = SurveyCollector(settings.bus.namespace), CollectorRegistry()
     registry.register(collector)
-    with MetricsServer(registry, host, port) as server:
+
+    def health(probe: Probe) -> HealthAnswer:
+        limit_s = max(_ROUND_S, _ROUNDS * every)
+        error = collector.error
+        return answer_service(probe, "metrics", round_s_ago=collector.round_s_ago(clock), limit_s=limit_s, error=error)
+
+    with MetricsServer(registry, host, port, health) as server:
         session.note(f"metrics of {settings.bus.namespace} on http://{host}:{server.port}/metrics")
-        async with session.open(settings) as transport, opened_surveyor(transport, settings, clock) as surveyor:
-            await keep_current(collector, surveyor, settings, clock, every)
+        async with (
+            session.open_late(settings) as transport,
+            opened_examiner(transport, settings, clock, letters_within_s=_LETTERS_S) as examiner,
+        ):
+            await keep_current(collector, examiner, settings, clock, every)
     return 0
 
 
@@ -223,13 +296,23 @@ async def audit(
     counted = AuditMetrics()
     if settings.audit.anchor:
         check_anchor(settings.audit.anchor)
-    async with session.open(settings) as transport, opened_audit(settings, create=True) as store:
-        trail = audit_trail(transport, store, settings, types=session.types(apps), clock=clock, metrics=counted)
-        await prepare_journal(transport, settings)
-        session.note(f"recording {settings.bus.namespace} from {settings.bus.url} into {shown_audit_url(settings)}")
-        with MetricsServer(counted.registry, host, metrics_port), Progress(None, unit="rows", alone=True) as progress:
+
+    def health(probe: Probe) -> HealthAnswer:
+        return answer_service(
+            probe, "audit", round_s_ago=counted.round_s_ago(clock), limit_s=_ROUND_S, error=counted.error
+        )
+
+    with MetricsServer(counted.registry, host, metrics_port, health):
+        async with AsyncExitStack() as stack:
+            opening = _opened(session, settings, wait=not once, create=False, area="audit")
+            transport = await stack.enter_async_context(opening)
+            store = await stack.enter_async_context(opened_audit(settings, create=True))
+            trail = audit_trail(transport, store, settings, types=session.types(apps), clock=clock, metrics=counted)
+            await prepare_journal(transport, settings)
+            session.note(f"recording {settings.bus.namespace} from {settings.bus.url} into {shown_audit_url(settings)}")
+            progress = stack.enter_context(Progress(None, unit="rows", alone=True))
             await trail.run(until_caught_up=once, on_progress=lambda rows, _: progress.show(0, rows))
-        session.note(f"{trail.rows:,} rows written")
+            session.note(f"{trail.rows:,} rows written")
     return 0
 
 
@@ -276,6 +359,9 @@ def registry(session: CommandSession, *, metrics_port: int | None, host: str) ->
     session.announce()
     declaration = registry_app(settings).declaration
     return asyncio.run(run_process([declaration], settings, metrics_port=metrics_port, metrics_host=host))
+
+
+serve.add_command(gateway)
 
 
 @serve.command()
@@ -332,7 +418,9 @@ async def outbox(
 
     async with AsyncExitStack() as stack:
         stack.enter_context(MetricsServer(counted.registry, host, metrics_port))
-        transport = await stack.enter_async_context(_opened(session, settings, wait=not once))
+        transport = await stack.enter_async_context(
+            _opened(session, settings, wait=not once, create=True, area="outbox")
+        )
         publisher = make_publisher(transport, settings, _OUTBOX, clock=clock, metrics=counted)
         stack.push_async_callback(publisher.close)
         progress = stack.enter_context(Progress(None, unit="sent", alone=True))
@@ -376,16 +464,19 @@ async def _backlog(rows: OutboxRows, now_ms: int) -> VerbResult:
 
 
 @asynccontextmanager
-async def _opened(session: CommandSession, settings: Settings, *, wait: bool) -> AsyncGenerator[Transport]:
-    """Open the log; *wait* for one that cannot be opened yet."""
+async def _opened(
+    session: CommandSession, settings: Settings, *, area: str, wait: bool, create: bool
+) -> AsyncGenerator[Transport]:
+    """Open the log; *wait* for one that cannot be opened yet, or that is not there and is not to be made."""
+    log, event = get_logger(area), f"{area}.log_unreachable"
     async with AsyncExitStack() as stack:
         while True:
             try:
-                transport = await stack.enter_async_context(session.open(settings, create=True))
+                transport = await stack.enter_async_context(session.open(settings, create=create))
                 break
             except UnreachableError as error:
                 if not wait:
                     raise
-                _log.warning("outbox.log_unreachable", error=str(error), again_in_s=_PAUSE_S)
+                log.warning(event, error=str(error), again_in_s=_PAUSE_S)
             await asyncio.sleep(_PAUSE_S)
         yield transport

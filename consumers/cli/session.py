@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 from urllib.parse import quote, unquote
 
 import click
@@ -192,6 +192,12 @@ class CommandSession:
         folder = None if file is None else file.parent / "schemas"
         return None if folder is None or not folder.is_dir() else str(folder)
 
+    @property
+    def project_folder(self) -> Path:
+        """The folder of sealbus.toml; without one the current folder."""
+        file = (self._loaded or self.load()).file
+        return Path() if file is None else file.parent
+
     def settings(self, apps: Sequence[App] = (), **flags: object) -> Settings:
         """Return the settings, in the one namespace of *apps*. Raises click.UsageError for several."""
         loaded = self.load(**flags).settings
@@ -215,6 +221,23 @@ class CommandSession:
         if not create:
             self._check_file(chosen.bus.url)
         transport = open_configured(chosen)
+        try:
+            yield transport
+        finally:
+            await transport.close()
+
+    @asynccontextmanager
+    async def open_late(self, chosen: Settings) -> AsyncGenerator[Transport]:
+        """Yield the log of *chosen*, which may come later: until then each use of it raises UnreachableError."""
+        from bus.transports import open_configured
+        from bus.transports.late import LateTransport
+
+        def opened() -> Transport:
+            self._check_file(chosen.bus.url)
+            return open_configured(chosen)
+
+        # Its two attributes are properties, which nobody sets.
+        transport = cast("Transport", LateTransport(opened))
         try:
             yield transport
         finally:

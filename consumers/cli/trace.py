@@ -26,9 +26,8 @@ from consumers.cli.session import (
     whole_log_option,
 )
 from consumers.cli.shell import Command
-from consumers.operations.audit.timeline import with_audit
-from consumers.operations.lineage.timeline import Timeline, TimelineEvent, mermaid_of, timeline_of, tree_lines
-from consumers.operations.survey.look_up import looked_in_words, trace_up
+from consumers.operations.lineage.timeline import Timeline, TimelineEvent, mermaid_of, tree_lines
+from consumers.operations.survey.look_up import looked_in_words, timeline_of_traced, trace_up
 
 __all__ = ["trace"]
 
@@ -68,8 +67,7 @@ async def trace(
             )
             risk_of = risk_in(await session.types_in(transport, settings, apps))
     looked = looked_in_words(found.search.looked, conversation)
-    timeline = timeline_of(found.search.copies, namespace=settings.bus.namespace, risk_of=risk_of, verifier=verifier)
-    timeline = with_audit(timeline, found.audited)
+    timeline = timeline_of_traced(found, namespace=settings.bus.namespace, risk_of=risk_of, verifier=verifier)
     if found.audit_error:
         session.note(f"hint: {printable(found.audit_error)}; this is what the log has")
     if not timeline.events:

@@ -31,7 +31,7 @@ from consumers.agents.workflows.workflow_rows import (
     workflow_details,
     workflow_row,
 )
-from consumers.cli.ask import name_and_value, new_task_id, watch_task
+from consumers.cli.ask import TaskView, name_and_value, new_task_id
 from consumers.cli.exit_codes import FAILED, LATER
 from consumers.cli.io.output import Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import DURATION_TYPE
@@ -80,7 +80,7 @@ def workflow() -> None:
     show_default="1h",
     help="How long the workflow may take; then it is cancelled.",
 )
-@click.option("--no-wait", is_flag=True, help="Print the handle, and do not wait for the end.")
+@click.option("--no-wait", is_flag=True, help="Print the task id, and do not wait for the end.")
 @verb()
 async def start(
     session: CommandSession,
@@ -117,9 +117,12 @@ async def start(
     async with session.acting(settings, acting, create=True) as bus:
         number = new_task_id()
         task = await bus.submit(begin, to=ENGINE, task_id=number, idempotency_key=number, ttl_s=timeout_s)
-        notice = f"workflow {task.message_id}; to follow it in another shell: sealbus ask --resume {task.id}"
-        code = await watch_task(session, task, None if no_wait else notice)
-        if code == LATER and not no_wait:
+        if no_wait:
+            click.echo(task.id)
+            return 0
+        session.note(f"to follow it in another shell: sealbus ask --resume {task.id}")
+        code = await TaskView(session, bus, settings).follow(task)
+        if code == LATER:
             await task.cancel()
             session.note("the timeout is over: the workflow is cancelled")
         return code

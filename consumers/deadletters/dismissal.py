@@ -18,9 +18,10 @@ from bus.errors import BusError
 from bus.settings.schema import Settings
 from bus.transports.base import Transport
 from consumers.deadletters.journal import Journal, is_at_work, log_time_ms, this_process, unended_runs
-from consumers.deadletters.letter_state import LetterState, follow_states, load_states, state_of
-from consumers.deadletters.letters import DeadLetter, dead_letter_ends, list_dead_letters
-from consumers.deadletters.selection import Selection
+from consumers.deadletters.letter_state import LetterState, follow_states, state_of
+from consumers.deadletters.letters import LetterFacts, dead_letter_ends, list_letter_facts
+from consumers.deadletters.recorded_states import RecordedStates
+from consumers.deadletters.selection import Selection, with_causes
 
 __all__ = ["Dismissal", "DismissalResult"]
 
@@ -45,7 +46,7 @@ class Dismissal:
 
     async def plan(self) -> Counter[tuple[str, str, str]]:
         """Count the letters to dismiss, by (reason, message type, group); writes nothing."""
-        states = await load_states(self._transport, self._namespace)
+        states = await self._load()
         return Counter(
             [(letter.reason, letter.message_type, letter.group) async for letter in self._meant(states, None)]
         )
@@ -57,9 +58,9 @@ class Dismissal:
         stop: asyncio.Event,
         on_progress: Callable[[DismissalResult], object] = lambda _: None,
     ) -> DismissalResult:
-        """Purge until none is left or *stop* is set."""
+        """Dismiss until none is left or *stop* is set."""
         result = DismissalResult(run=journal.run)
-        states = await load_states(self._transport, self._namespace)
+        states = await self._load()
         ends = await dead_letter_ends(self._transport, self._namespace, self._selection.message_type)
         here = this_process()
         await journal.note("started", selection=self._selection.describe(), why=journal.why, **here)
@@ -70,7 +71,8 @@ class Dismissal:
         piece: dict[str, LetterState] = {}
         try:
             async for letter in self._meant(states, ends, stop):
-                piece[letter.place] = follow_states(letter, states.get(letter.place), journal.step("dismissed"))
+                known = await states.with_steps(letter)
+                piece[letter.place] = follow_states(letter, known, journal.step("dismissed"))
                 if len(piece) >= _PIECE:
                     await self._write(journal, piece, result)
                     on_progress(result)
@@ -87,15 +89,23 @@ class Dismissal:
         result.dismissed += len(piece)
         piece.clear()
 
+    async def _load(self) -> RecordedStates:
+        self._selection = await with_causes(self._transport, self._namespace, self._selection)
+        states = RecordedStates(self._transport, self._namespace)
+        await states.read_on()
+        return states
+
     async def _meant(
-        self, states: dict[str, LetterState], ends: dict[tuple[str, int], int] | None, stop: asyncio.Event | None = None
-    ) -> AsyncIterator[DeadLetter]:
-        async for letter in list_dead_letters(
+        self, states: RecordedStates, ends: dict[tuple[str, int], int] | None, stop: asyncio.Event | None = None
+    ) -> AsyncIterator[LetterFacts]:
+        async for letter in list_letter_facts(
             self._transport, self._namespace, self._selection.message_type, ends=ends
         ):
             if stop is not None and stop.is_set():
                 return
-            known = states.get(letter.place)
-            state = state_of(letter, known)
-            if state != "dismissed" and self._selection.takes(letter, state):
+            state = state_of(letter, states.of(letter))
+            # One that was sent back has its outcome already: only who names it, or that state, changes it.
+            is_named = letter.place in self._selection.places or state in self._selection.states
+            wanted = state in ("open", "parked") or (state != "dismissed" and is_named)
+            if wanted and self._selection.takes(letter, state):
                 yield letter

@@ -7,7 +7,7 @@ form, and which step may follow which. Writing them is in `consumers.deadletters
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -17,7 +17,7 @@ from bus.protocol import canonical
 from bus.topics.names import own_topic
 from bus.transports.base import NewRecord, Record, Transport
 from bus.transports.read_all import scan_topic
-from consumers.deadletters.letters import DeadLetter
+from consumers.deadletters.letters import LetterFacts
 
 __all__ = [
     "MAX_REDRIVES",
@@ -25,7 +25,6 @@ __all__ = [
     "IllegalStepError",
     "LetterState",
     "LetterStatus",
-    "States",
     "Step",
     "follow_states",
     "is_free",
@@ -102,7 +101,7 @@ class LetterState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 _decode = msgspec.json.Decoder(LetterState).decode
 
 
-def known_state_of(letter: DeadLetter, known: LetterState | None) -> LetterState | None:
+def known_state_of(letter: LetterFacts, known: LetterState | None) -> LetterState | None:
     """Return *known*, recorded for the location of *letter*, if it is about this letter.
 
     In a recreated topic it may be about an earlier letter at the same location.
@@ -112,7 +111,7 @@ def known_state_of(letter: DeadLetter, known: LetterState | None) -> LetterState
     return known if known.content in ("", letter.content) else None
 
 
-def state_of(letter: DeadLetter, known: LetterState | None) -> LetterStatus:
+def state_of(letter: LetterFacts, known: LetterState | None) -> LetterStatus:
     """Return the state of *letter*; *known* is the state recorded for its location.
 
     A letter is parked if its message died again after MAX_REDRIVES redrives. So is one whose message an operator
@@ -124,7 +123,7 @@ def state_of(letter: DeadLetter, known: LetterState | None) -> LetterStatus:
     return "parked" if letter.redrive_count >= MAX_REDRIVES or letter.was_set_aside else "open"
 
 
-def is_free(letter: DeadLetter, known: LetterState | None, run: str) -> bool:
+def is_free(letter: LetterFacts, known: LetterState | None, run: str) -> bool:
     """Return whether *run* may send *letter* back: it is not sent or dismissed, and no other run is sending it.
 
     Another run may work although only one should: to another machine, a run that writes nothing for a minute looks cut
@@ -134,7 +133,7 @@ def is_free(letter: DeadLetter, known: LetterState | None, run: str) -> bool:
     return known_state is None or (known_state.state in ("open", "parked") and known_state.sending in ("", run))
 
 
-def follow_states(letter: DeadLetter, known: LetterState | None, step: Step) -> LetterState:
+def follow_states(letter: LetterFacts, known: LetterState | None, step: Step) -> LetterState:
     """Return the state of *letter* after *step*. Raises IllegalStepError."""
     known_state = known_state_of(letter, known)
     before: LetterStatus = known_state.state if known_state is not None else "open"
@@ -174,34 +173,23 @@ def read_state(record: Record) -> tuple[str, LetterState | None] | None:
         return None
 
 
-class States:
-    """Recorded states by place, and the offsets from which reading continues."""
+async def load_states(
+    transport: Transport,
+    namespace: str,
+    wanted: Callable[[str, LetterState], bool] = lambda _, __: True,
+) -> dict[str, LetterState]:
+    """Return the recorded states that are *wanted*, by location; empty if the topic does not exist yet.
 
-    def __init__(self, transport: Transport, namespace: str) -> None:
-        self.known: dict[str, LetterState] = {}
-        self.wrote_ms: dict[str, int] = {}
-        """By run, when it last recorded a state, by the log's clock."""
-        self._transport = transport
-        self._topic = own_topic(namespace, "_deadletters")
-        self._offsets: dict[int, int] = {}
-
-    async def read_on(self) -> None:
-        """Read the states recorded since the last call; nothing if the topic does not exist yet."""
-        if self._topic not in await self._transport.admin.topics():
-            return
-        async for record in scan_topic(self._transport, self._topic, self._offsets):
-            self._offsets[record.partition] = record.offset + 1
-            match read_state(record):
-                case (location, None):
-                    self.known.pop(location, None)
-                case (location, LetterState() as state):
-                    self.known[location] = state
-                    if state.steps:
-                        self.wrote_ms[state.steps[-1].run] = record.timestamp_ms
-
-
-async def load_states(transport: Transport, namespace: str) -> dict[str, LetterState]:
-    """Return every recorded state; empty if the topic does not exist yet."""
-    states = States(transport, namespace)
-    await states.read_on()
-    return states.known
+    Without *wanted* all of them: a namespace may have a million (`RecordedStates` holds those in little room).
+    """
+    topic = own_topic(namespace, "_deadletters")
+    states: dict[str, LetterState] = {}
+    if topic not in await transport.admin.topics():
+        return states
+    async for record in scan_topic(transport, topic):
+        match read_state(record):
+            case (location, LetterState() as state) if wanted(location, state):
+                states[location] = state
+            case (location, _):
+                states.pop(location, None)
+    return states

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -22,12 +22,24 @@ from bus.transports.base import Headers, Record, Transport
 from bus.transports.read_all import scan_topic
 from consumers.deadletters.park_orders import PARKED
 
-__all__ = ["DeadLetter", "dead_letter_ends", "list_dead_letters", "read_dead_letter"]
+__all__ = [
+    "DeadLetter",
+    "LetterFacts",
+    "dead_letter_ends",
+    "list_dead_letters",
+    "list_letter_facts",
+    "read_dead_letter",
+    "read_letter_facts",
+]
 
 # The first header that the bus adds; headers before the last one of this name came with the record.
 _FIRST_ADDED = "__dlq.errors.topic"
 _MAX_SHOWN = 600
-_LAST_FRAME = re.compile(r'.*File "([^"\n]*)", line (\d+)', re.DOTALL)
+_FRAME = re.compile(r'File "([^"\n]{1,4096})", line (\d{1,9})')
+_MAX_TRACE = 16_384
+_MAX_WHERE = 120
+# Gates of these reasons refuse bytes that are no message: what such bytes call their sender is nobody's.
+_NO_MESSAGE = frozenset(("malformed", "unsupported_protocol"))
 _ADDED = ("__dlq.", "sb-dlq-", "sb-redrive-")
 
 
@@ -37,8 +49,25 @@ class _Stub(msgspec.Struct, frozen=True):
     sha256: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter; *message* is None if its bytes are not a message.
+class _SealedSender(msgspec.Struct, frozen=True):
+    id: str = ""
+
+
+class _SealedMetadata(msgspec.Struct, frozen=True):
+    sender: _SealedSender
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    """The sender in an envelope: all else is skipped, the payload too."""
+
+    metadata: _SealedMetadata
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+class LetterFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the headers of one dead letter say; its value is not parsed.
 
     *topic*, *partition* and *offset* locate the record that failed.
     """
@@ -56,16 +85,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     redrive_count: int
     is_stub: bool
     record: Record
-    message: Message | None
-
-    def __repr__(self) -> str:
-        sender = f" from {self.message.metadata.sender.id}" if self.message is not None else ""
-        field = f" at {self.pointer}" if self.pointer else ""
-        text, _, trace = self.error.partition("\n")
-        frame = _LAST_FRAME.search(trace)
-        location = f" ({frame[1]}:{frame[2]})" if frame else ""
-        summary = f"{self.reason} after {self.attempts} attempts: {text}{field}{location}"
-        return printable(f"<DeadLetter {self.message_type or self.topic}{sender}: {summary}>")[:_MAX_SHOWN]
+    where: str = ""
+    """The line of code that raised the error, FILE:LINE; empty if unknown. A traceback has the folder of the file."""
 
     @property
     def headers(self) -> Headers:
@@ -114,6 +135,42 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         return self.record.timestamp_ms if found is None else found
 
     @property
+    def topic_type(self) -> str:
+        """The type of the topic that the letter lies in, else of the one that its record came from; or ""."""
+        for topic in (self.record.topic, self.topic):
+            if (name := read_topic(topic)) is not None and name.message_type:
+                return name.message_type
+        return ""
+
+    @property
+    def message_type(self) -> str:
+        """The type of its topic."""
+        return self.topic_type
+
+    @property
+    def sender(self) -> str:
+        """The id of the sender in the envelope, or ""; nothing else of the value is read."""
+        if self.reason in _NO_MESSAGE or self.is_stub:
+            return ""
+        try:
+            return _decode_envelope(self.record.value or b"").metadata.sender.id
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return ""
+
+
+class DeadLetter(LetterFacts, frozen=True, kw_only=True):
+    """One dead letter; *message* is None if its bytes are not a message."""
+
+    message: Message | None
+
+    def __repr__(self) -> str:
+        sender = f" from {self.message.metadata.sender.id}" if self.message is not None else ""
+        field = f" at {self.pointer}" if self.pointer else ""
+        where = f" ({self.where})" if self.where else ""
+        summary = f"{self.reason} after {self.attempts} attempts: {self.error.partition(chr(10))[0]}{field}{where}"
+        return printable(f"<DeadLetter {self.message_type or self.topic}{sender}: {summary}>")[:_MAX_SHOWN]
+
+    @property
     def message_type(self) -> str:
         """The sealed type, else that of the topic; empty if neither is known."""
         if self.message is not None:
@@ -128,27 +185,48 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_dead_letter(record: Record) -> DeadLetter:
-    """Read the dead letter in *record*; a missing header reads as empty."""
+    """Read the dead letter in *record*, and parse its value; a missing header reads as empty."""
+    return DeadLetter(**_facts_in(record), message=_parse(record))
+
+
+def read_letter_facts(record: Record) -> LetterFacts:
+    """Read the headers of the dead letter in *record*; a missing header reads as empty."""
+    return LetterFacts(**_facts_in(record))
+
+
+def _facts_in(record: Record) -> dict[str, Any]:
     # The bus's own headers come last. Some may be missing, and a sender's headers of the same names, before them, do
     # not replace them.
     own = record.headers[_added_at(record.headers) or 0 :]
     headers = {name: value.decode("utf-8", "replace") for name, value in own}
-    return DeadLetter(
-        reason=headers.get("sb-dlq-reason", ""),
-        gate=headers.get("sb-dlq-gate", ""),
-        error=headers.get("sb-dlq-error", ""),
-        pointer=headers.get("sb-dlq-pointer", ""),
-        group=headers.get("__dlq.errors.group", ""),
-        attempts=_number(headers.get("__dlq.errors.delivery.count", "")),
-        failed_at=headers.get("sb-dlq-failed-at", ""),
-        topic=headers.get("__dlq.errors.topic", ""),
-        partition=_number(headers.get("__dlq.errors.partition", "")),
-        offset=_number(headers.get("__dlq.errors.offset", "")),
-        redrive_count=_number(headers.get("sb-redrive-count", "")),
-        is_stub="sb-dlq-stub" in headers,
-        record=record,
-        message=_parse(record),
-    )
+    known = headers.get
+    error = known("sb-dlq-error", "")
+    return {
+        "reason": known("sb-dlq-reason", ""),
+        "gate": known("sb-dlq-gate", ""),
+        "error": error,
+        "pointer": known("sb-dlq-pointer", ""),
+        "group": known("__dlq.errors.group", ""),
+        "attempts": _number(known("__dlq.errors.delivery.count", "")),
+        "failed_at": known("sb-dlq-failed-at", ""),
+        "topic": known("__dlq.errors.topic", ""),
+        "partition": _number(known("__dlq.errors.partition", "")),
+        "offset": _number(known("__dlq.errors.offset", "")),
+        "redrive_count": _number(known("sb-redrive-count", "")),
+        "is_stub": "sb-dlq-stub" in headers,
+        "record": record,
+        "where": _last_frame(error) or known("sb-dlq-where", "")[:_MAX_WHERE],
+    }
+
+
+def _last_frame(error: str) -> str:
+    """Return the last line of code in the traceback of *error*, FILE:LINE; or ""."""
+    if "\n" not in error:
+        return ""
+    trace = error[-_MAX_TRACE:].partition("\n")[2]
+    at = trace.rfind('File "')
+    frame = _FRAME.match(trace, at) if at >= 0 else None
+    return "" if frame is None else f"{frame[1]}:{frame[2]}"
 
 
 async def dead_letter_ends(
@@ -181,12 +259,31 @@ async def list_dead_letters(
 
     Only those before *ends*, if given.
     """
+    async for record in _letter_records(transport, namespace, message_type, ends):
+        yield read_dead_letter(record)
+
+
+async def list_letter_facts(
+    transport: Transport,
+    namespace: str,
+    message_type: str | None = None,
+    *,
+    ends: Mapping[tuple[str, int], int] | None = None,
+) -> AsyncIterator[LetterFacts]:
+    """Yield the headers of the same dead letters in the same order; their values are not parsed."""
+    async for record in _letter_records(transport, namespace, message_type, ends):
+        yield read_letter_facts(record)
+
+
+async def _letter_records(
+    transport: Transport, namespace: str, message_type: str | None, ends: Mapping[tuple[str, int], int] | None
+) -> AsyncIterator[Record]:
     if ends is None:
         ends = await dead_letter_ends(transport, namespace, message_type)
     for topic in sorted({topic for topic, _ in ends}):
         async for record in scan_topic(transport, topic):
             if record.offset < ends.get((topic, record.partition), 0):
-                yield read_dead_letter(record)
+                yield record
 
 
 def _added_at(headers: Headers) -> int | None:

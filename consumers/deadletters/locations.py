@@ -16,7 +16,7 @@ from bus.topics.topic_reader import resolve_topic
 from bus.transports.base import Record, Transport
 from bus.transports.read_all import read_record
 from consumers.deadletters.letters import dead_letter_ends, list_dead_letters
-from consumers.deadletters.selection import Selection
+from consumers.deadletters.selection import Selection, with_causes
 
 __all__ = ["find_letter", "parse_location", "pinned"]
 
@@ -41,6 +41,7 @@ async def pinned(transport: Transport, settings: Settings, selection: Selection)
             raise _nothing_at(topic, partition, offset)
     found = frozenset(f"{topics[name]}/{partition}/{offset}" for name, partition, offset in locations)
     ends = await dead_letter_ends(transport, settings.bus.namespace, selection.message_type)
+    selection = await with_causes(transport, settings.bus.namespace, selection)
     return msgspec.structs.replace(selection, places=found, ends=ends)
 
 
@@ -62,14 +63,13 @@ async def find_letter(transport: Transport, settings: Settings, which: str) -> R
     Raises BusError, TopicMissingError.
     """
     if "/" not in which and is_message_id(which):
-        found = [
-            letter.record
-            async for letter in list_dead_letters(transport, settings.bus.namespace)
-            if letter.message is not None and letter.message.message_id == which
-        ]
-        if not found:
+        newest = None
+        async for letter in list_dead_letters(transport, settings.bus.namespace):
+            if letter.message is not None and letter.message.message_id == which:
+                newest = letter.record
+        if newest is None:
             raise BusError(f"no dead letter of message {which}: `sealbus show {which}` shows what became of it")
-        return found[-1]
+        return newest
     name, partition, offset = parse_location(which)
     topic = await _letter_topic_of(transport, settings, name)
     record = await read_record(transport, topic, partition, offset)

@@ -11,8 +11,8 @@ from bus.nearest import nearest
 from bus.telemetry.terminal import printable
 from bus.topics.names import read_topic
 from bus.transports.base import Transport
-from consumers.deadletters.causes import cause_of
-from consumers.deadletters.letters import list_dead_letters
+from consumers.deadletters.causes import CauseBook
+from consumers.deadletters.letters import list_letter_facts
 from consumers.deadletters.selection import Selection
 
 __all__ = ["near_misses"]
@@ -29,15 +29,17 @@ async def near_misses(transport: Transport, namespace: str, selection: Selection
     if not any(provided.values()):
         return []
     known: dict[str, set[str]] = {name: set() for name in provided}
+    causes = CauseBook()
     try:
-        async for letter in list_dead_letters(transport, namespace):
+        async for letter in list_letter_facts(transport, namespace):
             topic = read_topic(letter.record.topic)
             known["type"].add(topic.message_type if topic is not None else "")
             known["group"].add(letter.group)
             known["sender"].add(letter.sender)
-            known["cause"].add(cause_of(letter).name)
+            causes.add(letter)
     except BusError:
         return []
+    known["cause"] = {causes.name(causes.whole(number)) for number in range(len(causes))}
     return [
         f"no dead letters of {name} {printable(value)}{printable(_like(value, known[name]))}"
         for name, value in provided.items()

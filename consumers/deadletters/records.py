@@ -53,6 +53,7 @@ _MAX_DETAILS = 8_192
 _MAX_REJECT: Final = 240
 # A pointer names a sender's field, which may be as long as the record.
 _MAX_POINTER = 1_024
+_MAX_WHERE: Final = 120
 _OURS: Final = ("sb-", "__dlq.")
 _NEVER_MS: Final = 10**15
 _FIRST_REASON: Final = "__dlq.errors.topic"
@@ -234,11 +235,12 @@ def _reasons(control: Control, failure: Failure, group: str, now_ms: int, identi
         ("sb-dlq-failed-at", format_ms(now_ms).encode()),
         ("sb-redrive-count", b"%d" % control.redrive_count),
     )
-    return (
-        (*headers, ("sb-dlq-pointer", failure.pointer.encode("utf-8", "replace")[:_MAX_POINTER]))
-        if failure.pointer
-        else headers
-    )
+    if failure.pointer:
+        headers = (*headers, ("sb-dlq-pointer", failure.pointer.encode("utf-8", "replace")[:_MAX_POINTER]))
+    frame = None if failure.exception is None else _last_frame(failure.exception)
+    if frame is not None:
+        headers = (*headers, ("sb-dlq-where", f"{frame[0]}:{frame[1]}".encode("utf-8", "replace")[:_MAX_WHERE]))
+    return headers
 
 
 def _describe(failure: Failure, *, details: bool) -> bytes:
@@ -259,16 +261,17 @@ def _named(failure: Failure) -> str:
     if isinstance(error, Reject):
         return f"{failure.error}: {cut(text_of(error), _MAX_REJECT)}"
     frame = None if error is None else _last_frame(error)
-    return failure.error if frame is None else f"{failure.error}\n{frame}"
+    return failure.error if frame is None else f'{failure.error}\n  File "{frame[0]}", line {frame[1]}'
 
 
-def _last_frame(error: BaseException) -> str | None:
-    """Return the location where *error* was raised, as in a traceback; None if it has none."""
-    frames = traceback.extract_tb(error.__traceback__)
+def _last_frame(error: BaseException) -> tuple[str, int] | None:
+    """Return the file and the line where *error* was raised; None if it has no traceback."""
+    frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
         return None
     # The name of the file alone: the rest tells how a machine is set up.
-    return f'  File "{Path(frames[-1].filename).name}", line {frames[-1].lineno}'
+    frame, line = frames[-1]
+    return Path(frame.f_code.co_filename).name, line
 
 
 def _own_headers(record: Record) -> Headers:

@@ -20,24 +20,24 @@ import msgspec
 
 from bus.clock import Clock
 from bus.errors import AppendUnknownError, BusError, NotPermittedError, RecordTooLargeError, TopicMissingError
-from bus.protocol.timestamps import parse_ms
 from bus.settings.schema import Settings
 from bus.topics.names import dead_letter_topic, redrive_topic
 from bus.topics.specs import creates_topics, group_topics
 from bus.transports.base import Appended, AppendOutcome, NewRecord, Transport
 from bus.transports.read_all import scan_topic
 from bus.vocabulary.bus import RedriveOrdered
+from consumers.deadletters.death_times import DeathTimes
 from consumers.deadletters.journal import Begun, Journal, log_time_ms, one_at_work, this_process, unended_runs
 from consumers.deadletters.letter_state import (
     LetterAction,
     LetterState,
-    States,
     follow_states,
     is_free,
     resolve,
     state_of,
 )
 from consumers.deadletters.letters import DeadLetter, dead_letter_ends, list_dead_letters
+from consumers.deadletters.recorded_states import RecordedStates
 from consumers.deadletters.redrive_rules import (
     Leave,
     Park,
@@ -56,7 +56,7 @@ from consumers.deadletters.redrive_rules import (
     send_back,
 )
 from consumers.deadletters.redrive_watch import Watch
-from consumers.deadletters.selection import Selection
+from consumers.deadletters.selection import Selection, with_causes
 from producers.sealing.options import Outgoing
 from producers.sealing.sealer import Sealer
 
@@ -88,8 +88,13 @@ class Redrive:
         self._orders = orders
         self._journal = journal
         self._sealer = sealer
-        self._recorded = States(transport, self._namespace)
-        self._sent_ms: dict[RedrivenDeath, int] = {}
+        self._undone = DeathTimes()
+        """When each death was undone, as far as states tell."""
+        self._recorded = RecordedStates(transport, self._namespace, self._undone)
+        self._meant = DeathTimes()
+        """When this pass has come to a letter of each death, to send it."""
+        self._states: dict[str, LetterState] = {}
+        """By location, the states with their steps of the letters that are being sent."""
         self._destinations = Destinations(transport, settings)
 
     async def plan(self) -> RedriveCounts:
@@ -97,7 +102,7 @@ class Redrive:
         await self._load()
         unended = await unended_runs(self._transport, self._namespace, "redrive")
         plan = RedriveCounts(
-            unresolved=sum(bool(state.sending) for state in self._states.values()),
+            unresolved=len(self._recorded.sending()),
             unended=[str(begun) for begun in unended.values()],
             unreachable=self._destinations.unreachable,
         )
@@ -192,6 +197,7 @@ class Redrive:
             "selection": self._selection.describe(),
             "stop_after": stop_after or 0,
             "why": journal.why,
+            **({} if self._orders.answer is None else {"step": msgspec.to_builtins(self._orders.answer)}),
             **this_process(),
         }
 
@@ -218,25 +224,31 @@ class Redrive:
         return "interrupted" if stop.is_set() else "unread"
 
     def _order(self, letter: DeadLetter, extend_until_ms: int) -> bytes:
-        """Return the sealed order that extends the lifetime of *letter*, if a signer is configured."""
-        if not extend_until_ms or self._sealer is None or letter.message is None:
+        """Return the sealed order that *letter* is sent back with, where it needs one and can be sealed."""
+        answer = self._orders.answer
+        if not (extend_until_ms or answer) or self._sealer is None or letter.message is None:
             return b""
-        until = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=extend_until_ms)
+        until = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=extend_until_ms) if extend_until_ms else None
         why = (self._journal.why if self._journal is not None else "") or "redrive"
-        order = RedriveOrdered(group=letter.group, seals=(letter.message.seal,), extend_until=until, reason=why)
+        order = RedriveOrdered(
+            group=letter.group,
+            seals=(letter.message.seal,),
+            extend_until=until,
+            reason=why,
+            step=None if answer is None else answer.step,
+            answer=None if answer is None else answer.answer,
+            result=None if answer is None or answer.answer == "again" else {"value": answer.result},
+        )
         return self._sealer.seal(Outgoing(order)).record.value or b""
-
-    @property
-    def _states(self) -> dict[str, LetterState]:
-        return self._recorded.known
 
     async def _load(self) -> None:
         await self._recorded.read_on()
-        self._sent_ms = _sent(self._states.values())
+        self._meant = DeathTimes()
+        self._selection = await with_causes(self._transport, self._namespace, self._selection)
 
     async def _take_over(self, journal: Journal, result: RedriveResult, earlier: Iterable[str]) -> None:
         """Find out what runs that were cut off have sent, and note it."""
-        unresolved = {location: state for location, state in self._states.items() if state.sending}
+        unresolved = self._recorded.sending()
         arrived = {group: await self._read_arrived(group) for group in {state.group for state in unresolved.values()}}
         news = {}
         for location, state in unresolved.items():
@@ -244,8 +256,7 @@ class Redrive:
             news[location] = resolve(state, journal.step("redriven" if came else "unsent"), arrived=came)
             result.found += came
         await journal.write(news)
-        self._states.update(news)
-        self._sent_ms |= _sent(news.values())
+        self._recorded.put(news)
         by_run = Counter((state.sending, news[location].state == "redriven") for location, state in unresolved.items())
         for run in earlier:
             await journal.note(
@@ -267,11 +278,12 @@ class Redrive:
         ):
             if stop is not None and stop.is_set():
                 return
-            known = self._states.get(letter.place)
+            known = self._recorded.of(letter)
             if self._selection.takes(letter, state_of(letter, known)):
-                sent_ms = max(
-                    (self._sent_ms[form] for form in death_of(letter).forms if form in self._sent_ms), default=None
-                )
+                undone_ms = [
+                    times.get(form) for form in death_of(letter).forms for times in (self._undone, self._meant)
+                ]
+                sent_ms = max((at_ms for at_ms in undone_ms if at_ms is not None), default=None)
                 verdict = decide_redrive(letter, known, self._orders, sent_ms=sent_ms, now_ms=self._clock.now_ms())
                 if isinstance(verdict, Send) and not await self._destinations.has(letter.group, create=create):
                     verdict = Leave("unreachable")
@@ -304,7 +316,10 @@ class Redrive:
         A paced redrive may take hours.
         """
         await self._recorded.read_on()
-        return [(letter, verdict) for letter, verdict in piece if is_free(letter, self._states.get(letter.place), run)]
+        free = [(letter, verdict) for letter, verdict in piece if is_free(letter, self._recorded.of(letter), run)]
+        known = {letter.place: await self._recorded.with_steps(letter) for letter, _ in free}
+        self._states = {location: state for location, state in known.items() if state is not None}
+        return free
 
     async def _pass_piece(
         self,
@@ -372,11 +387,12 @@ class Redrive:
     async def _note_states(self, journal: Journal, states: Mapping[str, LetterState]) -> None:
         await journal.write(states)
         self._states.update(states)
+        self._recorded.put(states)
 
     def _remember(self, letter: DeadLetter, verdict: RedriveVerdict) -> None:
         if isinstance(verdict, Send):
             # A second letter of the same death is not sent, in this run either.
-            self._sent_ms[death_of(letter)] = self._clock.now_ms()
+            self._meant.put(death_of(letter), self._clock.now_ms())
 
     async def _wait(self, stop: asyncio.Event, due_s: float) -> bool:
         """Wait until *due_s*; return False when *stop* was set meanwhile."""
@@ -389,15 +405,6 @@ class Redrive:
     def _written(self) -> Journal:
         assert self._journal is not None  # noqa: S101 - `run` is given one
         return self._journal
-
-
-def _sent(states: Iterable[LetterState]) -> dict[RedrivenDeath, int]:
-    """Return when each death was undone, as far as states tell."""
-    return {
-        death_noted(state): parse_ms(state.steps[-1].at) or 0
-        for state in states
-        if state.state == "redriven" and state.steps
-    }
 
 
 def _name(verdict: RedriveVerdict) -> str:

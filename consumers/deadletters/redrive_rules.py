@@ -7,7 +7,7 @@ the size of batches. Carrying it out is in `consumers.deadletters.redrive`.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,7 @@ from bus.protocol.timestamps import parse_ms
 from bus.topics.names import redrive_topic
 from bus.transports.base import NewRecord, Record
 from consumers.deadletters.letter_state import LetterState, known_state_of, state_of
-from consumers.deadletters.letters import DeadLetter
+from consumers.deadletters.letters import DeadLetter, LetterFacts
 from consumers.deadletters.records import Control, is_origin, read_control, reappend
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "RedriveCounts",
     "RedriveResult",
     "Send",
+    "StepAnswer",
     "Twin",
     "RedriveVerdict",
     "death_noted",
@@ -73,6 +74,17 @@ class RedriveOrders(msgspec.Struct, frozen=True, kw_only=True):
 
     force: bool = False
     extend_ms: int = 0
+    answer: StepAnswer | None = None
+
+
+class StepAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator says about the step in doubt of one letter."""
+
+    answer: Literal["done", "again"]
+    step: str | None = None
+    """Its id; None: the only one."""
+    result: Any = None
+    """With done: what it returned, as a JSON value."""
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -98,7 +110,7 @@ class Leave(msgspec.Struct, frozen=True):
 RedriveVerdict: TypeAlias = Send | Park | Twin | Leave
 
 
-def death_of(letter: DeadLetter) -> RedrivenDeath:
+def death_of(letter: LetterFacts) -> RedrivenDeath:
     """Return the death that *letter* records."""
     return RedrivenDeath(letter.origin, letter.group, letter.redrive_count, letter.content)
 

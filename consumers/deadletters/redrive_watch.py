@@ -16,7 +16,8 @@ from bus.clock import Clock
 from bus.telemetry.logs import get_logger
 from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import Appended, Transport
-from consumers.deadletters.letters import dead_letter_ends, read_dead_letter
+from consumers.deadletters.death_times import DeathTimes
+from consumers.deadletters.letters import dead_letter_ends, read_letter_facts
 from consumers.deadletters.redrive_rules import RedrivenDeath, death_of
 
 __all__ = ["Watch"]
@@ -24,8 +25,8 @@ __all__ = ["Watch"]
 _GLANCE_S = 0.1
 _SAY_AFTER_S = 10.0
 _PATIENCE_S = 300.0
-_PAGE_RECORDS = 500
-_PAGE_BYTES = 16 * 1_048_576
+_PAGE_RECORDS = 250
+_PAGE_BYTES = 2 * 1_048_576
 
 _log = get_logger("redrive")
 
@@ -41,8 +42,9 @@ class Watch:
         self._groups = NamespaceGroups(transport.admin, namespace)
         self._clock = clock
         self._positions = positions
-        self._expected: set[RedrivenDeath] = set()
-        self._seen: set[RedrivenDeath] = set()
+        self._expected = DeathTimes()
+        """When each death that would be of a sent message was seen; 0: not yet."""
+        self._seen = 0
         self._behind: dict[str, dict[tuple[str, int], int]] = {}
 
     @classmethod
@@ -53,7 +55,7 @@ class Watch:
     def sent(self, sent: Iterable[tuple[RedrivenDeath, Appended]]) -> None:
         """Note that these deaths were undone by records at these places."""
         for death, location in sent:
-            self._expected.add(msgspec.structs.replace(death, count=death.count + 1))
+            self._expected.put(msgspec.structs.replace(death, count=death.count + 1), 0)
             ends = self._behind.setdefault(death.group, {})
             ends[location.topic, location.partition] = max(
                 ends.get((location.topic, location.partition), 0), location.offset + 1
@@ -98,12 +100,13 @@ class Watch:
                 if not records:
                     break
                 for record in records:
-                    death = death_of(read_dead_letter(record))
-                    if death in self._expected:
-                        self._seen.add(death)
+                    letter = read_letter_facts(record)
+                    if self._expected.get(death_of(letter)) == 0:
+                        self._expected.put(death_of(letter), letter.failed_ms or 1)
+                        self._seen += 1
                 offset = records[-1].offset + 1
             self._positions[location] = max(offset, self._positions.get(location, 0))
-        return len(self._seen)
+        return self._seen
 
     async def _left(self) -> int:
         """Return how many records the groups have not settled; settled places are not asked about again."""

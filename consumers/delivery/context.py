@@ -9,23 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, ParamSpec, Protocol, TypeVar, Unpack
+import re
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, Unpack
 
-from bus.errors import ContractError, DeadlineError, EventLoopError, MissingSetting
+import msgspec
+
+from bus.errors import ApprovalRefused, ContractError, DeadlineError, EventLoopError, MissingSetting
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import encode_payload
+from bus.payloads.payload_types import encode_payload, payload_type
+from bus.protocol import sealing
 from bus.trust.effective_labels import EffectiveLabels
+from bus.trust.policy.decision import Deny, NeedsApproval
+from bus.vocabulary.task import TaskClarification, TaskClarified
 from consumers.delivery.approval_given import ApprovalGiven
+from consumers.delivery.handler_errors import TaskCancelled
 from consumers.delivery.inbox.base import Transaction
-from consumers.delivery.inbox.remembered_steps import RememberedSteps, StepStore
-from consumers.delivery.settling.outputs import Output
+from consumers.delivery.inbox.conversation import ConversationMemory, MemoryItem, MemoryRow
+from consumers.delivery.inbox.remembered_steps import RememberedSteps, StepDesk, StepStore
+from consumers.delivery.inbox.step_call import OperatorAnswer, StepCall, stored_arguments
+from consumers.delivery.inbox.step_identity import step_id
+from consumers.delivery.settling.outputs import Output, seal_progress, status_of
 from producers.outcomes import PublishRejected, Receipt
 from producers.publisher import Publisher
+from producers.requests.progress import OnProgress, make_watch
 from producers.requests.requester import Requester
-from producers.sealing.options import Options, RequestOptions, outgoing_of
+from producers.sealing.options import Options, Outgoing, RequestOptions, outgoing_of
 from producers.sealing.run_labels import RunLabels
 from producers.sealing.seal_request import SealRequest
+from producers.sealing.sealed_record import SealedRecord
+
+if TYPE_CHECKING:
+    from bus.artifacts.store import ArtifactStore
+    from consumers.delivery.derived_ids import DerivedIds
+    from consumers.delivery.progress_sender import ProgressSender, RunProgress
 
 __all__ = ["Context"]
 
@@ -58,6 +75,8 @@ def _on_its_loop(method: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 _QUEUED = _Queued()
+_CLARIFY: Final = "clarify"
+_MAX_QUESTIONS: Final = 8
 _LARGE: Final = 65_536
 _PLAIN: Final = frozenset({"key", "to", "priority", "ttl_s", "idempotency_key", "task_id", "correlation_id", "delay_s"})
 """Options without effect on trust or authority: only the payload itself can make such a send fail."""
@@ -78,6 +97,13 @@ class RunClaim(Protocol):
     def holds_writer(self) -> bool:
         """Whether an open transaction of the run blocks all other writers."""
 
+    @property
+    def answer(self) -> OperatorAnswer | None:
+        """What an operator says about a step of the message, which was sent back."""
+
+    def memory(self, conversation: str) -> MemoryRow:
+        """Return the row of *conversation* for this agent and the sender of the message."""
+
     async def begin(self) -> Transaction:
         """Open the run's transaction, the same one each time. Raises InboxError, GaveUpError."""
 
@@ -88,26 +114,33 @@ class Context:
     @app.on(Order)
     async def book(order: Order, context: Context) -> None:
         context.send(Booked(sku=order.sku), key=order.sku)      # leaves when the run succeeds
-        await context.send_now(Progress(percent=10))            # leaves now
+        await context.progress("packing", pct=40)               # leaves now, to whoever waits for the answer
     """
 
     __slots__ = (
+        "_asker",
         "_claim",
         "_clock",
         "_deadline_s",
+        "_desk",
         "_has_inbox",
         "_is_cancelled",
         "_loop",
         "_publisher",
         "_requests",
+        "_task",
         "_version",
         "approval",
         "attempt",
+        "ids",
+        "memory",
         "message",
         "outputs",
         "over",
+        "progress_sender",
         "remembered",
         "run",
+        "said",
     )
 
     def __init__(
@@ -122,8 +155,12 @@ class Context:
         approval: ApprovalGiven | None = None,
         is_cancelled: Callable[[], bool] = bool,
         version: str = "1.0.0",
+        desk: StepDesk | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._desk = desk
+        # Only who may ask has to be told from other tasks.
+        self._task = self._asker = None if desk is None else asyncio.current_task()
         self.run = run
         """The messages and texts that this run has read."""
         self.message = run.message
@@ -132,10 +169,18 @@ class Context:
         """The number of this run, from 1."""
         self.remembered: RememberedSteps | None = None
         """The stored steps of this run and earlier ones; None until first used."""
+        self.memory: ConversationMemory | None = None
+        """The memory of the conversation, once it was asked for."""
         self.outputs: list[Output] = []
         """The outputs that `send` has collected so far."""
         self.over = False
         """Whether the handler has ended, well or not."""
+        self.said: RunProgress | None = None
+        """What the run has said of its progress; None if nothing."""
+        self.progress_sender: ProgressSender | None = None
+        """Sends the progress of all runs of the worker; None: that of this one alone."""
+        self.ids: DerivedIds | None = None
+        """The ids of what the run sends; None: each is new."""
         self.approval = approval
         """The approvers of this run and their conditions; None if it needed no approval."""
         self._deadline_s = deadline_s
@@ -174,6 +219,17 @@ class Context:
         return self._is_cancelled()
 
     @property
+    def artifacts(self) -> ArtifactStore:
+        """Where large content lies: messages refer to it by a `Ref` with its hash.
+
+            ref = await context.artifacts.put(pdf, media_type="application/pdf")
+            pdf = await context.artifacts.open(ref)
+
+        Raises MissingSetting without `artifacts.url`.
+        """
+        return self._publisher.artifacts
+
+    @property
     def labels(self) -> EffectiveLabels:
         """Trust level and sensitivity of everything that this run has read; `labels.path` shows the origin of the
         level."""
@@ -196,6 +252,7 @@ class Context:
         Raises ContractError or UnknownTypeError at once for a payload that cannot be sealed, and ContractError after
         the handler has ended, when nothing leaves any more.
         """
+        self._check_held()
         if self.over:
             raise ContractError(
                 "the run has ended, so this message would never be sent: wait in the handler for the tasks it starts"
@@ -224,15 +281,61 @@ class Context:
             raise (error.__cause__ if isinstance(error.__cause__, ContractError) else error) from None
 
     @_on_its_loop
-    async def send_now(self, payload: Payload, **options: Unpack[Options]) -> Receipt:
-        """Publish *payload* at once, for example to report progress, even if this run fails later.
+    async def send_now(self, payload: Payload, *, to_requester: bool = False, **options: Unpack[Options]) -> Receipt:
+        """Publish *payload* at once, even if this run fails later.
+
+            await context.send_now(Chapter(number=3, text=text), to_requester=True)
+
+        *to_requester*: it is progress of the handled message. Whoever asked with `on_progress=`, by `submit` or by a
+        saga with `@on_progress` gets it, before the answer; otherwise it goes to the topic of its type. None is merged
+        or left out.
 
         Raises PublishRejected, PublishUnknown.
         """
-        sealed = self._publisher.sealer.seal(
-            outgoing_of(payload, options), SealRequest(cause=self.message, run=self.run)
-        )
+        self._check_held()
+        if to_requester:
+            if self.said is not None:
+                await self.said.left()
+            sealed = self._sealed_progress(outgoing_of(payload, options), encode_payload(payload))()
+            return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
+        draft = outgoing_of(payload, options)
+        if self._desk is not None and self.ids is not None:
+            ids = self.ids.next("send_now", _addressee(draft.to), encode_payload(payload))
+            key = draft.idempotency_key or ids.idempotency_key
+            draft = msgspec.structs.replace(draft, message_id=ids.message_id, idempotency_key=key)
+        sealed = self._publisher.sealer.seal(draft, SealRequest(cause=self.message, run=self.run))
         return await self._publisher.send(sealed, timeout_s=max(0.001, self.remaining_s))
+
+    @_on_its_loop
+    async def progress(self, text: str = "", *, pct: float | None = None) -> None:
+        """Say how far the work is, in words for people and in percent: a `status.update` for the requester.
+
+            await context.progress("reading", pct=40)
+
+        It goes where `send_now(..., to_requester=True)` sends its payload, and never waits for the log. At most five a
+        second leave: the last one wins, and it leaves before the answer. One that cannot be sent is counted and logged,
+        and fails nothing. A text is cut at 4,000 characters. For progress of your own types use `send_now`.
+
+        A *pct* outside of 0 to 100 is the nearest of both. Raises ContractError for one that is no number, and after
+        the handler has ended.
+        """
+        self._check_held()
+        if self.over:
+            raise ContractError("the run has ended: its requester has the answer, and takes no progress any more")
+        update = status_of(self.message, text, pct, now_ms=self._clock.now_ms())
+        if self.said is None:
+            from consumers.delivery.progress_sender import ProgressSender
+
+            self.said = (self.progress_sender or ProgressSender(self._publisher)).of_run()
+        self.said.say(self._sealed_progress(outgoing_of(update, {}), encode_payload(update)))
+
+    def _sealed_progress(self, draft: Outgoing, data: bytes) -> Callable[[], SealedRecord]:
+        """Return a function that seals *draft* when it leaves, under ids that are made now."""
+        if self.ids is not None:
+            addressee = self.message.metadata.sender.id or ""
+            ids = self.ids.next("progress", addressee, data)
+            draft = msgspec.structs.replace(draft, message_id=ids.message_id, idempotency_key=ids.idempotency_key)
+        return functools.partial(seal_progress, self._publisher, self.message, draft, run=self.run)
 
     @_on_its_loop
     async def request(
@@ -241,6 +344,9 @@ class Context:
         reply: type[_Reply],
         *,
         timeout_s: float = 30.0,
+        idle_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        progress_types: Sequence[type[Payload]] = (),
         **options: Unpack[RequestOptions],
     ) -> _Reply:
         """Ask another agent at once and wait for its answer, a *reply*.
@@ -248,24 +354,31 @@ class Context:
             quote = await context.request(QuoteRequest(sku=order.sku), Quote, timeout_s=20)
 
         It waits at most *timeout_s* seconds, by default 30 here and 60 in `Bus.request`, and never beyond this run's
-        own deadline.
+        own deadline. *idle_s*, *on_progress* and *progress_types* are those of `Bus.request`; the run has read what
+        *on_progress* gets.
 
         Raises as `Bus.request`. A run that waits is not at work: another handler runs instead, and this one goes on
         when there is room again (`worker.concurrency`, `worker.max_waiting`). So an app may ask types that it handles
         itself, in the same conversation, too. Raises ContractError while this run's transaction is open: it would stay
         open for as long as the answer takes, and the asked handler may need its database session, or its locks.
         """
+        self._check_held()
         if self._claim is not None and self._claim.has_transaction:
             raise ContractError(
                 "context.request would keep this run's transaction open while it waits, and others wait for its "
                 "database session or its locks. Call request first, and open the transaction last",
                 "request",
             )
+        watch = make_watch(on_progress, idle_s, progress_types)
         timeout_s = min(timeout_s, self.remaining_s)
         if timeout_s <= 0:
             error = DeadlineError("no time is left to this run")
             raise PublishRejected(f"not sent: {error}", error)
-        return await self._requests.ask(payload, reply, timeout_s=timeout_s, run=self.run, **options)
+        if self._desk is not None and self.ids is not None and options.get("idempotency_key") is None:
+            # A run that begins anew asks again; the callee knows the question by its key, and works once.
+            ids = self.ids.next("request", _addressee(options.get("to")), encode_payload(payload))
+            options["idempotency_key"] = ids.idempotency_key
+        return await self._requests.ask(payload, reply, timeout_s=timeout_s, run=self.run, watch=watch, **options)
 
     @_on_its_loop
     async def step(
@@ -273,6 +386,9 @@ class Context:
         name: str,
         function: Callable[..., Any],
         *arguments: Any,
+        approve: Any = None,
+        once: bool = False,
+        reconcile: Callable[..., Any] | None = None,
         key: object = None,
         type: Any = None,  # noqa: A002 - the word for it
         **named: Any,
@@ -280,6 +396,7 @@ class Context:
         """Return the result of `function(*arguments)`; a retry of the message reuses the stored result.
 
             plan = await context.step("plan", call_model, prompt)
+            url = await context.step("push", push, branch, approve=Approval(by="human"), once=True)
 
         The result is stored beside the inbox's row, under *name*, the function's qualified name and the values of its
         arguments. A later run of this message gets it back, with the trust level that the run had. *key* replaces
@@ -291,11 +408,125 @@ class Context:
         result is plain dicts and lists, also the first time. A result that cannot be stored (more than 256 KiB, or not
         JSON) is returned with a warning in the log, and a later run calls the function again.
 
+        *approve*: an `Approval`. The run ends here, without a worker waiting, until it is decided, for days if need be.
+        A later run then calls the function with exactly the arguments that were approved. The handler is declared with
+        `asks=True`, and only its own task may ask.
+
+        *once*: a call that has begun and has no result is not repeated: `StepInDoubt` is raised, unless *reconcile*,
+        called with the same arguments, returns the result, or raises `NotDone`: then the function is called.
+
         Raises ContractError before the call if the step has no unique identity, or if *type* cannot be stored. Raises
         ValueError for plain data that are not of *type*, and the errors of `transaction` without an inbox or a key.
+        Raises ApprovalRefused where the step may not run. Raises TaskCancelled where the task is cancelled.
         """
+        return await self.take_step(
+            StepCall(
+                name=name,
+                function=function,
+                arguments=arguments,
+                named=named,
+                key=key,
+                kind=type,
+                approve=approve,
+                once=once,
+                reconcile=reconcile,
+            )
+        )
+
+    async def take_step(self, call: StepCall) -> Any:
+        """Return the result of *call*, as `step` does."""
+        self._check_held()
+        call.check()
+        if call.is_guarded or call.is_tool:
+            check_guarded_name(call.name)
+        if call.approve is not None:
+            self._check_asker("a step with approve=")
+        elif call.is_tool and self._desk is None:
+            self._check_use(call.name)
         self._check_writer("step")
-        return await self._remembering().step(name, function, arguments, named, key=key, kind=type)
+        return await self._remembering().step(call)
+
+    @_on_its_loop
+    async def approve(
+        self, name: str, arguments: Mapping[str, Any], approval: Any, *, key: object = None
+    ) -> ApprovalGiven:
+        """Return the approval of an effect that is no function, such as a permission for another program.
+
+            given = await context.approve("shell", {"command": "make deploy"}, Approval(by="human"))
+
+        It is asked for as by `step`, shows people *name* and *arguments*, and is used up with the result of this run.
+        Nothing ties what the handler does afterwards to what was agreed: where the effect is a function, use
+        `step(approve=)`. Raises ApprovalRefused.
+        """
+        self._check_held()
+        check_guarded_name(name)
+        desk = self._check_asker("context.approve")
+        call = StepCall(name=name, function=_given, arguments=(dict(arguments),))
+        shown = stored_arguments(call)["arguments"]
+        identity = step_id(name, _given, key=[name, shown] if key is None else key)
+        return await desk.approve(name, identity, shown, approval)
+
+    @_on_its_loop
+    async def clarify(
+        self,
+        questions: Sequence[str],
+        *,
+        options: Sequence[str] = (),
+        understood_goal: str | None = None,
+        timeout_s: float | None = None,
+        key: object = None,
+    ) -> TaskClarified:
+        """Ask whoever sent the message, and return the answer.
+
+            said = await context.clarify(["Which branch?"], options=["main", "dev"])
+            branch = said.answers[0]
+
+        One to eight *questions*; the answers have their order. *options* are answers that the handler could work with;
+        any other is taken, too. The run ends here, without a worker waiting, until the answer is there, for at most
+        *timeout_s* seconds, by default as long as the message lives. A later run gets the kept answer, and reads it at
+        the level of its message. Equal questions of one message are asked once; *key* tells them apart.
+
+        The handler is declared with `asks=True`, and only its own task may ask. Raises ClarificationMissing without an
+        answer in time. Raises ContractError for a requester that cannot be asked: one that takes no progress.
+        """
+        self._check_held()
+        if not self.message.takes_progress:
+            raise ContractError(
+                "its requester cannot be asked: that takes bus.submit, request(on_progress=...), or a saga with "
+                "@on_progress",
+                "/routing/accepts_progress",
+            )
+        desk = self._check_asker("context.clarify")
+        question = _question(questions, options, understood_goal)
+        identity = [list(question.questions), list(question.options), understood_goal] if key is None else key
+        step = step_id(_CLARIFY, _asked, key=identity)
+
+        async def answer() -> str:
+            return (await desk.clarify(question, step, timeout_s)).decode()
+
+        sealed = await self.take_step(StepCall(name=_CLARIFY, function=answer, key=identity))
+        message = sealing.parse(sealed.encode())
+        self.run.take_in(message)
+        said = payload_type(TaskClarified).open(message)
+        assert isinstance(said, TaskClarified)  # noqa: S101 - of that very type
+        return said
+
+    async def ask_for(self, calls: Sequence[StepCall]) -> None:
+        """Ask for the approvals of all *calls* at once; the run ends here while one of them is not decided.
+
+        A refused one is told by `take_step`. For adapters of frameworks that ask for several at once.
+        """
+        self._check_held()
+        desk = self._check_asker("approve=")
+        remembered = self._remembering()
+        is_waiting = False
+        for call in calls:
+            check_guarded_name(call.name)
+            step = remembered.identify(call)
+            if not await remembered.has_begun(step):
+                is_waiting |= await desk.ask(call, step, stored_arguments(call))
+        if is_waiting:
+            desk.hold_run()
 
     @_on_its_loop
     async def steps(
@@ -317,6 +548,7 @@ class Context:
         All are called and their results stored, even if one fails. Then the error is raised; several errors as an
         ExceptionGroup.
         """
+        self._check_held()
         self._check_writer("steps")
         return await self._remembering().steps(name, functions, keys=keys, limit=limit, kind=type)
 
@@ -339,10 +571,88 @@ class Context:
         self._check_writer("resumed")
         return await self._remembering().resumed(type)
 
+    @_on_its_loop
+    async def conversation(self) -> ConversationMemory:
+        """Return what was said and answered before in the conversation of the message, with its sender.
+
+            memory = await context.conversation()
+            memory.add("user", request.goal)
+
+        It is read as a step. What the handler adds is kept with the result of the run, at most 64 KiB in all: the
+        oldest items go first. Its level is the least that ever went in. Raises as `transaction` without an inbox or a
+        key.
+        """
+        self._check_held()
+        if self.memory is None:
+            claim = self._claim
+            if claim is None:
+                raise self._has_no_row("memory is stored in the inbox", "memory is stored in the inbox, and")
+            message = self.message
+            row = claim.memory(message.metadata.conversation_id or message.message_id)
+
+            async def read() -> list[dict[str, Any]]:
+                items, labels = await row.read()
+                if labels is not None:
+                    self.run.read_at(labels)
+                return [{"role": each.role, "content": each.content} for each in items]
+
+            call = StepCall(name="conversation", function=read, key="conversation")
+            items = [MemoryItem(each["role"], each["content"]) for each in await self.take_step(call)]
+            self.memory = ConversationMemory(items, row)
+        return self.memory
+
     def is_older(self, seen: int) -> bool:
         """Tell whether the message's `sequence` comes before *seen*: for a receiver that wants last-writer-wins."""
         sequence = self.message.metadata.sequence
         return sequence is not None and sequence < seen
+
+    def lent(self, task: asyncio.Task[Any] | None) -> None:
+        """Let *task*, which the handler's own thread waits for, ask for approvals."""
+        self._asker = task
+
+    def _check_held(self) -> None:
+        """Raise RunHeld again where the run has asked for a decision."""
+        if self._desk is not None and self._desk.is_held:
+            self._desk.hold_run()
+
+    def _check_asker(self, what: str) -> StepDesk:
+        """Return the desk. Raises ContractError where the present code may not ask."""
+        if self._desk is None:
+            if self._claim is None and not self._has_inbox:
+                raise self._has_no_row("approvals of steps are stored in the inbox", "")
+            raise ContractError(
+                f"{what} ends the run until a decision: declare the handler with asks=True, as in @app.on(..., "
+                "asks=True)",
+                "approve",
+            )
+        if asyncio.current_task() not in (self._task, self._asker):
+            raise ContractError(
+                f"{what} is only for the handler's own task, which ends here until a decision: call it outside "
+                "gather, TaskGroup, create_task and wait_for",
+                "approve",
+            )
+        if self._claim is not None and self._claim.has_transaction:
+            raise ContractError(
+                f"{what} would lose what context.transaction() has written: open the transaction after the decision, "
+                "or do the effect in a step",
+                "approve",
+            )
+        return self._desk
+
+    def _check_use(self, tool: str) -> None:
+        """Raise ApprovalRefused for a tool that the policy does not let be used here without an approval."""
+        decision = self.run.admission.decide_use(tool, self.message, None, None, self.run.current)
+        if isinstance(decision, Deny):
+            raise ApprovalRefused(f"rule {decision.rule} of the policy does not allow {tool} here", "unauthorized")
+        if isinstance(decision, NeedsApproval):
+            raise ContractError(
+                f"rule {decision.rule} of the policy wants an approval for {tool}: declare the handler with asks=True",
+                "approve",
+            )
+
+    def _check_cancelled(self) -> None:
+        if self._is_cancelled():
+            raise TaskCancelled
 
     def _check_writer(self, name: str) -> None:
         """Raise ContractError if *name* would wait for this run's own transaction, which blocks the writer of a SQLite
@@ -358,7 +668,14 @@ class Context:
         if self.remembered is None:
             if self._claim is None:
                 raise self._has_no_row("steps are recorded in the inbox", "steps are recorded in the inbox, and")
-            self.remembered = RememberedSteps(self._claim.steps, self.run, version=self._version)
+            self.remembered = RememberedSteps(
+                self._claim.steps,
+                self.run,
+                version=self._version,
+                desk=self._desk,
+                before_call=self._check_cancelled,
+                answer=self._claim.answer,
+            )
         return self.remembered
 
     def _has_no_row(self, needs: str, lacks: str) -> ContractError | MissingSetting:
@@ -385,3 +702,35 @@ class Context:
         if self._claim is None:
             raise self._has_no_row("context.transaction() needs an inbox", "the transaction is one of the inbox, and")
         return await self._claim.begin()
+
+
+def _addressee(to: object) -> str:
+    """Return whom a message is for, as text."""
+    return str(getattr(to, "id", None) or getattr(to, "role", None) or to or "")
+
+
+def _question(questions: Sequence[str], options: Sequence[str], understood_goal: str | None) -> TaskClarification:
+    """Return what is asked. Raises ContractError for what is no list of texts, or too long."""
+    for name, texts in (("questions", questions), ("options", options)):
+        if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts):
+            raise ContractError("is a list of texts, none of them empty", name)
+    if not 0 < len(questions) <= _MAX_QUESTIONS:
+        raise ContractError(f"{len(questions)} questions: one to {_MAX_QUESTIONS} are asked at once", "questions")
+    return TaskClarification(questions=tuple(questions), options=tuple(options), understood_goal=understood_goal)
+
+
+_GUARDED_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def check_guarded_name(name: object) -> None:
+    """Raise ContractError for a name that people, policies and model APIs could not all carry."""
+    if not isinstance(name, str) or _GUARDED_NAME.fullmatch(name) is None:
+        raise ContractError(f"illegal name {name!r:.80}: 1 to 64 of A-Z a-z 0-9 '.' '_' '-'", "name")
+
+
+def _asked() -> None:
+    """Stand for the requester's answer, which is no function."""
+
+
+def _given(arguments: Mapping[str, Any]) -> None:
+    """Stand for an effect that is no function."""

@@ -18,6 +18,7 @@ from bus.protocol.sealing import Message
 from bus.protocol.signatures import Signer, Verifier
 from bus.topics.specs import APPROVAL_TYPES, CANCEL_TYPE
 from bus.trust.policy.policy import Policy
+from consumers.delivery.resilience.limits import Limit
 from consumers.delivery.resilience.retry import Retry
 
 __all__ = [
@@ -91,6 +92,10 @@ class HandlerDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """Optional fields of data, as pointers, that this handler cannot do without."""
     approval: Any = None
     """The approvals needed before a run (`consumers.processes.approvals.approval.Approval`)."""
+    asks: bool = False
+    """Whether its runs may ask for approvals of steps: the inbox remembers each of its messages."""
+    limits: tuple[Limit, ...] = ()
+    """The limits within which its runs begin."""
     takes_steps: bool = False
     """Whether its messages are events of processes: then a saga handles them instead of a handler."""
     is_mailbox: bool = False
@@ -120,10 +125,17 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     """The capabilities on its card; by default the message types that it handles."""
     sagas: tuple[Any, ...] = ()
     """The rules of its sagas (`consumers.processes.sagas.rules.SagaRules`)."""
+    schedules: tuple[Any, ...] = ()
+    """Its schedules (`consumers.processes.schedules.schedule.Schedule`)."""
     sends: frozenset[type[Any]] = frozenset()
     """The payload classes that its sagas may send, beside *types*: they need topics."""
     mail: Mapping[str, HandlerDeclaration] = _NOTHING
     """By message type, the subscriptions of its mailbox."""
+    tasks: Callable[..., Any] | None = None
+    """Makes the service of tasks that come from outside (`consumers.processes.tasks.service`): of the gateway alone.
+
+    Its mailbox takes messages to whomever.
+    """
 
     @property
     def has_mailbox(self) -> bool:

@@ -48,6 +48,8 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     """Types whose risk the settings raise to high."""
     mail: Mapping[str, HandlerDeclaration] = MappingProxyType({})
     """By message type, the subscriptions of the group's mailbox."""
+    takes_all_mail: bool = False
+    """Whether its mailbox takes messages to whomever: a row says whose each is."""
     inbox_keep_ms: int = 0
     """How much longer than its life a message is remembered."""
 
@@ -154,6 +156,7 @@ def _make_view(app: Declaration, settings: Settings, clock: Clock, note: Callabl
         max_ttl_ms=round(settings.publish.max_ttl_s * 1000),
         has_inbox=has_inbox(app, settings),
         mail=app.mail,
+        takes_all_mail=app.tasks is not None,
         high_risk=high_risk,
         inbox_keep_ms=round(settings.inbox.keep_s * 1000),
     )

@@ -19,6 +19,7 @@ __all__ = [
     "HandlerGoneError",
     "HandlerTimeoutError",
     "LifespanError",
+    "RunHeld",
     "TaskCancelled",
     "breach_of",
     "decision_in",
@@ -52,11 +53,22 @@ class TaskCancelled(Reject):
         if context.cancelled:
             raise TaskCancelled("stopped half way")
 
-    It is a `Reject`: the message is dead, `rejected`, and nothing is repeated.
+    The message is settled as skipped, nothing is repeated, and its requester is told with code CANCELLED.
     """
 
     def __init__(self, text: str = "CANCELLED") -> None:
         super().__init__(text)
+
+
+class RunHeld(BaseException):
+    """The run ends here: its message waits for a decision, and a later run goes on with the kept steps.
+
+    No Exception, so that `except Exception` lets it pass. A handler that catches it all the same is not believed: the
+    run ends as held whatever it returns or raises afterwards.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the run is held until a decision: let this pass")
 
 
 class AnswerMissingError(ContractError):

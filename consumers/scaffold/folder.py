@@ -73,6 +73,8 @@ def export_types(directory: Path, choice: Choice) -> list[str]:
     from bus.schemas.schema_folder import SchemaFolder
     from bus.schemas.versions import SchemaVersion
 
+    if "types" not in choice.features:
+        return []
     schemas, written = SchemaFolder(directory / "schemas"), []
     with _imported(directory / "src" / choice.name.package / "messages.py") as messages:
         for cls in [found for found in vars(messages).values() if isinstance(found, type)]:

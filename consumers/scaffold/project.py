@@ -5,6 +5,7 @@ Owns which files a choice of template and extras has, and the values that are fi
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Set
 from importlib import resources
@@ -42,6 +43,9 @@ class Choice(NamedTuple):
             found |= {"llm", "keys"}
         if "llm" in found and not found & set(FRAMEWORKS):
             found.add("plain-llm")
+        if "llm" not in found or "team" in found:
+            # An assistant alone takes tasks in words.
+            found |= {"types", "effects"} if "postgres" in found else {"types"}
         if found & {"postgres", "kafka"}:
             found.add("servers")
         if "keys" in found:
@@ -74,7 +78,7 @@ class _File(NamedTuple):
 _PACKAGE: Final = "src/{{package}}"
 _FILES: Final = (
     _File(f"{_PACKAGE}/__init__.py"),
-    _File(f"{_PACKAGE}/messages.py", about="the message types"),
+    _File(f"{_PACKAGE}/messages.py", "types", "the message types"),
     _File(f"{_PACKAGE}/agent.py", "not team", "the agent: an App and its handlers"),
     _File(f"{_PACKAGE}/planner.py", "team", "the agent that is asked: an App and its handlers"),
     _File(f"{_PACKAGE}/researcher.py", "team", "the agent that the planner asks"),
@@ -87,18 +91,18 @@ _FILES: Final = (
         )
         for kind in ("plain-llm", *FRAMEWORKS)
         for module, about in (
-            ("assistant", "the model with its tools; nothing of sealbus"),
+            ("assistant", "the model" + (" with its tools" if kind != "plain-llm" else "") + "; nothing of sealbus"),
             ("scripted", "the model that answers in tests and without an API key"),
         )
     ),
-    _File(f"{_PACKAGE}/tools.py", "llm", "one tool that reads, and one that acts"),
-    _File(f"{_PACKAGE}/settings.py", "llm", "model and API key, from the environment"),
+    _File(f"{_PACKAGE}/tools.py", "llm", "one tool that reads, and one that waits for a person"),
     _File(f"{_PACKAGE}/web.py", "web", "the web service"),
-    _File(f"{_PACKAGE}/effects.py", "postgres", "what is written to the database, once for each message"),
-    _File("tests/test_agent.py", "not team", "its tests, on a log in memory"),
+    _File(f"{_PACKAGE}/effects.py", "effects", "what is written to the database, once for each message"),
+    _File("tests/test_agent.py", "not team and not llm", "its tests, on a log in memory"),
+    _File("tests/test_agent.py", "llm and not team", "its tests, on a log in memory", "tests/test_assistant.py"),
     _File("tests/test_team.py", "team", "each agent alone, and both together, on a log in memory"),
     _File("tests/test_web.py", "web", "the web service on a log of its own"),
-    _File("schema.sql", "postgres", "the table of `effects.py`"),
+    _File("schema.sql", "effects", "the table of `effects.py`"),
     _File("sealbus.toml", about="settings, and the apps that commands use by default"),
     _File("policy.toml", "keys", "who may do what"),
     _File("policy.cases.toml", "keys", "what the policy has to answer"),
@@ -115,8 +119,10 @@ def project_files(choice: Choice) -> Mapping[str, str]:
     """Return the files of a project: path -> text. `schemas/` and keys are not among them."""
     features, values = choice.features, _values(choice)
     files = list(_chosen(choice, values))
-    schemas = "| `schemas/` | the published versions of the types |"
-    values["table"] = "\n".join([*(f"| `{path}` | {file.about} |" for path, file in files if file.about), schemas])
+    table = [f"| `{path}` | {file.about} |" for path, file in files if file.about]
+    if "types" in features:
+        table.append("| `schemas/` | the published versions of the types |")
+    values["table"] = "\n".join(table)
     folder = resources.files(__package__) / "templates"
     return {
         path: filled_in((folder / f"{_template(file)}{_ENDING}").read_text("utf-8"), features, values)
@@ -137,28 +143,52 @@ def _template(file: _File) -> str:
     return f"dot-{path[1:]}" if path.startswith(".") else path
 
 
+class _Framework(NamedTuple):
+    """What the templates name of a framework: its adapter, and the class of its models."""
+
+    adapter: str
+    model_module: str
+    model_name: str
+    model_class: str
+
+
+_ADAPTED: Final[Mapping[str, _Framework]] = {
+    "openai": _Framework("openai_agents", "agents", "Model", "Model | str"),
+    "langgraph": _Framework("langgraph", "langchain_core.language_models", "BaseChatModel", "BaseChatModel"),
+    "pydantic-ai": _Framework("pydantic_ai", "pydantic_ai.models", "Model", "Model | str"),
+}
+
+
 def _values(choice: Choice) -> dict[str, str]:
     features, (name, package) = choice.features, choice.name
-    extras = [extra for extra, feature in (("postgres", "postgres"), ("trust", "keys")) if feature in features]
+    wanted = {*features & {*FRAMEWORKS, "postgres"}, *(["trust"] if "keys" in features else [])}
     modules = ("planner", "researcher") if "team" in features else ("agent",)
+    own = [f"{name}.*"] if "types" in features else []
     has_keys, is_stored = "keys" in features, bool(features & {"llm", "postgres"})
     return {
         "name": name,
         "package": package,
         "prefix": package.upper(),
         "summary": f"{'Two agents that answer' if 'team' in features else 'An agent that answers'} questions.",
-        "extras": f"[{','.join(extras)}]" if extras else "",
+        "extras": f"[{','.join(sorted(wanted))}]" if wanted else "",
         "source": choice.source,
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "apps": ", ".join(f'"{package}.{module}:app"' for module in modules),
         "keys": " ".join(choice.key_owners),
         "first_agent": choice.agents[0],
         "model": _MODEL,
+        "asked_types": json.dumps([*own, "task.*"] if own else "task.*"),
+        "seen_types": json.dumps([*own, "task.*", "status.update"]),
+        "work_types": json.dumps([*own, "task.*", "status.update", *(["usage.reported"] if "llm" in features else [])]),
+        "asked": f"{name}.question" if "types" in features else "task.request",
+        "answered": f"{name}.answer" if "types" in features else "task.result",
         "you": 'bus.as_agent("cli@sealbus")' if has_keys else "bus",
         "researcher": f', agent="{name}-researcher@svc"' if has_keys else "",
         "planner": f'bus.as_agent("{name}-planner@svc")' if has_keys else "bus",
         # Steps and transactions are stored with the inbox's record of the message.
         "always": ', dedup="always"' if is_stored else "",
-        "patience": "120" if "llm" in features else "30",
-        "lookup_patience": "100" if "llm" in features else "20",
+        # A researcher with a model may wait for a person.
+        "patience": "7200" if "llm" in features else "30",
+        "lookup_patience": "7000" if "llm" in features else "20",
+        **next((found._asdict() for each, found in _ADAPTED.items() if each in features), {}),
     }

@@ -1,9 +1,9 @@
 """CancelWatch: the tasks that their requesters have cancelled, known to every worker of a group.
 
 Owns which `task.cancel` is accepted, and which messages it cancels: the canceller must be the sender of the message, or
-of the first message of its chain, or have the capability `cancel` in the policy. Waiting messages are dead-lettered as
-`rejected`. A running handler sees `context.cancelled`, and is cancelled when its grace period ends. Completed effects
-are not undone. Processes are cancelled by a step (`consumers.processes.sagas.steps`).
+of the first message of its chain, or have the capability `cancel` in the policy. Waiting messages are skipped, and
+their requesters told with code CANCELLED. A running handler sees `context.cancelled`, and is cancelled when its grace
+period ends. Completed effects are not undone. Processes are cancelled by a step (`consumers.processes.sagas.steps`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from bus.transports.base import Record, Transport
 from bus.transports.read_all import scan_topic
 from bus.trust.policy.policy import Policy, rules_source
 from bus.vocabulary.task import TaskCancel
-from consumers.deadletters.records import Failure
 from consumers.delivery.handler_errors import TaskCancelled
 from consumers.delivery.handling.run_policies import RunPolicy
 from consumers.delivery.handling.slots import HandlerSlot, HandlerSlots
-from consumers.delivery.settling.outcome import Dead, Outcome
+from consumers.delivery.settling.dispositions import cancelled_by
+from consumers.delivery.settling.outcome import Outcome
 from consumers.delivery.state.delivery import Accepted
 
 __all__ = ["CancelPolicy", "CancelWatch", "Cancellation"]
@@ -42,6 +42,8 @@ _MAX_BACK: Final = 5_000
 """So many records of each partition are read at the start."""
 _CAPABILITY: Final = "cancel"
 _MAX_KNOWN: Final = 10_000
+_MAX_CANCELLERS: Final = 100
+"""So many agents may cancel one task; further ones are not heard."""
 
 _log = get_logger("cancel")
 
@@ -74,8 +76,8 @@ class CancelWatch:
         self._policy = policy
         self._clock = clock
         self._offsets: dict[int, int] = {}
-        self.known: dict[str, Cancellation] = {}
-        """The cancellations by task id."""
+        self.known: dict[str, dict[str, Cancellation]] = {}
+        """The cancellations by task id and canceller: who may not cancel a task must not hide who may."""
         self.changed: Callable[[], object] = int
         """Called when the first cancellation has come, or the last has gone."""
 
@@ -83,15 +85,25 @@ class CancelWatch:
         """Return the cancellation of the task of *message*, where its sender may cancel it."""
         task_id = message.metadata.task_id
         # A requester that has left cancels its one message, which may have a task of many.
-        found = self.known.get(message.message_id) or (None if task_id is None else self.known.get(task_id))
-        if found is None or message.message_type == "task.cancel":
+        found = {**self.known.get(task_id or "", {}), **self.known.get(message.message_id, {})}
+        if not found or message.message_type == "task.cancel":
             return None
         chain = message.verification.proof_chain or ()
         requesters = {message.metadata.sender.id, *(link.statement.sender for link in chain[:1])}
-        if found.by in requesters:
-            return found
         rules = rules_source(self._policy)()
-        return found if rules is not None and _CAPABILITY in rules.agent(found.by).capabilities else None
+        for by, cancellation in found.items():
+            if by in requesters or (rules is not None and _CAPABILITY in rules.agent(by).capabilities):
+                return cancellation
+        return None
+
+    async def found_now(self, message: Message) -> TaskCancelled | None:
+        """Return the end of *message* if it is cancelled, after a look for new cancellations.
+
+        What opens an approval asks it: a cancellation that came before found no approval to end.
+        """
+        await self.look()
+        found = self.cancels(message)
+        return None if found is None else _end_by(found)
 
     async def look(self) -> None:
         """Read the cancellations so far; if the log does not answer, `follow` reads them later."""
@@ -127,7 +139,11 @@ class CancelWatch:
             return False
         if len(self.known) > _MAX_KNOWN:
             now_ms = self._clock.now_ms()
-            self.known = {task: each for task, each in self.known.items() if each.expires_ms > now_ms}
+            alive = {
+                task: {by: each for by, each in found.items() if each.expires_ms > now_ms}
+                for task, found in self.known.items()
+            }
+            self.known = {task: found for task, found in alive.items() if found}
             self.changed()
         return found
 
@@ -156,13 +172,15 @@ class CancelWatch:
             return False
         assert isinstance(cancel, TaskCancel)  # noqa: S101 - of that very type
         by = metadata.sender.id or ""
-        self.known[metadata.task_id] = Cancellation(by, cancel.reason_code, cancel.grace_s, expires_ms)
+        found = self.known.setdefault(metadata.task_id, {})
+        if by in found or len(found) < _MAX_CANCELLERS:
+            found[by] = Cancellation(by, cancel.reason_code, cancel.grace_s, expires_ms)
         self.changed()
         return True
 
 
 class CancelPolicy(RunPolicy):
-    """A message whose task is cancelled dies instead of running."""
+    """A message whose task is cancelled is skipped instead of running."""
 
     reports_changes = True
 
@@ -175,12 +193,13 @@ class CancelPolicy(RunPolicy):
         return not self._watch.known
 
     def before_run(self, delivery: Accepted, now_s: float) -> Outcome | None:  # noqa: ARG002 - the hook's form
-        """Bury a message whose requester does not want it any more."""
+        """Skip a message whose requester does not want it any more."""
         found = self._watch.cancels(delivery.message)
-        if found is None:
-            return None
-        error = TaskCancelled(f"CANCELLED by {found.by}: {found.code}")
-        return Dead(Failure(reason="rejected", error=type(error).__name__, text=str(error), exception=error))
+        return None if found is None else cancelled_by(_end_by(found))
+
+
+def _end_by(found: Cancellation) -> TaskCancelled:
+    return TaskCancelled(f"CANCELLED by {found.by}: {found.code}")
 
 
 def _cut(slot: HandlerSlot, delivery: Accepted) -> None:

@@ -12,7 +12,18 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["HealthAnswer", "HealthCheck", "POLL_S", "Probe", "StuckHandler", "WorkerSigns", "answer_probe"]
+from producers.directory.hold_ups import HoldUp
+
+__all__ = [
+    "HealthAnswer",
+    "HealthCheck",
+    "POLL_S",
+    "Probe",
+    "StuckHandler",
+    "WorkerSigns",
+    "answer_probe",
+    "answer_service",
+]
 
 Probe: TypeAlias = Literal["live", "ready", "startup"]
 
@@ -48,6 +59,8 @@ class WorkerSigns(msgspec.Struct, frozen=True, kw_only=True):
     inbox_error: str = ""
     """Why the inbox did not answer."""
     running: tuple[StuckHandler, ...] = ()
+    hold_ups: tuple[HoldUp, ...] = ()
+    """The messages for which others wait, and what they wait for."""
 
 
 class HealthCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,13 +78,33 @@ class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     probe: Probe
     ok: bool
     checks: tuple[HealthCheck, ...]
+    hold_ups: tuple[HoldUp, ...] = ()
+    """Why records are not settled, whether or not the probe fails for it."""
 
 
 def answer_probe(probe: Probe, workers: Sequence[WorkerSigns]) -> HealthAnswer:
     """Return what *probe* is answered for a process with *workers*."""
     judge = {"live": _live, "ready": _ready, "startup": _started}[probe]
     checks = tuple(check for signs in workers for check in judge(signs))
-    return HealthAnswer(probe=probe, ok=bool(checks) and all(check.ok for check in checks), checks=checks)
+    hold_ups = tuple(each for signs in workers for each in signs.hold_ups)
+    return HealthAnswer(
+        probe=probe, ok=bool(checks) and all(check.ok for check in checks), checks=checks, hold_ups=hold_ups
+    )
+
+
+def answer_service(probe: Probe, name: str, *, round_s_ago: float, limit_s: float, error: str) -> HealthAnswer:
+    """Return what *probe* is answered for the service *name*, which goes round and round: live by its last round.
+
+    It is *round_s_ago* seconds old, and *limit_s* the most. *error* is why that round did not do its work: then the
+    service is not ready, and a restart would not help.
+    """
+    turns = HealthCheck(
+        agent=name, check="round", ok=round_s_ago <= limit_s, detail=f"began its last round {round_s_ago:.1f} s ago"
+    )
+    checks: tuple[HealthCheck, ...] = (turns,)
+    if probe == "ready":
+        checks += (HealthCheck(agent=name, check="work", ok=not error, detail=error or "did its work"),)
+    return HealthAnswer(probe=probe, ok=all(check.ok for check in checks), checks=checks)
 
 
 def _started(signs: WorkerSigns) -> Iterable[HealthCheck]:

@@ -16,17 +16,19 @@ from typing import Final
 
 import msgspec
 
-from bus.clock import Clock
+from bus.clock import Clock, Interval
 from bus.errors import BusError, ContractError
 from bus.payloads.class_forms import Payload
 from bus.protocol.identifiers import uuid7
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
+from bus.telemetry.own_process import ProcessorShare, memory_limit_mb, memory_mb
 from bus.topics.names import own_topic
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from bus.vocabulary.parts import AgentCard
 from consumers.delivery.declaration import Declaration
 from producers.directory.card_schemas import schema_texts
+from producers.directory.hold_ups import HoldUp, on_card
 from producers.directory.view import record_key
 from producers.publisher import Publisher
 from producers.sealing.options import Outgoing
@@ -43,6 +45,8 @@ _MAX_MISSING: Final = 20
 _APPEND_S: Final = 5.0
 _GOODBYE_S: Final = 1.0
 """The longest time that a stopping worker waits for an unreachable log."""
+_URGENT_S: Final = 2.0
+"""Messages that come and go quickly must not make a card for each."""
 _LOOK_S: Final = 1.0
 """Seconds between two looks at the worker's state; a change is sent before the next beat is due."""
 
@@ -58,6 +62,18 @@ class WorkProgress(msgspec.Struct, frozen=True):
     """Whether a handler ignores its deadline, or offsets are not committed."""
     missing: tuple[str, ...] = ()
     """Topics that do not exist, and for which an output waits."""
+    hold_ups: tuple[HoldUp, ...] = ()
+    """The messages for which others wait."""
+
+    @property
+    def news(self) -> tuple[object, ...]:
+        """What a new card has to tell, at the next beat."""
+        return self.missing, self.hold_ups
+
+    @property
+    def urgent(self) -> tuple[object, ...]:
+        """What it has to tell at once: what is held up, and by what."""
+        return self.missing, frozenset((each.reason, each.topic, each.partition, each.offset) for each in self.hold_ups)
 
 
 class HeartbeatSender:
@@ -88,6 +104,9 @@ class HeartbeatSender:
         self._origin = msgspec.structs.replace(origin, sender=sender)
         self._schemas: Mapping[str, str] = {}
         self._is_failing = False
+        self._rarely = Interval(clock)
+        self._processors = ProcessorShare()
+        self._cpu = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -105,17 +124,17 @@ class HeartbeatSender:
 
     async def _run(self) -> None:
         beat_s, healthy_s = self._settings.directory.beat_s, self._settings.directory.healthy_s
-        carded_s, heard_s, missing = -_CARD_AGAIN_S, -math.inf, tuple[str, ...]()
+        carded_s, heard_s, news = -_CARD_AGAIN_S, -math.inf, WorkProgress(0.0, 0).news
         self._schemas = schema_texts(self._app.registry)
         while True:
             now_s = self._clock.monotonic_s()
             # Readers forget who is silent for long, and the card with it.
             is_due = now_s - carded_s >= _CARD_AGAIN_S or now_s - heard_s > healthy_s
             progress = self._progress()
-            if (is_due or progress.missing != missing) and await self._send(
-                AgentHandshake(agent_card=card_of(self._app, progress.missing, self._schemas)), "_directory"
-            ):
-                carded_s, missing = self._clock.monotonic_s(), progress.missing
+            card = card_of(self._app, progress.missing, self._schemas, progress.hold_ups)
+            if (is_due or progress.news != news) and await self._send(AgentHandshake(agent_card=card), "_directory"):
+                carded_s, news = self._clock.monotonic_s(), progress.news
+            self._cpu = self._processors.look()
             heartbeat = self._heartbeat(progress)
             if await self._send(heartbeat, "_heartbeats"):
                 heard_s = self._clock.monotonic_s()
@@ -125,12 +144,19 @@ class HeartbeatSender:
                 left_s -= _LOOK_S
                 now = self._progress()
                 # Getting stuck is told at once, and what an output waits for; what did not leave, with the next beat.
-                if self._heartbeat(now).status != heartbeat.status or now.missing != progress.missing:
+                is_urgent = now.urgent != progress.urgent and self._rarely.is_due("urgent", _URGENT_S)
+                if self._heartbeat(now).status != heartbeat.status or is_urgent:
                     break
 
     def _heartbeat(self, progress: WorkProgress) -> AgentHeartbeat:
         is_well = progress.fetched_s_ago <= self._settings.directory.healthy_s and not progress.is_stuck
-        return AgentHeartbeat(status="healthy" if is_well else "unhealthy", active_tasks=progress.active_tasks)
+        memory = memory_mb()
+        return AgentHeartbeat(
+            status="healthy" if is_well else "unhealthy",
+            active_tasks=progress.active_tasks,
+            cpu=round(self._cpu, 3),
+            memory_mb=None if memory is None else round(memory, 1),
+        )
 
     async def _send(self, payload: Payload, name: str, timeout_s: float = _APPEND_S) -> bool:
         """Append *payload*; a beat that does not leave is replaced by the next one."""
@@ -152,10 +178,13 @@ class HeartbeatSender:
 
 
 def card_of(
-    app: Declaration, missing: Sequence[str] = (), schemas: Mapping[str, str] = MappingProxyType({})
+    app: Declaration,
+    missing: Sequence[str] = (),
+    schemas: Mapping[str, str] = MappingProxyType({}),
+    hold_ups: Sequence[HoldUp] = (),
 ) -> AgentCard:
-    """Return the card of *app*: its identity, its types, versions and *schemas*, and the *missing* topics it waits
-    for.
+    """Return the card of *app*: its identity, its types, versions and *schemas*, the *missing* topics it waits for, and
+    the messages for which others wait.
     """
     kinds = [subscription.kind for subscription in app.subscriptions.values()]
     accepts = sorted(
@@ -171,6 +200,12 @@ def card_of(
         schema_versions=tuple(versions),
         accepts=tuple(accepts),
         roles=tuple(sorted(app.roles)),
-        metadata={"group": app.group, "types": sorted(app.topic_types), "missing": list(missing[:_MAX_MISSING])}
+        metadata={
+            "group": app.group,
+            "types": sorted(app.topic_types),
+            "missing": list(missing[:_MAX_MISSING]),
+            "hold_ups": on_card(hold_ups),
+        }
+        | ({} if (limit := memory_limit_mb()) is None else {"memory_limit_mb": round(limit)})
         | ({"schemas": dict(schemas)} if schemas else {}),
     )

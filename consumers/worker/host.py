@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ from bus.transports.base import Transport
 from bus.trust.opening import open_trust
 from bus.trust.policy.globs import compile_globs
 from bus.trust.policy.policy import NO_POLICY, rules_source
-from consumers.deadletters.park_orders import ParkOrders, follow_orders
+from consumers.deadletters.park_orders import ParkOrder, ParkOrders, RecordKey, follow_orders
 from consumers.delivery.crashes.crash_guard import CrashGuard
 from consumers.delivery.crashes.open import open_process_files
 from consumers.delivery.declaration import Declaration
@@ -151,7 +151,12 @@ class Host:
         orders = await _orders(self._transport, settings, app.group, guard)
         await worker.start(create_topics=creates_topics(settings, self._transport.features))
         self._worker = worker
-        self._following = asyncio.get_running_loop().create_task(follow_orders(orders, guard.ordered, self._clock))
+
+        def ordered(known: Mapping[RecordKey, ParkOrder]) -> None:
+            guard.ordered(known)
+            worker.wake_ordered(guard.is_ordered)
+
+        self._following = asyncio.get_running_loop().create_task(follow_orders(orders, ordered, self._clock))
         if settings.directory.enabled:
             self._beacon = self._make_beacon(worker)
             self._beacon.start()
@@ -162,7 +167,7 @@ class Host:
             # What a probe says of it, for those who do not ask it.
             is_stuck = not answer_probe("live", [signs]).ok
             missing = tuple(sorted(worker.appender.missing))
-            return WorkProgress(signs.fetched_s_ago, len(worker.slots.running()), is_stuck, missing)
+            return WorkProgress(signs.fetched_s_ago, len(worker.slots.running()), is_stuck, missing, signs.hold_ups)
 
         publisher = publisher_of(self._app, self._transport, self._settings, clock=self._clock, metrics=self._metrics)
         return HeartbeatSender(
@@ -297,7 +302,8 @@ def trusting(app: Declaration, settings: Settings, clock: Clock) -> Declaration:
     trust = open_trust(settings, app.agent_id, clock=clock, signer=app.signer, verifier=app.verifier, policy=app.policy)
     app = msgspec.structs.replace(app, signer=trust.signer, verifier=trust.verifier, policy=trust.policy)
     if _wants_approvals(app):
-        app = msgspec.structs.replace(app, mail=mail_subscriptions(app.sagas, holds=True))
+        asks = any(each.asks for each in app.subscriptions.values())
+        app = msgspec.structs.replace(app, mail=mail_subscriptions(app.sagas, holds=True, asks=asks))
     return app
 
 

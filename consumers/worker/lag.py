@@ -26,9 +26,9 @@ _log = get_logger("worker")
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """Records after the frontier of one partition, and the age of the oldest in seconds (0 without records).
+    """Records after the frontier of one partition, and the age of the first of them in seconds (0 without records).
 
-    For a partition that has moved since the last look, the age of the last record taken: that costs no fetch.
+    Where every record taken is settled, the age of the last one taken: the next is younger, and that costs no fetch.
     """
 
     topic: str
@@ -37,8 +37,18 @@ class Lag(msgspec.Struct, frozen=True):
     seconds: float
 
 
-async def measure(transport: Transport, partitions: Sequence[Partition], clock: Clock, group: str) -> list[Lag]:
-    """Return the lag of *group*, as the log names it, in each of *partitions*. Raises TransportError."""
+async def measure(
+    transport: Transport,
+    partitions: Sequence[Partition],
+    clock: Clock,
+    group: str,
+    first_appended_ms: Callable[[], Mapping[Partition, tuple[int, int]]] = dict,
+) -> list[Lag]:
+    """Return the lag of *group*, as the log names it, in each of *partitions*. Raises TransportError.
+
+    *first_appended_ms* returns by partition the first offset in flight and its append time: no fetch is needed there.
+    """
+    in_flight = first_appended_ms()
     commits: Mapping[tuple[str, int], int] = {}
     # Without a partition, too: whether the log answers is to be known.
     if not partitions or any(_known(partition) is None for partition in partitions):
@@ -56,9 +66,12 @@ async def measure(transport: Transport, partitions: Sequence[Partition], clock: 
         at = max(retained.start, commits.get((topic, number), retained.start) if known is None else known)
         messages, seconds = 0, 0.0
         # An offset need not be a message: transactions leave markers, also after the last message.
-        if retained.end > at and (oldest_ms := await _oldest_ms(transport, partition, at)) is not None:
+        if (
+            retained.end > at
+            and (oldest_ms := await _oldest_ms(transport, partition, at, in_flight.get(partition))) is not None
+        ):
             messages, seconds = retained.end - at, max(0.0, (clock.now_ms() - oldest_ms) / 1000)
-        partition.measured = at
+        partition.measured, partition.behind = at, messages
         if partition.tier is not None:
             # Each record in a tier is due after its delay, also where no clock says when it came and it is fetched much
             # later.
@@ -76,10 +89,14 @@ def _known(partition: Partition) -> int | None:
     return partition.measured if frontier is None else frontier
 
 
-async def _oldest_ms(transport: Transport, partition: Partition, at: int) -> int | None:
-    """Return the append time of the record at offset *at*, or of the next one."""
-    if partition.taken_ms and (partition.measured is None or partition.measured < at):
-        # It moves: the last record taken is about as old, and reading costs a fetch per partition.
+async def _oldest_ms(transport: Transport, partition: Partition, at: int, first: tuple[int, int] | None) -> int | None:
+    """Return the append time of the record at offset *at*, or of the next one; *first* is in flight."""
+    if first is not None and first[0] == at:
+        return first[1]
+    is_idle = not partition.frontier.open
+    if is_idle and partition.taken_ms and (partition.measured is None or partition.measured < at):
+        # It moves, and all that was taken is settled: the last record taken is hardly older than the next one, and
+        # reading costs a fetch per partition.
         return partition.taken_ms
     oldest = await transport.read(
         partition.assignment.topic, partition.assignment.partition, at, max_records=1, max_bytes=1
@@ -105,6 +122,7 @@ async def watch_lag(
     *,
     namespace: str,
     on_error: Callable[[str], None] = lambda _: None,
+    first_appended_ms: Callable[[], Mapping[Partition, tuple[int, int]]] = dict,
 ) -> None:
     """Measure and publish the lag of the *assigned* partitions at intervals, for ever; tell each time why not, or "".
 
@@ -114,7 +132,16 @@ async def watch_lag(
     pause_s, was_known = _FIRST_S, True
     while True:
         await clock.sleep(pause_s)
-        error = await show_lag(transport, assigned(), clock, metrics, group, namespace=namespace, is_news=was_known)
+        error = await show_lag(
+            transport,
+            assigned(),
+            clock,
+            metrics,
+            group,
+            namespace=namespace,
+            is_news=was_known,
+            first_appended_ms=first_appended_ms,
+        )
         on_error(error)
         is_known = not error
         if is_known and not was_known:
@@ -131,13 +158,14 @@ async def show_lag(
     *,
     namespace: str,
     is_news: bool = True,
+    first_appended_ms: Callable[[], Mapping[Partition, tuple[int, int]]] = dict,
 ) -> str:
     """Measure and publish once; return why that failed, else "".
 
     A log that does not answer leaves the gauges as they are, and is told if *is_news*.
     """
     try:
-        lags = await measure(transport, partitions, clock, consumer_group(namespace, group))
+        lags = await measure(transport, partitions, clock, consumer_group(namespace, group), first_appended_ms)
         publish_lag(lags, metrics, group)
     except TransportError as error:
         if is_news:

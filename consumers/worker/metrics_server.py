@@ -16,11 +16,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
 from bus.errors import ConfigurationError
 from bus.telemetry.logs import get_logger
+from bus.telemetry.own_process import register_own_process
 from consumers.worker.health import HealthAnswer, Probe
 
 __all__ = ["MetricsServer"]
@@ -63,6 +64,9 @@ class MetricsServer:
         host, port = self._address
         if port is None:
             return self
+        register_own_process(self._registry)
+        # When a counter was made doubles the series, and no alert or board asks for it.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         try:
             self._server = _Server(host, port, self._registry, self._health)
         except OSError as error:

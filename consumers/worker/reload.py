@@ -20,6 +20,7 @@ from consumers.worker.supervisor import start
 __all__ = ["work_and_reload"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LOOK_MS = 1_000
 
 
 async def work_and_reload(command: Sequence[str], folder: Path) -> int:
@@ -43,7 +44,14 @@ async def work_and_reload(command: Sequence[str], folder: Path) -> int:
     for number in _SIGNALS:
         loop.add_signal_handler(number, received, number)
     try:
-        async for changes in awatch(folder, watch_filter=PythonFilter(), stop_event=stop):
+        told: set[Process] = set()
+        watching = awatch(
+            folder, watch_filter=PythonFilter(), stop_event=stop, rust_timeout=_LOOK_MS, yield_on_timeout=True
+        )
+        async for changes in watching:
+            if not changes:
+                child = await _looked_after(child, command, told, stop)
+                continue
             changed = sorted({Path(path).name for _, path in changes})
             click.echo(f"changed: {', '.join(changed[:5])}; starting again", err=True)
             _terminate(child)
@@ -59,6 +67,19 @@ async def work_and_reload(command: Sequence[str], folder: Path) -> int:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
     return 0 if code == -signal.SIGTERM else code if code >= 0 else 128 - code
+
+
+async def _looked_after(child: Process, command: Sequence[str], told: set[Process], stop: asyncio.Event) -> Process:
+    """Return *child*, or the next one where it was killed. One that ended with an error waits for a changed file."""
+    if not child.returncode or stop.is_set():
+        return child
+    if child.returncode < 0:
+        click.echo(f"killed by signal {-child.returncode}; starting again", err=True)
+        return await start(command)
+    if child not in told:
+        told.add(child)
+        click.echo(f"ended with code {child.returncode}; a changed file starts it again", err=True)
+    return child
 
 
 def _terminate(child: Process) -> None:

@@ -57,6 +57,11 @@ def start_faults(app: Declaration, *, has_inbox: bool, high_risk: Collection[str
                 f"{name} is handled with dedup='always' but no inbox is set: set inbox.url to a database (on Kafka, "
                 "postgresql://user@host/database)"
             )
+        if subscription.limits and not has_inbox:
+            yield (
+                f"{name} is handled within limits, which all workers share through the inbox, and no inbox is set: set "
+                "inbox.url to a database (on Kafka, postgresql://user@host/database)"
+            )
         risk = raised_risk(subscription.kind, high_risk)
         if risk == "high" and app.verifier is None:
             yield (

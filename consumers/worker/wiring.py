@@ -5,10 +5,12 @@ Owns which part gets which others; no part creates another. `consumers.worker.wo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from bus.clock import Clock
 from bus.own_context import OwnContext
 from bus.telemetry.metrics import Metrics
 from bus.topics.names import mailbox_topic
@@ -18,11 +20,13 @@ from consumers.delivery.declaration import Declaration
 from consumers.delivery.group_plan import GroupPlan
 from consumers.delivery.handling.approved_run import ApprovedRun
 from consumers.delivery.handling.claim_batches import ClaimBatcher
-from consumers.delivery.handling.claims import InboxClient
+from consumers.delivery.handling.claims import InboxClient, Keeping
 from consumers.delivery.handling.exclusive import ExclusiveGate
 from consumers.delivery.handling.executor import Executor
 from consumers.delivery.handling.handler_run import HandlerRun
 from consumers.delivery.handling.inbox_turns import InboxTurns
+from consumers.delivery.handling.leftover_tasks import watch_tasks
+from consumers.delivery.handling.limited_run import LimitedRun
 from consumers.delivery.handling.overflow import Overflow
 from consumers.delivery.handling.results import RunResults
 from consumers.delivery.handling.run_policies import (
@@ -38,6 +42,7 @@ from consumers.delivery.handling.slots import HandlerSlots
 from consumers.delivery.handling.step_run import StepRun
 from consumers.delivery.handling.turns import Turns
 from consumers.delivery.inbox.base import Inbox
+from consumers.delivery.inbox.limiter import Limiter
 from consumers.delivery.receiving.deprecation_watch import DeprecationWatch
 from consumers.delivery.receiving.receiver import Receiver
 from consumers.delivery.receiving.verification import RecordVerifier
@@ -54,12 +59,18 @@ from consumers.delivery.state.lane_timers import LaneTimers
 from consumers.delivery.state.lanes import Lanes
 from consumers.processes.approvals.service import ApprovalService
 from consumers.processes.approvals.state import APPROVAL_SAGA
+from consumers.processes.approvals.step_desk import RunDesk
+from consumers.processes.clarifications.service import ClarificationService
+from consumers.processes.clarifications.state import CLARIFICATION_SAGA
 from consumers.processes.sagas.early_events import EarlyEvents
 from consumers.processes.sagas.process import Process, ending_of
 from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.steps import StepRunner
 from consumers.processes.sagas.store import ProcessStore
 from consumers.processes.sagas.sweeper import WaitSweeper
+from consumers.processes.schedules.service import SCHEDULE_SAGA, ScheduleService
+from consumers.processes.tasks.service import TaskService
+from consumers.processes.tasks.snapshot import TASK_SAGA
 from consumers.worker.cancel_watch import CancelPolicy, CancelWatch
 from producers.publisher import Publisher
 from producers.requests.requester import Requester
@@ -91,6 +102,9 @@ class Parts:
     cancels: CancelWatch
     overflow: Overflow
     appender: DurableAppender
+    limiter: Limiter | None
+    schedules: ScheduleService | None
+    tasks: TaskService | None
 
 
 def assemble(
@@ -118,7 +132,13 @@ def assemble(
     own = OwnContext()
     retry_clock = RetryClock(clock, own=transport.features.own_clock)
     verification = RecordVerifier(
-        plan.view, clock, retry_clock, plan.tiers, deprecations=DeprecationWatch(metrics), own=own
+        plan.view,
+        clock,
+        retry_clock,
+        plan.tiers,
+        deprecations=DeprecationWatch(metrics),
+        own=own,
+        count_progress=lambda outcome: metrics.progress.labels(outcome).inc(),
     )
     receiver = Receiver(
         partitions,
@@ -179,6 +199,9 @@ def assemble(
     results = RunResults(
         dispositions, policies, batches=batches, exclusive=exclusive, clock=clock, meters=metrics.meters(group)
     )
+    processes = None if inbox is None or not app.has_mailbox else _processes(app, plan, publisher, inbox, cancels)
+    if any(each.asks for each in app.subscriptions.values()):
+        watch_tasks()
     handlers = HandlerRun(
         plan,
         publisher=publisher,
@@ -186,15 +209,21 @@ def assemble(
         results=results,
         clock=clock,
         has_inbox=claims is not None,
+        desk_of=None if processes is None else partial(RunDesk, processes.approvals, processes.clarifications),
     )
-    processes = None if inbox is None or not app.has_mailbox else _processes(app, plan, publisher, inbox)
+    limiter = _limiter(app, plan, inbox, clock)
+    limited = (
+        handlers
+        if limiter is None
+        else LimitedRun(handlers, limiter, results=results, dispositions=dispositions, clock=clock)
+    )
     # The first that takes a delivery runs it.
-    runners: list[Runner] = [handlers]
+    runners: list[Runner] = [limited]
     if processes is not None:
         runners = [
             StepRun(processes.steps, results, clock),
-            ApprovedRun(processes.approvals, handlers, results, clock),
-            handlers,
+            ApprovedRun(processes.approvals, limited, results, clock),
+            limited,
         ]
     before_runs = None
     if claims is not None and batches is not None:
@@ -241,17 +270,28 @@ def assemble(
         cancels=cancels,
         overflow=overflow,
         appender=appender,
+        limiter=limiter,
+        schedules=None if processes is None else processes.schedules,
+        tasks=None if processes is None else processes.tasks,
     )
+
+
+def _limiter(app: Declaration, plan: GroupPlan, inbox: Inbox | None, clock: Clock) -> Limiter | None:
+    """Return the limiter of a worker, where a handler has limits."""
+    if inbox is None or not any(each.limits for each in app.subscriptions.values()):
+        return None
+    return Limiter(inbox, scope=(plan.namespace, plan.group), member=os.urandom(8).hex(), clock=clock)
 
 
 def _claims(
     app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: Inbox, partitions: Partitions
 ) -> InboxClient:
+    keep_s = publisher.settings.inbox.keep_s
     return InboxClient(
         inbox,
         namespace=plan.namespace,
         group=plan.group,
-        keep_s=publisher.settings.inbox.keep_s,
+        keep_s=Keeping(keep_s, max(keep_s, publisher.settings.topics.deadletter_retention_s)),
         clock=publisher.clock,
         metrics=publisher.metrics,
         pause=partitions.pause,
@@ -263,14 +303,19 @@ def _claims(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Processes:
-    """The parts for the app's processes: the step runner, the approvals, and the sweeper of due waits."""
+    """The parts for the app's processes: the step runner, what messages are held for, and the sweeper of due waits."""
 
     steps: StepRunner
     sweeper: WaitSweeper
     approvals: ApprovalService
+    clarifications: ClarificationService
+    schedules: ScheduleService
+    tasks: TaskService | None
 
 
-def _processes(app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: Inbox) -> Processes:
+def _processes(
+    app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: Inbox, cancels: CancelWatch
+) -> Processes:
     settings, clock, metrics = publisher.settings, publisher.clock, publisher.metrics
     group = ProcessGroup(
         namespace=plan.namespace,
@@ -295,7 +340,11 @@ def _processes(app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: I
         admission=plan.view.admission,
         verifier=app.verifier,
         clock=clock,
+        cancelled_now=cancels.found_now,
     )
+    clarifications = ClarificationService(store, group=group, publisher=publisher, clock=clock)
+    schedules = ScheduleService(app.schedules, store, group=group, publisher=publisher, clock=clock)
+    tasks = None if app.tasks is None else app.tasks(store, group=group, publisher=publisher, clock=clock)
     early = EarlyEvents(
         tiers=plan.tiers,
         bound_s=settings.worker.early_s,
@@ -312,7 +361,12 @@ def _processes(app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: I
         clock=clock,
         metrics=metrics,
         early=early,
-        built_in={APPROVAL_SAGA: approvals},
+        built_in={
+            APPROVAL_SAGA: approvals,
+            CLARIFICATION_SAGA: clarifications,
+            SCHEDULE_SAGA: schedules,
+            **({} if tasks is None else {TASK_SAGA: tasks}),
+        },
     )
     sweeper = WaitSweeper(
         store,
@@ -323,7 +377,14 @@ def _processes(app: Declaration, plan: GroupPlan, publisher: Publisher, inbox: I
         max_processes=settings.worker.max_processes,
         crowded=partial(setattr, steps, "crowded"),
     )
-    return Processes(steps=steps, sweeper=sweeper, approvals=approvals)
+    return Processes(
+        steps=steps,
+        sweeper=sweeper,
+        approvals=approvals,
+        clarifications=clarifications,
+        schedules=schedules,
+        tasks=tasks,
+    )
 
 
 def _count_end(metrics: Metrics, group: str, process: Process) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from bus import failpoints, native
 from bus.clock import Interval
@@ -26,10 +26,12 @@ from consumers.delivery.group_plan import GroupPlan
 from consumers.delivery.handling.claims import InboxClient
 from consumers.delivery.inbox.base import Inbox
 from consumers.delivery.state.assignments import names_of
+from consumers.delivery.state.delivery import Delivery
 from consumers.worker import lag
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.drain import CUT_GRACE_S, cancel_handlers, drain, end_if_strict, running_for
 from consumers.worker.health import POLL_S, StuckHandler, WorkerSigns
+from consumers.worker.hold_ups import HoldUpWatch, WorkerFaults
 from consumers.worker.needed_topics import needed_topics, used_topics
 from consumers.worker.startup_topics import check_topics, create_missing, find_orphan_tiers
 from consumers.worker.wiring import assemble
@@ -44,7 +46,10 @@ _FETCH_RECORDS = 500
 _FETCH_BYTES = 8 * 1_048_576
 _INBOX_LOOK_S, _INBOX_ANSWER_S = 5.0, 5.0
 _LAST_COMMIT_S, _PURGE_S, _LEFTOVERS_S = 3.0, 600.0, 1.0
+_HOLD_UPS_S = 1.0
+_SLOW_COMMIT_S, _TOLD_SLOW_S = 1.0, 30.0
 _TOLD_AGAIN_S = 86_400.0
+_BLOCKED = "; blocked by "
 _CROWDED_S = 0.01
 """Seconds between looks at a type that crowds out others."""
 
@@ -116,6 +121,10 @@ class Worker:
         self.cancels = parts.cancels
         self.overflow = parts.overflow
         self.appender = parts.appender
+        self._limiter = parts.limiter
+        self._schedules = parts.schedules
+        self._tasks = parts.tasks
+        self.hold_ups = HoldUpWatch(parts, plan.group, clock, metrics, self._faults)
 
     async def start(self, *, create_topics: bool) -> None:
         """Create missing topics if *create_topics*, else refuse to work without them; open the inbox, join the group.
@@ -133,6 +142,12 @@ class Worker:
         try:
             if self.steps is not None:
                 await self.steps.store.open()
+            if self._schedules is not None:
+                await self._schedules.open()
+            if self._tasks is not None:
+                await self._tasks.start()
+            if self._limiter is not None:
+                await self._limiter.open()
             await self._join()
         except BaseException:
             # The caller retries with a new worker and its own inbox connection.
@@ -169,10 +184,12 @@ class Worker:
             self._plan.group,
             namespace=self._settings.bus.namespace,
             on_error=self._note_lag_error,
+            first_appended_ms=self.in_flight.first_appended_ms,
         )
         works = [self._keep(), measuring]
         works += [] if self._claims is None else [self._watch_inbox(self._claims)]
         works += [] if self.sweeper is None else [self.sweeper.run()]
+        works += [] if self._limiter is None else [self._limiter.renew()]
         works += [self.cancels.follow(self.slots)]
         beside = [asyncio.get_running_loop().create_task(work) for work in works]
         try:
@@ -260,6 +277,7 @@ class Worker:
             uncommitted_s=now_s - self._committed_s,
             log_error=self._log_error or self._lag_error,
             inbox_error=self._inbox_error,
+            hold_ups=self.hold_ups.found,
             running=tuple(
                 StuckHandler(
                     handler=work.handler, message_type=work.message_type, over_s=over_s if over_s > 0 else None
@@ -269,9 +287,33 @@ class Worker:
             ),
         )
 
+    def wake_ordered(self, is_ordered: Callable[[Delivery], bool]) -> None:
+        """Look at once at messages that wait for their next attempt and are not to run any more."""
+        self._waiting.wake(is_ordered)
+
+    def _faults(self) -> WorkerFaults:
+        fault = self._publisher.sealer.key_fault()
+        return WorkerFaults(
+            inbox=self._inbox_error,
+            key="" if fault is None else fault.text,
+            missing=tuple(sorted(self.appender.missing)),
+            append=self.appender.error,
+        )
+
     async def _watch_inbox(self, claims: InboxClient) -> None:
-        """Note whether the inbox answers, for who asks for signs: without messages nothing else asks it."""
+        """Note how the inbox is, by what was asked of it in earnest; where nothing was, by a question of its own.
+
+        An empty question is answered while a lock keeps every claim waiting.
+        """
         while True:
+            if trouble := claims.trouble():
+                holder = await claims.who_blocks()
+                # As long as the trouble lasts: a statement that was given up waits for nobody.
+                known = self._inbox_error.partition(_BLOCKED)[2]
+                told = f"{_BLOCKED}{holder or known}" if holder or known else ""
+                self._inbox_error = trouble + told
+                await self._clock.sleep(1.0)
+                continue
             asking = asyncio.get_running_loop().create_task(claims.look())
             try:
                 # A store that hangs is asked once, and not cancelled: its connection would be lost.
@@ -280,7 +322,10 @@ class Worker:
             finally:
                 asking.cancel()
             self._inbox_error = asking.result()
-            await self._clock.sleep(_INBOX_LOOK_S)
+            for _ in range(round(_INBOX_LOOK_S)):
+                await self._clock.sleep(1.0)
+                if claims.trouble():
+                    break
 
     def learn_time(self, appended_ms: int) -> None:
         """Note that the log has taken a record just now, at *appended_ms* of its clock."""
@@ -306,7 +351,10 @@ class Worker:
             failpoints.reach("committing")
             refused = await self._joined().commit(moved)
             failpoints.reach("committed")
-            self._metrics.commit_seconds.labels(self._plan.group).observe(self._clock.monotonic_s() - started_s)
+            took_s = self._clock.monotonic_s() - started_s
+            self._metrics.commit_seconds.labels(self._plan.group).observe(took_s)
+            if took_s > _SLOW_COMMIT_S and self._rarely.is_due("slow log", _TOLD_SLOW_S):
+                _log.warning("worker.log_slow", commit_s=round(took_s, 2), detail="look at the brokers")
             self._committed_s = self._clock.monotonic_s()
             for partition in self._partitions.held_among(moved.keys() - set(refused)):
                 partition.committed = moved[partition.assignment]
@@ -419,6 +467,8 @@ class Worker:
         if self._denials is not None:
             await self._denials.flush()
         self._look_at_trust()
+        if self._rarely.is_due("hold ups", _HOLD_UPS_S):
+            self.hold_ups.look()
         group = self._plan.group
         self._metrics.in_flight.labels(group).set(len(self.in_flight))
         self._metrics.lanes.labels(group).set(len(self.lanes))

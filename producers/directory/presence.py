@@ -9,6 +9,7 @@ live agents, new ones are dropped and counted.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ import msgspec
 from bus.protocol.identifiers import is_message_type
 from bus.topics.names import read_topic
 from bus.vocabulary.parts import AgentCard
+from producers.directory.hold_ups import HoldUp, of_card
 
 __all__ = [
     "FORGET_AFTER",
@@ -38,6 +40,9 @@ Health: TypeAlias = Literal["healthy", "unhealthy", "gone"]
 
 FORGET_AFTER: Final = 10.0
 """An instance that is silent for so many times `healthy_s` is forgotten."""
+_SILENT: Final = 0.7
+"""An instance that is silent for this share of `healthy_s`, two heartbeats, is called silent."""
+_OFFSETS: Final = 3
 _AT_A_STEP: Final = 64
 _NEVER: Final = float("-inf")
 _ALWAYS: Final = float("inf")
@@ -62,6 +67,8 @@ class DirectorySize(msgspec.Struct, frozen=True, kw_only=True):
     instances: int = 0
     refused: int = 0
     """Records that a gate refused."""
+    refused_lately: tuple[tuple[str, int], ...] = ()
+    """By reason, how many of them came within the last minute, most first."""
     dropped: int = 0
     """Records for which there was no place."""
 
@@ -78,6 +85,10 @@ class Instance(msgspec.Struct, kw_only=True, gc=False):
     """The types on its card whose topics it reads or appends to."""
     missing: tuple[str, ...] = ()
     """Topics that do not exist, and for which an output of it waits, by its card."""
+    group: str = ""
+    """The consumer group of which it is a member, by its card."""
+    hold_ups: tuple[HoldUp, ...] = ()
+    """The messages for which others wait, by its card."""
     card_bytes: int = 0
     carded_ms: int = -1
     heard_s: float | None = None
@@ -87,6 +98,25 @@ class Instance(msgspec.Struct, kw_only=True, gc=False):
     is_well: bool = True
     """Whether its last heartbeat reports it as healthy."""
     active_tasks: int | None = None
+    memory_mb: float | None = None
+    """What its process uses, by its last heartbeat."""
+    least_memory_mb: float = math.inf
+    memory_limit_mb: float | None = None
+    """What its process may use, by its card."""
+    clock_offsets_s: tuple[float, ...] = ()
+    """How far its clock was ahead of the log's when it sealed its last heartbeats (negative: behind, or under way)."""
+    first_s: float = 0.0
+    """When its first record arrived, on the reader's monotonic clock."""
+
+    @property
+    def clock_offset_s(self) -> float:
+        """How far its clock is ahead of the log's (negative: behind).
+
+        A heartbeat that was long under way looks like a clock that is behind: only several in a row do count.
+        """
+        offsets_s = self.clock_offsets_s
+        return max(offsets_s, default=0.0) if len(offsets_s) == _OFFSETS else max(0.0, *offsets_s, 0.0)
+
     is_draining: bool = False
 
     @property
@@ -118,6 +148,20 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Missing topics for which its instances have outputs waiting."""
     unwell: int = 0
     """Live instances that report that they are stuck or disconnected."""
+    lost: int = 0
+    """Instances that fell silent in the last minutes without a goodbye, and that no later one replaces."""
+    silent: int = 0
+    """All that fell silent so."""
+    memory_mb: float | None = None
+    """What the process of its largest live instance uses, in megabytes; None: it does not say."""
+    memory_limit_mb: float | None = None
+    """What that process may use; None: no limit is known."""
+    clock_offset_s: float = 0.0
+    """How far the worst clock of its live instances is ahead of the log's (negative: behind), in seconds."""
+    grown_mb: float = 0.0
+    """By how much that process has grown since it was first heard."""
+    hold_ups: tuple[tuple[str, HoldUp], ...] = ()
+    """By group, the messages for which others wait, as its live instances say."""
 
     @property
     def is_healthy(self) -> bool:
@@ -208,6 +252,11 @@ class Presence:
         instance.types = frozenset([each.partition("@")[0] for each in card.accepts])
         instance.topic_types = _listed(card, "types", is_message_type)
         instance.missing = _listed(card, "missing", _is_topic)
+        group = card.metadata.get("group")
+        instance.group = group if isinstance(group, str) else ""
+        instance.hold_ups = of_card(card.metadata.get("hold_ups"))
+        limit = card.metadata.get("memory_limit_mb")
+        instance.memory_limit_mb = float(limit) if isinstance(limit, int | float) and limit > 0 else None
         self._note_status(agent_id, session, instance, at_s)
 
     def heard(
@@ -220,6 +269,8 @@ class Presence:
         is_well: bool,
         active_tasks: int | None,
         draining: bool,
+        memory_mb: float | None = None,
+        clock_offset_s: float = 0.0,
     ) -> None:
         """Note a heartbeat, sealed at *sealed_ms* and heard at *at_s*."""
         instance = self._instance(agent_id, session, at_s)
@@ -228,6 +279,10 @@ class Presence:
         instance.heard_ms, instance.is_well = sealed_ms, is_well
         instance.heard_s = at_s if instance.heard_s is None else max(instance.heard_s, at_s)
         instance.active_tasks, instance.is_draining = active_tasks, draining
+        instance.clock_offsets_s = (*instance.clock_offsets_s, clock_offset_s)[-_OFFSETS:]
+        instance.memory_mb = memory_mb
+        if memory_mb is not None:
+            instance.least_memory_mb = min(instance.least_memory_mb, memory_mb)
         self._note_status(agent_id, session, instance, at_s)
 
     def left(self, agent_id: str, session: str, *, sealed_ms: int, at_s: float) -> None:
@@ -326,11 +381,16 @@ class Presence:
             present.append(each)
             if at_s is None or at_s < since_s:
                 continue
-            until_s = min(until_s, at_s)
+            until_s = min(until_s, at_s + self._healthy_s)
             if each.is_well:
                 well.append(each)
             else:
                 unwell += 1
+        silence_s = _SILENT * self._healthy_s
+        silent = [each for each in present if each.heard_s is not None and each.heard_s < now_s - silence_s]
+        heard = [each for each in present if each.heard_s is not None and each.heard_s >= now_s - silence_s]
+        until_s = min([until_s, *[(each.heard_s or 0.0) + silence_s for each in heard]])
+        largest = max(heard, key=_memory, default=None)
         known = well or present or list(agent.instances.values())
         # The newest card is that of the code that runs now.
         newest = known[0] if len(known) == 1 else max(known, key=_carded)
@@ -344,7 +404,7 @@ class Presence:
                 agent.claimed = tuple(each for each in stated if each not in granted)
         agent.types = newest.types if len(well) == 1 else frozenset[str]().union(*[each.types for each in well])
         agent.heard_s = None if heard_s == _NEVER else heard_s
-        agent.until_s = until_s + self._healthy_s
+        agent.until_s = until_s
         return AgentEntry(
             agent_id=agent_id,
             health="healthy" if well else "unhealthy" if present else "gone",
@@ -359,6 +419,13 @@ class Presence:
             types=_united([each.topic_types for each in well]),
             missing=_united([each.missing for each in well]),
             unwell=unwell,
+            hold_ups=tuple([(each.group, found) for each in heard for found in each.hold_ups]),
+            silent=len(silent),
+            lost=_not_replaced(silent, heard),
+            clock_offset_s=max([each.clock_offset_s for each in heard], key=abs, default=0.0),
+            memory_mb=None if largest is None else largest.memory_mb,
+            memory_limit_mb=None if largest is None else largest.memory_limit_mb,
+            grown_mb=0.0 if largest is None else max(0.0, _memory(largest) - largest.least_memory_mb),
         )
 
     def _instance(self, agent_id: str, session: str, at_s: float) -> Instance | None:
@@ -366,6 +433,7 @@ class Presence:
         agent = self._agents.get(agent_id)
         known = None if agent is None else agent.instances.get(session)
         if known is not None:
+            known.first_s = min(known.first_s, at_s)
             return known
         if not self._has_room(agent_id, agent, at_s):
             self.dropped += 1
@@ -375,7 +443,7 @@ class Presence:
         if agent is None:
             agent = self._agents[agent_id] = _Agent()
             insort(self._names, agent_id)
-        instance = agent.instances[session] = Instance(seen_s=at_s)
+        instance = agent.instances[session] = Instance(seen_s=at_s, first_s=at_s)
         self._silent[agent_id, session] = None
         return instance
 
@@ -431,6 +499,27 @@ def _at(agent: _Agent, entry: AgentEntry, now_s: float, late_s: float) -> AgentE
         agent.entry = entry = copy(entry)
         msgspec.structs.force_setattr(entry, "heard_s_ago", now_s - agent.heard_s)
     return entry
+
+
+def _not_replaced(silent: Sequence[Instance], heard: Sequence[Instance]) -> int:
+    """Return how many of the *silent* instances have no successor among those *heard*: one that began after it."""
+    begun_s = sorted(each.first_s for each in heard)
+    left = 0
+    for each in sorted(silent, key=_heard_s):
+        successor = next((at for at, first_s in enumerate(begun_s) if first_s > _heard_s(each)), None)
+        if successor is None:
+            left += 1
+        else:
+            del begun_s[successor]
+    return left
+
+
+def _heard_s(instance: Instance) -> float:
+    return instance.heard_s or 0.0
+
+
+def _memory(instance: Instance) -> float:
+    return instance.memory_mb or 0.0
 
 
 def _united(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

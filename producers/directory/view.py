@@ -8,6 +8,7 @@ following the topics, and the answers to queries. The rules of health are in `pr
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, Literal
 
@@ -39,6 +40,7 @@ _PAUSE_S: Final = 0.5
 _PROBE_S: Final = 5.0
 _PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 4 * 1_048_576
+_LATELY_S, _MAX_REFUSALS = 60.0, 10_000
 _MAX_BYTES: Final = 65_536
 """Maximum size of one card or heartbeat."""
 _LONGEST_MS: Final = 86_400_000 + gates.SKEW_TOLERANCE_MS
@@ -112,6 +114,8 @@ class Directory:
         self._following: asyncio.Task[None] | None = None
         self.refused = 0
         """Rejected cards and heartbeats."""
+        self._refusals: deque[tuple[float, str]] = deque(maxlen=_MAX_REFUSALS)
+        """When the last of them came, on the monotonic clock, and why they were rejected."""
 
     @property
     def size(self) -> DirectorySize:
@@ -121,8 +125,13 @@ class Directory:
             agents=len(presence.agents()),
             instances=presence.instances,
             refused=self.refused,
+            refused_lately=self._refused_lately(),
             dropped=presence.dropped,
         )
+
+    def _refused_lately(self) -> tuple[tuple[str, int], ...]:
+        since_s = self._clock.monotonic_s() - _LATELY_S
+        return tuple(Counter(reason for at_s, reason in self._refusals if at_s >= since_s).most_common())
 
     async def find(
         self,
@@ -330,8 +339,9 @@ class Directory:
             return
         try:
             message, payload = self._believed(record)
-        except ContractError:
+        except ContractError as error:
             self.refused += 1
+            self._refusals.append((at_s, error.reason))
             return
         sender, sealed_ms = message.metadata.sender, parse_ms(message.metadata.timestamp) or 0
         agent_id, session = sender.id or "", sender.session_id or ""
@@ -344,6 +354,8 @@ class Directory:
                 is_well=payload.status == "healthy",
                 active_tasks=payload.active_tasks,
                 draining=payload.draining,
+                memory_mb=payload.memory_mb,
+                clock_offset_s=(sealed_ms - record.timestamp_ms) / 1000,
             )
             return
         # A card that is put there again is as old as its seal: it is no news of an instance that nobody hears.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 from collections import OrderedDict, deque
 
 import msgspec
@@ -19,6 +20,7 @@ from bus.payloads.payload_types import PayloadType
 from bus.protocol.sealing import Message
 from bus.telemetry.metrics import Metrics
 from producers.outcomes import PublishRejected, PublishUnknown
+from producers.requests.progress import ProgressFeed, TaskEvent
 
 __all__ = ["Answer", "PendingRequest", "Waiter", "PendingRequests"]
 
@@ -39,6 +41,8 @@ class PendingRequest(msgspec.Struct, frozen=True):
     conversation_id: str = ""
     seal: str = ""
     request: Message | None = None
+    progress_kinds: tuple[PayloadType, ...] = ()
+    """Types of its progress besides the built-in ones."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -57,11 +61,15 @@ class Waiter:
         "deadline_s",
         "done",
         "fault",
+        "feed",
         "grace_s",
+        "heard_s",
+        "idle_s",
         "message",
         "pending_request",
         "refused",
         "sent",
+        "silent",
     )
 
     def __init__(self, pending_request: PendingRequest, deadline_s: float, cause_id: str | None) -> None:
@@ -70,6 +78,14 @@ class Waiter:
         self.cause_id = cause_id
         self.grace_s = 0.0
         """How much longer than the request lives its answer is awaited."""
+        self.feed: ProgressFeed | None = None
+        """Takes its progress; None: nobody wants it."""
+        self.idle_s = math.inf
+        """After so many seconds of silence it ends."""
+        self.heard_s = math.inf
+        """When it was sent, or something of it was heard last, on the monotonic clock; inf before that."""
+        self.silent = False
+        """Whether it has ended by silence, before its deadline."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.answer: Answer | None = None
         self.message: Message | None = None
@@ -79,6 +95,11 @@ class Waiter:
         """Why the request is not in the log, or may not be."""
         self.refused = ""
         """The fault of the last answer that was refused."""
+
+    @property
+    def due_s(self) -> float:
+        """When it ends if nothing is heard until then."""
+        return min(self.deadline_s, self.heard_s + self.idle_s)
 
     def result(self) -> Answer | None:
         """Return the answer, or None."""
@@ -119,10 +140,14 @@ class PendingRequests:
             self._due = [item for item in self._due if not item[2].done.done()]
             heapq.heapify(self._due)
             self._max_due = max(_FEW, 2 * len(self._due))
-        heapq.heappush(self._due, (deadline_s, next(self._order), waiter))
-        if self._timer is None or deadline_s < self._timer_due_s:
-            self._arm(deadline_s)
+        self._push(waiter)
         return waiter
+
+    def _push(self, waiter: Waiter) -> None:
+        due_s = waiter.due_s
+        heapq.heappush(self._due, (due_s, next(self._order), waiter))
+        if self._timer is None or due_s < self._timer_due_s:
+            self._arm(due_s)
 
     def enlist(self, waiter: Waiter, message: Message) -> bool:
         """Accept answers to *message* for *waiter*, and no longer to one that it sent before.
@@ -143,6 +168,9 @@ class PendingRequests:
         )
         self._unsent.discard(waiter)
         self._waiters[message.message_id] = waiter
+        if waiter.idle_s < math.inf:
+            waiter.heard_s = self._clock.monotonic_s()
+            self._push(waiter)
         return True
 
     def close(self, waiter: Waiter) -> None:
@@ -150,7 +178,7 @@ class PendingRequests:
         waiter.end()
         self._unsent.discard(waiter)
         self._delist(waiter)
-        waiter.message = waiter.answer = waiter.fault = None
+        waiter.message = waiter.answer = waiter.fault = waiter.feed = None
 
     def _delist(self, waiter: Waiter) -> None:
         if waiter.message is None:
@@ -199,6 +227,19 @@ class PendingRequests:
         self.late.append(answer.message)
         return False
 
+    def hear(self, message_id: str, event: TaskEvent) -> bool:
+        """Deliver progress of the request *message_id*, which goes on; return False if it is late."""
+        waiter = self._waiters.get(message_id)
+        if waiter is None or waiter.done.done():
+            self._metrics.progress.labels("late").inc()
+            return False
+        waiter.heard_s = self._clock.monotonic_s()
+        if waiter.feed is None:
+            self._metrics.progress.labels("passed").inc()
+        else:
+            waiter.feed.put(event)
+        return True
+
     @property
     def moving(self) -> bool:
         """Whether a request is still being sent, or its caller has not yet continued with the answer."""
@@ -222,6 +263,14 @@ class PendingRequests:
         self._timer = None
         now_s = self._clock.monotonic_s()
         while self._due and (self._due[0][0] <= now_s or self._due[0][2].done.done()):
-            heapq.heappop(self._due)[2].end()
+            waiter = heapq.heappop(self._due)[2]
+            if waiter.done.done():
+                continue
+            if waiter.due_s > now_s:
+                # Something was heard meanwhile.
+                heapq.heappush(self._due, (waiter.due_s, next(self._order), waiter))
+                continue
+            waiter.silent = waiter.due_s < waiter.deadline_s
+            waiter.end()
         if self._due:
             self._arm(self._due[0][0])

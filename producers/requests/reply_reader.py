@@ -19,6 +19,7 @@ from bus.errors import BusError, ClosedError, ContractError, TopicMissingError, 
 from bus.gates import Admit
 from bus.own_context import OwnContext
 from bus.payloads.payload_types import PayloadType, RiskClass, payload_type
+from bus.protocol.envelope import PROGRESS_TYPES
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier
 from bus.telemetry.logs import get_logger
@@ -28,6 +29,7 @@ from bus.transports.read_all import new_partition_starts
 from bus.trust.policy.policy import AllowAll, Policy
 from bus.vocabulary.error import ErrorReported
 from producers.requests.pending import Answer, PendingRequest, PendingRequests
+from producers.requests.progress import TaskEvent
 
 __all__ = ["REPLY_GROUP", "ReplyReader", "ReplyFilter", "verify_reply", "open_reply"]
 
@@ -90,7 +92,7 @@ def verify_reply(
 ) -> Answer:
     """Return the answer in *message*, which correlates with the request *pending_request*. Raises ContractError."""
     _check_relation(message, pending_request)
-    kind = next((kind for kind in (pending_request.kind, _REPORT) if kind.name == message.message_type), None)
+    kind = _kind_of(message, pending_request)
     # For an unknown type, only the arrival is believed; if keys are configured, it must be proven all the same.
     risk: RiskClass = kind.risk if kind is not None else "low" if view.verifier is None else "medium"
     checks = gates.Checks(
@@ -117,6 +119,19 @@ def verify_reply(
         raise ContractError(text, "/metadata/sender/id", "unauthorized")
     _pass(gates.judge(case, checks, first="schema"))
     return Answer(message, case.payload)
+
+
+def _kind_of(message: Message, pending_request: PendingRequest) -> PayloadType | None:
+    """Return the type of *message* where it may come as a reply to *pending_request*, else None."""
+    name = message.message_type
+    for kind in (pending_request.kind, _REPORT, *pending_request.progress_kinds):
+        if kind.name == name:
+            return kind
+    if name not in PROGRESS_TYPES:
+        return None
+    from bus.vocabulary import BUILT_IN
+
+    return BUILT_IN.get(name)
 
 
 def _pass(verdict: gates.GateVerdict) -> None:
@@ -282,7 +297,12 @@ class ReplyReader:
         except Exception as error:  # noqa: BLE001
             self._refuse(record, correlation_id, "fault", f"{type(error).__name__}: {text_of(error)}")
         else:
-            if not self._waiting.settle(correlation_id, answer):
+            is_late = (
+                not self._waiting.hear(correlation_id, TaskEvent(message, answer.payload, is_last=False))
+                if message.is_progress
+                else not self._waiting.settle(correlation_id, answer)
+            )
+            if is_late:
                 _log.info(
                     "replies.late",
                     topic=self._topic,

@@ -10,7 +10,7 @@ import asyncio
 import math
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
@@ -19,7 +19,7 @@ import msgspec
 from bus.errors import BusError, ClosedError, ContractError, DeadlineError, NotPermittedError, TopicMissingError
 from bus.own_context import OwnContext
 from bus.payloads.class_forms import Payload
-from bus.payloads.payload_types import PayloadType, payload_type
+from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
 from bus.protocol.fast_parse import UNREAD, KnownLayouts
 from bus.protocol.identifiers import uuid7
 from bus.protocol.sealing import Message
@@ -32,17 +32,18 @@ from bus.transports.base import AppendOutcome, Transport
 from bus.trust.admission import Admission, Party
 from bus.trust.policy.policy import NO_POLICY, Policy
 from bus.vocabulary.error import ErrorReported
-from bus.vocabulary.task import TaskCancel
+from bus.vocabulary.task import TaskCancel, TaskClarified
 from producers.middleware import PublishMiddleware, around
 from producers.outcomes import PublishRejected, PublishUnknown, Receipt, RequestFailed, RequestTimedOut, UnexpectedReply
 from producers.publisher import Publisher
 from producers.requests.in_turn import addressees_of, ask_in_turn
 from producers.requests.pending import Answer, PendingRequest, PendingRequests, Waiter
+from producers.requests.progress import NO_WATCH, ProgressFeed, RequestWatch, check_answer_type
 from producers.requests.reply_reader import REPLY_GROUP, ReplyFilter, ReplyReader
 from producers.requests.submitted import SubmittedTask, TaskKey
 from producers.requests.unread_requests import UnreadRequests
 from producers.sealing.options import Outgoing, RequestOptions, asked_hops, hop_limit, outgoing_of
-from producers.sealing.run_labels import RunLabels
+from producers.sealing.run_labels import CURRENT_RUN, RunLabels
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 
@@ -52,6 +53,8 @@ _Reply = TypeVar("_Reply", bound=Payload)
 _OWN_OPTIONS = ("ttl_s", "reply_to", "delay_s", "at")
 _ENTROPY_BYTES = 10
 _MAX_SAID = 300
+_TASK_LIVES_S = 86_400.0
+"""The lifetime of a submitted request that is given none."""
 _CANCEL_S = 1.0
 """Seconds that a closing bus gives to the cancellations of its requests."""
 
@@ -128,6 +131,7 @@ class Requester:
         run: RunLabels | None = None,
         reader: RunLabels | None = None,
         grace_s: float = 0.0,
+        watch: RequestWatch = NO_WATCH,
         **options: Unpack[RequestOptions],
     ) -> _Reply:
         """Return the answer to *payload*, a *reply*, within *timeout_s* seconds, which is also the request's lifetime.
@@ -135,22 +139,28 @@ class Requester:
         *run* is the run of the requesting handler: its message is the cause. *reader* is the run that reads the answer,
         by default the same. *grace_s*: how much longer than the request's lifetime to wait for the answer. Several
         addressees are asked in turn (`producers.requests.in_turn`). If the caller is cancelled, its request is
-        cancelled, too. Raises PublishRejected, PublishUnknown (if no answer came either), RequestTimedOut,
-        RequestFailed, UnexpectedReply, ClosedError.
+        cancelled, too; so is one that *watch* ends because nothing was heard of it. Raises PublishRejected,
+        PublishUnknown (if no answer came either), RequestTimedOut, RequestFailed, UnexpectedReply, ClosedError.
         """
         if (several := addressees_of(options)) is not None:
 
             async def ask(to: str, share_s: float, grace_s: float, key: str) -> _Reply:
                 one: RequestOptions = {**options, "to": to, "idempotency_key": key}
-                return await self.ask(payload, reply, timeout_s=share_s, run=run, reader=reader, grace_s=grace_s, **one)
+                named: dict[str, Any] = {"run": run, "reader": reader, "grace_s": grace_s, "watch": watch, **one}
+                return await self.ask(payload, reply, timeout_s=share_s, **named)
 
             return await ask_in_turn(ask, several, timeout_s=timeout_s, key=options.get("idempotency_key"))
         self._check(timeout_s, options)
-        pending_request = PendingRequest(payload_type(reply))
+        pending_request = PendingRequest(payload_type(reply), progress_kinds=watch.kinds)
+        check_answer_type(pending_request.kind)
         deadline_s = self._clock.monotonic_s() + timeout_s + grace_s
         waiter = self.waiting.open(pending_request, deadline_s, run.message.message_id if run is not None else None)
-        waiter.grace_s = grace_s
+        waiter.grace_s, waiter.idle_s = grace_s, watch.idle_s
         draft, reader = outgoing_of(payload, options), reader or run
+        if watch.accepts:
+            waiter.feed = ProgressFeed(
+                watch, self._clock, self._publisher.metrics, _nothing if reader is None else reader.hear
+            )
         try:
             if reader is None:
                 answer, request = await self._exchange(draft, waiter, run, timeout_s)
@@ -170,24 +180,26 @@ class Requester:
         self, draft: Outgoing, waiter: Waiter, run: RunLabels | None, timeout_s: float
     ) -> tuple[Answer, Message]:
         """Send *draft* and wait for its answer; return it with the request as it was sealed."""
-        await self._open(waiter)
-        if self._middleware:
-            return await self._answer_through(draft, waiter, run, timeout_s)
-        sealed = self._seal(draft, waiter, run)
-        return await self._answer(sealed, waiter, timeout_s), sealed.message
+        feed = waiter.feed
+        try:
+            await self._open(waiter)
+            if self._middleware:
+                found = await self._answer_through(draft, waiter, run, timeout_s)
+            else:
+                sealed = self._seal(draft, waiter, run)
+                found = await self._answer(sealed, waiter, timeout_s), sealed.message
+            if feed is not None:
+                # All that came before the answer is shown before it.
+                await feed.drain(self._left_s(waiter))
+            return found
+        finally:
+            if feed is not None:
+                feed.close()
 
     def cancel_soon(self, request: Message, reason_code: str = "NOT_NEEDED") -> None:
         """Cancel *request* at its receivers because its caller has stopped waiting; do not wait for the
         cancellation."""
-        to = request.metadata.recipient
-        key = TaskKey(
-            message_type=request.message_type,
-            message_id=request.message_id,
-            conversation_id=request.metadata.conversation_id,
-            seal=request.seal,
-            addressee=None if to is None else to.id,
-            expires_ms=parse_ms(request.routing.expires_at) or 0,
-        )
+        key = TaskKey.of(request)
         task = self._own.begin(self._cancel_quietly(key, reason_code))
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
@@ -207,38 +219,76 @@ class Requester:
             payload=payload,
             # Whoever has the message learns of it, whichever agent that is.
             task_id=key.message_id,
+            # Processes are found by the task that the request is a part of.
+            parent_task_id=key.task_id,
             conversation_id=key.conversation_id,
         )
         sealed = self._publisher.sealer.seal(draft, SealRequest(both_versions=False))
         return await self._publisher.send(sealed, timeout_s=_CANCEL_S)
 
-    async def submit(self, draft: Outgoing) -> SubmittedTask[Any]:
-        """Send *draft* and return a handle, which another process of this agent can reopen.
+    async def answer(self, question: Message, payload: TaskClarified) -> Receipt:
+        """Send *payload* as the answer to *question*, a `task.clarification` of the agent that works on a request.
 
-        In a run it is caused by the handled message, with the labels of the run. Raises PublishRejected,
-        PublishUnknown.
+        It rests on the question, and lives as long. Raises PublishRejected, PublishUnknown.
+        """
+        left_ms = (parse_ms(question.routing.expires_at) or 0) - self._clock.now_ms()
+        draft = Outgoing(payload, to=question.metadata.sender.id, ttl_s=max(1, left_ms) / 1000)
+        run = CURRENT_RUN.get()
+        request = SealRequest(
+            cause=question,
+            answers=True,
+            topic=question.routing.reply_to,
+            both_versions=False,
+            run=None if run is None or run.over else run,
+        )
+        return await self._publisher.send(self._publisher.sealer.seal(draft, request))
+
+    async def submit(self, draft: Outgoing) -> SubmittedTask[Any]:
+        """Send *draft* and return its task, which another process of this agent can reopen.
+
+        In a run it is caused by the handled message, with the labels of the run, and is a part of its task. Raises
+        PublishRejected, PublishUnknown.
         """
         await self._make_topic()
         draft = msgspec.structs.replace(draft, reply_to=self.topic)
-        sealed = self._publisher.sealer.seal_here(draft, both_versions=False)
+        if draft.task_id is None:
+            task_id = _stated_task(draft.payload) or uuid7(self._clock.now_ms(), os.urandom(_ENTROPY_BYTES))
+            draft = msgspec.structs.replace(draft, task_id=task_id, parent_task_id=draft.parent_task_id or _own_task())
+        if draft.ttl_s is None:
+            draft = msgspec.structs.replace(draft, ttl_s=min(_TASK_LIVES_S, self._origin.max_ttl_s))
+        request = SealRequest(both_versions=False, accepts_progress=True)
+        sealed = self._publisher.sealer.seal_here(draft, request=request)
         message = sealed.message
-        recipient = message.metadata.recipient
-        key = TaskKey(
-            message_type=message.message_type,
-            message_id=message.message_id,
-            conversation_id=message.metadata.conversation_id,
-            seal=message.seal,
-            addressee=None if recipient is None else recipient.id,
-            expires_ms=parse_ms(message.routing.expires_at) or 0,
-        )
         receipt = await self._publisher.send(sealed)
-        return self.reopen(msgspec.structs.replace(key, appended_ms=receipt.timestamp_ms))
+        return self._task(message.metadata.task_id or "", TaskKey.of(message, receipt.timestamp_ms))
 
-    def reopen(self, key: TaskKey) -> SubmittedTask[Any]:
-        """Return the handle of the task that *key* names."""
+    def reopen(self, task_id: str, kinds: Sequence[PayloadType]) -> SubmittedTask[Any]:
+        """Return the task *task_id*, whose request is of the first of *kinds* of which there is one in the log."""
+        return self._task(task_id, partial(self._found, task_id, tuple(kinds)))
+
+    async def _found(self, task_id: str, kinds: Sequence[PayloadType]) -> TaskKey:
+        from producers.requests.task_lookup import TaskLookup
+
+        lookup = TaskLookup(self._transport, self._view, self.topic, self._clock)
+        for kind in kinds:
+            if (found := await lookup.find(task_id, kind)) is not None:
+                return found
+        raise BusError(
+            f"no {' or '.join(kind.name for kind in kinds)} of {self._view.agent_id} has the task id "
+            f"{task_id[:80]!r} in the log: was it another agent's, of another type, or deleted by retention?"
+        )
+
+    def _task(self, task_id: str, key: TaskKey | Callable[[], Awaitable[TaskKey]]) -> SubmittedTask[Any]:
         view = msgspec.structs.replace(self._view, session_id=None)
         return SubmittedTask(
-            key, transport=self._transport, view=view, topic=self.topic, clock=self._clock, cancel=self.cancel
+            task_id,
+            key,
+            transport=self._transport,
+            view=view,
+            topic=self.topic,
+            clock=self._clock,
+            cancel=self.cancel,
+            reply=self.answer,
         )
 
     async def _make_topic(self) -> None:
@@ -355,14 +405,16 @@ class Requester:
         _check_immediate(draft)
         # An answer names one of two versions: a request is sent in its own version alone.
         cause = None if run is None else run.message
-        sealed = self._publisher.sealer.seal(
-            draft, SealRequest(cause=cause, origin=self._origin, both_versions=False, run=run)
+        request = SealRequest(
+            cause=cause, origin=self._origin, both_versions=False, run=run, accepts_progress=waiter.feed is not None
         )
+        sealed = self._publisher.sealer.seal(draft, request)
         if sealed.made is None:
             # A template's message is read from its bytes, at each access.
             sealed = msgspec.structs.replace(sealed, made=self._read(sealed))
         self._check_answerable(sealed.message)
-        self._replies.accept_type(waiter.pending_request.kind)
+        for kind in (waiter.pending_request.kind, *waiter.pending_request.progress_kinds):
+            self._replies.accept_type(kind)
         if not self.waiting.enlist(waiter, sealed.message):
             error = ContractError("a request of this id is waiting already", "message_id")
             raise PublishRejected(f"refused before sending: {error}", error)
@@ -440,6 +492,11 @@ class Requester:
         refused = f"; an answer was rejected: {waiter.refused}" if waiter.refused else ""
         recipient = request.metadata.recipient
         to = None if recipient is None else recipient.id
+        if waiter.silent:
+            # It lives on, and nobody waits for it any more.
+            self.cancel_soon(request, "TOO_LATE")
+            silence = f"{to or 'who handles it'} was silent for {waiter.idle_s:g} s{refused}"
+            raise RequestTimedOut(f"{request.message_type} {request.message_id} was accepted, and {silence}", request)
         if not refused and (unread := await self._unread.text_of(request.message_type, to)):
             refused = f"; {unread}"
         pending_request = f"{request.message_type} {request.message_id}"
@@ -503,6 +560,26 @@ class Requester:
 
     def _left_s(self, waiter: Waiter) -> float:
         return waiter.deadline_s - self._clock.monotonic_s()
+
+
+def _own_task() -> str | None:
+    """Return the task that the current run works on, if there is one."""
+    run = CURRENT_RUN.get()
+    return None if run is None or run.over else run.message.metadata.task_id
+
+
+def _stated_task(payload: Payload) -> str | None:
+    """Return the task id that *payload* states, which its envelope must repeat; None if its type states none."""
+    stated = payload_type(payload).terms.must_match.items()
+    pointer = next((pointer for pointer, location in stated if location == "/metadata/task_id"), None)
+    if pointer is None:
+        return None
+    value = msgspec.json.decode(encode_payload(payload)).get(pointer[1:])
+    return value if isinstance(value, str) else None
+
+
+def _nothing(message: Message) -> None:
+    """Do nothing: no run has read *message*."""
 
 
 def _check_immediate(draft: Outgoing) -> None:

@@ -117,6 +117,14 @@ class RunLabels(msgspec.Struct, eq=False):
         self.labels = joined([self.current, self.admission.labels(answer)])
         self.read = (*self.read, answer)
 
+    def hear(self, progress: Message) -> None:
+        """Count *progress*, which passed the gates, as read: its level applies.
+
+        It is no parent of what the run sends: a message has room for few, and they are for its answers.
+        """
+        if not self.over:
+            self.labels = joined([self.current, self.admission.labels(progress)])
+
     def read_at(self, labels: EffectiveLabels) -> None:
         """Count something read from a store, which was written there with *labels*."""
         self.labels = joined([self.current, labels])

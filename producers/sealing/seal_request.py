@@ -28,6 +28,10 @@ class SealRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The canonical form that `encode_payload` gave, for a payload that may have changed since."""
     both_versions: bool = True
     """Whether to send the older version, too, if its type declares one."""
+    accepts_progress: bool = False
+    """Whether its sender takes progress of it where its answer comes."""
+    progress: bool = False
+    """Whether it is progress of *cause*."""
     now_ms: int | None = None
     """When it is sealed, instead of now."""
 

@@ -138,21 +138,23 @@ class Sealer:
             raise PublishRejected(f"not sent: {error}", error) from error
         return sealed
 
-    def seal_here(self, draft: Outgoing, *, detached: bool = False, both_versions: bool = True) -> SealedRecord:
+    def seal_here(
+        self, draft: Outgoing, *, detached: bool = False, request: SealRequest = PLAIN_REQUEST
+    ) -> SealedRecord:
         """Seal *draft*, caused by the message of the run in which this is called, if it is in one (security S13).
 
-        *detached*: as the first message of a conversation all the same. *both_versions* as of `SealRequest`. Raises
+        *detached*: as the first message of a conversation all the same. *request* has no cause yet. Raises
         PublishRejected.
         """
         run = CURRENT_RUN.get()
         if run is None or run.over:
-            return self.seal(draft, SealRequest(both_versions=both_versions))
+            return self.seal(draft, request)
         if detached:
             return self.seal_detached(draft)
         if (self.origin.sender.id, self.origin.namespace) == (run.agent_id, run.message.metadata.namespace):
-            return self.seal(draft, SealRequest(cause=run.message, run=run, both_versions=both_versions))
+            return self.seal(draft, msgspec.structs.replace(request, cause=run.message, run=run))
         # Nobody believes that another agent, or one in another namespace, goes on with the message.
-        return self.seal(draft, SealRequest(run=run, both_versions=both_versions))
+        return self.seal(draft, msgspec.structs.replace(request, run=run))
 
     def seal_detached(self, draft: Outgoing) -> SealedRecord:
         """Seal *draft* as the first message of a conversation, although a run publishes it. Raises PublishRejected."""
@@ -191,11 +193,15 @@ class Sealer:
             cause=cause,
             answers=request.answers,
         )
-        kind.check(draft.payload, data, layers.metadata, layers.routing)
+        routing = layers.routing
+        if request.accepts_progress or request.progress:
+            marks = {"accepts_progress": request.accepts_progress or None, "progress": request.progress or None}
+            routing = msgspec.structs.replace(routing, **marks)
+        kind.check(draft.payload, data, layers.metadata, routing)
         message = sealing.seal(
             data,
             layers.metadata,
-            layers.routing,
+            routing,
             parents=layers.parents,
             proof_chain=layers.proof_chain,
             signer=self._signer if is_signed else None,
@@ -283,6 +289,9 @@ class Sealer:
 
     def _templates_for(self, request: SealRequest) -> TemplateCache | None:
         origin = request.origin
+        if request.accepts_progress or request.progress:
+            # A template has no place for these marks.
+            return None
         if origin is None or self._templates is None:
             return self._templates
         if request.topic is not None:

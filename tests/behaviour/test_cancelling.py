@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from bus.vocabulary.bus import ApprovalClosed
 from bus.vocabulary.task import TaskCancel, TaskRequest, TaskResult
-from sealbus import App, Approval, Context, Retry, RetryLater, payload
+from sealbus import App, Approval, Context, RequestFailed, Retry, RetryLater, payload
+from sealbus.errors import TaskCancelled
 from sealbus.sagas import Saga, SagaContext, on_answer, on_cancel, on_failure, on_start
 from tests.kit import Answered, Asked, handling
 
@@ -22,7 +24,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 CANCEL = TaskCancel(reason_code="NOT_NEEDED", grace_s=5)
 
 
-async def test_cancelling_a_waiting_message_dead_letters_it() -> None:
+async def test_cancelling_a_waiting_message_skips_it() -> None:
     app, runs = App("worker@svc"), []
 
     @app.on(TaskRequest, retry=Retry(attempts=9, base_s=60))
@@ -36,8 +38,7 @@ async def test_cancelling_a_waiting_message_dead_letters_it() -> None:
         await bus.publish(CANCEL, task_id="t1")
         await bus.advance(400)
         assert runs == ["x"]
-        (letter,) = bus.dead_letters
-        assert (letter.reason, "NOT_NEEDED" in repr(letter)) == ("rejected", True)
+        assert bus.dead_letters == []
 
 
 async def test_an_unrelated_sender_cannot_cancel_a_task() -> None:
@@ -46,6 +47,23 @@ async def test_an_unrelated_sender_cannot_cancel_a_task() -> None:
         await bus.as_agent("stranger@svc").publish(CANCEL, task_id="t1")
         await bus.settle()
         assert (await bus.request(TaskRequest(goal="x"), TaskResult, task_id="t1")).status == "completed"
+
+
+async def test_a_stranger_who_cancels_does_not_hide_the_requester_who_does() -> None:
+    app, runs = App("worker@svc"), []
+
+    @app.on(TaskRequest, retry=Retry(attempts=9, base_s=60))
+    async def work(task: TaskRequest) -> None:
+        runs.append(task.goal)
+        raise RetryLater("later", after_s=60)
+
+    async with app.test() as bus:
+        await bus.publish(TaskRequest(goal="x"), task_id="t1")
+        await bus.settle()
+        await bus.publish(CANCEL, task_id="t1")
+        await bus.as_agent("stranger@svc").publish(CANCEL, task_id="t1")
+        await bus.advance(400)
+        assert runs == ["x"]
 
 
 @pytest.mark.medium
@@ -71,7 +89,30 @@ async def test_a_running_handler_is_notified_and_cancelled_after_its_grace_perio
         assert seen[-1] is True
         await bus.advance(6)
         assert seen[-1] == "cut"
-        assert [letter.reason for letter in bus.dead_letters] == ["rejected"]
+        assert bus.dead_letters == []
+
+
+async def test_the_requester_of_a_cancelled_task_is_told_so() -> None:
+    app, begun = App("worker@svc"), asyncio.Event()
+
+    @app.on(TaskRequest, timeout_s=None)
+    async def work(task: TaskRequest, context: Context) -> TaskResult:
+        begun.set()
+        while not context.cancelled:  # noqa: ASYNC110 - what a handler does
+            await asyncio.sleep(0.01)
+        raise TaskCancelled("stopped half way")
+
+    async with app.test() as bus, asyncio.TaskGroup() as group:
+
+        async def cancel() -> None:
+            await begun.wait()
+            await bus.publish(CANCEL, task_id="t1")
+
+        group.create_task(cancel())
+        with pytest.raises(RequestFailed) as failed:
+            await bus.request(TaskRequest(goal="x"), TaskResult, task_id="t1", timeout_s=600)
+        assert (failed.value.reason, "stopped half way" in str(failed.value)) == ("CANCELLED", True)
+        assert bus.dead_letters == []
 
 
 class State(msgspec.Struct):
@@ -124,7 +165,7 @@ async def test_a_process_ends_and_passes_the_cancellation_on(hears: bool, ended:
         bus.assert_all_handled()
 
 
-async def test_cancelling_a_message_that_waits_for_approval_dead_letters_it() -> None:
+async def test_cancelling_a_message_that_waits_for_approval_skips_it() -> None:
     app, runs = App("worker@svc"), []
 
     @app.on(TaskRequest, approval=Approval(by="human"))
@@ -139,5 +180,5 @@ async def test_cancelling_a_message_that_waits_for_approval_dead_letters_it() ->
         await bus.settle()
         assert await bus.held() == []
         assert runs == []
-        (letter,) = bus.dead_letters
-        assert letter.reason in ("rejected", "approval_rejected")
+        assert bus.dead_letters == []
+        assert [closed.state for closed in bus.sent(ApprovalClosed)] == ["expired"]

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sealbus import App, Bus, Context, RequestTimedOut, Retry, connect, connect_sync, payload
+from sealbus import App, Bus, BusError, Context, RequestTimedOut, Retry, connect, connect_sync, payload
+from sealbus.vocabulary import TaskCancel
 from tests.kit import Done, Job
 
 pytestmark = pytest.mark.medium  # servers, processes or real waits
@@ -119,12 +120,12 @@ async def test_requests_of_a_cancelled_run_are_cancelled_too(tmp_path: Path, mon
 
 
 @pytest.mark.medium
-async def test_a_submitted_task_is_cancelled_by_its_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_submitted_task_is_cancelled_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     async with running(slow(work), tmp_path, monkeypatch) as (_, bus):
         task = await bus.submit(Job(), to="slow@svc", ttl_s=60)
         await asyncio.wait_for(work.begun.wait(), 30)
-        await bus.task(task.id).cancel(grace_s=0)
+        await bus.task(task.id, request=Job).cancel(grace_s=0)
         assert await asyncio.wait_for(work.ended, 30) == "cut"
 
 
@@ -138,8 +139,7 @@ async def test_a_task_that_is_cancelled_before_it_runs_never_runs(
         await task.cancel()
         async with slow(work).running(url):
             async for event in task.events():
-                assert event.payload.error_code == "rejected"
-                assert "CANCELLED" in event.payload.error_message
+                assert event.payload.error_code == "CANCELLED"
                 break
     assert not work.begun.is_set()
 
@@ -151,8 +151,11 @@ async def test_only_the_requester_cancels_a_request(tmp_path: Path, monkeypatch:
         task = await bus.submit(Job(), to="slow@svc", ttl_s=60)
         await asyncio.wait_for(work.begun.wait(), 30)
         async with connect(url, agent="mallory@svc") as other:
-            await other.task(task.id).cancel(grace_s=0)
-        await bus.task(task.id).cancel(grace_s=0)
+            with pytest.raises(BusError, match="has the task id"):
+                await other.task(task.id, request=Job).cancel(grace_s=0)
+            cancel, request = TaskCancel(reason_code="NOT_NEEDED", grace_s=0), await task.request()
+            await other.publish(cancel, task_id=request.message_id, conversation_id=request.conversation_id)
+        await bus.task(task.id, request=Job).cancel(grace_s=0)
         await asyncio.wait_for(work.ended, 30)
 
 

@@ -163,7 +163,7 @@ async def test_a_result_that_cannot_be_kept_does_not_end_the_run() -> None:
 
     @app.on(Asked, retry=Retry(attempts=5, base_s=0.1))
     async def work(_: Asked, context: Context) -> Done:
-        found = await context.step("large", pay, "x" * 300_000, key="large")
+        found = await context.step("large", pay, "x" * 9_000_000, key="large")
         if len(PAID) == 1:
             raise RuntimeError("once more")
         return Done(found={"length": len(found)})
@@ -171,7 +171,7 @@ async def test_a_result_that_cannot_be_kept_does_not_end_the_run() -> None:
     async with app.test() as bus:
         await bus.publish(Asked(), idempotency_key="1")
         await bus.advance(60)
-        assert bus.sent(Done)[0].found == {"length": 300_000}
+        assert bus.sent(Done)[0].found == {"length": 9_000_000}
         assert len(PAID) == 2
         assert await bus.database.fetch("SELECT * FROM sealbus_steps") == []
 

@@ -15,6 +15,7 @@ _PROGRAMS = [
     "audit --records 50",
     "dialects --seconds 0.005",
     "inbox --seconds 0.2",
+    "dead_letters --letters 50 --only dlq",
     "payload_forms",
     "policy --rules 20",
     "sagas --processes 20 --rounds 1",
@@ -22,6 +23,7 @@ _PROGRAMS = [
 _LONGER = [
     "embedded --messages 100 --long 100 --plot memory.svg",
     "lateness --seconds 1",
+    "dead_letters --letters 50",
     "requests --rounds 1 --seconds 0.2",
     "signing",
     "startup --seconds 0.1 --rounds 1 --asked 1",

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,21 @@ import click
 import pytest
 from ruamel.yaml import YAML
 
+from bus.errors import ConfigurationError
+from bus.settings.loading import load
+from bus.topics.names import consumer_group
+from bus.transports.kafka import options_of
+from bus.transports.kafka.admin.topic_config import shape
+from bus.trust.keys.private_keys import read_private_key
+from bus.trust.keys.trusted_keys import TrustedKeys
+from bus.trust.policy.acls import acl_grants
+from bus.trust.policy.reading import read_policy
+from consumers.agents.loading import load_app
 from consumers.app.app import App
 from consumers.cli import main
+from consumers.gateway.agents import GATEWAY_GROUP
+from consumers.gateway.app import GatewayApp
+from consumers.worker.needed_topics import needed_topics
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 BIN = Path(sys.executable).parent
@@ -35,10 +49,14 @@ def containers() -> list[dict[str, Any]]:
     return [container for each in found for container in each["spec"]["template"]["spec"]["containers"]]
 
 
+def sample_app() -> App:
+    return load_app("agents:app", DEPLOY / "container")
+
+
 def verbs() -> dict[str, list[str]]:
     """By where it stands, the arguments of every call of `sealbus` that is shipped."""
     compose = documents(DEPLOY / "compose.yaml")[0]["services"]
-    found = {name: compose[name]["command"] for name in ("worker", "exporter", "audit", "console")}
+    found = {name: compose[name]["command"] for name in ("worker", "exporter", "audit", "console", "gateway")}
     found |= {f"kubernetes {number}": container["args"] for number, container in enumerate(containers())}
     for unit in UNITS:
         found[unit.name] = re.findall(r"^ExecStart=/usr/bin/env sealbus (.*)$", unit.read_text(), re.MULTILINE)[
@@ -54,8 +72,9 @@ def test_compose_is_of_its_schema() -> None:
 
 
 @pytest.mark.medium
-def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
-    found = run(str(BIN / "hadolint"), str(DEPLOY / "container" / "Dockerfile"))
+@pytest.mark.parametrize("name", ["Dockerfile", "worker.Dockerfile"])
+def test_hadolint_finds_nothing_in_the_dockerfile(name: str) -> None:
+    found = run(str(BIN / "hadolint"), str(DEPLOY / "container" / name))
     assert found.returncode == 0, found.stdout
 
 
@@ -65,7 +84,7 @@ def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
     [
         path
         for path in MANIFESTS
-        if path.name not in ("kustomization.yaml", "scaling.yaml", "topics.yaml", "users.yaml")
+        if path.name not in ("kustomization.yaml", "monitoring.yaml", "scaling.yaml", "topics.yaml", "users.yaml")
     ],
     ids=lambda path: path.name,
 )
@@ -74,23 +93,107 @@ def test_kubernetes_takes_the_manifest(path: Path) -> None:
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-def test_kustomize_names_every_manifest() -> None:
+def test_kustomize_names_every_manifest_but_the_dummy_secrets() -> None:
     named = documents(DEPLOY / "kubernetes" / "kustomization.yaml")[0]["resources"]
-    assert sorted([*named, "kustomization.yaml"]) == [path.name for path in MANIFESTS]
+    assert sorted([*named, "kustomization.yaml", "secrets.example.yaml"]) == [path.name for path in MANIFESTS]
+
+
+def test_every_image_of_a_pod_has_its_place_in_the_registry() -> None:
+    images = {
+        each["name"]: each["newTag"] for each in documents(DEPLOY / "kubernetes" / "kustomization.yaml")[0]["images"]
+    }
+    assert {container["image"] for container in containers()} == {f"{name}:{tag}" for name, tag in images.items()}
+
+
+def test_topics_are_those_that_the_sample_app_and_the_gateway_need() -> None:
+    settings = load(flags={"bus.url": "kafka://events:9093"}, env={}, file=None).settings
+    wanted = {
+        spec.name: shape(spec, None, brokers=3, max_record_bytes=options_of(settings)["max_record_bytes"])
+        for app in (sample_app(), GatewayApp())
+        for spec in needed_topics(settings, app.declaration)
+    }
+    found = {}
+    for each in documents(DEPLOY / "kubernetes" / "topics.yaml"):
+        spec = each["spec"]
+        assert each["metadata"]["name"] == spec["topicName"].replace("._", ".x-")
+        config = {name: str(value).lower() for name, value in spec["config"].items()}
+        config["message.timestamp.type"] = spec["config"]["message.timestamp.type"]
+        found[spec["topicName"]] = {"partitions": str(spec["partitions"]), "replicas": str(spec["replicas"]), **config}
+    assert found == wanted
+
+
+def test_the_rights_of_the_worker_are_those_of_its_policy(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(documents(DEPLOY / "kubernetes" / "settings.yaml")[1]["data"]["policy.toml"])
+    types = {"hello.said", "hello.answered"}
+    rules = read_policy(policy)
+    wanted: dict[tuple[str, str, bool], set[str]] = {}
+    for grant in acl_grants(rules, namespace="agents", types=types, tiers=("5s", "30s", "5m")):
+        for name in grant.names if grant.agent == "hello@svc" else ():
+            wanted.setdefault((grant.kind, name, grant.prefixed), set()).update(grant.operations)
+    users = {each["metadata"]["name"]: each["spec"] for each in documents(DEPLOY / "kubernetes" / "users.yaml")}
+    found = {
+        (each["resource"]["type"], each["resource"]["name"], each["resource"]["patternType"] == "prefix"): set(
+            each["operations"]
+        )
+        for each in users["hello-svc"]["authorization"]["acls"]
+    }
+    assert found == wanted
+
+
+def test_the_gateway_has_a_right_on_each_topic_that_it_reads_or_sends_to() -> None:
+    settings = load(flags={"bus.url": "kafka://events:9093"}, env={}, file=None).settings
+    users = {each["metadata"]["name"]: each["spec"] for each in documents(DEPLOY / "kubernetes" / "users.yaml")}
+    rules = [(each["resource"], set(each["operations"])) for each in users["sealbus-gateway"]["authorization"]["acls"]]
+
+    def granted(topic: str) -> set[str]:
+        return {
+            operation
+            for resource, operations in rules
+            if resource["type"] == "topic"
+            and (
+                topic == resource["name"]
+                or (resource["patternType"] == "prefix" and topic.startswith(resource["name"]))
+            )
+            for operation in operations
+        }
+
+    namespace = settings.bus.namespace
+    for spec in needed_topics(settings, GatewayApp().declaration):
+        assert "Describe" in granted(spec.name)
+        if "._mail.doors" in spec.name or "._retry.doors" in spec.name or "._redrive.doors" in spec.name:
+            assert {"Read", "Write"} <= granted(spec.name), spec.name
+    policy = documents(DEPLOY / "kubernetes" / "settings.yaml")[1]["data"]["policy.toml"]
+    (rule,) = [each for each in tomllib.loads(policy)["rules"] if each["id"] == "door-ci"]
+    for name in rule["types"]:
+        assert "Write" in granted(f"{namespace}.{name}"), name
+    (group,) = [resource["name"] for resource, _ in rules if resource["type"] == "group"]
+    assert group == consumer_group(namespace, GATEWAY_GROUP)
 
 
 def test_manifests_fit_strimzi_and_keda_limits_workers_to_partitions() -> None:
     topics = documents(DEPLOY / "kubernetes" / "topics.yaml")
     users = documents(DEPLOY / "kubernetes" / "users.yaml")
     assert {each["apiVersion"] for each in topics + users} == {"kafka.strimzi.io/v1"}
-    scaled = documents(DEPLOY / "kubernetes" / "scaling.yaml")[0]["spec"]
+    scaled = documents(DEPLOY / "kubernetes" / "scaling.yaml")[1]["spec"]
     partitions = {each["spec"]["topicName"]: each["spec"]["partitions"] for each in topics}
     assert scaled["maxReplicaCount"] <= partitions[scaled["triggers"][0]["metadata"]["topic"]]
 
 
 def test_the_scaled_group_is_that_of_the_sample_worker() -> None:
-    scaled = documents(DEPLOY / "kubernetes" / "scaling.yaml")[0]["spec"]
-    assert scaled["triggers"][0]["metadata"]["consumerGroup"] == App("hello@svc").group
+    scaled = documents(DEPLOY / "kubernetes" / "scaling.yaml")[1]["spec"]
+    (trigger,) = scaled["triggers"]
+    assert trigger["metadata"]["consumerGroup"] == consumer_group("agents", sample_app().group)
+
+
+def test_nothing_starts_with_the_dummy_keys(tmp_path: Path) -> None:
+    secrets = {each["metadata"]["name"]: each for each in documents(DEPLOY / "kubernetes" / "secrets.example.yaml")}
+    for name, text in secrets["sealbus-keys"]["stringData"].items():
+        path = tmp_path / name
+        path.write_text(text)
+        path.chmod(0o600)
+        with pytest.raises(ConfigurationError):
+            TrustedKeys(path) if path.suffix == ".json" else read_private_key(path)
 
 
 def test_nothing_runs_as_root_or_writes_to_its_root() -> None:

@@ -16,8 +16,10 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,19 +178,25 @@ def create_table(database: Path, schema: str) -> None:
 
 
 def check_answers(project: Path, readme: str, variables: dict[str, str]) -> None:
-    (publishing,) = re.findall(r"^echo .* \| sealbus publish .*", readme, re.MULTILINE)
-    assert '"outcome":"published"' in run("sh", "-ec", publishing, cwd=project, **variables)
-    tailing = next(line for line in readme.splitlines() if line.startswith("sealbus tail "))
-    deadline = time.monotonic() + 60
-    while not (answers := json_lines(project, tailing, variables)):
-        assert time.monotonic() < deadline, (project / "worker.log").read_text("utf-8")
-        time.sleep(0.2)
-    assert len(answers) == 1
-    for asking in re.findall(r"^sealbus ask .*", readme, re.MULTILINE):
+    for publishing in re.findall(r"^echo .* \| sealbus publish .*", readme, re.MULTILINE):
+        assert '"outcome":"published"' in run("sh", "-ec", publishing, cwd=project, **variables)
+    for tailing in re.findall(r"^sealbus tail .*", readme, re.MULTILINE):
+        assert len(soon(project, partial(json_lines, project, tailing, variables))) == 1
+    asking, *pushing = re.findall(r"^sealbus ask .*", readme, re.MULTILINE) or [""]
+    if asking:
         answer = run("sh", "-ec", asking, cwd=project, **variables)
         assert "OPENAI_API_KEY is not set: a scripted model answers" in answer
-    if "sealbus approval list" in readme:
-        check_approval(project, variables)
+    for each in pushing:
+        check_approval(project, each, variables)
+
+
+def soon(project: Path, look: Callable[[], Any]) -> Any:
+    """What *look* finds, once it finds something."""
+    deadline = time.monotonic() + 60
+    while not (found := look()):
+        assert time.monotonic() < deadline, (project / "worker.log").read_text("utf-8")
+        time.sleep(0.2)
+    return found
 
 
 def json_lines(project: Path, command: str, variables: dict[str, str]) -> list[dict[str, object]]:
@@ -196,15 +204,57 @@ def json_lines(project: Path, command: str, variables: dict[str, str]) -> list[d
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
-def check_approval(project: Path, variables: dict[str, str]) -> None:
-    deadline = time.monotonic() + 60
-    while not (waiting := json_lines(project, "sealbus approval list", variables)):
-        assert time.monotonic() < deadline, (project / "worker.log").read_text("utf-8")
-        time.sleep(0.2)
-    (approval,) = waiting
-    command = f"sealbus approval approve {approval['approval']} --as you@local --hash {approval['action_hash']}"
-    run("sh", "-ec", command, cwd=project, **variables)
-    while not (reports := list((project / ".sealbus").glob("reports/*.md"))):
-        assert time.monotonic() < deadline, (project / "worker.log").read_text("utf-8")
-        time.sleep(0.2)
-    assert [report.name for report in reports] == ["write-a-report-about-retries.md"]
+def check_approval(project: Path, pushing: str, variables: dict[str, str], approving: str = "") -> None:
+    """Ask for what needs a person, decide by the command that is shown and is that of *approving*, see the answer."""
+    said, answer = project / "ask.err", project / "ask.out"
+    with said.open("wb") as err, answer.open("wb") as out:
+        asking = subprocess.Popen(
+            ["/bin/sh", "-ec", pushing], cwd=project, env=plain(variables), stdout=out, stderr=err
+        )
+    try:
+        shown = soon(project, lambda: re.search(r"(sealbus approval approve .*)", said.read_text("utf-8")))
+        (waiting,) = json_lines(project, "sealbus approval list", variables)
+        assert not (project / ".sealbus/pushed.txt").exists()
+        if approving:
+            assert shown[1] == approving.replace("ID", shown[1].split()[3])
+        digits = str(waiting["action_hash"]).removeprefix("sha256:")[:8]
+        run("sh", "-ec", f"echo {digits} | {shown[1]}", cwd=project, **variables)
+        assert asking.wait(60) == 0, said.read_text("utf-8")
+    finally:
+        asking.kill()
+        asking.wait()
+    assert "Pushed fix" in answer.read_text("utf-8")
+    assert (project / ".sealbus/pushed.txt").read_text("utf-8") == "fix\n"
+
+
+def test_the_page_about_agents_goes_from_nothing_to_an_approved_call(wheel: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/agent-behind-the-bus.md").read_text("utf-8")
+    blocks = [
+        re.findall(r"^\$ (.*)", block, re.MULTILINE) for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    ]
+    making, (developing,), (question, pushing), (approving,), *_ = blocks
+    began = time.monotonic()
+    script = "\n".join(making).replace("'sealbus[", f"'{wheel}[")
+    run("sh", "-ec", script, cwd=tmp_path, PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    made_s = time.monotonic() - began
+    project, variables = tmp_path / "desk", {"PATH": f"{tmp_path}/agents/bin:/usr/bin:/bin"}
+    with (project / "worker.log").open("wb") as log:
+        dev = subprocess.Popen(
+            ["/bin/sh", "-ec", f"exec {developing} --port 0"], cwd=project, env=plain(variables), stdout=log, stderr=log
+        )
+    try:
+        soon(project, lambda: b"token to change something" in (project / "worker.log").read_bytes())
+        said = (project / "worker.log").read_text("utf-8")
+        assert "missing:  OPENAI_API_KEY is not set (.env.example)" in said
+        assert "ask:      sealbus ask desk@svc" in said
+        assert "a message that failed for good" in run("sh", "-ec", question, cwd=project, **variables)
+        check_approval(project, pushing, variables, approving)
+        dev.send_signal(signal.SIGINT)
+        assert dev.wait(60) == 130
+    finally:
+        dev.kill()
+        dev.wait()
+    commands = len(making) + 4
+    print(
+        f"{commands} commands: {made_s:.0f} s to make it, {time.monotonic() - began:.0f} s until the call was approved"
+    )

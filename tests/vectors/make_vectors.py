@@ -280,6 +280,24 @@ def messages() -> dict[str, Tree]:
         made["addressed to a role"],
         metadata={"message_type": "research.output", "sender": {"id": "reviewer-2@svc"}},
     )
+    made["progress wanted"] = message(
+        21,
+        {"question": "how far are you?"},
+        metadata={"recipient": {"id": "researcher@svc"}},
+        routing={"accepts_progress": True, "reply_to": "agents._reply.planner-svc-3f2a9b1c"},
+    )
+    made["progress"] = message(
+        22,
+        {"chapter": 3},
+        made["progress wanted"],
+        metadata={
+            "message_type": "research.chapter",
+            "sender": {"id": "researcher@svc"},
+            "recipient": {"id": "planner@svc"},
+            "correlation_id": "019b7a3c-4c00-7000-8000-000000000021",
+        },
+        routing={"priority": 5, "progress": True},
+    )
     return made
 
 
@@ -553,6 +571,11 @@ def tampered(made: dict[str, Tree]) -> Iterator[Tree]:  # noqa: PLR0915 - one ta
     ):
         name = f"an unsigned message with a chain where keys are configured, {risk} risk"
         yield case(name, bare, reason, place, keys=True, risk=risk)
+    for name, value in (("accepts_progress", "yes"), ("accepts_progress", 1), ("progress", {"pct": 40})):
+        fault = sealed(put(first, f"/routing/{name}", value))
+        yield case(f"{name} as {type(value).__name__}", fault, "malformed", f"/routing/{name}")
+    no_progress = sealed(put(put(first, "/routing/accepts_progress", False), "/routing/progress", False))
+    yield case("neither takes progress nor is any", no_progress, None)
     delayed = sealed(put(first, "/routing/not_before", "2026-01-01T00:05:00.000Z"))
     yield case("a delay that no critical field names", delayed, None)
     hash_of = "sha256:" + "0" * 64

@@ -23,11 +23,17 @@ from bus.trust.keys.key_directory import Domain, KeyDirectory, TrustedKey, parse
 from bus.trust.keys.private_keys import PrivateKey, new_private_key, pem_of, public_jwk, read_private_key
 from bus.trust.keys.trusted_files import check_trusted_file
 
-__all__ = ["JWKS", "KeyFolder"]
+__all__ = ["JWKS", "KeyFolder", "key_folder_of"]
 
 JWKS: Final = "jwks.json"
 _SEED_BYTES: Final = 32
 _LIMITS: Final = ("principals", "types", "namespaces")
+
+
+def key_folder_of(keys: str) -> Path:
+    """Return the folder of the keys that the setting trust.keys names, by itself or by its file. Pure."""
+    named = Path(keys)
+    return named.parent if named.suffix in (".json", ".jwks") else named
 
 
 class KeyFolder:
@@ -80,6 +86,12 @@ class KeyFolder:
         with self._changed() as (jwks, _):
             _entry(jwks, old.kid)["not_after"] = format_ms(not_after_ms)
             self._write(self.private_file(agent_id), pem_of(new), 0o600)
+
+    def limit(self, kid: str, *, principals: Sequence[str], types: Sequence[str]) -> None:
+        """Let the key *kid* sign for exactly *principals*, and messages of *types*."""
+        with self._changed() as (jwks, _):
+            entry = _entry(jwks, kid)
+            entry["principals"], entry["types"] = list(principals), list(types)
 
     def revoke(self, kid: str, *, at_ms: int) -> TrustedKey:
         """Refuse everything that the key *kid* signs, from *at_ms* on. An earlier revocation stands."""

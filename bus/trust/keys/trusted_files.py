@@ -17,6 +17,7 @@ from typing import Final, Generic, TypeVar
 from bus.clock import Clock
 from bus.errors import ConfigurationError, text_of
 from bus.telemetry.logs import get_logger
+from bus.trust.keys import file_access
 
 __all__ = [
     "CHECK_EVERY_S",
@@ -33,6 +34,10 @@ _MAX_FILES: Final = 1000
 _OF_KEYS: Final = (".json", ".jwks")
 _MAX_BYTES: Final = 16 * 1_048_576
 _TRIES: Final = 3
+_MOUNTED: Final = (
+    ". A Secret volume needs defaultMode 0400 and an fsGroup of its own, a Docker secret uid and mode 0400; systemd "
+    "has LoadCredential="
+)
 
 _log = get_logger("trust")
 
@@ -70,16 +75,46 @@ def _check_link(path: Path, inside: Path) -> None:
 
 
 def check_trusted_file(path: Path) -> None:
-    """Raise ConfigurationError unless *path* is a file that only its owner can write, in such a folder."""
-    _check_mode(path, stat.S_IWGRP | stat.S_IWOTH, "write", "go-w")
-    folder = path.resolve().parent
-    if not _mode(folder) & stat.S_ISVTX:
-        _check_mode(folder, stat.S_IWGRP | stat.S_IWOTH, "write", "go-w")
+    """Raise ConfigurationError unless only its owner can write *path*, and nobody can replace a folder on its way."""
+    _check(path, _writers)
 
 
 def check_secret_file(path: Path) -> None:
-    """Raise ConfigurationError unless only its owner can read *path*."""
-    _check_mode(path, stat.S_IRWXG | stat.S_IRWXO, "read", "600")
+    """Raise ConfigurationError unless only its owner and this process can read *path*; folders as for a trusted file.
+
+    The layouts of Kubernetes, systemd and Docker are accepted: `bus.trust.keys.file_access.secret_fault`.
+    """
+    _check(path, _readers)
+
+
+def _check(path: Path, fault_of: Callable[[Path], tuple[str, str, str] | None]) -> None:
+    if sys.platform == "win32":
+        return
+    try:
+        fault = fault_of(path)
+        folder = file_access.writable_folder(path)
+        if fault is None and folder is None:
+            return
+        place = path if folder is None or fault is not None else folder
+        mode = stat.S_IMODE(place.stat().st_mode)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+    who, cure, hint = fault or ("group or others may write", "chmod go-w", "")
+    raise ConfigurationError(f"{who} {place} (mode {mode:04o}), which decides about trust: {cure} {place}{hint}")
+
+
+def _writers(path: Path) -> tuple[str, str, str] | None:
+    is_safe = not path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return None if is_safe else ("group or others may write", "chmod go-w", "")
+
+
+def _readers(path: Path) -> tuple[str, str, str] | None:
+    facts = file_access.file_facts_of(path)
+    if not facts.mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return None
+    fault = file_access.secret_fault(facts, file_access.reader_of(facts.group), file_access.mount_of(path))
+    hint = _MOUNTED if facts.owner == 0 != os.geteuid() else ""
+    return None if fault is None else (fault, "chmod 600", hint)
 
 
 def read_files(paths: list[Path], check: Callable[[Path], None]) -> dict[str, bytes]:
@@ -209,17 +244,3 @@ def _stamp_of(path: Path) -> tuple[str, int, int, int, int, int]:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     # Modes are part of it: a file or folder that others may write from now on is refused from now on.
     return str(path), found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size, folder.st_mode
-
-
-def _mode(path: Path) -> int:
-    try:
-        return path.stat().st_mode
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _check_mode(path: Path, forbidden: int, what: str, cure: str) -> None:
-    if sys.platform != "win32" and (mode := stat.S_IMODE(_mode(path))) & forbidden:
-        raise ConfigurationError(
-            f"group or others may {what} {path} (mode {mode:04o}), which decides about trust: chmod {cure} {path}"
-        )

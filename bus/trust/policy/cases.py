@@ -48,7 +48,7 @@ _WORDS: Final[Mapping[str, Sequence[str]]] = {
     "lift_to": LEVELS,
     "risk": RISKS,
 }
-_TEXTS: Final = ("agent", "type", "namespace", "group", "resource")
+_TEXTS: Final = ("agent", "type", "namespace", "group", "resource", "tool")
 _FLAGS: Final = ("signed", "via_complete", "first")
 _LISTS: Final = ("tags", "via")
 CASE_FACTS: Final = (*_TEXTS, *_WORDS, *_FLAGS, *_LISTS, "major", "at")
@@ -115,6 +115,7 @@ def make_request(facts: Mapping[str, Any], kind: PayloadType | None, *, namespac
         lift_to=facts.get("lift_to"),
         now_ms=facts.get("at", now_ms),
         risk=facts.get("risk", None if kind is None else kind.risk),
+        tool=facts.get("tool"),
     )
 
 

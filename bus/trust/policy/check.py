@@ -163,7 +163,7 @@ _WITHIN: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "max_side_effect": _up_to(SIDE_EFFECTS.index),
     "not_before_ms": operator.ge,
     "not_after_ms": operator.le,
-    **dict.fromkeys(("agents", "types", "groups", "resources", "namespace", "via_all"), _are_globs_within),
+    **dict.fromkeys(("agents", "types", "groups", "resources", "tools", "namespace", "via_all"), _are_globs_within),
 }
 """Condition -> whether one value of it is within another: what meets the first meets the second."""
 

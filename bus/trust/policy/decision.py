@@ -203,7 +203,7 @@ class _Decider:
         return found
 
     def _key(self, request: Request) -> tuple[object, ...] | None:
-        texts = (request.actor, request.message_type, request.namespace, request.group, request.resource)
+        texts = (request.actor, request.message_type, request.namespace, request.group, request.resource, request.tool)
         others = (request.side_effect, request.level, request.classification, request.performative, request.lift_to)
         if len(request.via) > _MAX_REMEMBERED_FACTS or len(request.tags) > _MAX_REMEMBERED_FACTS:
             return None

@@ -25,6 +25,7 @@ ACTIONS: Final = (
     "detach",
     "erase",
     "cancel",
+    "use",
 )
 """The actions that a policy decides about."""
 UNUSED_ACTIONS: Final = frozenset({"declassify", "erase", "cancel"})
@@ -53,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     *actor* is the verified agent, or None if it is not verified. *via* are the earlier senders of the chain, and for
     `handle` also the sender of the message; *via_complete* is whether that list is complete. *level* and
     *classification* are the effective ones. *first*: the message begins its conversation. *risk* is that of its type;
-    None counts as high.
+    None counts as high. *tool* is that of the action `use`: may the actor use it while it handles this message?
     """
 
     action: str
@@ -76,6 +77,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     lift_to: str | None
     now_ms: int
     risk: str | None = None
+    tool: str | None = None
 
 
 class AgentFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ _FOREIGN: Final = re.compile(r"[?\[\]{}\\]|\A!")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-_HELD: Final = ("handle", "redrive")
+_HELD: Final = ("handle", "redrive", "use")
 _INSTRUCTIONS: Final = tuple(level for level in LEVELS if rank_of_level(level) >= rank_of_level("user_request"))
 
 _ROW_KEYS: Final = (
@@ -73,6 +73,7 @@ _RULE_KEYS: Final = (
     "resources",
     "performatives",
     "lift_to",
+    "tools",
     "instructions_from",
     "for_interpreter",
     "when",
@@ -381,6 +382,7 @@ def _read_special(table: _Table, effect: str, actions: tuple[str, ...]) -> dict[
                 table.refuse(key, "a value: a rule that allows lifting names agents, types and lift_to")
     if effect == "allow" and "lift" in actions and len(actions) > 1:
         table.refuse("action", 'lift alone, in a rule of its own: action = "lift"')
+    table.only("tools", actions == ("use",), 'rules with action = "use" alone')
     table.only("for_interpreter", effect == "allow" and "publish" in actions, "rules that allow publish")
     table.only(
         "instructions_from",
@@ -389,6 +391,7 @@ def _read_special(table: _Table, effect: str, actions: tuple[str, ...]) -> dict[
     )
     return {
         "lift_to": table.words("lift_to", LEVELS),
+        "tools": table.globs("tools"),
         "for_interpreter": bool(table.flag("for_interpreter")),
         "instructions_from": table.word("instructions_from", _INSTRUCTIONS),
     }
@@ -402,7 +405,9 @@ def _read_need(table: _Table, effect: str, actions: tuple[str, ...]) -> dict[str
     if effect == "need" and not needs:
         table.refuse("require_approval", "human or agent, in a rule with effect need")
     if effect == "need" and not set(actions) <= set(_HELD):
-        table.refuse("action", "handle or redrive: only messages to be handled can wait for an approval")
+        table.refuse(
+            "action", "handle or redrive, or use: only messages to be handled, and tools, can wait for an approval"
+        )
     for key in ("approvers", "quorum", "same_owner"):
         table.only(key, effect == "need", "rules with effect need")
     return {

@@ -106,11 +106,13 @@ class PolicyIndex:
         self.via = _GlobCondition(rules, lambda rule: rule.via_all)
         self.majors = _WordCondition(rules, lambda rule: rule.majors)
         self.performatives = _WordCondition(rules, lambda rule: rule.performatives)
+        self.tools = _GlobCondition(rules, lambda rule: rule.tools)
         self.lifts = _WordCondition(rules, lambda rule: rule.lift_to)
         self._algorithms = _WordCondition(rules, lambda rule: _one(rule.algorithm))
         self._firsts = _WordCondition(rules, lambda rule: _one(rule.first))
         self._completes = _WordCondition(rules, lambda rule: _one(rule.via_complete))
         self._actions = _WordCondition(rules, lambda rule: rule.actions)
+        self.asks_use = bool(self._actions.of("use")[0])
         self._levels = self._up_to(len(LEVELS), lambda rule: _rank(rule.trust_at_least, rank_of_level))
         self._classifications = self._up_to(
             len(CLASSIFICATIONS), lambda rule: _rank(rule.classification_at_most, rank_of_classification)
@@ -321,6 +323,7 @@ class PolicyIndex:
             ("performative", self.performatives.of(request.performative)),
             ("algorithm", self.of_algorithm(request.algorithm)),
             ("lift_to", self.lifts.of(request.lift_to)),
+            ("tool", self.tools.of(request.tool)),
             ("now_ms", self.of_time(request.now_ms)),
         )
         return [(name, sure, maybe) for name, (sure, maybe) in requested]

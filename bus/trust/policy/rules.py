@@ -46,6 +46,7 @@ class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[str, ...] | None = None
     performatives: tuple[str, ...] | None = None
     lift_to: tuple[str, ...] | None = None
+    tools: tuple[str, ...] | None = None
     namespace: tuple[str, ...] | None = None
     signed: bool | None = None
     algorithm: Literal["asymmetric", "shared"] | None = None

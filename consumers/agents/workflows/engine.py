@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -23,7 +22,7 @@ from bus.vocabulary.evidence import EvidenceObserved
 from bus.vocabulary.method import MethodResponse
 from bus.vocabulary.parts import ErrorInfo
 from bus.vocabulary.review import ReviewOutput, ReviewResult
-from bus.vocabulary.task import StatusUpdate, TaskAccepted, TaskRejected, TaskResult
+from bus.vocabulary.task import StatusUpdate, TaskRejected, TaskResult
 from consumers.agents.workflows.advance import (
     Answered,
     Dropping,
@@ -43,7 +42,7 @@ from consumers.agents.workflows.definition import Workflow, parse_workflow, sent
 from consumers.agents.workflows.variables import initial_variables
 from consumers.app.app import App
 from consumers.processes.sagas.context import SagaContext
-from consumers.processes.sagas.rules import EVERY_NAME, Saga, on_answer, on_failure, on_progress, on_start, on_timer
+from consumers.processes.sagas.rules import EVERY_NAME, Saga, on_answer, on_failure, on_start, on_timer
 
 __all__ = ["ENGINE", "RunState", "WorkflowRun", "workflow_engine"]
 
@@ -114,10 +113,6 @@ class WorkflowRun(Saga[RunState], version="1.0.0", name="workflow"):
             spoken = "error"
         self._go_on(context, Answered(context.wait_name, spoken or "inform", content))
 
-    @on_progress(EVERY_NAME, TaskAccepted, StatusUpdate)
-    async def progressed(self, _: object, context: SagaContext) -> None:
-        """Do nothing: the asked agent is at work."""
-
     @on_failure(EVERY_NAME)
     async def not_answered(self, context: SagaContext) -> None:
         failure = context.failure
@@ -135,7 +130,7 @@ class WorkflowRun(Saga[RunState], version="1.0.0", name="workflow"):
         before = self.state.run.at
         self.state.run, decisions = advance(definition, self.state.run, event)
         if self.state.run.at != before:
-            self._tell(context, f"{definition.name}: {self.state.run.at}")
+            context.progress(f"{definition.name}: {self.state.run.at}")
         for decision in decisions:
             self._carry_out(context, decision, definition)
 
@@ -175,18 +170,6 @@ class WorkflowRun(Saga[RunState], version="1.0.0", name="workflow"):
             result = TaskResult(status="failed", summary=end.why, error=error)
         context.answer(result, task_id=context.task_id)
         context.finish("completed" if end.status == "completed" else "failed", end.why or "")
-
-    def _tell(self, context: SagaContext, text: str) -> None:
-        """Tell who started it where it is."""
-        opener = context.opener
-        update = StatusUpdate(
-            task_id=context.task_id,
-            new_status="running",
-            timestamp=datetime.fromtimestamp(context.now_ms / 1000, UTC),
-            message=text,
-        )
-        if opener.metadata.sender.id is not None:
-            context.send(update, to=opener.metadata.sender.id)
 
     def _definition(self, start: WorkflowStart) -> Workflow:
         if start.definition is not None:

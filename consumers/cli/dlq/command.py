@@ -21,21 +21,22 @@ from consumers.cli.dlq.dismiss import dismiss
 from consumers.cli.dlq.filters import with_selection
 from consumers.cli.dlq.redrive import redrive
 from consumers.cli.io.known_names import complete_groups
-from consumers.cli.io.output import Detail, Listing, VerbResult
+from consumers.cli.io.output import Cell, Detail, Listing, VerbResult
 from consumers.cli.io.parameter_types import OneOf
 from consumers.cli.session import CommandSession, app_option, changing, limit_option, verb
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.dead_lettering import park_order_of
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.journal import Journal, prepare_journal
-from consumers.deadletters.letter_groups import GROUPINGS, history_of, letter_group
+from consumers.deadletters.letter_groups import GROUPINGS, LetterGroups, history_of, is_history
 from consumers.deadletters.letter_state import load_states, state_of
 from consumers.deadletters.letter_view import LetterDetails, LetterRow, letter_details, letter_lines, letter_row
-from consumers.deadletters.letters import DeadLetter, list_dead_letters, read_dead_letter
+from consumers.deadletters.letters import list_letter_facts, read_dead_letter
 from consumers.deadletters.locations import find_letter, parse_location
 from consumers.deadletters.near_misses import near_misses
 from consumers.deadletters.park_orders import PARK_FOLLOWED_S
-from consumers.deadletters.selection import Selection
+from consumers.deadletters.recorded_states import RecordedStates
+from consumers.deadletters.selection import Selection, with_causes
 
 __all__ = ["dlq"]
 
@@ -75,7 +76,7 @@ dlq.add_command(dismiss)
 async def list_(session: CommandSession, *, selection: Selection, by: str | None, limit: int) -> VerbResult:
     """List dead letters, the newest last; with --by, count them, the most frequent first.
 
-    A cause is the reason, type, group, sender, field and error, without the numbers in its text: each cause is one
+    A cause is the reason, type, group, field and line of code, and the error's text without its ids: each cause is one
     thing to fix. STATE is open, redriven (sent back), parked (sent back three times, or dead-lettered by hand) or
     dismissed. With --by only open ones count, unless --state is given.
 
@@ -91,36 +92,40 @@ async def list_(session: CommandSession, *, selection: Selection, by: str | None
         selection = msgspec.structs.replace(selection, states=frozenset({"open"}))
     reasons: Counter[str] = Counter()
     by_state: Counter[tuple[str, ...]] = Counter()
-    groups: Counter[str] = Counter()
-    first: dict[str, DeadLetter] = {}
-    newest: list[tuple[int, int, DeadLetter]] = []
+    grouped = None if by is None else LetterGroups(by)
+    newest: list[tuple[int, int, LetterRow]] = []
     async with session.open(settings) as transport:
-        states = await load_states(transport, settings.bus.namespace)
-        async for letter in list_dead_letters(transport, settings.bus.namespace, selection.message_type):
-            state = state_of(letter, states.get(letter.place))
-            if not selection.takes(letter, state):
+        selection = await with_causes(transport, settings.bus.namespace, selection)
+        states = RecordedStates(transport, settings.bus.namespace)
+        await states.read_on()
+        async for letter in list_letter_facts(transport, settings.bus.namespace, selection.message_type):
+            known = states.of(letter)
+            state = state_of(letter, known)
+            is_wanted = selection.takes(letter, state)
+            if grouped is not None:
+                grouped.add(letter, counts=is_wanted)
+            if not is_wanted:
                 continue
             reasons[letter.reason] += 1
             by_state[letter.reason, state] += 1
-            if by is not None:
-                value = GROUPINGS[by](letter)
-                groups[value] += 1
-                first.setdefault(value, letter)
-            else:
+            if grouped is None and (len(newest) < limit or letter.failed_ms >= newest[0][0]):
+                # A row, and not the letter: its payload may be large.
+                row = letter_row(read_dead_letter(letter.record), known)
                 (heapq.heappush if len(newest) < limit else heapq.heappushpop)(
-                    newest, (letter.failed_ms, reasons.total(), letter)
+                    newest, (letter.failed_ms, reasons.total(), row)
                 )
         hints = [] if reasons else await near_misses(transport, settings.bus.namespace, selection)
     total = reasons.total()
-    if by is not None:
-        rows = [letter_group(by, value, count, first[value]) for value, count in groups.most_common(limit)]
+    if grouped is not None and by is not None:
+        rows = grouped.rows()
         named = {"cause": "causes", "type": "types", "reason": "reasons", "sender": "senders", "group": "groups"}[by]
-        return Listing(rows, _GROUP_COLUMNS[by], notes=[f"{total:,} dead letters, {len(groups)} {named}", *hints])
+        notes = [f"{total:,} dead letters, {len(rows)} {named}", *hints]
+        return Listing(rows[:limit], _GROUP_COLUMNS[by], notes=notes)
     counted = ", ".join(f"{count} {printable(name) or 'without a reason'}" for name, count in reasons.most_common())
     more = f", the newest {len(newest)} shown (--limit)" if total > len(newest) else ""
     drawn = [] if session.as_json else bars(("REASON", "STATE"), by_state)
     return Listing(
-        [letter_row(letter, states.get(letter.place)) for _, _, letter in sorted(newest, key=lambda entry: entry[:2])],
+        [row for _, _, row in sorted(newest, key=lambda entry: entry[:2])],
         {
             "LOCATION": "location",
             "FAILED": "failed_at",
@@ -158,12 +163,16 @@ async def show(session: CommandSession, *, which: str, targets: tuple[str, ...])
     settings = session.settings(apps)
     async with session.open(settings) as transport:
         record = await find_letter(transport, settings, which)
-        states = {} if session.form == "raw" else await load_states(transport, settings.bus.namespace)
+        letter = read_dead_letter(record)
+        states = (
+            {}
+            if session.form == "raw"
+            else await load_states(transport, settings.bus.namespace, lambda *each: is_history(letter, *each))
+        )
         registry = await session.types_in(transport, settings, apps)
     if session.form == "raw":
         click.echo(record.value or b"", nl=False)
         return 0
-    letter = read_dead_letter(record)
     finding = examine(
         letter, registry, namespace=settings.bus.namespace, max_message_bytes=settings.publish.max_message_bytes
     )
@@ -214,15 +223,16 @@ async def add(session: CommandSession, *, location: str, group: str, why: str, d
     return Listing([shown], columns, notes=[done])
 
 
-_EACH: Final[Mapping[str, str]] = {"DEAD LETTERS": "dead_letters", "FIRST FAILED": "first", "EXAMPLE": "example"}
-_GROUP_COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
+_EACH: Final[Mapping[str, Cell]] = {"DEAD LETTERS": "dead_letters", "FIRST FAILED": "first", "EXAMPLE": "example"}
+_GROUP_COLUMNS: Final[Mapping[str, Mapping[str, Cell]]] = {
     "cause": {
         "CAUSE": "value",
         "DEAD LETTERS": "dead_letters",
         "REASON": "reason",
         "TYPE": "type",
-        "FROM": "sender",
+        "FROM": lambda row: row.sender or "(several)",
         "FIELD": "pointer",
+        "WHERE": "where",
         "ERROR": "error",
         "FIRST FAILED": "first",
     },

@@ -31,7 +31,7 @@ from consumers.deadletters.locations import pinned
 from consumers.deadletters.near_misses import near_misses
 from consumers.deadletters.recipients import Recipient, recipients_of
 from consumers.deadletters.redrive import Redrive
-from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, RedriveResult
+from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, RedriveResult, StepAnswer
 from consumers.deadletters.redrive_words import (
     VERDICT_WORDS,
     LetterCount,
@@ -53,6 +53,9 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
     extend: float | None
     force: bool
     to_stopped: bool
+    step_done: str | None
+    step_again: bool
+    step: str | None
     why: str
     dry_run: bool
     yes: bool
@@ -71,6 +74,9 @@ class _RedriveOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--extend", type=DURATION_TYPE, help="New lifetime of messages that are expired or would expire before.")
 @click.option("--force", is_flag=True, help=f"Send parked ones too: those that were redriven {MAX_REDRIVES} times.")
 @click.option("--to-stopped", is_flag=True, help="Also send to a group without workers whose types another reads.")
+@click.option("--step-done", metavar="JSON", help="The step in doubt had its effect, and returned this.")
+@click.option("--step-again", is_flag=True, help="The step in doubt had no effect: call it again.")
+@click.option("--step", metavar="STEP_ID", help="Which step is meant, where several are in doubt.")
 @key_options
 @changing
 @verb(RedriveResult)
@@ -86,9 +92,13 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
     give --key-file. With --stop-after it sends few at first and waits until the group has handled them, so a worker of
     the group must be running.
 
+    A message that died by `effect_in_doubt` has a step that must not run twice and has no result: look whether it had
+    its effect, and tell so for that one LOCATION with --step-done or --step-again. The first answer counts.
+
     \b
     Examples:
       sealbus dlq redrive --dry-run
+      sealbus dlq redrive LOCATION --step-done '"invoice 17"' --why "found in the ledger"
       sealbus dlq redrive --cause 3f9a1c20 --why "fixed in 1.4.2"
       sealbus dlq redrive --group researcher-svc-1c2d3e4f --rate 20/s --stop-after 5
       sealbus dlq redrive --reason expired --extend 2h --yes
@@ -101,7 +111,8 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
     settings = session.settings(key_file=options.key_file)
     acting, clock, stop = session.acting_agent(settings, options.agent), SystemClock(), asyncio.Event()
     session.announce()
-    orders = RedriveOrders(force=options.force, extend_ms=round((options.extend or 0) * 1000))
+    answer = _answer_of(options)
+    orders = RedriveOrders(force=options.force, extend_ms=round((options.extend or 0) * 1000), answer=answer)
     async with session.open(settings) as transport:
         # Report a missing topic for states before the confirmation, not after it.
         await prepare_journal(transport, settings, create=False)
@@ -110,6 +121,7 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
         if not plan.counts:
             for hint in await near_misses(transport, settings.bus.namespace, options.selection):
                 session.note(f"hint: {hint}")
+        _check_answer(answer, plan)
         recipients = await recipients_of(transport, settings.bus.namespace, plan)
         if _tell_recipients(session, recipients) and not (options.to_stopped or options.dry_run):
             return FAILED
@@ -126,9 +138,11 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
         session.interrupts.soften = stop.set
         await prepare_journal(transport, settings)
         trust = open_trust(settings, acting, clock=clock)
+        if answer is not None and trust.signer is None and trust.verifier is not None:
+            raise click.UsageError("workers here believe only a signed answer about a step: give --key-file")
         sealer = (
             None
-            if trust.signer is None
+            if trust.signer is None and answer is None
             else make_sealer(settings, acting, clock=clock, signer=trust.signer, verifier=trust.verifier)
         )
         journal = Journal(transport, settings, clock, verb="redrive", why=options.why)
@@ -142,8 +156,49 @@ async def redrive(session: CommandSession, options: _RedriveOptions) -> VerbResu
                 on_progress=lambda done: progress.show(done.sent + done.parked + done.twins, done.sent),
             )
     code = {"finished": 0, "interrupted": 0, "unread": LATER, "withdrawn": LATER}.get(result.outcome, FAILED)
+    if answer is not None and not options.wait:
+        session.note(_believed_where(acting))
     code = code or (FAILED if result.left or (options.wait and result.failures) else 0)
     return Listing([result] if session.as_json else [], {}, notes=result_lines(result, plan), code=code)
+
+
+def _answer_of(options: _RedriveOptions) -> StepAnswer | None:
+    """Return what the operator says about a step in doubt."""
+    if options.step_done is None and not options.step_again:
+        if options.step is not None:
+            raise click.UsageError("--step needs --step-done JSON or --step-again: add what became of the step")
+        return None
+    if options.step_done is not None and options.step_again:
+        raise click.UsageError("--step-done and --step-again contradict each other: give one of them")
+    if len(options.selection.places) != 1:
+        raise click.UsageError("an answer about a step is for one dead letter: give its LOCATION")
+    if not options.why:
+        raise click.UsageError("give --why TEXT: the operations journal records who said so and why")
+    if options.step_again:
+        return StepAnswer(answer="again", step=options.step)
+    try:
+        result = msgspec.json.decode(options.step_done or "")
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"--step-done is no JSON ({error}): write a text as '\"text\"'") from error
+    return StepAnswer(answer="done", step=options.step, result=result)
+
+
+def _believed_where(acting: str) -> str:
+    return (
+        f"workers believe the answer where their policy has a `redrive` rule for {acting}: --wait shows what became "
+        "of it, and the error of a new dead letter has the reason of a refusal"
+    )
+
+
+def _check_answer(answer: StepAnswer | None, plan: RedriveCounts) -> None:
+    """Refuse an answer about a step for a message that died of something else."""
+    if answer is None or answer.step is not None:
+        return
+    for reason in sorted({str(count.reason) for count in plan.counts} - {"effect_in_doubt"}):
+        raise click.UsageError(
+            f"this message died by {printable(reason)}, and has no step in doubt: "
+            "redrive it without an answer, or name the step with --step STEP_ID"
+        )
 
 
 def _tell_recipients(session: CommandSession, recipients: Sequence[Recipient]) -> bool:

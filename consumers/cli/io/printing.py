@@ -6,6 +6,7 @@ Owns keeping control sequences of foreign text away from the terminal.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -25,8 +26,9 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print columns under *headings* on standard output, as `table_lines` makes them."""
-    for line in table_lines(headings, rows):
+    """Print columns under *headings* on standard output, as `table_lines` makes them; a terminal is not overrun."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in table_lines(headings, rows, width):
         click.echo(line)
 
 

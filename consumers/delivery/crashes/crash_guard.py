@@ -119,6 +119,10 @@ class CrashGuard:
         self.changed()
         _log.info("park.orders", orders=len(orders))
 
+    def is_ordered(self, delivery: Delivery) -> bool:
+        """Return whether an operator has ordered that *delivery* does not run."""
+        return self._order_for(delivery.control) is not None
+
     def end_of(self, delivery: Delivery) -> Failure | None:
         """Return why *delivery* must not run any more; None where it may."""
         control = delivery.control

@@ -8,6 +8,7 @@ from bus import failpoints
 from bus.clock import Clock
 from consumers.delivery.handling.claims import ActiveClaim
 from consumers.delivery.handling.handler_run import HandlerRun
+from consumers.delivery.handling.limited_run import LimitedRun
 from consumers.delivery.handling.results import STALE, RunResults
 from consumers.delivery.handling.runner import Approvals, RunPermit, begun_again, needed_claim
 from consumers.delivery.handling.slots import HandlerSlot
@@ -21,7 +22,9 @@ __all__ = ["ApprovedRun"]
 class ApprovedRun:
     """Runs what needs an approval, once *approvals* has it."""
 
-    def __init__(self, approvals: Approvals[Any], handlers: HandlerRun, results: RunResults, clock: Clock) -> None:
+    def __init__(
+        self, approvals: Approvals[Any], handlers: HandlerRun | LimitedRun, results: RunResults, clock: Clock
+    ) -> None:
         self._clock = clock
         self._approvals = approvals
         self._handlers = handlers

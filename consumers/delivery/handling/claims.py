@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -40,14 +41,20 @@ from consumers.delivery.inbox.base import (
     Written,
     principal_of,
 )
+from consumers.delivery.inbox.conversation import MemoryRow
+from consumers.delivery.inbox.step_call import OperatorAnswer
 from consumers.delivery.settling.durable_append import GaveUpError
 from consumers.delivery.state.delivery import Accepted, Delivery
 from consumers.delivery.state.lanes import Lane
 from consumers.delivery.state.partition import Partition
 
-__all__ = ["ActiveClaim", "ClaimOfRun", "ClaimRequest", "InboxClient", "ResultRequest"]
+__all__ = ["ActiveClaim", "ClaimOfRun", "ClaimRequest", "InboxClient", "Keeping", "ResultRequest"]
 
 _T = TypeVar("_T")
+_Question = TypeVar("_Question", bound=Ask | End)
+
+_ANSWER_S: Final = 5.0
+"""A store that keeps a claim waiting for longer is not well."""
 
 _ACTING: Final = frozenset({"request", "propose", "accept", "cancel"})
 """Performatives of messages that ask for an action."""
@@ -61,6 +68,14 @@ _OVER = "the run that this transaction belongs to has ended"
 _log = get_logger("inbox")
 
 
+class Keeping(NamedTuple):
+    """How many seconds rows are kept after the end of their messages."""
+
+    usual: float
+    asking: float
+    """Of messages whose runs may ask for approvals."""
+
+
 class InboxClient:
     """Asks the inbox of one group on behalf of its worker."""
 
@@ -70,7 +85,7 @@ class InboxClient:
         *,
         namespace: str,
         group: str,
-        keep_s: float,
+        keep_s: Keeping,
         clock: Clock,
         metrics: Metrics,
         pause: Callable[[Partition, bool], None],
@@ -84,7 +99,7 @@ class InboxClient:
         self.inbox = inbox
         self._namespace = namespace
         self._group = group
-        self._keep_ms = round(keep_s * 1000)
+        self._keep_s = keep_s
         self._clock = clock
         self._pause = pause
         self._tallies = {kind: metrics.inbox_knew(group, name) for kind, name in _NAMES.items()}
@@ -94,6 +109,11 @@ class InboxClient:
         self._unconfirmed: list[Ask] = []
         """Claims that were requested and abandoned before the store answered."""
         self._rarely = Interval(clock)
+        self._open_s: dict[int, float] = {}
+        """By question that the store has not answered yet, when it was asked, on the monotonic clock."""
+        self._questions = 0
+        self._failed = ""
+        """The error of the last question, if the store has answered none since."""
 
     def key_of(self, message: Message, subscription: HandlerDeclaration) -> InboxKey | None:
         """Return the inbox key of *message*, handled by *subscription*; None where the inbox keeps nothing about it."""
@@ -101,7 +121,7 @@ class InboxClient:
             return None
         by_id = subscription.dedup == "always"
         chosen = None if by_id else message.routing.idempotency_key
-        if chosen is None and (by_id or self._is_remembered(subscription.kind)):
+        if chosen is None and (by_id or subscription.asks or self._is_remembered(subscription.kind)):
             chosen = message.message_id
         if chosen is None:
             return None
@@ -121,14 +141,14 @@ class InboxClient:
     def claim_request(self, key: InboxKey, delivery: Accepted, lane: Lane[Delivery]) -> ClaimRequest:
         """Build the claim request for *delivery*, the head of *lane*, under *key*."""
         message = delivery.message
-        content_hash, until_ms = _content_hash(message), delivery.expires_ms + self._keep_ms
+        content_hash, until_ms = _content_hash(message), self._keep_until_ms(delivery)
         return ClaimRequest(
             key, content_hash, until_ms, delivery.control.redrive_count, message_id=message.message_id, lane=lane
         )
 
     def claim_soon(self, asks: Sequence[ClaimRequest], on_answers: Callable[[Sequence[ClaimRequest]], object]) -> None:
         """Ask for claims once, without waiting; *on_answers* receives *asks* on the loop, with answers or errors."""
-        self.inbox.claim_soon(asks, on_answers)
+        self.inbox.claim_soon(asks, self._asked(len(asks), on_answers))
 
     async def claim(
         self, key: InboxKey, delivery: Delivery, *, alone: bool = False, after: InboxError | None = None
@@ -139,7 +159,7 @@ class InboxClient:
 
         Raises GaveUpError when its partition has gone meanwhile, InboxError where the store's error is permanent.
         """
-        message, keep_until_ms = delivery.message, delivery.expires_ms + self._keep_ms
+        message, keep_until_ms = delivery.message, self._keep_until_ms(delivery)
         assert message is not None  # noqa: S101 - its key was made of it
         content_hash, reopen = _content_hash(message), delivery.control.redrive_count
 
@@ -158,6 +178,14 @@ class InboxClient:
         except GaveUpError:
             self._unconfirmed.append(Ask(key, content_hash, keep_until_ms, reopen, message_id=message.message_id))
             raise
+
+    def _keep_until_ms(self, delivery: Delivery) -> int:
+        """Return until when the row of *delivery* is kept: that of a run with approvals as long as its dead letter.
+
+        An operator who answers for a step finds it.
+        """
+        asks = isinstance(delivery, Accepted) and delivery.subscription.asks
+        return delivery.expires_ms + round(1000 * (self._keep_s.asking if asks else self._keep_s.usual))
 
     async def ended_before(self, key: InboxKey, delivery: Delivery) -> AlreadyDone | AlreadyDead | None:
         """Look up whether this message, by id and content, has ended under *key*. Raises GaveUpError."""
@@ -182,7 +210,7 @@ class InboxClient:
 
         The answer False means that another worker has claimed the message since.
         """
-        self.inbox.finish_soon(ends, on_answers)
+        self.inbox.finish_soon(ends, self._asked(len(ends), on_answers))
 
     async def finish(
         self, claim: ActiveClaim, outputs: Sequence[NewRecord], delivery: Delivery, *, after: InboxError | None = None
@@ -241,6 +269,17 @@ class InboxClient:
             _log.error("inbox.not_durable", error=str(error), detail="no offset is committed until it is")
             return False
         return True
+
+    def trouble(self) -> str:
+        """Return what is wrong with the store by what was asked of it in earnest; empty while it answers."""
+        waited_s = self._clock.monotonic_s() - min(self._open_s.values(), default=math.inf)
+        if waited_s > _ANSWER_S:
+            return self._failed or f"a claim or a result has waited for its answer for {waited_s:.0f} s"
+        return self._failed
+
+    async def who_blocks(self) -> str:
+        """Return which session of the database others wait for; empty where there is none, or it cannot be seen."""
+        return await self.inbox.who_blocks()
 
     async def look(self) -> str:
         """Ask the store for nothing; return why it did not answer, else ""."""
@@ -370,10 +409,46 @@ class InboxClient:
     async def _answer(self, partition: Partition, ask: Callable[[], Awaitable[_T]], after: InboxError | None) -> _T:
         if after is None:
             try:
-                return await ask()
+                return await self._timed(ask)
             except InboxError as error:
                 after = error
         return await self._retry(partition, ask, after)
+
+    async def _timed(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Ask, and note how the store is."""
+        number = self._began()
+        try:
+            answer = await ask()
+        except InboxError as error:
+            self._failed = str(error) if error.retriable else self._failed
+            raise
+        finally:
+            self._open_s.pop(number, None)
+        self._failed = ""
+        return answer
+
+    def _began(self) -> int:
+        self._questions += 1
+        self._open_s[self._questions] = self._clock.monotonic_s()
+        return self._questions
+
+    def _asked(self, count: int, on_answers: Callable[[Sequence[_Question]], object]) -> Callable[..., object]:
+        """Return *on_answers*, which also notes how the store is once *count* questions have their answers."""
+        number, left = self._began(), count
+
+        def answered(questions: Sequence[_Question]) -> object:
+            nonlocal left
+            left -= len(questions)
+            if left <= 0:
+                self._open_s.pop(number, None)
+            answer = questions[-1].answer
+            if not isinstance(answer, InboxError):
+                self._failed = ""
+            elif answer.retriable:
+                self._failed = str(answer)
+            return on_answers(questions)
+
+        return answered
 
     async def _retry(self, partition: Partition, ask: Callable[[], Awaitable[_T]], error: InboxError) -> _T:
         """Repeat *ask* after *error* until the store answers. Raises a permanent error, or GaveUpError."""
@@ -391,7 +466,7 @@ class InboxClient:
                 if partition.closed:
                     raise GaveUpError
                 try:
-                    return await ask()
+                    return await self._timed(ask)
                 except InboxError as again:
                     if not again.retriable:
                         raise
@@ -438,11 +513,25 @@ class ActiveClaim(msgspec.Struct):
 class ClaimOfRun:
     """The claim of a run, as its context sees it, and the store of its steps."""
 
-    __slots__ = ("_claim", "_partition")
+    __slots__ = ("_answer", "_claim", "_kept", "_partition")
 
-    def __init__(self, claim: ActiveClaim, partition: Partition) -> None:
+    def __init__(
+        self,
+        claim: ActiveClaim,
+        partition: Partition,
+        kept: Callable[[], object],
+        answer: Callable[[], OperatorAnswer | None],
+    ) -> None:
         self._claim = claim
         self._partition = partition
+        self._kept = kept
+        """Called when something of the run is stored."""
+        self._answer = answer
+
+    @property
+    def answer(self) -> OperatorAnswer | None:
+        """What an operator says about a step of the message, which was sent back."""
+        return self._answer()
 
     @property
     def steps(self) -> ClaimOfRun:
@@ -453,6 +542,17 @@ class ClaimOfRun:
     def has_transaction(self) -> bool:
         """Whether a transaction of the run is open."""
         return self._claim.transaction is not None
+
+    def memory(self, conversation: str) -> MemoryRow:
+        """Return the row of *conversation* for this group and the sender of the message."""
+        key = self._claim.key
+        named = {
+            "conversation": conversation,
+            "group": key.group,
+            "namespace": key.namespace,
+            "sender": key.sender,
+        }
+        return MemoryRow(self._claim.client.inbox, named)
 
     @property
     def holds_writer(self) -> bool:
@@ -469,7 +569,13 @@ class ClaimOfRun:
 
     async def write(self, name: str, data: bytes) -> bool:
         """Keep *data*; False: another worker has the claim. Raises InboxError."""
-        return await self._claim.client.inbox.remember(self._claim.key, self._claim.token, name, data)
+        is_kept = await self._claim.client.inbox.remember(self._claim.key, self._claim.token, name, data)
+        self._kept()
+        return is_kept
+
+    async def write_with(self, name: str, data: bytes, writes: Sequence[Write]) -> Written:
+        """Keep *data* together with *writes*, or nothing at all. Raises InboxError."""
+        return await self._claim.client.inbox.remember_with(self._claim.key, self._claim.token, name, data, writes)
 
 
 class ClaimRequest(Ask, kw_only=True, eq=False, gc=False):

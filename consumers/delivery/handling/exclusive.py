@@ -48,6 +48,10 @@ class ExclusiveGate:
             raise
         self.inside += 1
 
+    def share(self) -> None:
+        """Let others enter beside the handler that has entered alone, and still runs."""
+        self._open()
+
     def leave(self, *, alone: bool) -> None:
         """Note that a handler that has entered has ended."""
         self.inside -= 1

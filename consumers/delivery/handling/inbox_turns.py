@@ -27,7 +27,7 @@ from consumers.delivery.inbox.base import (
     Suspect,
 )
 from consumers.delivery.settling.dispositions import Dispositions
-from consumers.delivery.settling.outcome import Dead, Done, Outcome
+from consumers.delivery.settling.outcome import Dead, Done, Outcome, Skipped
 from consumers.delivery.state.delivery import Accepted, Delivery, Refused
 from consumers.delivery.state.lanes import Lane
 
@@ -108,7 +108,8 @@ class InboxTurns:
         If the inbox already has the message as done or dead, that verdict counts: clocks and policies may have changed
         since, and its outputs may not have been sent yet.
         """
-        claims, gate, message = self._claims, gate_of(dead.failure.reason), delivery.message
+        claims, message = self._claims, delivery.message
+        gate = "" if isinstance(dead, Skipped) else gate_of(dead.failure.reason)
         subscription = self._plan.subscription_of(delivery)
         if gate in _UNPROVEN or message is None or subscription is None:
             return dead

@@ -19,7 +19,7 @@ from consumers.delivery.receiving.verification import RecordVerifier
 from consumers.delivery.resilience.circuit_breaker import CircuitBreakers
 from consumers.delivery.resilience.failure_brake import FailureBrake
 from consumers.delivery.settling.dispositions import Dispositions, refused, wait_outside
-from consumers.delivery.settling.outcome import Dead, Done, Outcome
+from consumers.delivery.settling.outcome import Dead, Done, Outcome, Skipped
 from consumers.delivery.state.delivery import Accepted, Delivery
 
 __all__ = [
@@ -183,7 +183,7 @@ class BrakePolicy(RunPolicy):
         """Count successes and deaths."""
         if isinstance(outcome, Done) and outcome.ran:
             self._brake.done(delivery.label)
-        elif isinstance(outcome, Dead):
+        elif isinstance(outcome, Dead) and not isinstance(outcome, Skipped):
             self._brake.dead(delivery.label, outcome.failure.reason)
 
 

@@ -19,6 +19,7 @@ from consumers.delivery.approval_given import ApprovalGiven
 from consumers.delivery.handling.claims import ActiveClaim
 from consumers.delivery.handling.slots import HandlerSlot
 from consumers.delivery.inbox.base import Transaction, Write, Written
+from consumers.delivery.inbox.remembered_steps import StepDesk
 from consumers.delivery.settling.outcome import Outcome
 from consumers.delivery.state.delivery import Accepted, Delivery
 from consumers.delivery.state.lanes import Lane
@@ -28,6 +29,7 @@ __all__ = [
     "Approvals",
     "BeginTransaction",
     "CallMethod",
+    "HeldSteps",
     "RunPermit",
     "Runner",
     "StepTaken",
@@ -79,6 +81,16 @@ class Approvals(Protocol[NeedT]):
 
     async def judge(self, delivery: Accepted, need: NeedT, key: str, begin: BeginTransaction) -> RunPermit | Outcome:
         """Return the permit to run *delivery*, remembered under *key*, or its outcome without a run."""
+
+
+class HeldSteps(StepDesk, Protocol):
+    """The desk of one run, which ends by it."""
+
+    granted: list[RunPermit]
+    """Approvals that are used up with the result of the run."""
+
+    async def hold(self, begin: BeginTransaction) -> Outcome:
+        """Store the message until it is decided, or return why it does not wait for that."""
 
 
 class CallMethod(Protocol):

@@ -199,6 +199,12 @@ class HandlerSlot:
         if not self.waits and not self.working:
             self._pool.resume_now(self)
 
+    def share(self) -> None:
+        """Let others run beside this run, which had the process for itself: it gets on, or has had its time alone."""
+        if self.alone:
+            self.alone = False
+            self._gate.share()
+
     def interrupt(self, reason: type[Exception]) -> None:
         """Cancel the handler that runs in this slot, once; *reason* is the error that `call` raises."""
         if self.cut is None and self.in_handler and self.task is not None:
@@ -279,6 +285,10 @@ class HandlerSlots:
         """Name the handler that *task* runs; None if it runs none. Callable from any thread."""
         slot = next((slot for slot in tuple(self._slots) if slot.task is task and slot.in_handler), None)
         return None if slot is None else _work_in(slot)
+
+    def named(self, slot: HandlerSlot) -> RunningHandler | None:
+        """Name the handler that *slot* runs; None if it runs none."""
+        return _work_in(slot) if slot.in_handler else None
 
     def overruns(self, now_s: float) -> list[tuple[RunningHandler, float]]:
         """Return the handlers that run, with the seconds since their deadlines. Callable from any thread."""

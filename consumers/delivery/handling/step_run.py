@@ -76,8 +76,9 @@ class StepRun:
         match outcome:
             case Dead():
                 return await self._results.end(claim, delivery, slot, outcome)
-            case Done() if isinstance(delivery.payload, WaitDue):
-                # A nudge that says nothing, early, late or forged, leaves no trace.
+            case Done() if isinstance(delivery.payload, WaitDue) or _is_heard(delivery):
+                # A nudge that says nothing, early, late or forged, leaves no trace; nor does progress that is passed
+                # over.
                 await claim.client.void(claim)
                 return outcome
             case Done():
@@ -85,3 +86,7 @@ class StepRun:
                 return outcome if await self._results.store(claim, (), delivery, slot) else STALE
             case _:
                 return await self._results.released(claim, outcome)
+
+
+def _is_heard(delivery: Accepted) -> bool:
+    return delivery.subscription.is_mailbox and delivery.message.is_progress

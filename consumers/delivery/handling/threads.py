@@ -28,7 +28,7 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Any] = loop.create_future()
         carried = [BlockingContext(each, loop) if isinstance(each, Context) else each for each in arguments]
-        call = functools.partial(contextvars.copy_context().run, function, *carried, **named)
+        call = functools.partial(contextvars.copy_context().run, _begun, function, carried, named)
         threading.Thread(
             target=_call, args=(call, loop, ended), name=f"handler-{function.__name__}", daemon=True
         ).start()
@@ -50,6 +50,13 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
             del ended, call, carried
 
     return handler
+
+
+def _begun(function: Callable[..., Any], arguments: list[Any], named: dict[str, Any]) -> Any:
+    for each in arguments:
+        if isinstance(each, BlockingContext):
+            each.begin()
+    return function(*arguments, **named)
 
 
 def _close(arguments: Iterable[Any]) -> None:

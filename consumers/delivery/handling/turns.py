@@ -25,6 +25,8 @@ from consumers.delivery.state.lanes import Lane
 __all__ = ["Turns"]
 
 _AGAIN_S: Final = 0.5
+_ALONE_S: Final = 60.0
+"""So long a run has the process for itself, where none of its steps is stored meanwhile."""
 
 
 class Turns:
@@ -100,7 +102,11 @@ class Turns:
             if claim is not None and not isinstance(claim, ActiveClaim):
                 return claim
             slot.seen_s = self._clock.monotonic_s()
-            return await self._run(lane, delivery, slot, claim)
+            patience = self._clock.call_later(_ALONE_S, slot.share)
+            try:
+                return await self._run(lane, delivery, slot, claim)
+            finally:
+                patience.cancel()
         finally:
             # It is not alone any more where it has waited for others.
             alone, slot.alone, slot.inside = slot.alone, False, False

@@ -297,14 +297,28 @@ class Inbox(Protocol):
         Earlier data under the name are replaced. They are deleted with the row at the latest.
         """
 
+    async def remember_with(
+        self, key: InboxKey, token: int, name: str, data: bytes, writes: Sequence[Write]
+    ) -> Written:
+        """Store *data* as `remember` does, together with *writes*, or nothing at all; see `finish_with`."""
+
     async def forget(self, key: InboxKey) -> None:
         """Delete all that runs of the message under *key* have remembered."""
+
+    async def write(self, writes: Sequence[Write]) -> Written:
+        """Make *writes* durable together, or nothing at all ("moved"); see `finish_with`.
+
+        Those of many callers share a commit where the store has one writer.
+        """
 
     async def begin(self) -> OwnTransaction:
         """Open a transaction for one handler, or for the bus's own rows."""
 
     async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         """Run *statement*, which changes nothing, outside every transaction, and return its rows."""
+
+    async def who_blocks(self) -> str:
+        """Return the session or process for which statements of this store wait; empty where none is seen."""
 
     async def purge(self) -> int:
         """Delete the rows that have expired; return how many."""

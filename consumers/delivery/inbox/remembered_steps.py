@@ -2,8 +2,9 @@
 
 Owns the stored form of a result, its size limit, sharing one call among concurrent callers, and the trust level of a
 result: a stored result has the level that the run had when it was written. A result that cannot be stored is still
-returned to its run, and a mark is stored instead. `consumers.delivery.inbox.step_identity` decides which calls are the
-same, `bus.payloads.kept_values` which values can be stored.
+returned to its run, and a mark is stored instead. A guarded step is written as begun, with its arguments, before its
+call; `StepDesk` says whether it may begin. `consumers.delivery.inbox.step_identity` decides which calls are the same,
+`bus.payloads.kept_values` which values can be stored.
 """
 
 from __future__ import annotations
@@ -11,24 +12,34 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from types import CodeType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
-from bus.errors import ContractError, text_of
+from bus import failpoints
+from bus.errors import ContractError, DependencyDown, HandlerError, NotDone, RetryLater, StepInDoubt, text_of
 from bus.payloads.kept_values import KeptType, is_plain, kept_type, plain_from, plain_of
 from bus.protocol import canonical
 from bus.telemetry.logs import get_logger
 from bus.trust.effective_labels import EffectiveLabels
+from bus.vocabulary.task import TaskClarification
+from consumers.delivery.approval_given import ApprovalGiven
+from consumers.delivery.inbox.base import Write, Written
+from consumers.delivery.inbox.step_call import OperatorAnswer, StepCall, given_again, stored_arguments
 from consumers.delivery.inbox.step_identity import code_of, step_id
 from producers.sealing.run_labels import RunLabels
 
-__all__ = ["MAX_STEP_BYTES", "RememberedSteps", "StepStore"]
+__all__ = ["MAX_RESULT_BYTES", "MAX_STEP_BYTES", "RememberedSteps", "StepDesk", "StepPermit", "StepStore"]
 
 MAX_STEP_BYTES: Final = 262_144
+"""Of one stored row."""
+MAX_RESULT_BYTES: Final = 8_388_608
+"""Of a stored result, which may fill several rows."""
+_PART: Final = "~part/"
+"""How the names of the rows begin that have the parts of a large result."""
 _CHECKPOINT: Final = "~checkpoint"
 _NOTHING: Final = object()
 
@@ -46,6 +57,47 @@ class StepStore(Protocol):
     async def write(self, name: str, data: bytes) -> bool:
         """Keep *data*; False: another worker has the message by now."""
 
+    async def write_with(self, name: str, data: bytes, writes: Sequence[Write]) -> Written:
+        """Keep *data* together with *writes*, or nothing at all."""
+
+
+class StepPermit(msgspec.Struct, frozen=True):
+    """A step may begin: what is written together with its beginning, and is told once it is durable."""
+
+    writes: Sequence[Write] = ()
+    begun: Callable[[], Awaitable[None]] | None = None
+
+
+class StepDesk(Protocol):
+    """Decides whether the guarded steps of one run may begin."""
+
+    is_held: bool
+    """Whether the run has asked for a decision, and ends as held."""
+
+    async def permit(self, call: StepCall, step: str, arguments: Mapping[str, Any]) -> StepPermit | None:
+        """Return the permit for the step of that id; None if it needs none.
+
+        Raises ApprovalRefused, or RunHeld where a decision is awaited.
+        """
+
+    async def begun_before(self, step: str) -> None:
+        """Tell again that the approval of *step* is used up: the run that began it may have ended before it told."""
+
+    async def approve(self, name: str, step: str, arguments: Mapping[str, Any], approval: Any) -> ApprovalGiven:
+        """Return the approval of an effect that is no function. Raises ApprovalRefused, RunHeld."""
+
+    async def ask(self, call: StepCall, step: str, arguments: Mapping[str, Any]) -> bool:
+        """Ask for the approval of a step that has not begun; return whether it waits."""
+
+    async def clarify(self, question: TaskClarification, step: str, timeout_s: float | None) -> bytes:
+        """Return the sealed answer of the requester to *question*.
+
+        Raises ClarificationMissing, or RunHeld where it is awaited.
+        """
+
+    def hold_run(self) -> NoReturn:
+        """End the run as held. Raises RunHeld."""
+
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
     """The stored entry of a name: the result as JSON, and the run's labels at that time."""
@@ -57,15 +109,38 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     classification: str
     unkept: str = ""
     """Why there is no stored result, although the call was made and its run got the result."""
+    phase: str = ""
+    """"begun": the call was or is being made, and there is no result; "ready": it may be made, and had no effect so
+    far; empty: there is a result."""
+    arguments: bytes = b""
+    """The arguments of a guarded step, as canonical JSON."""
+    parts: int = 0
+    """The number of further rows that its result fills."""
+    orders: tuple[str, ...] = ()
+    """The ids of the operators' orders by which it was called again."""
 
 
 class RememberedSteps:
     """The steps of one run; *version* is the app's, by which checkpoints count."""
 
-    def __init__(self, store: StepStore, run: RunLabels, *, version: str) -> None:
+    def __init__(
+        self,
+        store: StepStore,
+        run: RunLabels,
+        *,
+        version: str,
+        desk: StepDesk | None = None,
+        before_call: Callable[[], object] = bool,
+        answer: OperatorAnswer | None = None,
+    ) -> None:
         self._store = store
         self._run = run
         self._version = version
+        self._desk = desk
+        self._answer = answer
+        self._before_call = before_call
+        """Called before each call of a function; it raises where none is to be made any more."""
+        self._parts: dict[str, bytes] = {}
         self._known: dict[str, _Kept] | None = None
         self._reading = asyncio.Lock()
         self._turns: dict[str, asyncio.Lock] = {}
@@ -76,19 +151,20 @@ class RememberedSteps:
         self.used = False
         """Whether anything was stored, and has to be deleted with the result."""
 
-    async def step(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        named: Mapping[str, Any],
-        *,
-        key: object,
-        kind: Any,
-    ) -> Any:
-        """Return what *function* returned in this run or an earlier one of the message with the same arguments."""
-        identity = self._identify(name, function, arguments, named, key=key)
-        return await self._once(identity, functools.partial(function, *arguments, **named), kept_type(kind))
+    async def step(self, call: StepCall) -> Any:
+        """Return what the function returned in this run or an earlier one of the message with the same arguments."""
+        identity = self.identify(call)
+        function = functools.partial(call.function, *call.arguments, **call.named)
+        guard = call if call.is_guarded or call.is_tool else None
+        return await self._once(identity, function, kept_type(call.kind), guard)
+
+    def identify(self, call: StepCall) -> str:
+        """Return the id of the step that *call* is. Raises ContractError where it could be taken for another one."""
+        return self._identify(call.name, call.function, call.arguments, call.named, key=call.key)
+
+    async def has_begun(self, step: str) -> bool:
+        """Return whether the guarded step has a result, or has begun."""
+        return step in await self._all()
 
     async def steps(
         self,
@@ -178,7 +254,9 @@ class RememberedSteps:
                 )
         return identity
 
-    async def _once(self, identity: str, call: Callable[..., Any], stored: KeptType) -> Any:
+    async def _once(
+        self, identity: str, call: Callable[..., Any], stored: KeptType, guard: StepCall | None = None
+    ) -> Any:
         """Return the step's result, stored or returned before; else call the function. Concurrent callers wait for that
         call.
 
@@ -191,14 +269,135 @@ class RememberedSteps:
             if identity in self._returned:
                 return self._returned[identity]
             known = (await self._all()).get(identity)
-            if known is not None and (found := self._read(identity, known, stored)) is not _NOTHING:
+            if known is not None and not known.phase and (found := self._read(identity, known, stored)) is not _NOTHING:
                 return found
+            self._before_call()
             before = _WITHIN.set((*within, (self, identity)))
             try:
-                result = await _called(call)
+                if guard is not None:
+                    call, found = await self._begin(identity, guard, known)
+                    if found is not _NOTHING:
+                        return await self._keep_result(identity, found, stored)
+                result = await self._called_guarded(identity, call, guard)
             finally:
                 _WITHIN.reset(before)
             return await self._keep_result(identity, result, stored)
+
+    async def _called_guarded(self, identity: str, call: Callable[..., Any], guard: StepCall | None) -> Any:
+        """Call a function; where a guarded one says that it had no effect, it may be called again."""
+        try:
+            return await _called(call)
+        except NotDone:
+            if guard is not None and (known := (await self._all()).get(identity)) is not None:
+                await self._store_entry(identity, msgspec.structs.replace(known, phase="ready"))
+            raise
+
+    async def _begin(self, identity: str, call: StepCall, known: _Kept | None) -> tuple[Callable[..., Any], Any]:
+        """Write that the step has begun; return what to call, with the stored arguments, or a result that was found.
+
+        Raises ApprovalRefused, RunHeld, StepInDoubt. Where the store does not confirm it, the call is not made.
+        """
+        if known is not None:
+            return await self._begin_again(identity, call, known)
+        arguments = stored_arguments(call)
+        data = canonical.encode(arguments)
+        if len(data) > MAX_STEP_BYTES:
+            raise ContractError(
+                f"the arguments of the step {call.name!r} take {len(data)} bytes, at most {MAX_STEP_BYTES} are stored",
+                "arguments",
+            )
+        while True:
+            permit = None if self._desk is None else await self._desk.permit(call, identity, arguments)
+            if permit is None and not call.once:
+                return functools.partial(call.function, *call.arguments, **call.named), _NOTHING
+            permit = permit or StepPermit()
+            written = await self._store_begun(identity, data, permit.writes)
+            if written == "written":
+                break
+            if written == "stale":
+                raise RetryLater("another worker has taken the message over")
+        failpoints.reach("consumed" if permit.writes else "begun")
+        if permit.begun is not None:
+            await permit.begun()
+        return given_again(call, call.function, data), _NOTHING
+
+    async def _begin_again(self, identity: str, call: StepCall, known: _Kept) -> tuple[Callable[..., Any], Any]:
+        """Do `_begin` for a step that an earlier run has begun: under the same approval, with the same arguments."""
+        if known.phase == "begun" and self._desk is not None and (call.is_tool or call.approve is not None):
+            await self._desk.begun_before(identity)
+        if known.phase != "ready":
+            found = await self._in_doubt(identity, call, known)
+            if found is not _NOTHING:
+                return call.function, found
+        orders = known.orders
+        if known.phase != "ready" and self._answer is not None and await self._is_answered(identity, known):
+            orders = (*orders, self._answer.order)
+        begun = msgspec.structs.replace(known, phase="begun", unkept="", orders=orders)
+        if begun != known:
+            await self._store_entry(identity, begun)
+            failpoints.reach("begun")
+        return given_again(call, call.function, known.arguments), _NOTHING
+
+    async def _in_doubt(self, identity: str, call: StepCall, known: _Kept) -> Any:
+        """Return the result that `reconcile` finds for a step that has begun; _NOTHING if it is to be called."""
+        is_known_phase = known.phase in ("begun", "")
+        if not call.once and is_known_phase:
+            return _NOTHING
+        if self._answer is not None and await self._is_answered(identity, known):
+            if not self._answer.had_effect:
+                return _NOTHING
+            self._run.read_at(self._answer.labels)
+            return self._answer.result
+        if call.reconcile is None or not is_known_phase:
+            why = f"its result could not be kept: {known.unkept}" if known.unkept else "it has no result"
+            refused = "" if self._answer is None else self._answer.refused
+            untold = f"; the answer that came with the redrive is refused: {refused}" if refused else ""
+            raise StepInDoubt(
+                f"the step {call.name!r} has begun in an earlier run, and {why}: it is unknown whether it had its "
+                f"effect ({identity}){untold}",
+                identity,
+            )
+        try:
+            return await _called(given_again(call, call.reconcile, known.arguments))
+        except NotDone:
+            return _NOTHING
+        except StepInDoubt as error:
+            raise StepInDoubt(f"{error} ({identity})", identity) from error
+        except (HandlerError, ContractError):
+            raise
+        except Exception as error:
+            raise DependencyDown(call.name, f"reconcile failed: {type(error).__name__}: {text_of(error)}") from error
+
+    async def _is_answered(self, identity: str, known: _Kept) -> bool:
+        """Return whether the operator's answer is about this step, and was not used before."""
+        answer = self._answer
+        if answer is None or answer.refused or answer.order in known.orders:
+            return False
+        if answer.step is not None:
+            return answer.step == identity
+        begun = [step for step, each in (await self._all()).items() if each.phase == "begun"]
+        if len(begun) > 1:
+            raise StepInDoubt(
+                f"{len(begun)} steps have begun and have no result: --step names the one that is meant: "
+                f"{', '.join(sorted(begun))}",
+                identity,
+            )
+        return True
+
+    async def _store_begun(self, identity: str, arguments: bytes, writes: Sequence[Write]) -> Written:
+        labels = self._run.current
+        entry = _Kept("", b"", labels.level, labels.classification, phase="begun", arguments=arguments)
+        self.used = True
+        written = await self._store.write_with(identity, msgspec.msgpack.encode(entry), writes)
+        if written == "written":
+            (await self._all())[identity] = entry
+        return written
+
+    async def _store_entry(self, identity: str, entry: _Kept) -> None:
+        """Store *entry* before anything follows from it. Raises RetryLater where another worker has the message."""
+        if not await self._write(identity, msgspec.msgpack.encode(entry)):
+            raise RetryLater("another worker has taken the message over")
+        (await self._all())[identity] = entry
 
     def _read(self, identity: str, known: _Kept, stored: KeptType) -> Any:
         """Return the stored result, and count it among the texts that the run has read; _NOTHING if there is none."""
@@ -206,7 +405,8 @@ class RememberedSteps:
             _log.warning("steps.called_again", step=identity, detail=known.unkept)
             return _NOTHING
         try:
-            found = stored.read(plain_from(known.result)[0])
+            whole = [known.result, *(self._parts[_part_name(identity, at)] for at in range(1, known.parts + 1))]
+            found = stored.read(plain_from(b"".join(whole))[0])
         except Exception as error:  # noqa: BLE001 - written by other code, or damaged
             _log.warning("steps.unreadable", step=identity, detail=text_of(error))
             return _NOTHING
@@ -219,8 +419,8 @@ class RememberedSteps:
             data = canonical.encode([stored.plain(result)])
         except ContractError as error:
             return await self._give(identity, result, text_of(error))
-        if len(data) > MAX_STEP_BYTES:
-            return await self._give(identity, result, _too_large(data))
+        if len(data) > MAX_RESULT_BYTES:
+            return await self._give(identity, result, _too_large(data, MAX_RESULT_BYTES))
         try:
             # The first run gets what a later one would.
             again = stored.read(plain_from(data)[0])
@@ -230,8 +430,19 @@ class RememberedSteps:
                 name = identity.rpartition("/")[0]
                 raise ValueError(f"what the step {name!r} returned is not of its type: {error}") from error
             return await self._give(identity, result, f"cannot be read back: {error}")
-        await self._keep(identity, data)
+        await self._keep_parts(identity, data)
+        if failpoints.is_armed:
+            failpoints.reach("kept")
         return again
+
+    async def _keep_parts(self, identity: str, data: bytes) -> None:
+        """Store *data*; the first row last: until then there is no result."""
+        rows = [data[at : at + MAX_STEP_BYTES] for at in range(0, len(data), MAX_STEP_BYTES)]
+        for at, row in enumerate(rows[1:], 1):
+            name = _part_name(identity, at)
+            await self._write(name, row)
+            self._parts[name] = row
+        await self._keep(identity, rows[0], parts=len(rows) - 1)
 
     async def _give(self, identity: str, result: Any, why: str) -> Any:
         """Return *result*, which cannot be stored, and store a mark instead."""
@@ -244,13 +455,20 @@ class RememberedSteps:
         async with self._reading:
             if self._known is None:
                 stored = await self._store.read()
-                self._known = {name: known for name, data in stored.items() if (known := _unpacked(name, data))}
+                self._parts |= {name: data for name, data in stored.items() if name.startswith(_PART)}
+                self._known = {
+                    name: known
+                    for name, data in stored.items()
+                    if not name.startswith(_PART) and (known := _unpacked(name, data))
+                }
                 self.used = self.used or bool(stored)
             return self._known
 
-    async def _keep(self, name: str, data: bytes, *, version: str = "", unkept: str = "") -> None:
+    async def _keep(self, name: str, data: bytes, *, version: str = "", unkept: str = "", parts: int = 0) -> None:
         labels = self._run.current
-        stored = _Kept(version, data, labels.level, labels.classification, unkept)
+        before = (await self._all()).get(name)
+        arguments = b"" if before is None else before.arguments
+        stored = _Kept(version, data, labels.level, labels.classification, unkept, arguments=arguments, parts=parts)
         self.used = True
         if not await self._write(name, msgspec.msgpack.encode(stored)):
             # Its result will not count either; the worker that has the message now makes the step itself.
@@ -300,5 +518,9 @@ async def _called(function: Callable[..., Any]) -> Any:
     return await result if isinstance(result, Awaitable) else result
 
 
-def _too_large(data: bytes) -> str:
-    return f"takes {len(data)} bytes, at most {MAX_STEP_BYTES} are stored: store it elsewhere, and return its location"
+def _part_name(identity: str, at: int) -> str:
+    return f"{_PART}{identity}/{at}"
+
+
+def _too_large(data: bytes, most: int = MAX_STEP_BYTES) -> str:
+    return f"takes {len(data)} bytes, at most {most} are stored: store it elsewhere, and return its location"

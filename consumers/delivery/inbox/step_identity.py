@@ -19,7 +19,7 @@ from bus.payloads.kept_values import plain_of
 from bus.protocol import canonical
 from bus.protocol.identifiers import is_text_id
 
-__all__ = ["code_of", "step_id"]
+__all__ = ["bound_arguments", "code_of", "step_id"]
 
 _DIGITS: Final = 32
 _MAX_NAME: Final = 128
@@ -66,6 +66,29 @@ def step_id(
 def code_of(function: Callable[..., Any]) -> CodeType | None:
     """Return the code of *function*: two functions of a function may share a name, and not their code."""
     return getattr(_unwrapped(function, (), {})[0], "__code__", None)
+
+
+def bound_arguments(
+    name: str, function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any], cure: str = ""
+) -> inspect.BoundArguments:
+    """Return the arguments of a call of *function* by parameter name, those left out by their defaults.
+
+    Raises ContractError where the parameters are not known, TypeError for arguments that *function* does not take.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise ContractError(
+            f"the parameters of the step {name!r} are not known ({error}): {cure or 'write a function around it'}",
+            "key",
+        ) from error
+    try:
+        bound = signature.bind(*arguments, **named)
+    except TypeError:
+        # A decorator may take other arguments than the function that it is around.
+        bound = inspect.signature(function, follow_wrapped=False).bind(*arguments, **named)
+    bound.apply_defaults()
+    return bound
 
 
 def _unwrapped(
@@ -131,18 +154,7 @@ def _name_of(function: Any) -> str:
 def _by_name(
     name: str, function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any], cure: str
 ) -> Mapping[str, Any]:
-    """Return the arguments by parameter name, those left out by their defaults."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError) as error:
-        raise ContractError(f"the parameters of the step {name!r} are not known ({error}): {cure}", "key") from error
-    try:
-        bound = signature.bind(*arguments, **named)
-    except TypeError:
-        # A decorator may take other arguments than the function that it is around.
-        bound = inspect.signature(function, follow_wrapped=False).bind(*arguments, **named)
-    bound.apply_defaults()
-    return bound.arguments
+    return bound_arguments(name, function, arguments, named, cure).arguments
 
 
 def _canonical(identity: Any, what: str, cure: str) -> bytes:

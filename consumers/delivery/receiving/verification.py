@@ -7,7 +7,7 @@ until they are due, and skipping. Pure except for its clock. `consumers.delivery
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -22,6 +22,7 @@ from bus.protocol.fast_parse import UNREAD, KnownLayouts, ShortReader, without_s
 from bus.protocol.reasons import gate_of
 from bus.protocol.sealing import DATA_AT, Message
 from bus.protocol.timestamps import parse_ms
+from bus.telemetry.logs import get_logger
 from bus.topics.names import read_topic
 from bus.transports.base import HEADER_BYTES, Record, size_of
 from bus.trust.admission import FAST_PATH, is_stricter
@@ -42,6 +43,14 @@ __all__ = ["RecordVerifier", "location_of"]
 
 TIMER_MESSAGE: Final = "wait.due"
 MAILBOX: Final = "_mail"
+_ANY_MAIL: Final = "*"
+_TAKEN_MS: Final = 86_400_000
+"""The life that is left of what came to a mailbox that takes all: its own may be over."""
+_UNREAD: Final = frozenset({"size", "parse", "integrity", "recipient", "audience"})
+_UNPROVEN: Final = _UNREAD | {"authenticity"}
+"""The gates before anything is known of what a record says."""
+
+_log = get_logger("worker")
 
 
 class _Passed(msgspec.Struct, frozen=True):
@@ -88,7 +97,10 @@ class RecordVerifier:
         *,
         deprecations: DeprecationWatch | None = None,
         own: OwnContext | None = None,
+        count_progress: Callable[[str], object] = str,
     ) -> None:
+        self._count_progress = count_progress
+        """Told what became of progress that is passed over."""
         self._own = own or OwnContext()
         self._tiers = tiers
         self._deprecations = deprecations
@@ -144,13 +156,17 @@ class RecordVerifier:
 
     def _is_addressed(self, message: Message) -> bool:
         view = self._view
+        if view.takes_all_mail:
+            return True
         return message.metadata.recipient is None or gates.is_addressed(message, view.agent_id, view.roles)
 
     def _risk_of(self, message: Message) -> RiskClass:
         risk = self._risks.get(message.metadata.message_type)
         return raised_risk(None, ()) if risk is None else risk
 
-    def _kind_of(self, message: Message) -> PayloadType:
+    def _kind_of(self, message: Message) -> PayloadType | None:
+        if self._view.takes_all_mail and message.metadata.message_type not in self._kinds:
+            return None
         return self._kinds.get(message.metadata.message_type) or gates.known_type(message, self._view.registry)
 
     def _admit(self, message: Message, kind: PayloadType | None, payload: object, how: str) -> object:
@@ -163,9 +179,11 @@ class RecordVerifier:
         subscription = known.get(message.message_type)
         threshold = None if subscription is None else subscription.instructions_from
         may_hold = bool(self._view.mail) and subscription is not None and not subscription.takes_steps
-        return self._view.admission.admit(
-            message, kind, payload, how=how, instructions_from=threshold, may_hold=may_hold
-        )
+        admission = self._view.admission
+        if self._view.takes_all_mail and message.metadata.recipient is not None:
+            # What comes here is its addressee's: that one's rights and clearance count.
+            admission = admission.on_behalf_of(message.metadata.recipient.id or "")
+        return admission.admit(message, kind, payload, how=how, instructions_from=threshold, may_hold=may_hold)
 
     def _judge_known_layout(self, record: Record, partition: Partition, now_ms: int) -> Delivery | None:
         """Return the delivery of a record with a known layout; None if every gate has to run."""
@@ -242,10 +260,13 @@ class RecordVerifier:
         parsed = case.message
         if parsed and parsed.metadata.other_version and self._is_left_to_other_version(parsed, verdict):
             return None
-        if isinstance(verdict, gates.Failed):
-            return _refused(case, partition, control, verdict.error, registry=view.registry)
-        if isinstance(verdict, gates.NotAddressed):
+        is_heard = mail and parsed is not None and parsed.is_progress
+        if is_heard and self._passes_over(parsed, verdict):
             return None
+        if view.takes_all_mail and (found := self._taken_mail(case, partition, control, verdict, now_ms)) is not None:
+            return found
+        if not isinstance(verdict, gates.Passed):
+            return self._not_passed(verdict, case, partition, control)
         message, kind, payload = verdict.message, verdict.kind, verdict.payload
         subscription = (view.mail if mail else view.subscriptions).get(message.message_type)
         if subscription is None or kind is None or payload is None:
@@ -262,7 +283,64 @@ class RecordVerifier:
             until_ms = granted_until_ms(record, control, message, kind, view)
             control = msgspec.structs.replace(control, extend_until_ms=until_ms)
         case.now_ms = now_ms
-        return self._accepted(case, partition, control, subscription, kind)
+        found = self._accepted(case, partition, control, subscription, kind)
+        if is_heard and isinstance(found, Refused):
+            self._refuse_progress(message, found.error)
+            return None
+        return found
+
+    def _taken_mail(
+        self, case: gates.Case, partition: Partition, control: Control, verdict: gates.GateVerdict, now_ms: int
+    ) -> Delivery | None:
+        """Return the delivery of what came to a mailbox that takes all; None where it proves nothing.
+
+        A row says whose it is, and how long it waits for it, so its own lifetime does not matter. What its sender has
+        sealed and a later gate refuses is shown to the row, with the refusal as its payload.
+        """
+        message = case.message
+        if message is None or isinstance(verdict, gates.NotAddressed):
+            return None
+        if isinstance(verdict, gates.Failed) and gate_of(verdict.error.reason) in _UNPROVEN:
+            return None
+        subscription = self._view.mail.get(message.message_type)
+        if isinstance(verdict, gates.Failed):
+            subscription, case.payload = self._view.mail[_ANY_MAIL], verdict.error.with_traceback(None)
+        elif subscription is None:
+            # It has passed every gate but the schema's, and is shown as it is.
+            subscription, case.payload = self._view.mail[_ANY_MAIL], message
+        control = msgspec.structs.replace(control, extend_until_ms=now_ms + _TAKEN_MS)
+        case.now_ms = now_ms
+        found = self._accepted(case, partition, control, subscription, subscription.kind)
+        if isinstance(found, Refused) and isinstance(found.otherwise, Accepted):
+            found.otherwise.payload = found.error
+            return found.otherwise
+        return found
+
+    def _not_passed(
+        self, verdict: gates.Failed | gates.NotAddressed, case: gates.Case, partition: Partition, control: Control
+    ) -> Refused | None:
+        if isinstance(verdict, gates.NotAddressed):
+            return None
+        return _refused(case, partition, control, verdict.error, registry=self._view.registry)
+
+    def _passes_over(self, message: Message, verdict: gates.GateVerdict) -> bool:
+        """Return whether progress in the mailbox is passed over: no process has a method for it, or it is refused.
+
+        It ends nothing and nobody waits for it, so it is worth no dead letter.
+        """
+        if isinstance(verdict, gates.Failed) and gate_of(verdict.error.reason) in _UNREAD:
+            return False
+        if message.message_type not in self._view.mail:
+            self._count_progress("passed")
+            return True
+        if isinstance(verdict, gates.Failed):
+            self._refuse_progress(message, verdict.error)
+            return True
+        return False
+
+    def _refuse_progress(self, message: Message, error: ContractError) -> None:
+        self._count_progress("refused")
+        _log.warning("progress.refused", type=message.message_type, message_id=message.message_id, reason=error.reason)
 
     def _accepted(
         self,

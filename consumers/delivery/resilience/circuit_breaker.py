@@ -63,6 +63,10 @@ class CircuitBreakers:
         self._apply()
         return delay_s
 
+    def dependencies_of(self, message_type: str) -> list[str]:
+        """Return the dependencies that messages of *message_type* wait for."""
+        return self._breakers.needed_by(message_type)
+
     def watch(self) -> None:
         """Note which types were done since the last look. Call it about once a second."""
         now_s, before = self._clock.monotonic_s(), self._done
@@ -236,6 +240,10 @@ class Breakers:
     def waiting_types(self) -> set[str]:
         """The message types that wait for a dependency."""
         return {name for breaker in self._open.values() for name in breaker.types}
+
+    def needed_by(self, message_type: str) -> list[str]:
+        """Return the dependencies that are down and that messages of *message_type* wait for."""
+        return sorted(name for name, breaker in self._open.items() if message_type in breaker.types)
 
     def delay_s(self, message_type: str, message_id: str, now_s: float) -> float:
         """Return 0 when the message may run now, perhaps as a probe; else the seconds after which to ask again."""

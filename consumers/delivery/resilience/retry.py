@@ -89,7 +89,7 @@ def decide_retry(
     `consumers.delivery.resilience.circuit_breaker`.
     """
     if isinstance(error, Reject):
-        return Die("rejected", text_of(error))
+        return Die(error.dead_reason, text_of(error))
     if (why := _never(error, policy)) is not None:
         return Die("rejected", why)
     policies = (policy,) if requested is None else (policy, asked_by(requested))

@@ -35,7 +35,7 @@ from bus.topics.names import message_topic, retry_topic
 from bus.transports.base import NewRecord
 from consumers.deadletters.records import Control, Failure, reappend
 from consumers.delivery.group_plan import GroupPlan
-from consumers.delivery.handler_errors import HandlerTimeoutError, breach_of
+from consumers.delivery.handler_errors import HandlerTimeoutError, TaskCancelled, breach_of
 from consumers.delivery.inbox.base import AlreadyDead, AlreadyDone, Claim, ClaimedElsewhere, Conflict, KeepsCrashing
 from consumers.delivery.receiving.verification import RecordVerifier
 from consumers.delivery.resilience.retry import (
@@ -51,6 +51,7 @@ from consumers.delivery.resilience.retry import (
 from consumers.delivery.settling.durable_append import DurableAppender
 from consumers.delivery.settling.late_answers import LateAnswers
 from consumers.delivery.settling.outcome import (
+    CANCELLED,
     AwaitInbox,
     Dead,
     Done,
@@ -59,6 +60,7 @@ from consumers.delivery.settling.outcome import (
     Outcome,
     PassOn,
     RetryInLane,
+    Skipped,
     Withheld,
 )
 from consumers.delivery.settling.outputs import made_out_to, report_of, wants_report
@@ -139,9 +141,10 @@ class Dispositions:
                 await self._move(delivery, self._longer(delivery, tier) if climbs else tier, control)
             case PassOn(tier=tier):
                 await self._move(delivery, self._longer(delivery, tier), delivery.control)
-            case Dead(failure=failure, control=control, records=records):
-                delivery.control = control or delivery.control
-                await self._write_dead_letter(delivery, failure, records)
+            case Dead():
+                delivery.control = outcome.control or delivery.control
+                end = self._skip if isinstance(outcome, Skipped) else self._write_dead_letter
+                await end(delivery, outcome.failure, outcome.records)
             case Dropped():
                 self.drop(delivery)
             case AwaitInbox():
@@ -175,6 +178,9 @@ class Dispositions:
         Raises GaveUpError.
         """
         delivery.control = dead.control or delivery.control
+        if isinstance(dead, Skipped):
+            report = await self._report_of(delivery, dead.failure)
+            return () if report is None else (report,)
         letter = self._appender.letter_of(delivery, dead.failure)
         letter = await self._appender.storable(delivery, dead.failure, letter)
         report = await self._report_of(delivery, dead.failure)
@@ -202,6 +208,9 @@ class Dispositions:
                 return refusal(reason, f"{first}, which has its idempotency key, has died", "/routing/idempotency_key")
             case ClaimedElsewhere(wait_s=wait_s):
                 return wait_outside(delivery, wait_s)
+            case Conflict() if delivery.subscription.is_mailbox and delivery.message.is_progress:
+                # A run that began anew has said it again, with another time in it.
+                return Done(ran=False)
             case Conflict(content_hash=first):
                 text = f"its idempotency key was used for other content, {first}"
                 return refusal("idempotency_conflict", text, "/routing/idempotency_key")
@@ -213,6 +222,8 @@ class Dispositions:
 
     def outcome_of_failure(self, delivery: Accepted, error: Exception) -> Outcome:
         """Decide what becomes of *delivery*, whose run raised *error*, and log it."""
+        if isinstance(error, TaskCancelled):
+            return cancelled_by(error)
         attempt = delivery.control.attempt + 1
         decision = self._decide(delivery, error, attempt)
         self._log_failure(delivery, error, attempt, decision)
@@ -334,6 +345,28 @@ class Dispositions:
         self._in_flight.retried(delivery, tier.name)
         failpoints.reach("settled")
 
+    async def _skip(self, delivery: Delivery, failure: Failure, stored: Sequence[NewRecord]) -> None:
+        """Settle a cancelled message, after its report."""
+        report = stored[0] if stored else await self._report_of(delivery, failure)
+        try:
+            undecided = [] if report is None else await self._appender.send([report], delivery.partition)
+        except RecordTooLargeError as error:
+            _tell_refused(delivery, error)
+            undecided = []
+        if undecided:
+            self._late.add(delivery, undecided, lambda: self._skipped(delivery))
+        else:
+            self._skipped(delivery)
+
+    def _skipped(self, delivery: Delivery) -> None:
+        _log.info(
+            "message.cancelled",
+            message_id=None if delivery.message is None else delivery.message.message_id,
+            type=delivery.label,
+        )
+        self._in_flight.skipped(delivery)
+        failpoints.reach("settled")
+
     async def _write_dead_letter(self, delivery: Delivery, failure: Failure, stored: Sequence[NewRecord] = ()) -> None:
         letter = stored[0] if stored else self._appender.letter_of(delivery, failure)
         await self._appender.write_dead_letter(delivery, failure, letter)
@@ -431,6 +464,11 @@ class Dispositions:
         with_trace = not isinstance(error, HandlerError | HandlerTimeoutError | BusError) and attempt == 1
         exc_info = error if with_trace and self._is_new_trace(error) and self._traces.take() else None
         _log.warning("handler.failed", again_in_s=again_in_s, exc_info=exc_info, **facts)
+
+
+def cancelled_by(error: TaskCancelled) -> Skipped:
+    """Return the outcome of a delivery whose task is cancelled."""
+    return Skipped(Failure(reason=CANCELLED, error=type(error).__name__, text=str(error), exception=error))
 
 
 def refused(error: ContractError) -> Dead:

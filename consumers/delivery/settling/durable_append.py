@@ -65,6 +65,8 @@ class DurableAppender:
         self._metrics = metrics
         self.missing: set[str] = set()
         """Topics that do not exist, and for which an output waits."""
+        self.error = ""
+        """Why the last append has failed, while one is tried again."""
         self._gone: OrderedDict[str, float] = OrderedDict()
         """Reply topics that were missing or forbidden, with the monotonic time until which they are not tried."""
 
@@ -102,6 +104,7 @@ class DurableAppender:
         with _Patience(partition, self._clock, self._hold, self._show_missing) as patience:
             while True:
                 waiting, error, placeless = tried
+                self.error = ""
                 undecided += self._without_topic(placeless, at_last=at_last)
                 if not waiting:
                     return undecided
@@ -112,6 +115,7 @@ class DurableAppender:
                 if isinstance(error, TopicMissingError) and otherwise is not None:
                     waiting, otherwise = [msgspec.structs.replace(record, topic=otherwise) for record in waiting], None
                 else:
+                    self.error = str(error)
                     patience.waits_for(waiting[0].topic if isinstance(error, TopicMissingError) else "")
                     _log.error(
                         "settlement.append_failed",

@@ -17,6 +17,7 @@ from consumers.delivery.resilience.retry import Tier
 
 __all__ = [
     "AWAIT_INBOX",
+    "CANCELLED",
     "DONE",
     "DROPPED",
     "AwaitInbox",
@@ -27,6 +28,7 @@ __all__ = [
     "Outcome",
     "PassOn",
     "RetryInLane",
+    "Skipped",
     "Withheld",
 ]
 
@@ -80,6 +82,13 @@ class Dead(msgspec.Struct, frozen=True):
     records: Sequence[NewRecord] = ()
 
 
+class Skipped(Dead, frozen=True):
+    """Nobody wants the result any more: no dead letter is written; the requester is told, with code CANCELLED.
+
+    *records* is that report, where there is one.
+    """
+
+
 class AwaitInbox(msgspec.Struct, frozen=True):
     """Nothing is decided yet: the lane comes back when the inbox has answered."""
 
@@ -90,6 +99,8 @@ class Dropped(msgspec.Struct, frozen=True):
 
 Outcome: TypeAlias = Done | Withheld | RetryInLane | MoveToTier | PassOn | Dead | AwaitInbox | Dropped
 
+CANCELLED: Final = "CANCELLED"
+"""The code of the report about a cancelled message."""
 DONE: Final = Done()
 AWAIT_INBOX: Final = AwaitInbox()
 DROPPED: Final = Dropped()

@@ -1,13 +1,14 @@
-"""Outputs: the answers of a handler, and the report of a death, as sealed records.
+"""Outputs: the answers of a handler, its progress, and the report of a death, as sealed records.
 
-Owns whom an answer is for and where it goes. Pure but for the publisher's clock and ids.
-`consumers.delivery.settling.durable_append` makes them durable; the requester verifies them
-(`producers.requests.reply_reader`).
+Owns whom an answer is for and where it goes; progress goes to a requester that takes it, else to its type's topic. Pure
+but for the publisher's clock and ids. `consumers.delivery.settling.durable_append` makes them durable; the requester
+verifies them (`producers.requests.reply_reader`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,10 +18,10 @@ import msgspec
 from bus.errors import ContractError, Reject, text_of
 from bus.payloads.payload_types import Registry, payload_type, untyped
 from bus.protocol import sealing
-from bus.protocol.envelope import Agent
+from bus.protocol.envelope import PROGRESS_TYPES, Agent
 from bus.protocol.identifiers import uuid7
 from bus.protocol.proof_chain import BACKWARDS_TOLERANCE_MS
-from bus.protocol.reasons import gate_of
+from bus.protocol.reasons import REASONS, gate_of
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import parse_ms
 from bus.redaction import cut
@@ -28,19 +29,33 @@ from bus.topics.names import read_topic
 from bus.transports.base import NewRecord
 from bus.vocabulary.error import ErrorReported
 from bus.vocabulary.error_codes import lookup
+from bus.vocabulary.task import StatusUpdate, TaskStatus
 from consumers.deadletters.records import Failure, end_id
 from consumers.delivery.handler_errors import AnswerMissingError, breach_of
 from consumers.delivery.settling.return_contracts import check_answers
 from producers.publisher import Publisher
 from producers.sealing.options import Outgoing
-from producers.sealing.run_labels import RunLabels
+from producers.sealing.run_labels import RunLabels, type_name
 from producers.sealing.seal_request import SealRequest
 from producers.sealing.sealed_record import SealedRecord
 
-__all__ = ["Output", "outgoing_answer", "made_out_to", "report_of", "seal_outputs", "wants_report"]
+__all__ = [
+    "Output",
+    "outgoing_answer",
+    "made_out_to",
+    "report_of",
+    "requester_of",
+    "seal_outputs",
+    "seal_progress",
+    "status_of",
+    "wants_report",
+]
 
 _UNPROVEN: Final = frozenset({"size", "parse", "integrity", "audience", "authenticity"})
 _OF_PEOPLE: Final = frozenset({"approval_rejected", "approval_timeout"})
+_ALL: Final = 100
+_MAX_TEXT: Final = 4_000
+"""Characters of a progress for people; the rest is cut."""
 _MAX_SAID: Final = 240
 """Characters of a Reject's text in a report; a RequestFailed shows about as many."""
 
@@ -72,11 +87,12 @@ def seal_outputs(
         for output in queued
     ]
     reply_to = message.routing.reply_to
-    requester = _requester(message) if reply_to is not None else None
+    requester = requester_of(message) if reply_to is not None else None
+    request = SealRequest(cause=message, answers=True, topic=reply_to, run=run)
     sealed = [
-        publisher.sealer.seal(
-            _drafted(answer, requester), SealRequest(cause=message, answers=True, topic=reply_to, run=run)
-        )
+        seal_progress(publisher, message, _drafted(answer, None), run=run)
+        if reply_to is not None and type_name(_drafted(answer, None)) in PROGRESS_TYPES
+        else publisher.sealer.seal(_drafted(answer, requester), request)
         for answer in answers
     ]
     if registry is not None:
@@ -94,7 +110,7 @@ def _as_queued(output: Output) -> Outgoing:
 
 def outgoing_answer(message: Message, answer: Any) -> Outgoing:
     """Return *answer*, a payload or its Outgoing, as a draft for the sender of *message*."""
-    return _drafted(answer, _requester(message) if message.routing.reply_to is not None else None)
+    return _drafted(answer, requester_of(message) if message.routing.reply_to is not None else None)
 
 
 def _drafted(answer: Any, requester: Agent | None) -> Outgoing:
@@ -131,7 +147,11 @@ def wants_report(message: Message | None, reason: str) -> bool:
     An error report causes no further report. A failure of integrity, audience or authenticity causes none either: the
     named sender may not have sent the message, and a forged record must not end the request of another agent.
     """
-    if message is None or gate_of(reason) in _UNPROVEN or message.message_type == "error.reported":
+    if (
+        message is None
+        or (reason in REASONS and gate_of(reason) in _UNPROVEN)
+        or message.message_type == "error.reported"
+    ):
         return False
     return message.routing.reply_to is not None or message.metadata.task_id is not None
 
@@ -155,7 +175,7 @@ def report_of(
         error_class=code.error_class,
         retryable=code.is_retryable,
     )
-    requester = _requester(message) if message.routing.reply_to is not None else None
+    requester = requester_of(message) if message.routing.reply_to is not None else None
     ahead_s = max(0, (parse_ms(metadata.timestamp) or 0) - now_ms) / 1000
     # The report lives as long as any message, also by a requester's clock that is ahead. It may go one hop further than
     # its cause, which may have died of the hop limit.
@@ -210,6 +230,8 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expi
     stored = sealing.parse(record.value)
     if stored.metadata.correlation_id == message.message_id or first not in ("", stored.metadata.correlation_id):
         return record
+    if stored.is_progress and not message.takes_progress:
+        return record
     # Nothing here is drawn or read from the clock: after a death between sending and committing, the message comes
     # again, and its requester would get a second answer.
     sealed_ms, ttl_s = _lifetime(publisher, message, stored, expires_ms)
@@ -219,7 +241,7 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expi
     before = stored.metadata
     draft = Outgoing(
         payload=kind.cls(),
-        to=_requester(message),
+        to=requester_of(message),
         message_id=identity,
         ttl_s=ttl_s,
         security=before.security,
@@ -234,7 +256,13 @@ def _made_out_to(publisher: Publisher, message: Message, record: NewRecord, expi
         draft,
         kind,
         stored.data,
-        SealRequest(cause=message, answers=True, topic=message.routing.reply_to, now_ms=sealed_ms),
+        SealRequest(
+            cause=message,
+            answers=True,
+            topic=message.routing.reply_to,
+            now_ms=sealed_ms,
+            progress=stored.routing.progress is True,
+        ),
     ).record
 
 
@@ -252,7 +280,73 @@ def _lifetime(publisher: Publisher, message: Message, stored: Message, expires_m
     return sealed_ms, min(expires_ms - sealed_ms + own_ms, max_ms) / 1000
 
 
-def _requester(message: Message) -> Agent:
+# Progress.
+
+
+def requester_of(message: Message) -> Agent:
     """Return the very instance that asked, where the message names it."""
     sender = message.metadata.sender
     return Agent(id=sender.id, session_id=sender.session_id)
+
+
+def status_of(
+    message: Message,
+    text: str,
+    pct: float | None,
+    *,
+    now_ms: int,
+    status: TaskStatus = "running",
+    approval_id: str | None = None,
+) -> StatusUpdate:
+    """Return what is said of the work on *message*; a *pct* outside of 0 to 100 is the nearest of both.
+
+    Raises ContractError for a *pct* that is no number.
+    """
+    if not isinstance(text, str):
+        raise ContractError(f"is a {type(text).__name__}, not text", "text")
+    if pct is not None and (not isinstance(pct, int | float) or isinstance(pct, bool)):
+        raise ContractError(f"{pct!r:.80} is not a number from 0 to 100", "pct")
+    if pct is not None:
+        # An estimate that is a little off is no reason to end the work. NaN says nothing.
+        pct = None if math.isnan(pct) else min(max(pct, 0), _ALL)
+    return StatusUpdate(
+        task_id=message.metadata.task_id or message.message_id,
+        new_status=status,
+        timestamp=datetime.fromtimestamp(now_ms / 1000, UTC),
+        progress_pct=None if pct is None else round(pct),
+        # Models make texts of half characters, which no message can carry.
+        message=cut(text.encode("utf-8", "replace").decode(), _MAX_TEXT) or None,
+        approval_id=approval_id,
+    )
+
+
+def seal_progress(
+    publisher: Publisher,
+    message: Message,
+    draft: Outgoing,
+    *,
+    run: RunLabels | None = None,
+    data: bytes | None = None,
+) -> SealedRecord:
+    """Seal *draft* as progress of *message*. Raises PublishRejected, ContractError.
+
+    Where the requester takes none, old readers of a task find it in the topic of its type, addressed to them.
+    """
+    for name in ("to", "reply_to", "correlation_id"):
+        if getattr(draft, name) is not None:
+            raise ContractError(f"progress goes to who asked: leave {name} out", name)
+    if message.takes_progress:
+        request = SealRequest(
+            cause=message,
+            answers=True,
+            topic=message.routing.reply_to,
+            progress=True,
+            both_versions=False,
+            run=run,
+            data=data,
+        )
+        return publisher.sealer.seal(msgspec.structs.replace(draft, to=requester_of(message)), request)
+    sender = message.metadata.sender.id
+    if message.routing.reply_to is not None and sender is not None:
+        draft = msgspec.structs.replace(draft, to=Agent(id=sender))
+    return publisher.sealer.seal(draft, SealRequest(cause=message, progress=True, run=run, data=data))

@@ -96,7 +96,7 @@ def _is_promised(contract: ReturnContract, sealed: SealedRecord) -> bool:
 
 def _settles_nothing(answer: Message) -> bool:
     """Return whether *answer* leaves the result open, or states that there is none."""
-    if answer.metadata.performative in _SETTLES_NOTHING:
+    if answer.metadata.performative in _SETTLES_NOTHING or answer.message_type == "task.artifact":
         return True
     state = _RUNS_ON.get(answer.message_type)
     return state is not None and _data(answer).get(state) != "completed"

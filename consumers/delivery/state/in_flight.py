@@ -13,6 +13,7 @@ from bus.clock import Clock
 from bus.telemetry.counters import trace_of_parent
 from bus.telemetry.metrics import Metrics
 from consumers.delivery.state.delivery import Delivery
+from consumers.delivery.state.partition import Partition
 
 __all__ = ["InFlight"]
 
@@ -121,6 +122,11 @@ class InFlight:
         self._metrics.settled.labels(delivery.label, self._group, "dead", reason).inc(exemplar=_trace_of(delivery))
         self._land(delivery)
 
+    def skipped(self, delivery: Delivery) -> None:
+        """Settle *delivery*, which nobody wants to be handled any more."""
+        self._metrics.settled.labels(delivery.label, self._group, "skipped", "").inc()
+        self._land(delivery)
+
     def withheld(self, delivery: Delivery) -> None:
         """Settle *delivery*: its record is stored beside its process, and the approvers are asked."""
         self._metrics.settled.labels(delivery.label, self._group, "held", "").inc()
@@ -136,6 +142,19 @@ class InFlight:
         if self._deliveries.pop(id(delivery), None) is not None:
             self._bytes -= delivery.size
         self.landed.set()
+
+    def deliveries(self) -> Iterable[Delivery]:
+        """Return all deliveries in flight, in the order in which they were taken."""
+        return self._deliveries.values()
+
+    def first_appended_ms(self) -> dict[Partition, tuple[int, int]]:
+        """Return by partition the first offset in flight, and when its record was appended."""
+        first: dict[Partition, tuple[int, int]] = {}
+        for delivery in self._deliveries.values():
+            record, known = delivery.record, first.get(delivery.partition)
+            if known is None or record.offset < known[0]:
+                first[delivery.partition] = record.offset, record.timestamp_ms
+        return first
 
     def oldest_s(self) -> float:
         """Return the seconds for which the oldest delivery has been in flight."""

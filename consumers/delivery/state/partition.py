@@ -19,6 +19,7 @@ class Partition:
     __slots__ = (
         "assignment",
         "awaiting_inbox",
+        "behind",
         "closed",
         "committed",
         "crowding",
@@ -65,6 +66,8 @@ class Partition:
         """The append time of the last record taken."""
         self.measured: int | None = None
         """The frontier when the lag was last measured."""
+        self.behind = 0
+        """Records after the frontier when the lag was last measured."""
         self.awaiting_inbox = 0
         """Deliveries whose claim or result is with the inbox, or that no slot has continued since.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -12,6 +13,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from bus.clock import Clock
+from bus.telemetry.metrics import versions
 from consumers.operations.audit.rates import EVENTS, ProtocolCounter
 from consumers.operations.audit.rows import UNSTORABLE
 from consumers.operations.audit.store import Entry
@@ -38,10 +41,27 @@ class AuditMetrics:
             "Records that the audit has not recorded yet.",
             registry=self.registry,
         )
+        self.checkpoints_up = Gauge(
+            "sealbus_audit_checkpoints_up",
+            "Whether the last checkpoint, which proves the rows outside of the database, could be written.",
+            registry=self.registry,
+        )
+        self.checkpoints_up.set(1)
+        build_info = Gauge(
+            "sealbus_build_info",
+            "1, with the versions of sealbus and Python.",
+            ["version", "python"],
+            registry=self.registry,
+        )
+        build_info.labels(*versions()).set(1)
         self.rows = MetricCounter("sealbus_audit_rows", "Rows that this process has written.", registry=self.registry)
         self.unstorable = MetricCounter(
             "sealbus_audit_unstorable", "Records that the store refused, stored as bytes.", registry=self.registry
         )
+        self.round_s = math.inf
+        """When the last round began, on the monotonic clock; infinite before the first."""
+        self.error = ""
+        """Why the last round did not do its work."""
         self.behind_of: Mapping[tuple[str, int], int] = {}
         """By partition, records that are not recorded yet."""
         self.registry.register(_PartitionLag(self))
@@ -54,11 +74,20 @@ class AuditMetrics:
         for event in EVENTS:
             self.events.labels(event)
 
+    def round_s_ago(self, clock: Clock) -> float:
+        """Return how long ago the last round began; 0 before the first, which waits for the log."""
+        return max(0.0, clock.monotonic_s() - self.round_s)
+
+    def begin_round(self, now_s: float) -> None:
+        """Note that a round begins, at *now_s* of the monotonic clock."""
+        self.round_s = now_s
+
     def knows(self, behind_of: Mapping[tuple[str, int], int], failing: Collection[tuple[str, int]]) -> None:
         """Note after a round how far each partition is behind, and which could not be read or written."""
         self.behind_of = behind_of
         self.behind.set(sum(behind_of.values()))
         self.up.set(not failing)
+        self.error = f"{len(failing)} partitions cannot be read or written" if failing else ""
 
     def wrote(self, entries: Sequence[Entry]) -> None:
         """Count what has been written."""

@@ -146,6 +146,7 @@ class AuditTrail:
         checkpoint_s, keeping_s = self._clock.monotonic_s(), -math.inf
         try:
             while True:
+                self._metrics.begin_round(self._clock.monotonic_s())
                 try:
                     count = await self._round(on_progress)
                     if self._clock.monotonic_s() - keeping_s >= _KEEPING_S:
@@ -153,6 +154,7 @@ class AuditTrail:
                         keeping_s = self._clock.monotonic_s()
                 except BusError as error:
                     self._metrics.up.set(0)
+                    self._metrics.error = str(error)
                     _log.warning("audit.waits", error=str(error))
                     if until_caught_up:
                         raise
@@ -175,7 +177,10 @@ class AuditTrail:
         try:
             await self.checkpoint()
         except BusError as error:
+            self._metrics.checkpoints_up.set(0)
             _log.warning("audit.checkpoint_waits", error=str(error))
+        else:
+            self._metrics.checkpoints_up.set(1)
 
     async def _leave(self) -> None:
         try:

@@ -7,7 +7,7 @@ were cut off at the end. Checkpoints in the log reveal a change of both rows and
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -49,13 +49,20 @@ class ChainReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def verify_chain(
-    rows: AsyncIterator[AuditRecord], head: AuditHead, checkpoints: Mapping[int, Sequence[AuditCheckpoint]]
+    rows: AsyncIterator[AuditRecord],
+    head: AuditHead,
+    checkpoints: Mapping[int, Sequence[AuditCheckpoint]],
+    later_head: Callable[[], Awaitable[AuditHead]],
 ) -> ChainReport:
-    """Compare the rows of one partition with their hashes, with *head*, and with *checkpoints* by their row count."""
+    """Compare the rows of one partition with their hashes, with *head*, and with *checkpoints* by their row count.
+
+    An audit that records meanwhile adds rows after *head* was read: they are compared with *later_head*, which is read
+    after them.
+    """
     walk = _ChainWalk(head, checkpoints)
     async for found in rows:
         walk.pass_row(found)
-    return walk.ended()
+    return walk.ended(await later_head() if walk.has_grown else head)
 
 
 class _ChainWalk:
@@ -79,6 +86,14 @@ class _ChainWalk:
         self._check_content(found)
         self._hash, self._offset = row.hash, row.offset
         self._compare_checkpoint(row)
+        if self._rows == self._head.rows and row.hash != self._head.hash:
+            text = f"the head has another hash after {self._rows:,} rows, up to {self._head.last_offset}"
+            self._fault("cut", row.offset, text)
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether there are more rows than the head counts."""
+        return self._rows > self._head.rows
 
     def _say_why(self, row: AuditRow) -> None:
         # The row names the one before it, which tells a missing neighbour from a changed row.
@@ -109,14 +124,14 @@ class _ChainWalk:
         elif checkpointed:
             self._proven = row.offset
 
-    def ended(self) -> ChainReport:
-        """Return the result after the last row."""
+    def ended(self, later: AuditHead) -> ChainReport:
+        """Return the result after the last row; *later* is the head that was read after it."""
         head, checkpointed = self._head, max(self._checkpoints, default=0)
-        if self._rows < head.rows or (self._rows == head.rows and self._hash != head.hash):
+        if self._rows < head.rows:
             text = f"the head counts {head.rows:,} rows up to {head.last_offset}, here are {self._rows:,}"
             self._fault("cut", head.last_offset, text)
-        if self._rows > head.rows:
-            text = f"the head counts {head.rows:,} rows up to {head.last_offset}, here are {self._rows:,}"
+        if self._rows > later.rows or (self._rows == later.rows != head.rows and self._hash != later.hash):
+            text = f"the head counts {later.rows:,} rows up to {later.last_offset}, here are {self._rows:,}"
             self._fault("inserted", self._offset, text)
         if self._rows < checkpointed:
             self._fault("cut", self._offset + 1, f"a checkpoint counts {checkpointed:,} rows, here are {self._rows:,}")

@@ -8,9 +8,9 @@ import msgspec
 
 __all__ = ["AREAS", "OTHER_CHECKS", "Area", "CheckFinding", "GRAVITIES", "Gravity"]
 
-Area: TypeAlias = Literal["settings", "types", "lint", "policy", "keys", "workflows"]
+Area: TypeAlias = Literal["settings", "types", "lint", "policy", "keys", "workflows", "doors"]
 Gravity: TypeAlias = Literal["error", "warning", "note"]
-AREAS: Final[tuple[Area, ...]] = ("settings", "types", "lint", "policy", "keys", "workflows")
+AREAS: Final[tuple[Area, ...]] = ("settings", "types", "lint", "policy", "keys", "workflows", "doors")
 GRAVITIES: Final[tuple[Gravity, ...]] = ("note", "warning", "error")
 """From the least grave."""
 

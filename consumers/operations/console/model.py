@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Literal, TypeAlias
 
@@ -16,11 +16,13 @@ import msgspec
 
 from bus.clock import Clock
 from bus.errors import BusError, ConfigurationError, text_of
+from bus.payloads.payload_types import Registry
 from bus.protocol.signatures import Verifier
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
 from bus.transports.base import Transport
 from bus.trust.opening import believed_keys
+from bus.vocabulary import BUILT_IN
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.deadletters.letter_state import LetterState, load_states
 from consumers.deadletters.recipients import check_recipients, recipients_of
@@ -29,15 +31,21 @@ from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, Re
 from consumers.deadletters.selection import Selection
 from consumers.operations.audit.reading import read_audit
 from consumers.operations.audit.store import AuditStore
-from consumers.operations.survey.doctor import CheckResult
-from consumers.operations.survey.examination import examine_here, examine_log, log_fault, readable, worst_first
-from consumers.operations.survey.letter_watch import ListedLetter
-from consumers.operations.survey.survey import Survey, Surveyor, opened_surveyor
+from consumers.operations.survey.examination import opened_examiner
+from consumers.operations.survey.letter_watch import LetterWatch
+from consumers.operations.survey.results import CheckResult, fault
+from consumers.operations.survey.survey import Survey, Surveyor
 
 __all__ = ["Console", "RedriveRun"]
 
 _EVERY_S: Final = 3.0
+_LONGEST_S: Final = 15.0
+_LETTERS_S: Final = 0.2
+"""So long a page waits for dead letters that have come since the last look; more of them are on a later page."""
 _MAX_RUNS: Final = 50
+_TYPES_S: Final = 30.0
+_FIRST_LETTERS_S: Final = 2.0
+"""A look does not wait for the first reading of a million dead letters."""
 _log = get_logger("console")
 
 Phase: TypeAlias = Literal["counting", "planned", "sending", "waiting", "done", "failed"]
@@ -78,6 +86,7 @@ class Console:
         *,
         person: str = "",
         person_settings: Settings | None = None,
+        types: Callable[[], Awaitable[Registry]] | None = None,
     ) -> None:
         self.transport = transport
         self.settings = settings
@@ -85,9 +94,14 @@ class Console:
         self.person = person
         """The person as whom the console decides about approvals; empty: it shows the command instead."""
         self.person_settings = person_settings
+        self._read_types = types
+        self._types: tuple[Registry, float] | None = None
+        """The message types that are known, and when they were read, on the monotonic clock."""
         self.survey: Survey | None = None
         self.surveyor: Surveyor | None = None
         self.checks: list[CheckResult] = []
+        self.looked_ms = 0
+        """When the last look began that *checks* is of."""
         self.version = 0
         """Counts surveys and steps of redrives."""
         self.looked = asyncio.Semaphore(2)
@@ -126,19 +140,37 @@ class Console:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), timeout_s)
 
-    async def letters(self, wanted: Callable[[ListedLetter], bool]) -> list[ListedLetter]:
-        """Return the *wanted* dead letters, newest first; none before the first look. Raises BusError."""
-        if self.surveyor is None:
-            return []
-        await self.surveyor.letters.read_on()
-        return self.surveyor.letters.letters(wanted)
+    async def letters(self) -> LetterWatch | None:
+        """Return the dead letters, read as far as that takes little time; None before the first look. Raises
+        BusError."""
+        if self.surveyor is not None:
+            watch = self.surveyor.letters
+            await watch.read_on_within(_LETTERS_S if watch.is_whole else 0.0)
+        return None if self.surveyor is None else self.surveyor.letters
 
-    async def letter_states(self) -> Mapping[str, LetterState]:
-        """Return the states of dead letters by location; continues reading after the last call. Raises BusError."""
-        if self.surveyor is None:
-            return await load_states(self.transport, self.settings.bus.namespace)
-        await self.surveyor.letters.read_on()
-        return self.surveyor.letters.states
+    async def letter_state(self, place: str) -> LetterState | None:
+        """Return the state recorded for the dead letter at *place*. Raises BusError."""
+        watch = await self.letters()
+        if watch is not None and watch.is_whole:
+            return await watch.states.at(place)
+        found = await load_states(self.transport, self.settings.bus.namespace, lambda each, _: each == place)
+        return found.get(place)
+
+    async def registry(self) -> Registry:
+        """Return the message types of the apps, and those that agents of the namespace describe.
+
+        They are read again after half a minute; where they cannot be read, those that were known count.
+        """
+        now_s = self.clock.monotonic_s()
+        known = self._types
+        if known is not None and now_s - known[1] < _TYPES_S:
+            return known[0]
+        found = Registry([], below=BUILT_IN) if known is None else known[0]
+        if self._read_types is not None:
+            with contextlib.suppress(BusError):
+                found = await self._read_types()
+        self._types = found, now_s
+        return found
 
     def verifier(self) -> Verifier | None:
         """Return the trusted keys. Raises ConfigurationError."""
@@ -190,28 +222,23 @@ class Console:
         self._tell()
 
     async def _watch(self) -> None:
-        found = await examine_here(self.settings, (), self.clock)
-        async with opened_surveyor(self.transport, readable(self.settings, found), self.clock) as surveyor:
-            self.surveyor = surveyor
+        async with opened_examiner(
+            self.transport, self.settings, self.clock, letters_within_s=_FIRST_LETTERS_S
+        ) as examiner:
+            self.surveyor = examiner.surveyor
             while True:
                 begun_s = self.clock.monotonic_s()
                 try:
-                    self.checks = worst_first(await self._look(surveyor))
+                    looked = await examiner.look()
+                    self.checks, self.looked_ms = list(looked.results), looked.taken_ms
+                    self.survey = looked.survey or self.survey
                 except Exception as error:  # noqa: BLE001 - one look that fails must not be the last
                     _log.exception("console.blind")
-                    self.checks = [CheckResult(area="console", state="fault", text=text_of(error), cure="see its log")]
+                    self.checks = [fault("console", text_of(error), "see its log")]
                 self._tell()
                 # A namespace that takes long to read is read less often.
-                await self.clock.sleep(max(_EVERY_S, 2 * (self.clock.monotonic_s() - begun_s)))
-
-    async def _look(self, surveyor: Surveyor) -> list[CheckResult]:
-        found = await examine_here(self.settings, (), self.clock)
-        try:
-            self.survey = await surveyor.take()
-            found += await examine_log(self.transport, self.settings, self.survey, (), self.clock)
-        except BusError as error:
-            found.append(log_fault(error))
-        return found
+                pause_s = 2 * (self.clock.monotonic_s() - begun_s)
+                await self.clock.sleep(min(max(_EVERY_S, pause_s), _LONGEST_S))
 
     def _tell(self) -> None:
         self.version += 1

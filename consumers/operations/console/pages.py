@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from litestar import MediaType, Request, Response, get, post
 from litestar.response import Redirect, ServerSentEvent
 
+from bus.artifacts.store import artifact_store
 from bus.errors import BusError, ConfigurationError, TopicMissingError
-from bus.payloads.payload_types import Registry
 from bus.protocol.identifiers import is_message_id
+from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms
 from bus.redaction import cut, masked, masked_member, redacted
 from bus.topics.names import message_topic, read_topic
 from bus.transports.base import Record
-from bus.vocabulary import BUILT_IN
+from bus.vocabulary.parts import Ref
 from consumers.deadletters.causes import cause_of
 from consumers.deadletters.diagnosis import examine
 from consumers.deadletters.letter_state import state_of
@@ -34,12 +35,20 @@ from consumers.operations.console.graph import graph_of
 from consumers.operations.console.model import Console
 from consumers.operations.console.rendering import render
 from consumers.operations.lineage.log_search import stored_copy
-from consumers.operations.lineage.timeline import timeline_of
+from consumers.operations.lineage.proofs import risk_in
 from consumers.operations.survey.explanation import explain_message
-from consumers.operations.survey.letter_watch import ListedLetter
-from consumers.operations.survey.look_up import look_up, looked_in_words, trace_up
+from consumers.operations.survey.letter_watch import CauseCount, LetterWatch, WantedLetters
+from consumers.operations.survey.look_up import look_up, looked_in_words, timeline_of_traced, trace_up
+from consumers.operations.survey.verdicts import of_group
 from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
-from consumers.processes.approvals.open_requests import OpenRequest, action_of, agrees, held_message, open_requests
+from consumers.processes.approvals.open_requests import (
+    OpenRequest,
+    action_of,
+    agrees,
+    held_message,
+    open_requests,
+    within_of,
+)
 from consumers.processes.sagas.opening import opened_store
 from consumers.processes.sagas.process import ending_of
 from producers.connection import connect
@@ -55,7 +64,6 @@ _MAX_DIGITS: Final = 15
 _FILTERS: Final = {"cause": "", "type": "", "reason": "", "sender": "", "state": "open"}
 _EVENT_S: Final = 10.0
 _ID_DIGITS: Final = 12
-_REGISTRY: Final = Registry([], below=BUILT_IN)
 
 _Request = Request[Any, Any, Any]
 
@@ -122,7 +130,17 @@ async def _form(request: _Request, scope: str) -> tuple[dict[str, str], Response
 @get("/")
 async def overview(request: _Request) -> Response[str]:
     """Show the current problems, most urgent first."""
-    return _page(request, "overview.html", checks=_console(request).checks, places=_PLACES)
+    console = _console(request)
+    return _page(
+        request,
+        "overview.html",
+        checks=console.checks,
+        places=_PLACES,
+        hints=sum(each.state == "hint" for each in console.checks),
+        hint_areas=list(dict.fromkeys(each.area for each in console.checks if each.state == "hint")),
+        looked=format_ms(console.looked_ms) if console.looked_ms else "",
+        unseen=sum(each.state == "unknown" for each in console.checks),
+    )
 
 
 _PLACES: Final = {
@@ -174,30 +192,17 @@ def _local(path: str) -> str:
 async def letters(request: _Request) -> Response[str]:
     """Show dead letters by cause, and a page of them."""
     page = _number(_parameter(request, "page", "1"))
-    console = _console(request)
     filters = {name: request.query_params.get(name, default) for name, default in _FILTERS.items()}
-
-    def wanted(letter: ListedLetter) -> bool:
-        about = letter.cause
-        facts = (letter.cause_name, about.message_type, about.reason, about.sender, letter.state)
-        return all(wanted_text in ("", fact) for wanted_text, fact in zip(filters.values(), facts, strict=True))
-
-    found = await console.letters(wanted)
-    pages = max(1, -(-len(found) // _PAGE))
-    page = min(max(1, page), pages)
-    causes = Counter((each.cause, each.cause_name) for each in found).most_common(_PAGE)
-    return _page(
-        request,
-        "letters.html",
-        causes=causes,
-        letters=found[(page - 1) * _PAGE : page * _PAGE],
-        total=len(found),
-        page=page,
-        pages=pages,
-        filters=filters,
-        reasons=sorted({each.cause.reason for each in found}),
-        when=format_ms,
+    wanted = WantedLetters(
+        cause=filters["cause"],
+        message_type=filters["type"],
+        reason=filters["reason"],
+        sender=filters["sender"],
+        state=filters["state"],
     )
+    watch = await _console(request).letters()
+    found = None if watch is None else await watch.page(wanted, page, _PAGE)
+    return _page(request, "letters.html", found=found, filters=filters, when=format_ms)
 
 
 @get("/letters/show")
@@ -209,24 +214,25 @@ async def letter(request: _Request) -> Response[str]:
     if record is None:
         return _problem(request, f"no dead letter at {location}", "retention may have taken it")
     found = read_dead_letter(record)
-    states = await console.letter_states()
+    known = await console.letter_state(found.place)
     finding = examine(
         found,
-        _REGISTRY,
+        await console.registry(),
         namespace=console.settings.bus.namespace,
         max_message_bytes=console.settings.publish.max_message_bytes,
     )
     data = None if found.message is None else msgspec.json.decode(found.message.data)
     copy = stored_copy(record, "dlq")
-    described = explain_message(copy.message_id, [copy], [(found, states.get(found.place), finding)])
-    known = states.get(found.place)
+    described = explain_message(copy.message_id, [copy], [(found, known, finding)])
+    watch = await console.letters()
+    listed = None if watch is None else watch.letter_at(found.place)
     return _page(
         request,
         "letter.html",
         letter=found,
         state=state_of(found, known),
         error=redacted(found.error),
-        cause=cause_of(found).name,
+        cause=cause_of(found).name if listed is None else listed.cause_name,
         steps=() if known is None else known.steps,
         finding=finding,
         described=described,
@@ -288,29 +294,32 @@ async def redrive_page(request: _Request) -> Response[str]:
     cause = _parameter(request, "cause")
     location = _parameter(request, "place")
     console = _console(request)
-    found = await console.letters(_meant(cause, location))
-    if not found:
+    watch = await console.letters()
+    causes = [] if watch is None else await _meant(watch, cause, location)
+    if not causes:
         return _problem(request, "no open dead letter matches", "they may have been sent back already", code=410)
-    groups = {each.cause.group for each in found}
+    groups = {each.cause.group for each in causes}
     workers = {group.name: group.members for group in (console.survey.groups if console.survey is not None else ())}
     return _page(
         request,
         "redrive.html",
-        letters=len(found),
-        cause=found[0].cause,
+        letters=sum(each.count for each in causes),
+        cause=causes[0].cause,
+        sender=causes[0].sender,
         cause_name=cause,
         place=location,
-        groups=[(group, workers.get(group, 0)) for group in sorted(groups)],
+        groups=[(group, workers.get(group, 0)) for group in sorted(groups) if group],
     )
 
 
-def _meant(cause: str, location: str) -> Any:
-    return lambda each: (
-        each.state == "open"
-        and cause in ("", each.cause_name)
-        and location in ("", each.place)
-        and bool(cause or location)
-    )
+async def _meant(watch: LetterWatch, cause: str, location: str) -> Sequence[CauseCount]:
+    """Return the causes of the open letters of *cause* or at *location*, with how many are meant."""
+    if not location:
+        return (await watch.page(WantedLetters(cause=cause), 1, _PAGE)).causes if cause else ()
+    found = watch.letter_at(location)
+    if found is None or found.state != "open" or cause not in ("", found.cause_name):
+        return ()
+    return (CauseCount(cause=found.cause, name=found.cause_name, sender=found.sender, count=1),)
 
 
 @post("/letters/redrive")
@@ -325,8 +334,13 @@ async def start_redrive(request: _Request) -> Response[Any]:
         return _problem(request, "no dead letters are selected", code=400)
     if not why and not is_dry:
         return _problem(request, "a redrive needs a reason", "enter what was fixed", code=400)
+    watch = await _console(request).letters()
     selection = Selection(
-        cause=cause or None, places=frozenset([location] if location else []), states=frozenset({"open"})
+        cause=cause or None,
+        # What the page has shown is meant, as it was told apart there.
+        causes=watch.causes if watch is not None and watch.is_whole else None,
+        places=frozenset([location] if location else []),
+        states=frozenset({"open"}),
     )
     session = _session(request)
     who = session.name if session is not None else ""
@@ -355,10 +369,11 @@ async def conversations(request: _Request) -> Response[str]:
     async with console.looked:
         found = await trace_up(console.transport, console.settings, identity)
     copies = found.search.copies
-    timeline = timeline_of(
-        copies[:_MAX_ROWS],
+    timeline = timeline_of_traced(
+        found,
+        max_records=_MAX_ROWS,
         namespace=console.settings.bus.namespace,
-        risk_of=lambda _: "medium",
+        risk_of=risk_in(await console.registry()),
         verifier=console.verifier(),
     )
     if not timeline.events:
@@ -422,9 +437,9 @@ async def message(request: _Request) -> Response[str]:
     if not own:
         return _problem(request, f"no message {identity}", looked_in_words(found.search.looked, identity))
     dead = [read_dead_letter(copy.record) for copy in own if copy.kind == "dlq"]
-    limit = console.settings.publish.max_message_bytes
+    limit, registry = console.settings.publish.max_message_bytes, await console.registry()
     judged = [
-        (each, states.get(each.place), examine(each, _REGISTRY, namespace=namespace, max_message_bytes=limit))
+        (each, states.get(each.place), examine(each, registry, namespace=namespace, max_message_bytes=limit))
         for each in dead
     ]
     sealed = next((copy.message for copy in own if copy.message is not None), None)
@@ -443,8 +458,10 @@ async def message(request: _Request) -> Response[str]:
 
 @get("/groups")
 async def groups_page(request: _Request) -> Response[str]:
-    """Show the groups, the topics they read, and their lag."""
-    return _page(request, "groups.html")
+    """Show the groups, their lag, and what holds them up."""
+    survey = _console(request).survey
+    judged = [(group, list(of_group(group, survey.taken_ms))) for group in survey.groups] if survey is not None else []
+    return _page(request, "groups.html", groups=judged)
 
 
 @get("/agents")
@@ -511,21 +528,67 @@ async def approval(request: _Request) -> Response[str]:
     """Show the action packet as it will run, and how to decide."""
     identity = _parameter(request, "id")
     console = _console(request)
-    found = next((each for each in await _approvals(console) if identity and each.digits.startswith(identity)), None)
+    opened = await _approvals(console)
+    found = next((each for each in opened if identity and each.digits.startswith(identity)), None)
     if found is None:
         return _problem(request, f"no open approval begins with {identity}", "it is decided, or its time is over")
     pending = await held_message(console.transport, console.settings.bus.namespace, found)
-    action = action_of(found.message)
+    # A run may ask for several at once: they are decided on one page.
+    others = [each for each in opened if each is not found and each.request.seal == found.request.seal is not None]
     return _page(
         request,
         "approval.html",
-        found=found,
-        lines=_lines(action, ""),
-        invisible=_invisible(action),
+        boxes=[_box(each, pending) for each in (found, *others)],
         pending=pending,
-        agrees=pending is not None and agrees(found.message, pending),
         person=console.person,
         id=found.digits[:_ID_DIGITS],
+    )
+
+
+@get("/approvals/arguments")
+async def approval_arguments(request: _Request) -> Response[str]:
+    """Show the arguments of a step that are too large for its request, from the artifact store."""
+    identity, console = _parameter(request, "id"), _console(request)
+    opened = await _approvals(console)
+    found = next((each for each in opened if identity and each.digits.startswith(identity)), None)
+    named = {} if found is None else within_of(action_of(found.message)).get("arguments", {}).get("artifact")
+    if not isinstance(named, dict):
+        return _problem(request, f"no open approval {identity} has arguments in the artifact store", code=404)
+    try:
+        data = await artifact_store(console.settings).open(msgspec.convert(named, Ref))
+        value = msgspec.json.decode(data)
+    except (BusError, OSError, msgspec.MsgspecError) as error:
+        return _problem(request, f"the arguments cannot be shown: {error}", "reject it, or look at artifacts.url")
+    return _page(request, "arguments.html", lines=_lines(value, ""), invisible=_invisible(value), id=identity)
+
+
+class _Box(NamedTuple):
+    """One approval as it is decided."""
+
+    found: OpenRequest
+    id: str
+    tool: str
+    """The step that would be called; empty where the whole message would be handled."""
+    arguments: list[_Line]
+    is_large: bool
+    """Whether the arguments are in the artifact store."""
+    lines: list[_Line]
+    invisible: int
+    agrees: bool
+
+
+def _box(found: OpenRequest, pending: Message | None) -> _Box:
+    action = action_of(found.message)
+    within = within_of(action)
+    return _Box(
+        found=found,
+        id=found.digits[:_ID_DIGITS],
+        tool=str(within.get("tool", "")),
+        arguments=_lines(within.get("arguments", {}), ""),
+        is_large="artifact" in within.get("arguments", {}),
+        lines=_lines(action, ""),
+        invisible=_invisible(action),
+        agrees=pending is not None and agrees(found.message, pending),
     )
 
 
@@ -583,7 +646,8 @@ async def audit_page(request: _Request) -> Response[str]:
             ]
             if conversation and question in QUERIES:
                 found = await store.conversation(conversation, max_rows=_MAX_ROWS)
-                rows = [masked(each) for each in answer_question(question, found, _REGISTRY)]
+                registry = await console.registry()
+                rows = [masked(each) for each in answer_question(question, found, registry)]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return _page(
         request,
@@ -689,6 +753,7 @@ async def live(request: _Request) -> str:
 
 ROUTES: Final = (
     overview, login_page, login, logout, letters, letter, redrive_page, start_redrive, run_page, conversations, message,
-    groups_page, agents_page, processes_page, approvals_page, approval, decide_approval, audit_page, costs, tail_page,
+    groups_page, agents_page, processes_page, approvals_page, approval,
+    approval_arguments, decide_approval, audit_page, costs, tail_page,
     tail_events, events, live,
 )  # fmt: skip

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
-import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from bus.clock import Clock
-from bus.errors import ConfigurationError
+from bus.payloads.payload_types import Registry
 from bus.settings.schema import Settings
 from bus.transports.base import Transport
 from consumers.operations.console.access import SCOPES, Token, read_tokens, token_of
+from consumers.web.extras import need_extra
+from consumers.web.listening import is_loopback, open_socket
 
-__all__ = ["ServedSite", "check_extra", "is_loopback", "new_token", "serve_console", "tokens_of"]
+__all__ = ["ServedSite", "new_token", "serve_console", "tokens_of"]
 
 _TOKEN_BYTES: Final = 18
 
@@ -33,17 +33,8 @@ class ServedSite(NamedTuple):
     is_tls: bool
     person: str
     person_settings: Settings | None
-
-
-def check_extra() -> None:
-    """Raise ConfigurationError where the extra `console` is missing."""
-    try:
-        import litestar  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the console needs the extra `console` ({error.name} is missing): pip install 'sealbus[console]'"
-        ) from error
+    types: Callable[[], Awaitable[Registry]] | None = None
+    """Reads the message types that are known."""
 
 
 async def serve_console(
@@ -55,15 +46,17 @@ async def serve_console(
     on_ready: Callable[[str, Callable[[], None]], object],
 ) -> None:
     """Serve until stopped; *on_ready* gets the URL and what stops it. Raises ConfigurationError."""
-    check_extra()
+    need_extra("console", "jinja2", "litestar", "uvicorn")
     import uvicorn
 
     from consumers.operations.console.model import Console
     from consumers.operations.console.site import make_site
 
     host = site.host
-    model = Console(transport, settings, clock, person=site.person, person_settings=site.person_settings)
-    sock = _listen(host, site.port)
+    model = Console(
+        transport, settings, clock, person=site.person, person_settings=site.person_settings, types=site.types
+    )
+    sock = open_socket(host, site.port, "the console")
     bound = sock.getsockname()[1]
     known = {f"{name}:{bound}" for name in ("127.0.0.1", "localhost", "[::1]")} | {name.lower() for name in site.names}
     config = uvicorn.Config(
@@ -105,25 +98,3 @@ def tokens_of(path: Path | None, *, read_only: bool, can_decide: bool) -> tuple[
         return read_tokens(path), ""
     text = secrets.token_urlsafe(_TOKEN_BYTES)
     return [token_of("operator", text, SCOPES if can_decide else ("read", "redrive"))], text
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach *host*."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(128)
-    except OSError as error:
-        sock.close()
-        raise ConfigurationError(
-            f"the console cannot be served on {host}:{port}: {error.strerror or error}; choose another --port"
-        ) from error
-    return sock

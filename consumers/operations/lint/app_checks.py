@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,8 @@ from consumers.operations.lint.type_checks import lint_type
 
 __all__ = ["lint_app"]
 
+_EFFECTS: Final = ("httpx.", "requests.", "subprocess.", "smtplib.", "os.system", "shutil.", "urllib.request.")
+"""How the calls begin that a program mostly makes for their effect."""
 _SENDERS: Final = frozenset({"publish", "send", "send_now", "request", "Outgoing", "publish_many"})
 _WORK: Final = DIRECTIVE - {"accept"}
 """Performatives that ask for something that can be refused."""
@@ -60,6 +63,7 @@ def lint_app(
     for name, subscription in declaration.subscriptions.items():
         yield from _rejection(name, subscription)
         yield from _written_in_file(subscription.handler, files)
+        yield from _steps(name, subscription)
 
 
 def _taken_twice(declaration: Declaration, kinds: Mapping[str, PayloadType]) -> Iterator[LintFinding]:
@@ -93,6 +97,29 @@ def _rejection(name: str, subscription: HandlerDeclaration) -> Iterator[LintFind
         return
     location = f"{source[1]}:{source[2]}"
     yield finding("no-rejection-path", location, f"the handler of {name} never rejects", file=source[1], line=source[2])
+
+
+def _steps(name: str, subscription: HandlerDeclaration) -> Iterator[LintFinding]:
+    """Yield approvals that a handler may not ask for, and effects that one which may ask has outside steps."""
+    source = _source(subscription.handler)
+    if source is None:
+        return
+    try:
+        tree = ast.parse(textwrap.dedent(source[0]))
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        line = source[2] + node.lineno - 1
+        location, called = f"{source[1]}:{line}", ast.unparse(node.func)
+        asks = called.endswith(".step") and any(keyword.arg == "approve" for keyword in node.keywords)
+        if (asks or called.endswith(("context.approve", "context.clarify"))) and not subscription.asks:
+            what = f"the handler of {name} asks by {called:.60}"
+            yield finding("asks-undeclared", location, what, file=source[1], line=line)
+        elif subscription.asks and called.startswith(_EFFECTS):
+            what = f"the handler of {name} calls {called:.60} outside a step"
+            yield finding("effect-outside-step", location, what, file=source[1], line=line)
 
 
 def _source(handler: Any) -> tuple[str, str, int] | None:

@@ -135,6 +135,18 @@ _ALL = (
         cure=THRESHOLD_CURE,
     ),
     AntiPattern(
+        name="asks-undeclared",
+        level="error",
+        why="the run ends where it asks, and a handler that does not declare that may not ask",
+        cure="declare the handler with asks=True: @app.on(..., asks=True)",
+    ),
+    AntiPattern(
+        name="effect-outside-step",
+        level="note",
+        why="a run that waits for a person begins again from its start: what it did outside a step it does again",
+        cure="call it by context.step(...), with once=True where it must not happen twice",
+    ),
+    AntiPattern(
         name="asks-itself",
         level="warning",
         why="runs that wait for answers of the same workers block each other under load",

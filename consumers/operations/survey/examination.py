@@ -1,30 +1,187 @@
-"""Examination: all checks of a set-up in one list, for the command line and the console."""
+"""Examination: all checks of an installation in one list, from one survey: for doctor, status, console and exporter.
+
+Whoever shows the state of a namespace takes it from here, so that all of them tell one story.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
 
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError, NotPermittedError
+from bus.errors import BusError, ConfigurationError, NotPermittedError, text_of
 from bus.settings.schema import Settings
 from bus.topics.specs import creates_topics
 from bus.transports.base import TopicSpec, Transport
+from bus.trust.opening import Trust, keyless, open_trust
+from bus.trust.policy.policy import NO_POLICY
 from consumers.operations.survey import drift
 from consumers.operations.survey.doctor import (
-    CheckResult,
-    check_clock,
+    check_audit_policy,
     check_here,
     check_inbox,
     check_trust,
-    of_cards,
-    of_survey,
+    check_worker_keys,
 )
-from consumers.operations.survey.survey import Survey
+from consumers.operations.survey.results import CheckResult, fault, hint, ok, unknown, worst_first
+from consumers.operations.survey.survey import Survey, Surveyor, opened_surveyor
+from consumers.operations.survey.verdicts import of_cards, of_log, of_survey, of_topics
 
-__all__ = ["examine_here", "examine_log", "log_fault", "readable", "worst_first"]
+__all__ = ["Examination", "Examiner", "opened_examiner"]
+
+_LASTS_S: Final = 15.0
+
+
+class Examination(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at an installation has found, worst first."""
+
+    taken_ms: int
+    results: tuple[CheckResult, ...]
+    survey: Survey | None
+    """None: the log cannot be read."""
+
+    @property
+    def faults(self) -> int:
+        """The number of faults."""
+        return sum(each.state == "fault" for each in self.results)
+
+    @property
+    def unseen(self) -> int:
+        """The number of checks that were not made."""
+        return sum(each.state == "unknown" for each in self.results)
+
+
+class Examiner:
+    """Looks at one installation; a second look reuses what need not be read again.
+
+    *wanted* are the topics of the apps *target* of a command line, *groups* their groups, *agents* their agents.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: Settings,
+        surveyor: Surveyor,
+        clock: Clock,
+        *,
+        agents: tuple[str, ...] = (),
+        wanted: Sequence[TopicSpec] = (),
+        groups: Sequence[str] = (),
+        target: str = "",
+    ) -> None:
+        self._transport = transport
+        self._settings = settings
+        self._clock = clock
+        self._agents = agents
+        self._wanted = wanted
+        self._groups = groups
+        self._target = target
+        self._inbox_fault: tuple[CheckResult, float] | None = None
+        """The last fault of the inbox, and when it was seen, on the monotonic clock."""
+        self.surveyor = surveyor
+
+    async def look(self) -> Examination:
+        """Look at everything. A log that cannot be read is a fault among the others; nothing is raised for it."""
+        taken_ms = self._clock.now_ms()
+        found, survey = await examine_here(self._settings, self._agents, self._clock), None
+        try:
+            survey = await self.surveyor.take()
+            found += await self._of_log(survey, _readable_trust(self._settings, found, self._clock))
+        except BusError as error:
+            found.append(log_fault(error))
+        # The same is known of a topic from its name and from the app that wants it, of a file from each agent.
+        found = list(dict.fromkeys(self._lasting(found)))
+        return Examination(taken_ms=taken_ms, results=tuple(worst_first(found)), survey=survey)
+
+    def _lasting(self, found: list[CheckResult]) -> list[CheckResult]:
+        """Return *found*, with the inbox's fault for some seconds longer than it is seen.
+
+        Statements behind a lock are given up and asked again: between two attempts nobody waits, and all seems well.
+        """
+        now_s = self._clock.monotonic_s()
+        faults = [each for each in found if each.area == "inbox" and each.state == "fault"]
+        if faults:
+            self._inbox_fault = faults[0], now_s
+        elif self._inbox_fault is not None and now_s - self._inbox_fault[1] < _LASTS_S:
+            return [each for each in found if each.area != "inbox"] + [self._inbox_fault[0]]
+        return found
+
+    async def _of_log(self, survey: Survey, trust: Trust) -> list[CheckResult]:
+        """Judge the log, the topics, and what goes on. Raises BusError."""
+        settings, existing = self._settings, await self._transport.admin.topics()
+        return [
+            *of_log(survey, settings.bus.url),
+            *of_topics(survey),
+            *await self._of_wanted(),
+            *await self._of_brokers(),
+            *of_cards(survey.agents, existing, settings.bus.namespace),
+            *check_worker_keys(trust, survey.groups, self._clock),
+            *(() if survey.audit is None else check_audit_policy(trust, settings.bus.namespace, self._clock)),
+            *of_survey(survey),
+        ]
+
+    async def _of_wanted(self) -> list[CheckResult]:
+        makes = creates_topics(self._settings, self._transport.features)
+        plan = await self._transport.admin.plan(self._wanted)
+        tiers = [
+            tier
+            for group in self._groups
+            for tier in await drift.read_left_tiers(self._transport.admin, self._settings, group)
+        ]
+        findings = [
+            *drift.of_changes(plan, self._target or "MODULE:APP"),
+            *drift.of_settings(self._settings),
+            *drift.of_tiers(tiers),
+        ]
+        missing = [each for each in findings if each.setting == "topic" and makes]
+        found = [
+            (hint if each.severity == "hint" else fault)(
+                "topics", f"{each.topic or each.setting}: {each.detail}", each.advice
+            )
+            for each in findings
+            if each not in missing
+        ]
+        if self._wanted and not findings:
+            found.append(ok("topics", f"the {len(self._wanted)} that the apps need agree with the settings"))
+        if missing:
+            named = ", ".join(each.topic or "" for each in missing[:3]) + (", ..." if missing[3:] else "")
+            found.append(hint("topics", f"{len(missing)} not created yet: {named}; the first worker creates them"))
+        return found
+
+    async def _of_brokers(self) -> list[CheckResult]:
+        try:
+            brokers = await self._transport.admin.brokers()
+        except NotPermittedError as error:
+            # Reading the brokers' settings needs a right on the whole cluster.
+            text = f"whether brokers create topics by themselves or forget offsets ({error})"
+            return [unknown("brokers", text, "allow DescribeConfigs on the cluster")]
+        return [
+            fault("brokers", f"{each.setting}: {each.detail}", each.advice)
+            for each in drift.of_brokers(brokers, self._settings)
+        ]
+
+
+@asynccontextmanager
+async def opened_examiner(
+    transport: Transport,
+    settings: Settings,
+    clock: Clock,
+    *,
+    agents: tuple[str, ...] = (),
+    wanted: Sequence[TopicSpec] = (),
+    groups: Sequence[str] = (),
+    target: str = "",
+    letters_within_s: float | None = None,
+) -> AsyncGenerator[Examiner]:
+    """Yield what examines the installation of *settings*; see `Examiner` and `Surveyor`."""
+    found = list(check_trust(settings, (), clock))
+    readable_settings = readable(settings, found)
+    async with opened_surveyor(transport, readable_settings, clock, letters_within_s=letters_within_s) as surveyor:
+        yield Examiner(transport, settings, surveyor, clock, agents=agents, wanted=wanted, groups=groups, target=target)
 
 
 async def examine_here(
@@ -32,82 +189,34 @@ async def examine_here(
 ) -> list[CheckResult]:
     """Judge what can be judged without the log: this machine, keys and policy of *agents*, the inbox."""
     return [
-        CheckResult(area="settings", state="ok", text="can be read, and fit together"),
+        ok("settings", "can be read, and fit together"),
         *check_here(settings, environment),
         *check_trust(settings, agents, clock),
         await check_inbox(settings, clock),
     ]
 
 
-async def examine_log(
-    transport: Transport,
-    settings: Settings,
-    survey: Survey,
-    wanted: Sequence[TopicSpec],
-    clock: Clock,
-    *,
-    target: str | None = None,
-    groups: Sequence[str] = (),
-) -> list[CheckResult]:
-    """Judge the log, the topics *wanted* by the apps *target* of a command line, and what goes on. Raises BusError.
-
-    *groups* are those of the apps: the retry tiers that the settings no longer have are looked for in them.
-    """
-    makes = creates_topics(settings, transport.features)
-    plan = await transport.admin.plan(wanted)
-    tiers = [tier for group in groups for tier in await drift.read_left_tiers(transport.admin, settings, group)]
-    findings = [
-        *drift.of_changes(plan, "MODULE:APP" if target is None else target),
-        *drift.of_settings(settings),
-        *drift.of_tiers(tiers),
-    ]
-    unread = ""
-    try:
-        findings += drift.of_brokers(await transport.admin.brokers(), settings)
-    except NotPermittedError as error:
-        # Reading the brokers' settings needs a right on the whole cluster.
-        unread = str(error)
-    missing = [each for each in findings if each.setting == "topic" and makes]
-    findings = [each for each in findings if each not in missing]
-    fine = "agree with the settings" if wanted else "the retention is long enough"
-    topics = [
-        CheckResult(
-            area="topics",
-            state="hint" if each.severity == "hint" else "fault",
-            text=f"{each.topic or each.setting}: {each.detail}",
-            cure=each.advice,
-        )
-        for each in findings
-    ] or ([] if missing else [CheckResult(area="topics", state="ok", text=fine)])
-    if missing:
-        named = ", ".join(each.topic or "" for each in missing[:3]) + (", ..." if missing[3:] else "")
-        text = f"{len(missing)} not created yet: {named}; the first worker creates them"
-        topics.append(CheckResult(area="topics", state="hint", text=text))
-    if unread:
-        text = f"not looked at: whether brokers create topics by themselves or forget offsets ({unread})"
-        topics.append(CheckResult(area="brokers", state="hint", text=text, cure="allow DescribeConfigs on the cluster"))
-    topics += of_cards(survey.agents, await transport.admin.topics(), settings.bus.namespace)
-    answers = CheckResult(area="log", state="ok", text=f"{settings.bus.url} answers")
-    return [answers, *topics, await check_clock(transport, survey, settings, clock), *of_survey(survey)]
-
-
 def log_fault(error: BusError) -> CheckResult:
     """Return the fault of a log that cannot be read."""
     cure = "; ".join(getattr(error, "__notes__", ())) or "start the brokers, or correct bus.url"
-    return CheckResult(area="log", state="fault", text=str(error), cure=cure)
+    return fault("log", text_of(error), cure)
+
+
+def _readable_trust(settings: Settings, found: Sequence[CheckResult], clock: Clock) -> Trust:
+    """Open what can be read of keys and policy; the rest is told in *found*, or at the next look."""
+    try:
+        return open_trust(keyless(readable(settings, found)), "", clock=clock)
+    except ConfigurationError:
+        # A file was broken since *found* was told.
+        return Trust(None, None, NO_POLICY)
 
 
 def readable(settings: Settings, found: Sequence[CheckResult]) -> Settings:
     """Return *settings*, without keys and policy where these are at fault: the log is looked at nevertheless."""
-    if not any(each.area == "keys" and each.state == "fault" for each in found):
-        return settings
-    return msgspec.structs.replace(
-        settings,
-        trust=msgspec.structs.replace(settings.trust, keys="", key_file=""),
-        policy=msgspec.structs.replace(settings.policy, file=""),
-    )
-
-
-def worst_first(found: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return *found* with faults first, then hints, then successes."""
-    return sorted(found, key=lambda result: ("fault", "hint", "ok").index(result.state))
+    if any(each.area == "keys" and each.state == "fault" for each in found):
+        settings = msgspec.structs.replace(
+            settings, trust=msgspec.structs.replace(settings.trust, keys="", key_file="")
+        )
+    if any(each.area == "policy" and each.state == "fault" for each in found):
+        settings = msgspec.structs.replace(settings, policy=msgspec.structs.replace(settings.policy, file=""))
+    return settings

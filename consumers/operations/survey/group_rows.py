@@ -11,7 +11,7 @@ import msgspec
 
 from bus.telemetry.terminal import printable
 from bus.transports.base import GroupInfo, PartitionRange
-from consumers.operations.survey.survey import topics_of
+from consumers.operations.survey.group_state import topics_of
 
 __all__ = ["GroupPartition", "GroupSummary", "LostPartition", "group_partitions", "lost_notes", "lost_partitions"]
 

@@ -15,7 +15,7 @@ from bus.transports.base import GroupInfo
 from consumers.deadletters.letter_state import LetterState, state_of
 from consumers.deadletters.letters import read_dead_letter
 from consumers.operations.lineage.log_search import ORIGINALS, StoredCopy
-from consumers.operations.survey.survey import topics_of
+from consumers.operations.survey.group_state import topics_of
 
 __all__ = ["GroupVerdict", "VerdictState", "group_verdicts", "group_sentences"]
 

@@ -13,7 +13,9 @@ from typing import Final
 import msgspec
 
 from bus.errors import BusError, NotPermittedError
+from bus.payloads.payload_types import RiskClass
 from bus.protocol.identifiers import uuid7_ms
+from bus.protocol.signatures import Verifier
 from bus.protocol.timestamps import format_ms
 from bus.settings.schema import Settings
 from bus.topics.namespace_groups import NamespaceGroups
@@ -21,11 +23,13 @@ from bus.transports.base import Transport
 from consumers.deadletters.letter_state import LetterState, load_states
 from consumers.operations.audit.reading import read_audit
 from consumers.operations.audit.store import AuditRecord, AuditStore
+from consumers.operations.audit.timeline import with_audit
 from consumers.operations.lineage.log_reach import FAR_MS, Looked
 from consumers.operations.lineage.log_search import KnownPlaces, Search, find_conversation, find_message
+from consumers.operations.lineage.timeline import Timeline, timeline_of
 from consumers.operations.survey.group_verdicts import GroupVerdict, group_verdicts
 
-__all__ = ["LookUp", "Traced", "look_up", "looked_in_words", "moment_of", "trace_up"]
+__all__ = ["LookUp", "Traced", "look_up", "looked_in_words", "moment_of", "timeline_of_traced", "trace_up"]
 
 _AUDIT_S: Final = 3.0
 """An audit that does not answer for so long is done without."""
@@ -100,7 +104,8 @@ async def look_up(
         on_progress=on_progress,
     )
     own = [copy for copy in search.copies if copy.message_id == message_id]
-    states = await load_states(transport, namespace) if any(copy.kind == "dlq" for copy in own) else {}
+    dead = frozenset(copy.place for copy in own if copy.kind == "dlq")
+    states = await load_states(transport, namespace, lambda place, _: place in dead) if dead else {}
     groups, error = tuple[GroupVerdict, ...](), ""
     if own:
         try:
@@ -151,6 +156,26 @@ async def trace_up(
             conversation = own.conversation_id
             search = await find_conversation(transport, namespace, conversation, whole=whole, on_progress=on_progress)
     return Traced(conversation_id=conversation, search=search, audited=audited.rows, audit_error=audited.error)
+
+
+def timeline_of_traced(
+    traced: Traced,
+    *,
+    namespace: str,
+    risk_of: Callable[[str], RiskClass],
+    verifier: Verifier | None,
+    max_records: int | None = None,
+) -> Timeline:
+    """Return the timeline of *traced* from the log, and from the audit what the log has no more.
+
+    Whoever shows a conversation takes it from here, so that all show the same marks. *max_records* cuts a long one.
+    """
+    timeline = timeline_of(traced.search.copies[:max_records], namespace=namespace, risk_of=risk_of, verifier=verifier)
+    return (
+        timeline
+        if max_records is not None and len(timeline.events) >= max_records
+        else with_audit(timeline, traced.audited)
+    )
 
 
 async def moment_of(settings: Settings, message_id: str) -> int | None:

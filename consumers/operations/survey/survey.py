@@ -5,56 +5,61 @@ Every door (doctor, exporter, top) shows the same value, so they tell one story.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+import asyncio
+import math
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 
 from bus.clock import Clock
-from bus.errors import BusError, TopicMissingError
+from bus.errors import BusError
 from bus.settings.schema import Settings
-from bus.topics.names import read_topic
 from bus.topics.namespace_groups import NamespaceGroups
 from bus.transports.base import GroupInfo, PartitionRange, Transport
 from bus.trust.opening import keyless, open_trust
 from consumers.delivery.inbox.open import inbox_url, is_missing_file, open_inbox
+from consumers.operations.survey.audit_view import AuditState, look_at_audit
+from consumers.operations.survey.group_state import (
+    GroupState,
+    first_unsettled,
+    group_ranges,
+    state_of_group,
+    topics_of,
+)
 from consumers.operations.survey.letter_watch import LetterWatch, OpenLetters
+from consumers.operations.survey.log_probe import LogHealth, LogProbe
+from consumers.operations.survey.results import CheckResult
+from consumers.operations.survey.topics_view import TopicsView, look_at_topics
 from consumers.processes.approvals.state import APPROVAL_SAGA
+from consumers.processes.sagas.process import Process, ending_of
 from consumers.processes.sagas.store import ProcessStore
+from producers.directory.hold_ups import HoldUp
 from producers.directory.presence import AgentEntry, DirectorySize
 from producers.directory.view import Directory
 
 __all__ = [
-    "GroupState",
+    "FailedProcesses",
     "HeldUp",
     "Survey",
     "Surveyor",
     "WorkState",
-    "group_ranges",
     "opened_directory",
     "opened_surveyor",
-    "state_of_group",
-    "topics_of",
 ]
 
 _OVERDUE_MS: Final = 60_000
 _MAX_WAITS: Final = 1_000
-
-
-class GroupState(msgspec.Struct, frozen=True, kw_only=True):
-    """One group: its readers and its backlog."""
-
-    name: str
-    members: int
-    lag: int
-    """Stored records that are not settled."""
-    worst: str
-    """The topic in which most of them are; empty without lag."""
-    still_s: float = 0.0
-    """For how long records have waited here without a commit, as far as this surveyor has watched."""
-    stands: int
-    """Partitions whose next record was deleted: no worker reads them."""
+_TOPICS_EVERY_S: Final = 10.0
+"""Settings of topics are read more rarely: on Kafka each look at them asks for every topic."""
+_LATELY_MS: Final = 900_000
+_MAX_ENDED: Final = 200
+_TREND_S: Final = 20.0
+"""A backlog is compared with what it was so long ago."""
+_MAX_READ: Final = 64
+"""How many partitions are read at a look for the age of their first unsettled record, those with most records first."""
 
 
 class HeldUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +72,17 @@ class HeldUp(msgspec.Struct, frozen=True, kw_only=True):
     """For how long, as far as this surveyor has watched."""
 
 
+class FailedProcesses(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes of one saga that have failed or timed out lately."""
+
+    saga: str
+    failed: int
+    ended: int
+    """How many have ended in that time, whatever their outcome."""
+    reason: str
+    """Of the last one that failed; untrusted."""
+
+
 class WorkState(msgspec.Struct, frozen=True, kw_only=True):
     """What processes wait for. *error* is why it is unknown."""
 
@@ -75,7 +91,11 @@ class WorkState(msgspec.Struct, frozen=True, kw_only=True):
     overdue: int = 0
     approvals: int = 0
     oldest_approval_ms: int | None = None
+    failed: tuple[FailedProcesses, ...] = ()
+    """Sagas of which processes have failed or timed out in the last quarter of an hour, most first."""
     error: str = ""
+    unseen: str = ""
+    """Why they were not looked at."""
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,13 +107,33 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     work: WorkState
     agents: tuple[AgentEntry, ...]
     held_up: tuple[HeldUp, ...] = ()
+    log: LogHealth = LogHealth()
+    topics: TopicsView | None = None
+    """None: not looked at."""
+    audit: AuditState | None = None
+    """None: there is none."""
     directory: DirectorySize = DirectorySize()
+    checks: tuple[CheckResult, ...] = ()
+    """What it means, worst first, where that is told with it."""
 
 
 class Surveyor:
     """Takes surveys of one namespace; reuses data that need not be read again."""
 
-    def __init__(self, transport: Transport, settings: Settings, directory: Directory, clock: Clock) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        settings: Settings,
+        directory: Directory,
+        clock: Clock,
+        *,
+        letters_within_s: float | None = None,
+    ) -> None:
+        """Survey the namespace of *settings*; *letters_within_s* is how long a look waits for dead letters to be read.
+
+        None: until all are read.
+        """
+        self._letters_within_s = letters_within_s
         self._transport = transport
         self._settings = settings
         self._directory = directory
@@ -103,20 +143,99 @@ class Surveyor:
         """By group, its committed offsets and since when they are unchanged."""
         self._stalled_since_s: dict[tuple[str, int, int], float] = {}
         """By partition and its last readable offset, since when records are behind a transaction."""
+        self._probe = LogProbe(transport, settings.bus.namespace, clock)
+        self._appended_ms: dict[tuple[str, int, int], int] = {}
+        """By topic, partition and offset of each first unsettled record, when it was appended."""
+        self._lags: dict[str, deque[tuple[float, int]]] = {}
+        """By group, its backlog at the last looks."""
+        self._failed: tuple[tuple[FailedProcesses, ...], float] = ((), -math.inf)
+        """Processes that failed lately, and when they were looked for."""
+        self._topics: TopicsView | None = None
+        self._topics_s = -math.inf
+        self._audit: tuple[AuditState | None, float] = (None, -math.inf)
+        """How the audit is, and when that was looked at."""
 
     async def take(self) -> Survey:
         """Look at everything. Raises BusError where the log cannot be read."""
+        existing = frozenset(await self._transport.admin.topics())
+        probing = asyncio.get_running_loop().create_task(self._probe.look(existing))
+        try:
+            return await self._take(existing, probing)
+        finally:
+            probing.cancel()
+
+    async def _take(self, existing: frozenset[str], probing: asyncio.Task[LogHealth]) -> Survey:
+        agents = tuple(each for each in await self._directory.find(healthy=None) if each.health != "gone")
         infos = await NamespaceGroups(self._transport.admin, self._settings.bus.namespace).infos()
         ranges = await group_ranges(self._transport, infos, self._settings.bus.namespace)
+        held_up, letters, work = (
+            await self._held_up(ranges),
+            await self.letters.look(self._letters_within_s),
+            await self._work(),
+        )
+        log = await probing
         return Survey(
             taken_ms=self._clock.now_ms(),
-            groups=self._groups(infos, ranges),
-            held_up=await self._held_up(ranges),
-            letters=await self.letters.look(),
-            work=await self._work(),
-            agents=tuple(each for each in await self._directory.find(healthy=None) if each.health != "gone"),
+            groups=await self._groups(infos, ranges, agents, log.clock_offset_s or 0.0),
+            held_up=held_up,
+            letters=letters,
+            work=work,
+            agents=agents,
+            log=log,
+            topics=await self._look_at_topics(existing, infos),
+            audit=await self._look_at_audit(),
             directory=self._directory.size,
         )
+
+    async def look_at_group(self, info: GroupInfo) -> GroupState | None:
+        """Look at one group alone; None where it reads nothing of this namespace. Raises BusError."""
+        ranges = await group_ranges(self._transport, [info], self._settings.bus.namespace)
+        agents = await self._directory.find(healthy=None)
+        return next(iter(await self._groups([info], ranges, agents, 0.0)), None)
+
+    async def _look_at_audit(self) -> AuditState | None:
+        if self._clock.monotonic_s() - self._audit[1] >= _TOPICS_EVERY_S:
+            self._audit = await look_at_audit(self._transport, self._settings), self._clock.monotonic_s()
+        return self._audit[0]
+
+    async def _look_at_topics(self, existing: frozenset[str], infos: Sequence[GroupInfo]) -> TopicsView | None:
+        if self._clock.monotonic_s() - self._topics_s >= _TOPICS_EVERY_S:
+            read = {topic for info in infos for topic in topics_of(info)}
+            now_ms = self._clock.now_ms()
+            self._topics = await look_at_topics(self._transport, self._settings, existing, read, now_ms)
+            self._topics_s = self._clock.monotonic_s()
+        return self._topics
+
+    async def _read_first(self, infos: Sequence[GroupInfo], ranges: Mapping[tuple[str, int], PartitionRange]) -> None:
+        """Learn when the first unsettled record of each group was appended, by partition.
+
+        A partition whose commit stands is not read again.
+        """
+        wanted = {
+            (*location, at): ranges[location].end - at
+            for info in infos
+            for location, at in first_unsettled(info, ranges)
+        }
+        self._appended_ms = {place: known for place, known in self._appended_ms.items() if place in wanted}
+        unknown = sorted(wanted.keys() - self._appended_ms.keys(), key=lambda place: -wanted[place])
+        for topic, partition, at in unknown[:_MAX_READ]:
+            records = await self._transport.read(topic, partition, at, max_records=1, max_bytes=1)
+            if records:
+                self._appended_ms[topic, partition, at] = records[0].timestamp_ms
+
+    def _oldest_s(self, info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange], now_ms: int) -> float | None:
+        places = [(*location, at) for location, at in first_unsettled(info, ranges)]
+        ages_s = [(now_ms - known) / 1000 for place in places if (known := self._appended_ms.get(place)) is not None]
+        return max(0.0, *ages_s) if ages_s else None
+
+    def _lag_before(self, group: str, lag: int) -> int | None:
+        """Return the backlog of *group* some time ago, and keep *lag*, the present one."""
+        now_s, kept = self._clock.monotonic_s(), self._lags.setdefault(group, deque())
+        while len(kept) > 1 and kept[1][0] <= now_s - _TREND_S:
+            kept.popleft()
+        before = kept[0][1] if kept else None
+        kept.append((now_s, lag))
+        return before
 
     async def _held_up(self, ranges: Mapping[tuple[str, int], PartitionRange]) -> tuple[HeldUp, ...]:
         counts = await self._transport.admin.held_up(ranges)
@@ -131,14 +250,34 @@ class Surveyor:
             for (topic, partition, _), since_s in sorted(self._stalled_since_s.items())
         )
 
-    def _groups(
-        self, infos: Sequence[GroupInfo], ranges: Mapping[tuple[str, int], PartitionRange]
+    async def _groups(
+        self,
+        infos: Sequence[GroupInfo],
+        ranges: Mapping[tuple[str, int], PartitionRange],
+        agents: Sequence[AgentEntry],
+        clock_offset_s: float,
     ) -> tuple[GroupState, ...]:
-        states = [
-            state_of_group(info, ranges, self._still_s(info))
-            for info in infos
-            if any(location[0] in topics_of(info) for location in ranges)
-        ]
+        await self._read_first(infos, ranges)
+        # A wrong clock of this machine must not make records older than they are.
+        now_ms = self._clock.now_ms() - round(clock_offset_s * 1000)
+        told: dict[str, list[HoldUp]] = {}
+        for agent in agents:
+            for group, hold_up in agent.hold_ups:
+                told.setdefault(group, []).append(hold_up)
+        states = []
+        for info in infos:
+            if not any(location[0] in topics_of(info) for location in ranges):
+                continue
+            lag = sum(ranges[location].end - at for location, at in first_unsettled(info, ranges))
+            state = state_of_group(
+                info,
+                ranges,
+                self._still_s(info),
+                oldest_s=self._oldest_s(info, ranges, now_ms),
+                lag_before=self._lag_before(info.name, lag),
+                hold_ups=sorted(told.get(info.name, ()), key=lambda each: each.since_ms),
+            )
+            states.append(state)
         return tuple(sorted(states, key=lambda state: (-state.stands, state.members > 0, -state.lag, state.name)))
 
     def _still_s(self, info: GroupInfo) -> float:
@@ -148,10 +287,25 @@ class Surveyor:
             known = self._moves[info.name] = (dict(info.committed), now_s)
         return now_s - known[1]
 
+    async def _failed_lately(self, store: ProcessStore) -> tuple[FailedProcesses, ...]:
+        found, looked_s = self._failed
+        if self._clock.monotonic_s() - looked_s < _TOPICS_EVERY_S:
+            return found
+        since_ms = self._clock.now_ms() - _LATELY_MS
+        ended = [
+            each
+            for each in await store.processes(status="finished", max_rows=_MAX_ENDED)
+            if each.changed_ms >= since_ms
+        ]
+        self._failed = failed_processes(ended), self._clock.monotonic_s()
+        return self._failed[0]
+
     async def _work(self) -> WorkState:
         url = inbox_url(self._settings)
-        if url is None or url.startswith("memory:") or is_missing_file(url):
-            return WorkState()
+        if url is None:
+            return WorkState(unseen="inbox.url names no database")
+        if url.startswith("memory:") or is_missing_file(url):
+            return WorkState(unseen="the inbox does not exist yet")
         inbox = open_inbox(
             url, owner="sealbus operations", clock=self._clock, shared_files=self._settings.bus.shared_files
         )
@@ -166,6 +320,7 @@ class Surveyor:
                 overdue=len(overdue),
                 approvals=len(pending),
                 oldest_approval_ms=min((each.opened_ms for each in pending), default=None),
+                failed=await self._failed_lately(store),
             )
         except BusError as error:
             return WorkState(error=str(error))
@@ -173,51 +328,18 @@ class Surveyor:
             await inbox.close()
 
 
-def topics_of(info: GroupInfo) -> set[str]:
-    """Return the topics that a group reads, or has read."""
-    return {topic for locations in (info.committed, info.uncommitted, *info.members.values()) for topic, _ in locations}
-
-
-async def group_ranges(
-    transport: Transport, infos: Iterable[GroupInfo], namespace: str
-) -> dict[tuple[str, int], PartitionRange]:
-    """Return the stored offsets of each partition that *infos* read in *namespace*. Raises BusError."""
-    ranges: dict[tuple[str, int], PartitionRange] = {}
-    for topic in sorted({topic for info in infos for topic in topics_of(info)}):
-        name = read_topic(topic)
-        if name is None or name.namespace != namespace:
-            continue
-        try:
-            found = await transport.admin.ranges(topic)
-        except TopicMissingError:
-            continue
-        ranges |= {(topic, partition): retained for partition, retained in found.items()}
-    return ranges
-
-
-def state_of_group(
-    info: GroupInfo, ranges: Mapping[tuple[str, int], PartitionRange], still_s: float = 0.0
-) -> GroupState:
-    """Return the progress of a group, from the stored offsets (`group_ranges`)."""
-    lags: dict[str, int] = {}
-    stands = 0
-    topics = topics_of(info)
-    for location, retained in ranges.items():
-        if location[0] not in topics:
-            continue
-        committed = info.committed.get(location)
-        stands += committed is not None and not retained.start <= committed <= retained.end
-        lag = max(0, retained.end - max(retained.start, retained.start if committed is None else committed))
-        lags[location[0]] = lags.get(location[0], 0) + lag
-    total = sum(lags.values())
-    worst = max(lags, key=lambda topic: lags[topic]) if total else ""
-    return GroupState(
-        name=info.name,
-        members=len(info.members),
-        lag=total,
-        worst=worst,
-        still_s=still_s if total else 0.0,
-        stands=stands,
+def failed_processes(ended: Sequence[Process]) -> tuple[FailedProcesses, ...]:
+    """Return by saga how many of the processes *ended*, the last one first, have failed or timed out. Pure."""
+    counts, failed, reasons = Counter[str](), Counter[str](), dict[str, str]()
+    for process in ended:
+        counts[process.saga] += 1
+        ending = ending_of(process)
+        if ending is not None and ending.outcome in ("failed", "timed_out"):
+            failed[process.saga] += 1
+            reasons.setdefault(process.saga, ending.reason)
+    return tuple(
+        FailedProcesses(saga=saga, failed=number, ended=counts[saga], reason=reasons[saga])
+        for saga, number in failed.most_common()
     )
 
 
@@ -242,7 +364,13 @@ async def opened_directory(transport: Transport, settings: Settings, clock: Cloc
 
 
 @asynccontextmanager
-async def opened_surveyor(transport: Transport, settings: Settings, clock: Clock) -> AsyncGenerator[Surveyor]:
+async def opened_surveyor(
+    transport: Transport, settings: Settings, clock: Clock, *, letters_within_s: float | None = None
+) -> AsyncGenerator[Surveyor]:
     """Yield what surveys the namespace of *settings*. Raises ConfigurationError for keys or policy that are wrong."""
     async with opened_directory(transport, settings, clock) as directory:
-        yield Surveyor(transport, settings, directory, clock)
+        surveyor = Surveyor(transport, settings, directory, clock, letters_within_s=letters_within_s)
+        try:
+            yield surveyor
+        finally:
+            await surveyor.letters.close()

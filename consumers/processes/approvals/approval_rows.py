@@ -10,11 +10,13 @@ import msgspec
 
 from bus.protocol.sealing import Message
 from bus.protocol.timestamps import format_ms, parse_ms
+from bus.redaction import masked
 from bus.telemetry.terminal import printable
 from bus.telemetry.terminal_json import details
 from consumers.processes.approvals.open_requests import (
     OpenRequest,
     action_of,
+    within_of,
 )
 
 __all__ = [
@@ -40,7 +42,9 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """open, overdue, or how it ended."""
     action: dict[str, Any]
-    """What would run: exactly this."""
+    """What would run: exactly this. In a list secrets in the arguments of a step are masked."""
+    tool: str
+    """The step that would be called; empty where the whole message would be handled."""
     action_hash: str
     reason: str
     risk: str
@@ -71,18 +75,24 @@ def end_of_approval(found: OpenRequest) -> str:
         return "overdue" if found.is_late else "open"
     state = found.closing.state
     by = f" by {', '.join(found.closing.decided_by)}" if found.closing.decided_by else ""
+    if state == "expired" and not by:
+        return "cancelled by its requester"
     if state in _AFTER_APPROVAL:
         return f"approved{by}, {_AFTER_APPROVAL[state]}"
     return f"{state.replace('_', ' ') or 'closed'}{by}"
 
 
-def approval_row(found: OpenRequest) -> ApprovalRow:
-    request, closing = found.request, found.closing
+def approval_row(found: OpenRequest, *, is_whole: bool = False) -> ApprovalRow:
+    """Return *found* as a row; *is_whole*: with the arguments of a step as they are."""
+    request, closing, action = found.request, found.closing, action_of(found.message)
+    if not is_whole and (within := within_of(action)):
+        action = {**action, "within": {**within, "arguments": masked(within.get("arguments", {}))}}
     state = (closing.state or "closed") if closing is not None else "overdue" if found.is_late else "open"
     return ApprovalRow(
         approval=request.approval_id,
         state=state,
-        action=action_of(found.message),
+        action=action,
+        tool=str(within_of(action).get("tool", "")),
         action_hash=request.action_hash,
         reason=request.reason,
         risk=request.risk_assessment.risk_level,
@@ -108,6 +118,9 @@ def approval_lines(found: OpenRequest, shown: ApprovalDetails, waiting: Message 
         "rule": f"{shown.rule or '-'}, {shown.quorum} of {who}",
     }
     yield from details(about, width=11)
+    if shown.tool:
+        yield f"call:      the agent will call {printable(shown.tool)} with"
+        yield indented_action(within_of(shown.action).get("arguments", {}))
     yield "action:    exactly this, and nothing else"
     yield indented_action(shown.action)
     yield f"{'hash:':<11}{shown.action_hash}"

@@ -12,14 +12,16 @@ from typing import Final
 from bus import gates
 from bus.errors import ContractError
 from bus.payloads.payload_types import PayloadType
+from bus.protocol import sealing
 from bus.protocol.sealing import Message
 from bus.protocol.signatures import Verifier, signer_named
 from bus.trust.admission import Admission
 from bus.trust.keys.signature_algorithms import HS256
+from bus.trust.labels import rank_of_level
 from bus.vocabulary.approval import ApprovalDecision
 from consumers.processes.approvals.state import ApprovalState
 
-__all__ = ["check_decider", "check_decision", "owner_of"]
+__all__ = ["check_decider", "check_decision", "owner_of", "senders_of"]
 
 _DIRECT_LEVEL: Final = "user_request"
 
@@ -59,7 +61,7 @@ def check_decider(
     if named is None or named[0] == HS256:
         raise _invalid("an approver signs with a key of its own", "/verification/signature")
     chain = pending.verification.proof_chain or ()
-    senders = {link.statement.sender for link in chain} | {pending.metadata.sender.id or ""}
+    senders = senders_of(pending)
     if decider in senders or decider == agent_id:
         raise _invalid(f"{decider} takes part in the action, and decides about it", "/metadata/sender/id")
     signed = [*(link.signature for link in chain), pending.verification.signature]
@@ -67,7 +69,7 @@ def check_decider(
     if named[1] in kids:
         raise _invalid("its key has signed the action itself", "/verification/signature")
     by = state.by
-    if admission.labels(pending).is_below(_DIRECT_LEVEL) or _is_cut(pending):
+    if _level_is_low(pending, state, admission) or _is_cut(pending):
         # An agent that reads a poisoned packet is the next victim.
         by = "human"
     fault = admission.approval_fault(
@@ -75,6 +77,21 @@ def check_decider(
     )
     if fault is not None:
         raise _invalid(fault, "/metadata/sender/id")
+
+
+def _level_is_low(pending: Message, state: ApprovalState, admission: Admission) -> bool:
+    """Return whether the action or the request, whose run may have read more, is below a user's level."""
+    if admission.labels(pending).is_below(_DIRECT_LEVEL):
+        return True
+    security = sealing.parse(state.request).metadata.security
+    level = None if security is None else security.trust_level
+    return level is not None and rank_of_level(level) > rank_of_level(_DIRECT_LEVEL)
+
+
+def senders_of(pending: Message) -> frozenset[str]:
+    """Return the agents that have sent *pending* and what it rests on: none of them decides about it."""
+    chain = pending.verification.proof_chain or ()
+    return frozenset({*(link.statement.sender for link in chain), pending.metadata.sender.id or ""})
 
 
 def owner_of(decider: str, admission: Admission) -> str:

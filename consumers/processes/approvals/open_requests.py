@@ -34,6 +34,7 @@ __all__ = [
     "open_requests",
     "readable_requests",
     "request_of",
+    "within_of",
 ]
 
 _PREFIX: Final = "sha256:"
@@ -163,6 +164,12 @@ def action_of(request: Message) -> dict[str, Any]:
     """Return the action packet of *request* as it is written."""
     action = msgspec.json.decode(request.data).get("action")
     return action if isinstance(action, dict) else {}
+
+
+def within_of(action: dict[str, Any]) -> dict[str, Any]:
+    """Return the step that the *action* packet is about; empty where it is about a whole message."""
+    found = action.get("within")
+    return found if isinstance(found, dict) else {}
 
 
 async def readable_requests(transport: Transport, settings: Settings, *, closed: bool = False) -> list[OpenRequest]:

@@ -18,6 +18,9 @@ __all__ = [
     "ApprovalState",
     "EXPIRY_NAME",
     "Decided",
+    "MESSAGE_SHAPE",
+    "SHAPE",
+    "STEP_WAIT_NAME",
     "WAIT_NAME",
     "pack_approval",
     "unpack_approval",
@@ -27,7 +30,12 @@ APPROVAL_SAGA: Final = "approval"
 WAIT_NAME: Final = "decision"
 """How the waits for a decision begin."""
 EXPIRY_NAME: Final = "expiry"
-SHAPE: Final = "1.0.0"
+STEP_WAIT_NAME: Final = "decision.step"
+"""How the waits for a decision about a step begin."""
+MESSAGE_SHAPE: Final = "1.0.0"
+"""Of the approval of a whole message."""
+SHAPE: Final = "1.1.0"
+"""Of the approval of a step; what reads it knows both."""
 
 ApprovalPhase: TypeAlias = Literal[
     "open", "approved", "rejected", "changes_requested", "timed_out", "consumed", "expired", "void"

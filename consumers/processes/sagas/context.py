@@ -7,7 +7,8 @@ step must have no other effects: to use a model, a tool or a database, it sends 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypedDict, Unpack, get_args
 
 import msgspec
@@ -19,10 +20,12 @@ from bus.payloads.payload_types import PayloadType, encode_payload, payload_type
 from bus.protocol import canonical
 from bus.protocol.envelope import Agent, Authority, Performative, Security
 from bus.protocol.sealing import Message
+from bus.protocol.timestamps import parse_ms
 from bus.redaction import cut
 from bus.trust.admission import Admission
 from bus.trust.effective_labels import EffectiveLabels, joined
-from consumers.delivery.settling.outputs import outgoing_answer
+from bus.vocabulary.task import TaskClarified
+from consumers.delivery.settling.outputs import outgoing_answer, seal_progress, status_of
 from consumers.processes.sagas.process import Ending, Ids, KeptAsk, ProcessOutcome
 from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.rules import EVERY_NAME, SagaRules
@@ -36,6 +39,7 @@ from producers.sealing.sealed_record import SealedRecord
 
 __all__ = ["AskFailed", "AskOptions", "SagaContext", "StepDone", "labels_for"]
 
+_QUESTION: Final = "task.clarification"
 LONGEST_TIMER_S: Final = 366 * 86_400.0
 _SEQUENCE_STEP: Final = 1_000
 _MAX_REASON: Final = 400
@@ -265,6 +269,33 @@ class SagaContext:
             )
         )
 
+    def progress(self, text: str = "", *, pct: float | None = None) -> None:
+        """Say to the requester of the process how far it is, when the step is committed; see `Context.progress`."""
+        self._check_open()
+        update = status_of(self._event.opener, text, pct, now_ms=self.now_ms)
+        sealed = seal_progress(self._publisher, self._event.opener, self._counted(Outgoing(update)), run=self._run)
+        self._add(sealed)
+
+    def answer_question(self, answers: Sequence[str], *, inputs: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Answer what an agent that was asked asks back, in a method `@on_progress(name, TaskClarification)`.
+
+        Raises ContractError in a method that handles no such question.
+        """
+        self._check_open()
+        question = self._event.message
+        if question.message_type != _QUESTION or question.routing.reply_to is None:
+            raise ContractError(f"{question.message_type} asks nothing that could be answered", "answers")
+        left_ms = (parse_ms(question.routing.expires_at) or 0) - self.now_ms
+        draft = Outgoing(
+            TaskClarified(answers=tuple(answers), inputs=dict(inputs)),
+            to=question.metadata.sender.id,
+            ttl_s=max(1, left_ms) / 1000,
+        )
+        request = SealRequest(
+            cause=question, answers=True, topic=question.routing.reply_to, both_versions=False, run=self._run
+        )
+        self._add(self._publisher.sealer.seal(self._counted(draft), request))
+
     def timer(self, name: str, after_s: float) -> None:
         """Run `@on_timer(name)` in *after_s* seconds, up to a year. Setting the same name again restarts it."""
         self._check_open()
@@ -335,7 +366,9 @@ class SagaContext:
         draft = msgspec.structs.replace(
             self._counted(draft), ttl_s=answer_by_s, reply_to=self._group.mailbox, idempotency_key=key
         )
-        sealed = self._publisher.sealer.seal(draft, SealRequest(cause=self._event.opener, run=run, both_versions=False))
+        hears = self._rules.takes_progress_of(name)
+        request = SealRequest(cause=self._event.opener, run=run, both_versions=False, accepts_progress=hears)
+        sealed = self._publisher.sealer.seal(draft, request)
         self._done.rounds[name] = count
         self._note_party(draft.to)
         self._done.ended.discard(name)

@@ -18,6 +18,7 @@ import msgspec
 from bus.errors import ConfigurationError, ContractError, text_of
 from bus.payloads.kept_values import KeptType, kept_type
 from bus.payloads.payload_types import PayloadType, payload_type
+from bus.protocol.envelope import PROGRESS_TYPES
 from bus.protocol.identifiers import is_pointer, is_schema_version, is_text_id
 
 __all__ = [
@@ -123,6 +124,10 @@ class SagaRules(msgspec.Struct, frozen=True, kw_only=True):
     def answer_to(self, name: str, message_type: str) -> AnswerRule | None:
         """Return the rule for an answer of *message_type* to the request *name*; `*` matches every name."""
         return self.answers.get((name, message_type)) or self.answers.get((EVERY_NAME, message_type))
+
+    def takes_progress_of(self, name: str) -> bool:
+        """Return whether a method is about progress of the ask *name*."""
+        return any(known in (name, EVERY_NAME) and not rule.ends for (known, _), rule in self.answers.items())
 
     def due_method(self, name: str) -> str | None:
         """Return the method for the end of the wait *name*."""
@@ -263,12 +268,13 @@ def on_answer(name: str, *payloads: type[Any]) -> Callable[[_Method], _Method]:
 
 
 def on_progress(name: str, *payloads: type[Any]) -> Callable[[_Method], _Method]:
-    """Take a message about the ask *name* that does not end it: an acceptance, a status.
+    """Take a message about the ask *name* that does not end it: an acceptance, a status, a part of the result.
 
-        @on_progress("work", TaskAccepted)
-        async def accepted(self, message, context): ...
+        @on_progress("work", TaskAccepted, StatusUpdate)
+        async def heard(self, message, context): ...
 
-    The ask goes on until its answer or its end.
+    The ask goes on until its answer or its end. Progress without such a method is passed over. Each takes a step: when
+    half of `max_steps` are used up, progress takes none any more, and the rest is for answers.
     """
     return _marking_each("on_progress", name, payloads)
 
@@ -415,6 +421,11 @@ def _collect(cls: type[Any], found: _Found, member: Callable[..., Any], mark: _M
         _once(cls, names, _wait_name(cls, options["name"]), method, f"@{what}")
     elif what in ("on_answer", "on_progress"):
         location = (_wait_name(cls, options["name"]), kind.name)
+        if what == "on_answer" and kind.name in PROGRESS_TYPES:
+            raise ConfigurationError(
+                f"{cls.__name__}.{method}: {kind.name} is progress and ends no ask: write "
+                f"@on_progress({options['name']!r}, {kind.cls.__name__})"
+            )
         _once(cls, found.answers, location, AnswerRule(kind=kind, method=method, ends=what == "on_answer"), f"@{what}")
     else:
         _check_event(cls, method, what, options)

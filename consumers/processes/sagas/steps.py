@@ -24,7 +24,7 @@ from bus.transports.base import NewRecord
 from bus.trust.effective_labels import EffectiveLabels
 from bus.vocabulary.bus import WaitDue
 from bus.vocabulary.error import ErrorReported
-from bus.vocabulary.task import TaskCancel
+from bus.vocabulary.task import TaskCancel, TaskClarification
 from consumers.deadletters.records import Failure
 from consumers.delivery.handling.runner import CallMethod, StepTaken
 from consumers.delivery.inbox.base import Written, principal_of
@@ -56,6 +56,9 @@ SKIPPED_EVENT: Final = Done(ran=False)
 class BuiltIn(Protocol):
     """A saga of the bus itself, whose steps are not a user's methods."""
 
+    hears: bool
+    """Whether it takes progress."""
+
     async def mailed(
         self, wait: Wait, process: Process, delivery: Accepted
     ) -> tuple[ProcessChange, Sequence[NewRecord]] | Outcome:
@@ -63,6 +66,9 @@ class BuiltIn(Protocol):
 
     async def cancelled(self, process: Process, by: str, why: str) -> tuple[ProcessChange, Sequence[NewRecord]] | None:
         """Take the step of a cancellation by the requester; None where there is nothing to cancel any more."""
+
+    def written(self, change: ProcessChange) -> None:
+        """Hear of a step that is durable."""
 
 
 class _Early(Exception):  # noqa: N818 - a verdict
@@ -136,6 +142,7 @@ class StepRunner:
         self._publisher = publisher
         self._clock = clock
         self._counted = metrics.saga_steps
+        self._progress = metrics.progress
 
     async def take(self, delivery: Accepted, run: CallMethod) -> StepTaken | Outcome:
         """Take the step of *delivery*, or return its outcome without one.
@@ -150,6 +157,8 @@ class StepRunner:
         except NewerCode:
             return self._waits(delivery, "early")
         except ContractError as error:
+            if _is_heard(delivery):
+                return self._passed_over(delivery, "refused")
             return refused(error.with_traceback(None))
         if not isinstance(events, Sequence):
             return events
@@ -175,13 +184,24 @@ class StepRunner:
         if written == "written":
             self.store.written(changes)
             self._count(changes, "stepped")
+            for change in changes:
+                if (built := self._built_in.get(change.after.saga)) is not None:
+                    built.written(change)
         elif written == "moved":
             self._count(changes, "conflict")
 
     def _waits(self, delivery: Accepted, why: str) -> Outcome:
-        """Let *delivery* wait without an attempt, for other code or for room."""
+        """Let *delivery* wait without an attempt, for other code or for room; progress does not wait."""
+        if _is_heard(delivery):
+            return self._passed_over(delivery, "passed")
         self._counted.labels(self._group.name, "other", why).inc()
         return wait_in_tiers(delivery, self._group.tiers, self._left_s(delivery))
+
+    def _passed_over(self, delivery: Accepted, outcome: str) -> Outcome:
+        """Count progress that takes no step; it leaves no row."""
+        self._progress.labels(outcome).inc()
+        _log.debug("saga.progress", outcome=outcome, type=delivery.message.message_type)
+        return SKIPPED_EVENT
 
     def _opens_too_many(self, events: Sequence[_Event | _Built], delivery: Accepted) -> bool:
         if not self.crowded or self._principal_of(delivery.message) not in self.crowded:
@@ -214,7 +234,7 @@ class StepRunner:
         message = delivery.message
         task_id, sender = message.metadata.task_id or "", message.metadata.sender.id or ""
         events: list[_Event | _Built] = []
-        for process in await self.store.of_task(task_id, self._principal_of(message)):
+        for process in await self._processes_of(task_id, message):
             if (built := self._built_in.get(process.saga)) is not None:
                 taken = await built.cancelled(process, sender, f"CANCELLED: {cancel.reason_code}")
                 events += [] if taken is None else [_Built(*taken)]
@@ -222,6 +242,16 @@ class StepRunner:
             cancelled = Cancelled(code=cancel.reason_code, passes_on=cancel if cancel.cascade else None)
             events.append(await self._ended(process, cancelled))
         return events
+
+    async def _processes_of(self, task_id: str, cancel: Message) -> list[Process]:
+        """Return the open processes of the task *task_id*, or of the request with that id, which *cancel* ends."""
+        principal, whole = self._principal_of(cancel), cancel.metadata.parent_task_id
+        found = await self.store.of_task(task_id, principal)
+        if whole is not None and whole != task_id:
+            # One request of a task is cancelled: the rest of the task goes on.
+            others = await self.store.of_task(whole, principal)
+            found += [each for each in others if sealing.parse(each.opener).message_id == task_id]
+        return found
 
     async def _ended(self, process: Process, cancelled: Cancelled, wait: Wait | None = None) -> _Event:
         """Return the end of *process*, which was cancelled. Raises NewerCode."""
@@ -341,8 +371,11 @@ class StepRunner:
         named = delivery.payload.wait if isinstance(delivery.payload, WaitDue) else message.metadata.correlation_id
         found = None if named is None else await self.store.find_wait(named)
         if found is None:
-            return self._late(message)
+            return self._passed_over(delivery, "late") if _is_heard(delivery) else self._late(message)
         wait, process, now_ms = found
+        is_shown = _is_heard(delivery) and not self._asks_back(process, wait, delivery)
+        if is_shown and not self._hears(process, wait, message):
+            return self._passed_over(delivery, "passed")
         if is_nudge and wait.due_ms > now_ms:
             await self.store.not_yet(wait.id)
             return SKIPPED_EVENT
@@ -358,6 +391,21 @@ class StepRunner:
         if not rules.knows_wait(wait.name):
             raise NewerCode
         return [self._due(rules, process, wait)] if is_nudge else self._replied(rules, process, wait, delivery)
+
+    def _hears(self, process: Process, wait: Wait, progress: Message) -> bool:
+        """Return whether a method takes *progress* of *wait*, and the process has steps left for it."""
+        if (built := self._built_in.get(process.saga)) is not None:
+            return built.hears
+        rules = self._sagas.get(process.saga)
+        rule = None if rules is None else rules.answer_to(wait.name, progress.message_type)
+        return rules is not None and rule is not None and not rule.ends and process.version <= rules.max_steps // 2
+
+    def _asks_back(self, process: Process, wait: Wait, delivery: Accepted) -> bool:
+        """Return whether *delivery* is a question that no method of *process* takes: nobody would answer it."""
+        rules, message = self._sagas.get(process.saga), delivery.message
+        if rules is None or not isinstance(delivery.payload, TaskClarification) or message.routing.reply_to is None:
+            return False
+        return rules.answer_to(wait.name, message.message_type) is None
 
     def _replied(
         self, rules: SagaRules, process: Process, wait: Wait, delivery: Accepted
@@ -393,10 +441,15 @@ class StepRunner:
                     ends_wait=rule.ends and not wait.many,
                 )
             ]
+        if wait.many and isinstance(delivery.payload, ErrorReported | TaskClarification):
+            # One of many has failed; the others may still answer.
+            return SKIPPED_EVENT
+        if isinstance(delivery.payload, TaskClarification):
+            asked = "; ".join(delivery.payload.questions)
+            by = delivery.message.metadata.sender.id or ""
+            failure = AskFailed(kind="refused", reason="clarification_needed", text=asked, by=by)
+            return [self._ask_failed(rules, process, wait, failure)]
         if isinstance(delivery.payload, ErrorReported):
-            if wait.many:
-                # One of many has failed; the others may still answer.
-                return SKIPPED_EVENT
             report = delivery.payload
             said_no = report.error_code in _REFUSALS
             failure = AskFailed(
@@ -581,8 +634,13 @@ def _labels_of(process: Process | None, memory: Memory) -> EffectiveLabels:
         level=process.trust,
         classification=memory.classification,
         tags=frozenset(memory.tags),
-        path=(f"the state of {process.saga} holds what came at {process.trust}",),
+        path=(f"the state of {process.saga} has what came at {process.trust}",),
     )
+
+
+def _is_heard(delivery: Accepted) -> bool:
+    """Return whether *delivery* came to the mailbox as progress."""
+    return delivery.subscription.is_mailbox and delivery.message.is_progress
 
 
 def _rests_on(message: Message, wait: Wait) -> bool:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import string
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
 import msgspec
 
 from bus.clock import Clock
 from bus.databases.stored_text import restored_row, storable_row
-from consumers.delivery.inbox.base import Inbox, Transaction, Write
+from consumers.delivery.inbox.base import Inbox, SqlDialect, Transaction, Write
 from consumers.processes.sagas.process import Hold, Ids, Process, Wait
 from consumers.processes.sagas.rules import CANCEL_WAIT
 from consumers.processes.sagas.schema import migrate_processes
 
-__all__ = ["ProcessChange", "NewWait", "ProcessStore", "Swept"]
+__all__ = ["PROCESS_COLUMNS", "NewWait", "ProcessChange", "ProcessStore", "Swept", "WaitGuard", "process_in_row"]
 
 _SWEPT_AT_ONCE: Final = 200
 _PURGED_AT_ONCE: Final = 5_000
@@ -32,10 +32,11 @@ FIRST_AGAIN_MS: Final = 600_000
 MAX_AGAIN_MS: Final = 86_400_000
 _ID_DIGITS: Final = 64
 
-_PROCESS: Final = (
+PROCESS_COLUMNS: Final = (
     "p.id, p.namespace, p.grp, p.saga, p.key, p.version, p.status, p.shape, p.state, p.opener, p.trust, "
     "p.owner, p.sender, p.task_id, p.opened_ms, p.changed_ms, p.keep_until_ms"
 )
+_PROCESS: Final = PROCESS_COLUMNS
 _WAIT: Final = "w.id, w.process, w.name, w.addressee, w.seal, w.many, w.due_ms, w.nudge_ms, w.note"
 
 
@@ -48,6 +49,13 @@ class NewWait(msgspec.Struct, frozen=True, kw_only=True):
     addressee: str | None = None
     seal: str | None = None
     many: bool = False
+
+
+class WaitGuard(msgspec.Struct, frozen=True, kw_only=True):
+    """The change counts only while *count* waits of the group have names with this *beginning*."""
+
+    beginning: str
+    count: int
 
 
 class ProcessChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +73,9 @@ class ProcessChange(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the wait that the step acts on: the step counts only while its row stands."""
     holds: Sequence[Hold] = ()
     frees_holds: bool = False
+    guard: WaitGuard | None = None
+    beside: Sequence[Write] = ()
+    """Rows of the saga's own tables."""
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,12 +121,12 @@ class ProcessStore:
 
     async def find(self, identity: bytes) -> Process | None:
         """Return the process of that id, or None."""
-        rows = await self._read(f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.id = $1", identity)
-        return _process(rows[0]) if rows else None
+        rows = await self.read(f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.id = $1", identity)
+        return process_in_row(rows[0]) if rows else None
 
     async def find_wait(self, wait: str) -> tuple[Wait, Process, int] | None:
         """Return a wait of this group with its process, and the store's present in ms; None where its row is gone."""
-        rows = await self._read(
+        rows = await self.read(
             f"SELECT {self._now()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
             "ON p.id = w.process WHERE w.id = $1 AND w.namespace = $2 AND w.grp = $3",
             wait,
@@ -125,16 +136,16 @@ class ProcessStore:
         if not rows:
             return None
         now_ms, *values = rows[0]
-        return _wait(values[:9]), _process(values[9:]), int(now_ms)
+        return _wait(values[:9]), process_in_row(values[9:]), int(now_ms)
 
     async def waits_of(self, process: bytes) -> list[Wait]:
         """Return the waits of a process, the next due first."""
-        rows = await self._read(f"SELECT {_WAIT} FROM sealbus_waits w WHERE w.process = $1 ORDER BY w.due_ms", process)
+        rows = await self.read(f"SELECT {_WAIT} FROM sealbus_waits w WHERE w.process = $1 ORDER BY w.due_ms", process)
         return [_wait(row) for row in rows]
 
     async def holds_of(self, process: bytes) -> list[Hold]:
         """Return the stored messages of a process."""
-        rows = await self._read(
+        rows = await self.read(
             "SELECT process, seal, record FROM sealbus_holds WHERE process = $1 ORDER BY seal", process
         )
         return [Hold(process=bytes(row[0]), seal=row[1], record=bytes(row[2])) for row in rows]
@@ -147,17 +158,17 @@ class ProcessStore:
         wanted = {"namespace": self._namespace, "grp": self._group, "saga": saga, "status": status, "key": key}
         given = {column: value for column, value in wanted.items() if value is not None}
         conditions = " AND ".join(f"p.{column} = ${number}" for number, column in enumerate(given, 1))
-        rows = await self._read(
+        rows = await self.read(
             f"SELECT {_PROCESS} FROM sealbus_processes p WHERE {conditions} ORDER BY p.changed_ms DESC "
             f"LIMIT ${len(given) + 1}",
             *given.values(),
             max_rows,
         )
-        return [_process(row) for row in rows]
+        return [process_in_row(row) for row in rows]
 
     async def of_task(self, task_id: str, sender: str) -> list[Process]:
         """Return the open processes of this group that *sender* has opened for *task_id*."""
-        rows = await self._read(
+        rows = await self.read(
             f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 AND p.task_id = $3 "
             "AND p.sender = $4 AND p.status = 'open' ORDER BY p.opened_ms",
             self._namespace,
@@ -165,11 +176,11 @@ class ProcessStore:
             task_id,
             sender,
         )
-        return [_process(row) for row in rows]
+        return [process_in_row(row) for row in rows]
 
     async def of_key(self, saga: str, key: str, *, max_rows: int) -> list[Process]:
         """Return the processes of *saga* in this group that are known by *key*, whosever they are, open ones first."""
-        rows = await self._read(
+        rows = await self.read(
             f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 AND p.saga = $3 "
             "AND p.key = $4 ORDER BY p.status DESC, p.opened_ms LIMIT $5",
             self._namespace,
@@ -178,7 +189,7 @@ class ProcessStore:
             key,
             max_rows,
         )
-        return [_process(row) for row in rows]
+        return [process_in_row(row) for row in rows]
 
     async def begins(self, digits: str) -> list[Process]:
         """Return at most two processes of the namespace whose ids begin with the hexadecimal *digits*."""
@@ -186,17 +197,17 @@ class ProcessStore:
         if not 0 < len(digits) <= _ID_DIGITS or set(digits) - set(string.hexdigits):
             return []
         low, high = bytes.fromhex(digits.ljust(_ID_DIGITS, "0")), bytes.fromhex(digits.ljust(_ID_DIGITS, "f"))
-        rows = await self._read(
+        rows = await self.read(
             f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.id >= $1 AND p.id <= $2 AND p.namespace = $3 LIMIT 2",
             low,
             high,
             self._namespace,
         )
-        return [_process(row) for row in rows]
+        return [process_in_row(row) for row in rows]
 
     async def crowded(self, max_rows: int) -> frozenset[str]:
         """Return the senders that have *max_rows* open processes in this group, or more."""
-        rows = await self._read(
+        rows = await self.read(
             "SELECT sender FROM sealbus_processes WHERE namespace = $1 AND grp = $2 AND status = 'open' "
             "GROUP BY sender HAVING count(*) >= $3",
             self._namespace,
@@ -208,7 +219,7 @@ class ProcessStore:
     async def waits(self, *, overdue_ms: int | None = None, max_rows: int = 1000) -> list[tuple[Wait, Process, int]]:
         """Return waits of this group with their processes, the next due first; those *overdue_ms* late at least."""
         late = f"AND w.due_ms <= {self._now()} - {int(overdue_ms)} " if overdue_ms is not None else ""
-        rows = await self._read(
+        rows = await self.read(
             f"SELECT {self._now()}, {_WAIT}, {_PROCESS} FROM sealbus_waits w JOIN sealbus_processes p "
             "ON p.id = w.process WHERE w.namespace = $1 AND (CAST($2 AS text) IS NULL OR w.grp = $2) "
             f"{late}ORDER BY w.due_ms LIMIT $3",
@@ -216,7 +227,7 @@ class ProcessStore:
             self._group,
             max_rows,
         )
-        return [(_wait(row[1:10]), _process(row[10:]), int(row[0])) for row in rows]
+        return [(_wait(row[1:10]), process_in_row(row[10:]), int(row[0])) for row in rows]
 
     async def count_waits(self, transaction: Transaction, beginning: str) -> int:
         """Return how many waits of this group have a name with this *beginning*, as *transaction* sees them."""
@@ -228,9 +239,33 @@ class ProcessStore:
         )
         return 0 if row is None else int(row[0])
 
+    async def count_open_waits(self, beginning: str) -> int:
+        """Return how many waits of this group have a name with this *beginning*."""
+        rows = await self.read(
+            "SELECT count(*) FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND name LIKE $3",
+            self._namespace,
+            self._group,
+            f"{beginning}%",
+        )
+        return int(rows[0][0])
+
+    async def of_owner(self, saga: str, task_id: str, sender: str, owner: str) -> list[Process]:
+        """Return the processes of *saga* that *owner* has opened for a task of *sender*, finished ones too."""
+        rows = await self.read(
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE p.namespace = $1 AND p.grp = $2 AND p.task_id = $3 "
+            "AND p.sender = $4 AND p.saga = $5 AND p.owner = $6 ORDER BY p.opened_ms LIMIT 1000",
+            self._namespace,
+            self._group,
+            task_id,
+            sender,
+            saga,
+            owner,
+        )
+        return [process_in_row(row) for row in rows]
+
     async def open_by_saga(self) -> dict[str, int]:
         """Return how many processes are open in the namespace, of whatever group, by saga."""
-        rows = await self._read(
+        rows = await self.read(
             "SELECT saga, count(*) FROM sealbus_processes WHERE namespace = $1 AND status = 'open' GROUP BY saga",
             self._namespace,
         )
@@ -238,13 +273,13 @@ class ProcessStore:
 
     async def counts(self) -> tuple[Mapping[str, int], int]:
         """Return the open processes by saga, and how many waits are a minute overdue."""
-        rows = await self._read(
+        rows = await self.read(
             "SELECT saga, count(*) FROM sealbus_processes WHERE namespace = $1 AND grp = $2 AND status = 'open' "
             "GROUP BY saga",
             self._namespace,
             self._group,
         )
-        late = await self._read(
+        late = await self.read(
             "SELECT count(*) FROM sealbus_waits WHERE namespace = $1 AND grp = $2 "
             f"AND due_ms <= {self._now()} - {AGAIN_MS}",
             self._namespace,
@@ -254,7 +289,7 @@ class ProcessStore:
 
     async def next_nudge_s(self) -> float | None:
         """Return the seconds until the next nudge; None without waits. A nudge is repeated while its wait stands."""
-        rows = await self._read(
+        rows = await self.read(
             f"SELECT min(nudge_ms) - {self._now()} FROM sealbus_waits WHERE namespace = $1 AND grp = $2",
             self._namespace,
             self._group,
@@ -289,6 +324,8 @@ class ProcessStore:
 
     def _advancing(self, change: ProcessChange) -> Iterator[Write]:
         before, after = change.before, change.after
+        if change.guard is not None:
+            yield from self._guarding(change.guard)
         if before is None:
             yield self._timed(
                 "INSERT INTO sealbus_processes (id, namespace, grp, saga, key, version, status, shape, state, opener, "
@@ -351,6 +388,7 @@ class ProcessStore:
             )
         if change.frees_holds:
             yield self._timed("DELETE FROM sealbus_holds WHERE process = $1", after.id)
+        yield from change.beside
         for hold in change.holds:
             yield self._timed(
                 "INSERT INTO sealbus_holds (process, seal, record) VALUES ($1, $2, $3) "
@@ -359,6 +397,21 @@ class ProcessStore:
                 hold.seal,
                 hold.record,
             )
+
+    def _guarding(self, guard: WaitGuard) -> Iterator[Write]:
+        if self._inbox.dialect == "postgres":
+            # Two steps that end two of the waits at once would each count the other's: the second one waits here.
+            yield Write(
+                "SELECT id FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND name LIKE $3 ORDER BY id "
+                "FOR UPDATE",
+                (self._namespace, self._group, f"{guard.beginning}%"),
+            )
+        yield Write(
+            "SELECT 1 WHERE $4 = (SELECT count(*) FROM sealbus_waits WHERE namespace = $1 AND grp = $2 "
+            "AND name LIKE $3)",
+            (self._namespace, self._group, f"{guard.beginning}%", guard.count),
+            True,
+        )
 
     def _timed(self, statement: str, *arguments: Any, must_return: bool = False) -> Write:
         """Return a write; the store's present stands for `{now}`.
@@ -393,7 +446,7 @@ class ProcessStore:
 
     async def sweep(self) -> list[Swept]:
         """Take up to 200 waits that are to be nudged, and mark them for a minute."""
-        due = await self._read(
+        due = await self.read(
             f"SELECT 1 FROM sealbus_waits WHERE namespace = $1 AND grp = $2 AND nudge_ms <= {self._now()} LIMIT 1",
             self._namespace,
             self._group,
@@ -456,18 +509,31 @@ class ProcessStore:
             )
         return len(rows)
 
-    async def change(self, change: ProcessChange) -> bool:
-        """Write *change* in a transaction of its own, as an operator's verb does; False: its row has changed."""
-        transaction = await self._inbox.begin()
-        try:
-            if not await self.write(transaction, [change]):
-                return False
-            await transaction.commit()
-            return True
-        finally:
-            await transaction.rollback()
+    async def change(self, change: ProcessChange, first: Sequence[Write] = ()) -> bool:
+        """Write *change* in a transaction of its own, as an operator's verb does; False: its row has changed.
 
-    async def _read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        *first* is written before it, under the same condition.
+        """
+        if not await self.write_whole([*first, *self.writes_of([change])]):
+            return False
+        self.written([change])
+        return True
+
+    async def write_whole(self, writes: Sequence[Write]) -> bool:
+        """Make *writes* durable together; False: one that must return a row has returned none, and none is written."""
+        return await self._inbox.write(writes) == "written"
+
+    @property
+    def dialect(self) -> SqlDialect:
+        """The SQL dialect of the statements."""
+        return self._inbox.dialect
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Return a transaction that is committed where the body ends well."""
+        return _own(self._inbox)
+
+    async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Run *statement*, which changes nothing, outside every transaction, and return its rows."""
         return list(map(restored_row, await self._inbox.read(statement, *storable_row(arguments))))
 
     def _now(self) -> str:
@@ -516,7 +582,8 @@ def again_ms(number: int) -> int:
     return min(MAX_AGAIN_MS, FIRST_AGAIN_MS << min(number - 1, 16))
 
 
-def _process(row: Sequence[Any]) -> Process:
+def process_in_row(row: Sequence[Any]) -> Process:
+    """Return the process in *row*, which has `PROCESS_COLUMNS`."""
     identity, namespace, group, saga, key, version, status, shape, state, opener, trust, *more = row
     owner, sender, task_id, *times = more
     return Process(

@@ -125,7 +125,8 @@ class WaitSweeper:
             ttl_s=self._publisher.settings.publish.max_ttl_s,
         )
         try:
-            opener = sealing.parse(wait.opener)
+            # What nobody has opened, a schedule, has no cause.
+            opener = sealing.parse(wait.opener) if wait.opener else None
             return self._publisher.sealer.seal(draft, SealRequest(cause=opener, topic=self._group.mailbox))
         except (PublishRejected, ContractError) as error:
             _log.error("sagas.nudge_refused", wait=wait.id, error=str(error))

@@ -593,7 +593,7 @@ def test_what_is_approved_is_the_hash_of_the_action_as_it_is_here() -> None:
         "description": "Apply patch to CustomerMapper and CustomerMapperTest",
         "ref": {"uri": "diff://patch-1842"},
     }
-    assert (foreign.version, foreign.data["action"]) == ("2.0.0", action)
+    assert (foreign.version, foreign.data["action"]) == ("2.1.0", action)
     assert foreign.data["action_hash"] == hash_of(action) != "sha256:abc123"
     assert foreign.data["approval_id"] == foreign.options.message_id
     assert foreign.data["reason"] == action["description"]

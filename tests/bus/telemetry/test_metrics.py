@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -51,6 +53,22 @@ def test_tallies_are_shown_as_the_librarys_own_series_are() -> None:
         metrics.settled.labels("a.b", "one", "dead", "expired").inc()
         settled.labels("a.b", "one", "dead", "expired").inc()
         assert shown(metrics.registry, *names) == shown(plain, *names)
+
+
+def test_a_process_that_serves_its_metrics_shows_no_second_series_of_when_a_counter_was_made() -> None:
+    program = (
+        "import urllib.request\n"
+        "from bus.telemetry.metrics import Metrics\n"
+        "from consumers.worker.metrics_server import MetricsServer\n"
+        "metrics = Metrics()\n"
+        "metrics.meters('g')['a.b'].handler_seconds.observe(1)\n"
+        "with MetricsServer(metrics.registry, '127.0.0.1', 0) as server:\n"
+        "    print(urllib.request.urlopen(f'http://127.0.0.1:{server.port}/metrics').read().decode())\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "sealbus_handler_seconds_bucket" in found.stdout
+    assert "_created" not in found.stdout
+    assert "process_resident_memory_bytes" in found.stdout
 
 
 def test_one_series_may_be_asked_for_alone() -> None:

@@ -44,7 +44,7 @@ def copy(folder: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             "worker-svc",
         ),
         (("topic", "list"), "agents.job.run"),
-        (("doctor",), "1 dead letters are open"),
+        (("doctor",), "1 dead letter is open"),
     ],
 )
 def test_readers_read_it(copy: Any, words: tuple[str, ...], shows: str) -> None:

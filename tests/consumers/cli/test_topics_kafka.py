@@ -188,11 +188,11 @@ def test_rights_on_the_prefix_are_enough_to_apply_and_check(user: Secured) -> No
     assert "fault" not in user.findings()
 
 
-def test_a_missing_cluster_permission_is_shown_as_a_hint(user: Secured) -> None:
+def test_a_missing_cluster_permission_is_told_as_not_looked_at(user: Secured) -> None:
     user.grant(*RIGHTS)
     user.call("apply", "agents:app")
-    (hint,) = user.findings()["hint"]
-    assert "needed: DescribeConfigs on the cluster" in hint
+    (unseen,) = user.findings()["unknown"]
+    assert "needed: DescribeConfigs on the cluster" in unseen
 
 
 def test_brokers_are_checked_where_they_may_be_read(user: Secured) -> None:

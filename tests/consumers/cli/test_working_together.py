@@ -260,6 +260,9 @@ def test_what_waits_for_a_decision_is_shown_and_runs_when_its_hash_is_named(guar
     assert "the request is about exactly this message" in said(guarded, "approval", "show", digits)
     lead = ("--as", "lead@acme", "--key-file", "keys")
     assert "not the hash" in refused(guarded, "approval", "approve", digits, *lead, "--hash", "00000000")
+    for part in ("cli@sealbus", "deployer@svc"):
+        own = ("--as", part, "--key-file", "keys", "--hash", held["action_hash"].removeprefix("sha256:")[:8])
+        assert "takes part in the action" in refused(guarded, "approval", "approve", digits, *own)
     said(guarded, "approval", "approve", digits, *lead, "--hash", held["action_hash"].removeprefix("sha256:")[:8])
     guarded.wait_until(lambda: bool(guarded.handled()))
     assert guarded.handled() == [["shop", "lead@acme"]]

@@ -39,16 +39,17 @@ BASE = {
     "pyproject.toml",
     "sealbus.toml",
     "src/desk/__init__.py",
-    "src/desk/messages.py",
 }
-AGENT = {"src/desk/agent.py", "tests/test_agent.py"}
+TYPES = {"src/desk/messages.py"}
+ALONE = {"src/desk/agent.py", "tests/test_agent.py"}
+AGENT = ALONE | TYPES
 MODEL = {
     ".env.example",
     "src/desk/assistant.py",
     "src/desk/scripted.py",
-    "src/desk/settings.py",
     "src/desk/tools.py",
 }
+TEAM = {"src/desk/planner.py", "src/desk/researcher.py", "tests/test_team.py"} | TYPES
 POLICY = {"policy.toml", "policy.cases.toml"}
 
 
@@ -93,10 +94,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("agent", ["keys"], BASE | AGENT | POLICY),
         ("agent", ["kafka"], BASE | AGENT | {"compose.yaml"}),
         ("agent", ["postgres"], BASE | AGENT | {"compose.yaml", "schema.sql", "src/desk/effects.py"}),
-        ("agent", ["openai"], BASE | AGENT | MODEL | POLICY),
-        ("llm", [], BASE | AGENT | MODEL | POLICY),
+        ("agent", ["openai"], BASE | ALONE | MODEL | POLICY),
+        ("agent", ["openai", "postgres"], BASE | ALONE | MODEL | POLICY | {"compose.yaml"}),
+        ("llm", [], BASE | ALONE | MODEL | POLICY),
+        ("team", ["openai"], BASE | TEAM | MODEL | POLICY),
         ("web", [], BASE | AGENT | {"src/desk/web.py", "tests/test_web.py"}),
-        ("team", [], BASE | {"src/desk/planner.py", "src/desk/researcher.py", "tests/test_team.py"}),
+        ("team", [], BASE | TEAM),
     ],
 )
 def test_the_files_of_a_choice(template: str, extras: list[str], files: set[str]) -> None:
@@ -127,9 +130,30 @@ def test_every_choice_is_filled_in() -> None:
 
 def test_assistant_and_tools_know_nothing_of_the_bus() -> None:
     for path, text in _files_of_every_choice():
-        if Path(path).name in {"assistant.py", "scripted.py", "tools.py", "settings.py"}:
+        if Path(path).name in {"assistant.py", "scripted.py", "tools.py"}:
             assert "import sealbus" not in text.replace("It imports nothing of sealbus", "")
             assert "from sealbus" not in text
+
+
+@pytest.mark.parametrize(
+    ("framework", "adapter"),
+    [("openai", "openai_agents"), ("langgraph", "langgraph"), ("pydantic-ai", "pydantic_ai")],
+)
+def test_an_agent_of_a_framework_is_served_by_one_line(framework: str, adapter: str) -> None:
+    files = project_files(Choice(project_name("desk"), extras=frozenset({framework})))
+    served = [line.strip() for line in files["src/desk/agent.py"].splitlines() if ".serve(" in line]
+    assert served == [f'app.include({adapter}.serve(make_assistant(model), memory="conversation"))']
+    needed = tomllib.loads(files["pyproject.toml"])["project"]["dependencies"]
+    assert needed[-1] == f"sealbus[{','.join(sorted([framework, 'trust']))}]"
+
+
+@pytest.mark.parametrize("framework", [*FRAMEWORKS, "llm"])
+def test_the_code_of_an_assistant_is_read_in_two_minutes(framework: str) -> None:
+    choice = Choice(project_name("desk"), "llm", frozenset({framework} & {*FRAMEWORKS}))
+    lines = [
+        line for path, text in project_files(choice).items() if path.startswith("src/") for line in text.splitlines()
+    ]
+    assert len([line for line in lines if line.strip()]) < 160
 
 
 def test_every_type_states_whether_it_asks_or_informs() -> None:
@@ -171,7 +195,7 @@ def test_the_published_schemas_are_those_of_the_types(tmp_path: Path) -> None:
     project = made(tmp_path / "desk", "--template", "team", "--with", "openai")
     before = {path: path.read_bytes() for path in (project / "schemas").rglob("*.json")}
     assert {path.parent.name for path in before} == {
-        f"desk.{name}" for name in ("question", "answer", "lookup", "facts", "file-report", "report-filed")
+        f"desk.{name}" for name in ("question", "answer", "lookup", "facts")
     }
     assert not list(project.rglob("__pycache__"))
 

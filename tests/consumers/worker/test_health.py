@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from consumers.worker.health import StuckHandler, WorkerSigns, answer_probe
+from consumers.worker.health import StuckHandler, WorkerSigns, answer_probe, answer_service
 
 
 def signs(**members: object) -> WorkerSigns:
@@ -46,3 +48,20 @@ def test_what_is_wrong_fails_a_probe_and_is_named(
 
 def test_a_process_without_workers_is_not_ready() -> None:
     assert not answer_probe("ready", []).ok
+
+
+@pytest.mark.parametrize(
+    ("probe", "round_s_ago", "error", "ok"),
+    [
+        ("live", 5.0, "", True),
+        ("live", 5.0, "the log is away", True),
+        ("ready", 5.0, "the log is away", False),
+        ("live", 500.0, "", False),
+        ("startup", 0.0, "", True),
+    ],
+)
+def test_a_service_is_alive_while_it_goes_round_and_ready_while_it_does_its_work(
+    probe: Any, round_s_ago: float, error: str, ok: bool
+) -> None:
+    answer = answer_service(probe, "metrics", round_s_ago=round_s_ago, limit_s=120.0, error=error)
+    assert answer.ok is ok

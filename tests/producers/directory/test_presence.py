@@ -254,3 +254,44 @@ def test_whoever_asks_waits_less_than_ten_milliseconds_with_all_places_taken() -
     assert min(cost_s(100) for _ in range(5)) < 0.01
     # All of them fall silent in one moment.
     assert min(cost_s(135.2) for _ in range(5)) < 0.01
+
+
+def timed_beat(presence: Presence, session: str, at_s: float, offset_s: float = 0.0) -> None:
+    presence.heard(
+        "a@svc",
+        session,
+        at_s,
+        sealed_ms=round(at_s * 1000),
+        is_well=True,
+        active_tasks=0,
+        draining=False,
+        clock_offset_s=offset_s,
+    )
+
+
+def test_a_silent_instance_is_lost_until_a_later_one_replaces_it() -> None:
+    presence = Presence(35.0)
+    timed_beat(presence, "one", 0)
+    timed_beat(presence, "two", 0)
+    timed_beat(presence, "two", 26)
+    found = presence.entry("a@svc", 26)
+    assert found is not None
+    assert (found.lost, found.silent, found.health) == (1, 1, "healthy")
+    timed_beat(presence, "three", 30)
+    found = presence.entry("a@svc", 31)
+    assert found is not None
+    assert (found.lost, found.silent) == (0, 1)
+
+
+def test_one_heartbeat_that_was_long_under_way_says_nothing_about_a_clock() -> None:
+    presence = Presence(35.0)
+    for number, offset_s in enumerate((-0.1, -0.1, -40.0)):
+        timed_beat(presence, "one", number * 10, offset_s)
+    found = presence.entry("a@svc", 21)
+    assert found is not None
+    assert found.clock_offset_s > -1
+    for number in range(3, 6):
+        timed_beat(presence, "one", number * 10, -30.0)
+    found = presence.entry("a@svc", 51)
+    assert found is not None
+    assert found.clock_offset_s == -30.0

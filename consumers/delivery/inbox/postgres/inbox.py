@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -26,6 +26,7 @@ from bus.databases.postgres import (
     refuse_shared_session,
     translating,
 )
+from bus.databases.postgres_locks import who_blocks
 from bus.databases.stored_text import restored, storable
 from bus.errors import BusError, InboxError
 from bus.telemetry.logs import get_logger
@@ -194,6 +195,9 @@ class PostgresInbox:
             self._forget(identity, token)
         return written
 
+    async def write(self, writes: Sequence[Write]) -> Written:
+        return await asyncio.shield(self._begun(self._write(writes)))
+
     async def release(self, key: InboxKey, token: int) -> None:
         identity = key_digest(key_text(key))
         try:
@@ -233,8 +237,15 @@ class PostgresInbox:
             async with connection.transaction(isolation="read_committed"):
                 if await connection.fetchval(statements.STILL_CLAIMED, identity, self._owner, token) is None:
                     return False
+                await connection.execute(statements.NO_SUSPECT, identity, self._owner, token)
                 await connection.execute(statements.REMEMBER, identity, storable(name), data)
                 return True
+
+    async def remember_with(
+        self, key: InboxKey, token: int, name: str, data: bytes, writes: Sequence[Write]
+    ) -> Written:
+        running = self._remember_with(key_digest(key_text(key)), token, name, data, writes)
+        return await asyncio.shield(self._begun(running))
 
     async def forget(self, key: InboxKey) -> None:
         async with self._connection() as connection:
@@ -248,6 +259,9 @@ class PostgresInbox:
     async def read(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         async with self._connection() as connection:
             return [tuple(row) for row in await connection.fetch(statement, *arguments)]
+
+    async def who_blocks(self) -> str:
+        return await who_blocks(self._url)
 
     async def purge(self) -> int:
         total = 0
@@ -337,27 +351,44 @@ class PostgresInbox:
                 return True
             return await connection.fetchval(statements.IS_FINISHED, *values) is not None
 
+    async def _write(self, writes: Sequence[Write]) -> Written:
+        async def nothing(_: Any) -> Written | None:
+            return None
+
+        async with self._connection() as connection:
+            written = await _written_with(
+                connection, connection.transaction(isolation="read_committed"), nothing, writes
+            )
+        return _unless_fault(written)
+
     async def _finish_with(self, identity: bytes, token: int, data: bytes, writes: Sequence[Write]) -> Written:
         values = (identity, self._owner, token, data)
-        fault: Exception | None = None
-        # No code of users runs in it: it needs none of the care that a handler's transaction does.
+
+        async def finish(connection: Any) -> Written | None:
+            if await connection.fetchval(statements.FINISH, *values) is not None:
+                return None
+            is_finished = await connection.fetchval(statements.IS_FINISHED, *values) is not None
+            return "written" if is_finished else "stale"
+
         async with self._connection() as connection:
-            try:
-                async with connection.transaction():
-                    if await connection.fetchval(statements.FINISH, *values) is None:
-                        is_finished = await connection.fetchval(statements.IS_FINISHED, *values) is not None
-                        return "written" if is_finished else "stale"
-                    await _write_all(connection, writes)
-            except _MovedError:
-                return "moved"
-            except Exception as error:
-                if is_postgres_error(error):
-                    raise
-                # A fault of a write is its caller's, as it is on SQLite.
-                fault = error
-            else:
-                return "written"
-        raise fault
+            written = await _written_with(connection, connection.transaction(), finish, writes)
+        return _unless_fault(written)
+
+    async def _remember_with(
+        self, identity: bytes, token: int, name: str, data: bytes, writes: Sequence[Write]
+    ) -> Written:
+        async def remember(connection: Any) -> Written | None:
+            if await connection.fetchval(statements.STILL_CLAIMED, identity, self._owner, token) is None:
+                return "stale"
+            await connection.execute(statements.REMEMBER, identity, storable(name), data)
+            return None
+
+        async with self._connection() as connection:
+            if not await connection.fetchval(statements.STEPS_EXIST):
+                await statements.make_steps_table(connection)
+            transaction = connection.transaction(isolation="read_committed")
+            written = await _written_with(connection, transaction, remember, writes)
+        return _unless_fault(written)
 
     async def _finish_together(
         self, identity: bytes, token: int, data: bytes, transaction: PostgresTransaction
@@ -457,7 +488,31 @@ class _MovedError(Exception):
     """A write has not returned its row: what came before it is rolled back."""
 
 
-async def _write_all(connection: Any, writes: Sequence[Write]) -> None:
-    for each in writes:
-        if await connection.fetchrow(each.statement, *each.arguments) is None and each.must_return:
-            raise _MovedError
+async def _written_with(
+    connection: Any, transaction: Any, own: Callable[[Any], Awaitable[Written | None]], writes: Sequence[Write]
+) -> Written | Exception:
+    """Do *own*, which returns what the answer is where nothing is to be written, and *writes*, all or nothing.
+
+    No code of users runs in it: it needs none of the care that a handler's transaction does. A fault of a write is
+    returned: outside of the connection it is its caller's, as it is on SQLite.
+    """
+    try:
+        async with transaction:
+            if (answer := await own(connection)) is not None:
+                return answer
+            for each in writes:
+                if await connection.fetchrow(each.statement, *each.arguments) is None and each.must_return:
+                    raise _MovedError
+    except _MovedError:
+        return "moved"
+    except Exception as error:
+        if is_postgres_error(error):
+            raise
+        return error
+    return "written"
+
+
+def _unless_fault(written: Written | Exception) -> Written:
+    if isinstance(written, Exception):
+        raise written
+    return written

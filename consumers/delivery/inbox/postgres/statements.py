@@ -25,6 +25,7 @@ __all__ = [
     "IS_FINISHED",
     "PURGE",
     "PURGE_OWNERS",
+    "NO_SUSPECT",
     "PURGE_STEPS",
     "RELEASE",
     "REMEMBER",
@@ -114,6 +115,11 @@ SELECT 1 FROM sealbus_inbox WHERE id = $1 AND owner = $2 AND token = $3 AND stat
 REMEMBER: Final = """
 INSERT INTO sealbus_steps (id, name, data) VALUES ($1, $2, $3)
 ON CONFLICT (id, name) DO UPDATE SET data = excluded.data"""
+
+# A run that gets on is no suspect.
+NO_SUSPECT: Final = """
+UPDATE sealbus_inbox SET starts = 1, suspect = false, alone = false
+WHERE id = $1 AND owner = $2 AND token = $3 AND (starts > 1 OR suspect OR alone)"""
 
 FORGET: Final = "DELETE FROM sealbus_steps WHERE id = $1"
 

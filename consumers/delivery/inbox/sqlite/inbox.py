@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from bus.clock import Clock
 from bus.databases.sqlite_errors import is_sqlite_error
+from bus.databases.sqlite_holder import who_writes
 from bus.errors import InboxError
 from bus.telemetry.logs import get_logger
 from bus.transports.base import NewRecord
@@ -64,6 +65,7 @@ class SqliteInbox:
     def __init__(
         self, path: str, *, owner: str, clock: Clock, lease_s: float = 20.0, shared_files: bool = False
     ) -> None:
+        self._path = path
         self._name = owner
         self._clock = clock
         self._owner = claim_rules.NOBODY
@@ -149,6 +151,14 @@ class SqliteInbox:
             self._forget(text, token)
         return written
 
+    async def write(self, writes: Sequence[Write]) -> Written:
+        future: asyncio.Future[Written | sqlite3.Error] = self._future()
+        self._writer.submit(InboxJob(future, partial(_write, writes), durable=True))
+        written = await future
+        if isinstance(written, Exception):
+            raise written
+        return written
+
     def claim_soon(self, asks: Sequence[SomeAsk], on_answers: Callable[[Sequence[SomeAsk]], object]) -> None:
         for ask in asks:
             ask.identity = key_text(ask.key)
@@ -202,6 +212,18 @@ class SqliteInbox:
         self._writer.submit(InboxJob(future, action, text, durable=True))
         return await future
 
+    async def remember_with(
+        self, key: InboxKey, token: int, name: str, data: bytes, writes: Sequence[Write]
+    ) -> Written:
+        text = key_text(key)
+        action = partial(self._remember_with, text, token, name, data, writes)
+        future: asyncio.Future[Written | sqlite3.Error] = self._future()
+        self._writer.submit(InboxJob(future, action, text, durable=True))
+        written = await future
+        if isinstance(written, Exception):
+            raise written
+        return written
+
     async def forget(self, key: InboxKey) -> None:
         await self._run(partial(steps.forget, key_text(key)))
 
@@ -222,6 +244,9 @@ class SqliteInbox:
     async def query(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Run *statement* in a transaction of its own, and return its rows. For tests, and never in a handler."""
         return await self._run(partial(fetched, statement, tuple(arguments)))
+
+    async def who_blocks(self) -> str:
+        return who_writes(self._path)
 
     async def purge(self) -> int:
         total = 0
@@ -303,16 +328,20 @@ class SqliteInbox:
         done = claim_rules.finished(row, owner=self._owner, token=token, outputs=outputs)
         if done is None or done is row:
             return "stale" if done is None else "written"
-        try:
-            if not written_whole(writes, batch):
-                return "moved"
-        except sqlite3.Error as error:
-            if is_sqlite_error(error):
-                raise
-            # Its own fault: the other jobs of the batch know nothing of it.
-            return error
-        batch.put(key, done)
-        return "written"
+        written = _write(writes, batch)
+        if written == "written":
+            batch.put(key, done)
+        return written
+
+    def _remember_with(  # noqa: PLR0917 - the form of an action
+        self, key: str, token: int, name: str, data: bytes, writes: Sequence[Write], batch: JobBatch
+    ) -> Written | sqlite3.Error:
+        if not steps.is_claimed(key, self._owner, token, batch):
+            return "stale"
+        written = _write(writes, batch)
+        if written == "written":
+            steps.remember(key, self._owner, token, name, data, batch)
+        return written
 
     def _released(self, key: str, token: int, batch: JobBatch) -> bool:
         row = claim_rules.released(batch.rows.get(key), owner=self._owner, token=token)
@@ -423,6 +452,16 @@ class SqliteInbox:
                 failing = True
             else:
                 failing = False
+
+
+def _write(writes: Sequence[Write], batch: JobBatch) -> Written | sqlite3.Error:
+    try:
+        return "written" if written_whole(writes, batch) else "moved"
+    except sqlite3.Error as error:
+        if is_sqlite_error(error):
+            raise
+        # Its own fault: the other jobs of the batch know nothing of it.
+        return error
 
 
 def _nothing(_: JobBatch) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from consumers.delivery.inbox.sqlite.group_commit import JobBatch
 
-__all__ = ["forget", "purge_steps", "remember", "remembered"]
+__all__ = ["forget", "is_claimed", "purge_steps", "remember", "remembered"]
 
 _TABLE = """CREATE TABLE IF NOT EXISTS sealbus_steps (
     key TEXT NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (key, name)) WITHOUT ROWID"""
@@ -21,11 +23,20 @@ def remembered(key: str, batch: JobBatch) -> Mapping[str, bytes]:
     return {name: bytes(data) for name, data in rows}
 
 
+def is_claimed(key: str, owner: int, token: int, batch: JobBatch) -> bool:
+    """Return whether *owner* has the claim with *token*."""
+    row = batch.rows.get(key)
+    return row is not None and (row.state, row.owner, row.token) == ("claimed", owner, token)
+
+
 def remember(key: str, owner: int, token: int, name: str, data: bytes, batch: JobBatch) -> bool:  # noqa: PLR0917
     """Store *data* if *owner* has the claim with *token*; return whether it has."""
-    row = batch.rows.get(key)
-    if row is None or (row.state, row.owner, row.token) != ("claimed", owner, token):
+    if not is_claimed(key, owner, token, batch):
         return False
+    row = batch.rows[key]
+    if row.starts > 1 or row.suspect or row.alone:
+        # A run that gets on is no suspect.
+        batch.put(key, msgspec.structs.replace(row, starts=1, suspect=False, alone=False))
     batch.table.connection.execute(_TABLE)
     batch.table.connection.execute(
         "INSERT INTO sealbus_steps (key, name, data) VALUES (?, ?, ?) "

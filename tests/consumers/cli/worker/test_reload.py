@@ -65,3 +65,20 @@ async def test_a_signal_that_reaches_the_whole_service_lets_the_worker_end_in_or
     monkeypatch.setattr(reloading, "RepeatedSignal", lambda: RepeatedSignal(echo_s=60))
     command = (sys.executable, "-c", _ORDERLY.format(os.getpid()))
     assert await asyncio.wait_for(reloading.work_and_reload(command, tmp_path), 20) == 3
+
+
+@pytest.mark.medium
+@pytest.mark.timeout(60)
+async def test_a_worker_that_is_killed_starts_again(tmp_path: Path) -> None:
+    starts = tmp_path / "starts.txt"
+    script = (
+        "import os, signal, time\n"
+        f"with open({str(starts)!r}, 'a') as file: file.write('x')\n"
+        f"first = os.path.getsize({str(starts)!r}) == 1\n"
+        f"os.kill(os.getpid() if first else {os.getpid()}, signal.SIGKILL if first else signal.SIGINT)\n"
+        "time.sleep(60)\n"
+    )
+    watched = tmp_path / "watched"
+    watched.mkdir()
+    await asyncio.wait_for(reloading.work_and_reload((sys.executable, "-c", script), watched), 50)
+    assert starts.read_text() == "xx"

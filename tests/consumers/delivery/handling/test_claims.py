@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from bus.clock import ManualClock, SystemClock
 from bus.errors import InboxError
 from bus.telemetry.metrics import Metrics
-from consumers.delivery.handling.claims import ActiveClaim, InboxClient
+from consumers.delivery.handling.claims import ActiveClaim, InboxClient, Keeping
 from consumers.delivery.inbox.base import AlreadyDone, Claimed, ClaimedElsewhere
 from consumers.delivery.inbox.sqlite import SqliteInbox
 from consumers.delivery.settling.durable_append import GaveUpError
@@ -53,7 +53,7 @@ class Case:
             store,
             namespace="agents",
             group="g",
-            keep_s=60.0,
+            keep_s=Keeping(60.0, 60.0),
             clock=self.clock,
             metrics=Metrics(),
             pause=lambda _partition, _held: None,

@@ -523,3 +523,39 @@ async def test_of_two_who_ask_for_the_same_many_at_once_each_message_has_one(sha
     answers = list(zip((*names, *names[::-1]), await asyncio.gather(*asking), strict=True))
     assert sorted(name for name, answer in answers if isinstance(answer, Claimed)) == sorted(names)
     assert all(isinstance(answer, Claimed | ClaimedElsewhere) for _, answer in answers)
+
+
+async def test_a_memory_and_its_writes_become_durable_together(store: Store) -> None:
+    inbox = await with_table(store)
+    token = (await claimed(inbox)).token
+    assert await inbox.remember_with(key(), token, "begun", b"1", [inserted(1, must_return=True)]) == "written"
+    assert (await inbox.remembered(key()), await labels(inbox)) == ({"begun": b"1"}, [(1, "x")])
+
+
+async def test_a_memory_whose_writes_find_a_moved_row_is_not_kept(store: Store) -> None:
+    inbox = await with_table(store)
+    token = (await claimed(inbox)).token
+    await inbox.remember(key(), token, "begun", b"ready")
+    assert await inbox.remember_with(key(), token, "other", b"0", [inserted(1)]) == "written"
+    writes = [inserted(2), inserted(1, must_return=True)]
+    assert await inbox.remember_with(key(), token, "begun", b"1", writes) == "moved"
+    assert (await inbox.remembered(key()), await labels(inbox)) == ({"begun": b"ready", "other": b"0"}, [(1, "x")])
+
+
+async def test_a_stale_token_remembers_nothing_with_its_writes(store: Store) -> None:
+    inbox = await with_table(store)
+    old = (await claimed(inbox)).token
+    await inbox.release(key(), old)
+    await claimed(inbox)
+    assert await inbox.remember_with(key(), old, "begun", b"1", [inserted(1)]) == "stale"
+    assert (await inbox.remembered(key()), await labels(inbox)) == ({}, [])
+
+
+async def test_a_run_that_gets_on_is_no_suspect(shared_store: Store) -> None:
+    for number in range(5):
+        inbox = await shared_store.open(f"owner-{number}")
+        token = (await claimed(inbox)).token
+        assert await inbox.remember(key(), token, f"step-{number}", b"1")
+        await shared_store.die(inbox)
+        await shared_store.run_out()
+    assert await claimed(await shared_store.open("last")) == Claimed(6, 2)

@@ -371,3 +371,34 @@ async def test_a_pooler_that_gives_sessions_out_by_the_transaction_is_refused(
         opened = store(way)
         await opened.open()
         await opened.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "LOCK TABLE sealbus_inbox IN ACCESS EXCLUSIVE MODE",
+        "LOCK TABLE sealbus_inbox IN SHARE MODE",
+        "SELECT * FROM sealbus_inbox FOR UPDATE",
+    ],
+)
+async def test_the_session_that_others_wait_for_is_named_with_its_process(
+    inbox: PostgresInbox, url: str, statement: str
+) -> None:
+    await claimed(inbox)
+    assert await inbox.who_blocks() == ""
+    other = await asyncpg.connect(url, server_settings={"application_name": "psql"})
+    try:
+        async with other.transaction():
+            await other.execute(statement)
+            pid = await other.fetchval("SELECT pg_backend_pid()")
+            waiting = asyncio.create_task(inbox.finish(key(), 1, ()))
+            while not (told := await inbox.who_blocks()):
+                await asyncio.sleep(0.05)
+                if waiting.done():
+                    waiting = asyncio.create_task(inbox.finish(key(), 1, ()))
+            assert told.startswith(f"pid {pid} of PostgreSQL (psql, user ")
+            await asyncio.wait([waiting])
+            waiting.exception()
+    finally:
+        await other.close()
+    assert await inbox.who_blocks() == ""

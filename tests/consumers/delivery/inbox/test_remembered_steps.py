@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -14,7 +14,9 @@ from structlog.testing import capture_logs
 
 from bus.errors import ContractError
 from bus.trust.effective_labels import EffectiveLabels
-from consumers.delivery.inbox.remembered_steps import MAX_STEP_BYTES, RememberedSteps
+from consumers.delivery.inbox.base import Write, Written
+from consumers.delivery.inbox.remembered_steps import MAX_RESULT_BYTES, MAX_STEP_BYTES, RememberedSteps
+from consumers.delivery.inbox.step_call import StepCall
 from producers.sealing.run_labels import RunLabels
 
 CALLS: list[str] = []
@@ -49,6 +51,9 @@ class Rows:
             self.data[name] = data
         return self.holds
 
+    async def write_with(self, name: str, data: bytes, writes: Sequence[Write]) -> Written:
+        return "written" if await self.write(name, data) else "stale"
+
 
 class Labels:
     """What a run has read."""
@@ -66,7 +71,7 @@ def run(rows: Rows, labels: Labels | None = None, version: str = "1.0.0") -> Rem
 
 
 async def step(run: RememberedSteps, function: Any, *arguments: Any, key: Any = None, kind: Any = None) -> Any:
-    return await run.step("a", function, arguments, {}, key=key, kind=kind)
+    return await run.step(StepCall(name="a", function=function, arguments=arguments, key=key, kind=kind))
 
 
 async def steps(run: RememberedSteps, *functions: Any, keys: Any = None, limit: int = 4) -> list[Any]:
@@ -87,7 +92,7 @@ async def fail(text: str) -> None:
 
 async def large() -> str:
     CALLS.append("large")
-    return "x" * MAX_STEP_BYTES
+    return "x" * MAX_RESULT_BYTES
 
 
 async def strange(what: str) -> Any:
@@ -324,8 +329,8 @@ async def test_a_result_over_the_limit_is_given_and_marked() -> None:
     rows = Rows()
     steps = run(rows)
     with capture_logs() as logs:
-        assert len(await step(steps, large)) == MAX_STEP_BYTES
-    assert "at most 262144 are stored" in logs[0]["detail"]
+        assert len(await step(steps, large)) == MAX_RESULT_BYTES
+    assert "at most 8388608 are stored" in logs[0]["detail"]
     assert all(len(data) < 1_000 for data in rows.data.values())
     # In the same run it is there.
     await step(steps, large)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -290,4 +291,24 @@ async def test_claim_arguments_are_freed_on_the_callers_thread(tmp_path: Path) -
         await answered.wait()
         await asyncio.sleep(0)
     assert freed_by == [threading.get_ident()] * 2
+    await inbox.close()
+
+
+async def test_the_process_that_has_the_writer_of_the_file_is_named(tmp_path: Path) -> None:
+    inbox = await opened(tmp_path / "inbox.db")
+    await claimed(inbox)
+    assert await inbox.who_blocks() == ""
+    holding = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE'); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holding, str(tmp_path / "inbox.db")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        assert holder.stdout.readline()
+        assert (await inbox.who_blocks()).startswith(f"process {holder.pid} (")
+        holder.stdin.close()
+    assert await inbox.who_blocks() == ""
     await inbox.close()

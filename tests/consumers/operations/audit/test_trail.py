@@ -21,7 +21,7 @@ from bus.transports.base import NewRecord, Record, TopicSpec, Transport
 from consumers.operations.audit.databases import AuditDatabase, Statements, open_database
 from consumers.operations.audit.metrics import AuditMetrics
 from consumers.operations.audit.rows import UNSTORABLE
-from consumers.operations.audit.store import AuditRecord, AuditStore
+from consumers.operations.audit.store import AuditHead, AuditRecord, AuditStore
 from consumers.operations.audit.trail import AuditTrail, TrailSettings
 from consumers.operations.audit.verification import verify_chain
 from producers.connection import make_publisher
@@ -92,7 +92,37 @@ async def rows_of(store: AuditStore, topic: str) -> list[AuditRecord]:
 
 async def assert_whole(store: AuditStore) -> None:
     for place, head in (await store.heads()).items():
-        assert not (await verify_chain(store.rows(*place), head, {})).faults
+        assert not await faults_of(store, place, head)
+
+
+async def faults_of(store: AuditStore, place: tuple[str, int], head: AuditHead) -> list[str]:
+    """What is wrong with the rows of *place*, of which *head* was read before."""
+
+    async def later() -> AuditHead:
+        return (await store.heads())[place]
+
+    return [fault.kind for fault in (await verify_chain(store.rows(*place), head, {}, later)).faults]
+
+
+async def test_rows_that_are_recorded_while_it_is_verified_are_no_fault(log: Transport, database: str) -> None:
+    await log.append([NewRecord(FIRST, None, b"x")], timeout_s=5)
+    async with opened(open_database(database)) as store:
+        trail = trail_of(log, store)
+        await trail.run(until_caught_up=True)
+        head = (await store.heads())[FIRST, 0]
+        await log.append([NewRecord(FIRST, None, b"y"), NewRecord(FIRST, None, b"z")], timeout_s=5)
+        await trail.run(until_caught_up=True)
+        assert await faults_of(store, (FIRST, 0), head) == []
+        # A head that does not know them, before and after, is a fault as ever.
+        later = (await store.heads())[FIRST, 0]
+
+        async def unmoved() -> AuditHead:
+            return head
+
+        report = await verify_chain(store.rows(FIRST, 0), head, {}, unmoved)
+        assert [fault.kind for fault in report.faults] == ["inserted"]
+        wrong = AuditHead(**{name: getattr(later, name) for name in later.__struct_fields__} | {"hash": "0" * 64})
+        assert await faults_of(store, (FIRST, 0), wrong) == ["cut"]
 
 
 async def test_hostile_records_are_recorded_and_stop_nothing(log: Transport, database: str) -> None:

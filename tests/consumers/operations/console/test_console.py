@@ -184,6 +184,25 @@ def test_the_console_shows_three_causes_and_redrives_all_letters(shop: Any, chro
     assert page.troubles == []
 
 
+def test_a_long_word_leaves_the_button_in_sight(shop: Any, chromium: Any) -> None:
+    (shop.path / "agents.py").write_text(AGENTS.replace('"quantity is negative"', '"x" * 500'))
+    worker = shop.worker()
+    publish(shop, "shop.stock", [{"quantity": -1}], "y" * 200 + "@corp")
+    shop.wait_until(lambda: letters(shop) == 1)
+    shop.end(worker)
+    page = watched(chromium, served := Served(shop), viewport={"width": 1440, "height": 900})
+    page.goto(served.url + "/letters")
+    button = page.locator("#causes a.button").first
+    button.wait_for()
+    box = button.bounding_box()
+    assert box["x"] + box["width"] < 1440
+    why = page.locator("#causes .clamp").last
+    assert why.bounding_box()["height"] < 60
+    assert "x" * 100 in why.get_attribute("title")
+    assert page.evaluate("document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth")
+    assert page.troubles == []
+
+
 def test_hostile_text_is_text_on_every_page(shop: Any, chromium: Any) -> None:
     worker = shop.worker()
     publish(shop, "shop.stock", [{"quantity": -1, "note": HOSTILE}], "erp@corp")
@@ -342,3 +361,77 @@ def test_pictures_of_the_pages_can_be_taken(shop: Any, chromium: Any, tmp_path: 
         assert "the console has failed" not in page.content()
         page.screenshot(path=folder / f"console-{name}.png")
         assert (folder / f"console-{name}.png").stat().st_size > 5_000
+
+
+SAGA = """
+import msgspec
+from sealbus import App, payload
+from sealbus.sagas import Saga, SagaContext, on_start, on_timer
+
+
+@payload("tea.order", version="1.0.0", performative="request", risk="low")
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    order_id: str
+
+
+@payload("tea.offer", version="1.0.0", performative="inform", risk="low")
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    cents: int
+
+
+class State(msgspec.Struct):
+    order_id: str = ""
+
+
+class Buying(Saga[State], version="1.0.0"):
+    @on_start(Order, key="/data/order_id")
+    async def placed(self, order: Order, context: SagaContext) -> None:
+        context.timer("ripe", after_s=1)
+
+    @on_timer("ripe")
+    async def ripe(self, context: SagaContext) -> None:
+        context.answer(Offer(cents=7))
+        context.finish()
+
+
+app = App("shop@svc", types=[Offer])
+app.add(Buying)
+"""
+
+
+def test_a_conversation_has_the_same_marks_in_the_console_and_in_trace(folder: Any) -> None:
+    (folder.path / "agents.py").write_text(SAGA)
+    assert call(folder, "key", "new", "shop@svc", "cli@sealbus").returncode == 0
+    settings = '[trust]\nkeys = "keys/jwks.json"\nkey_file = "keys"\n[project]\napps = ["agents:app"]\n'
+    (folder.path / "sealbus.toml").write_text(settings)
+    folder.worker()
+    sent = call(folder, "publish", "tea.order", "--as", "cli@sealbus", stdin='{"order_id": "1"}')
+    assert sent.returncode == 0, sent.stdout + sent.stderr
+    message_id = json.loads(sent.stdout)["message_id"]
+
+    def traced() -> list[dict[str, Any]]:
+        return list(folder.objects(call(folder, "trace", message_id, "-o", "json").stdout))
+
+    folder.wait_until(lambda: "wait.due" in [each["message_type"] for each in traced()])
+    served = Served(folder, "--read-only")
+    conversation = next(each for each in traced() if each["message_type"] == "tea.order")
+    assert [each["marks"] for each in traced() if each["marks"]] == []
+    assert conversation["message_id"] == message_id
+    page = served.get(f"/conversations?id={message_id}")[2]
+    assert "wait.due" in page
+    assert "wrong:" not in page
+    folder.end(served.process, signal.SIGINT)
+
+
+def test_the_console_says_what_the_type_of_an_app_expects(shop: Any) -> None:
+    (shop.path / "sealbus.toml").write_text('[project]\napps = ["agents:app"]\n')
+    worker = shop.worker()
+    sent = call(shop, "publish", "shop.stock", "--type-version", "1.0.0", stdin='{"quantiti": 3}')
+    assert sent.returncode == 0, sent.stdout + sent.stderr
+    shop.wait_until(lambda: bool(list(shop.objects(call(shop, "dlq", "list", "-o", "json").stdout))))
+    served = Served(shop, "--read-only")
+    (letter,) = shop.objects(call(shop, "dlq", "list", "-o", "json").stdout)
+    page = served.get(f"/letters/show?place={letter['location']}")[2]
+    assert "quantity" in page
+    shop.end(served.process, signal.SIGINT)
+    shop.end(worker)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import msgspec
 
+import sealbus
 from sealbus import App, Context, payload
 from sealbus.trust import Untrusted
 
@@ -80,3 +82,28 @@ for kind in (Approval, Generic, Prose, Memory, Ballot, Wide):
     async def ignore(subject: Any) -> None: ...
 
     app.on(kind)(ignore)
+
+
+@payload("deploy.wanted", performative="inform")
+class DeployWanted(msgspec.Struct, frozen=True, kw_only=True):
+    service: str
+
+
+@payload("clean.wanted", performative="inform")
+class CleanWanted(msgspec.Struct, frozen=True, kw_only=True):
+    service: str
+
+
+async def push(service: str) -> None:
+    """Stand for an effect."""
+
+
+@app.on(DeployWanted)
+async def deploy(wanted: DeployWanted, context: Context) -> None:
+    await context.step("push", push, wanted.service, approve=sealbus.Approval(by="human"))
+
+
+@app.on(CleanWanted, asks=True)
+async def clean(wanted: CleanWanted, context: Context) -> None:
+    subprocess.run(["rm", "-r", wanted.service], check=True)
+    await context.step("push", push, wanted.service)

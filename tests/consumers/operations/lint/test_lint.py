@@ -56,7 +56,10 @@ def test_each_anti_pattern_is_found_at_its_place(sloppy: list[dict[str, Any]], c
     assert (check, place) in {(found["check"], found["location"]) for found in sloppy}
 
 
-@pytest.mark.parametrize("check", ["hard-coded-recipient", "no-rejection-path", "raw-untrusted-text"])
+@pytest.mark.parametrize(
+    "check",
+    ["hard-coded-recipient", "no-rejection-path", "raw-untrusted-text", "asks-undeclared", "effect-outside-step"],
+)
 def test_what_a_handler_does_is_found_with_file_and_line(sloppy: list[dict[str, Any]], check: str) -> None:
     found = next(found for found in sloppy if found["check"] == check)
     assert found["file"] == "tests/consumers/operations/lint/sloppy.py"
@@ -65,6 +68,8 @@ def test_what_a_handler_does_is_found_with_file_and_line(sloppy: list[dict[str, 
         "hard-coded-recipient": "writer@svc-7",
         "no-rejection-path": "@app.on(Work)",
         "raw-untrusted-text": 'Untrusted("from a page").raw',
+        "asks-undeclared": 'approve=sealbus.Approval(by="human")',
+        "effect-outside-step": "subprocess.run",
     }
     assert written[check] in line
 
@@ -111,6 +116,8 @@ def test_the_vocabulary_itself_is_clean() -> None:
         ("free-form-status", "decision.made/decision"),
         # Older versions, whose form the contract leaves open.
         ("context-dumping", "blackboard.value/history"),
+        # What an operator found out, in the form of the step.
+        ("raw-output", "redrive.ordered/result"),
     ]
 
 

@@ -7,21 +7,27 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from clusters import started
 
+from bus.clock import SystemClock
+from bus.transports import open_transport
+from bus.transports.base import TopicSpec, Transport
 from tests.databases import Postgres
 from tests.prometheus import Prometheus
 
@@ -35,7 +41,7 @@ import time
 from pathlib import Path
 
 import msgspec
-from sealbus import App, Approval, Context, payload
+from sealbus import App, Approval, Context, Retry, RetryLater, payload
 
 
 @payload("job.run", version="1.0.0")
@@ -49,7 +55,29 @@ class Ship(msgspec.Struct, frozen=True, kw_only=True):
     service: str
 
 
+@payload("bank.order", version="1.0.0")
+class Bank(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+
+@payload("heavy.job", version="1.0.0")
+class Heavy(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+
 app = App("worker@svc")
+kept = []
+
+
+@app.on(Bank, order="key_strict", retry=Retry(attempts=50, base_s=5, cap_s=20))
+async def pay(order: Bank) -> None:
+    if order.number == 0 and not Path("bank-open").exists():
+        raise RetryLater("the bank is closed", after_s=20)
+
+
+@app.on(Heavy)
+async def load(job: Heavy) -> None:
+    kept.append(b"x" * 4_000_000)
 
 
 @app.on(Job, timeout_s=2)
@@ -88,7 +116,7 @@ owner = "lead"
 id = "everybody"
 effect = "allow"
 action = ["publish", "handle"]
-types = ["job.**", "ship.**", "error.reported", "status.update", "agent.*", "audit.*"]
+types = ["job.**", "ship.**", "bank.**", "heavy.**", "error.reported", "status.update", "agent.*", "audit.*"]
 
 [[rules]]
 id = "approvers"
@@ -128,6 +156,7 @@ class Site:
         self.ports = {name: folder.free_port() for name in ("one", "two", "exporter", "audit", "console")}
         self.prometheus: Prometheus | None = None
         self.common = ("--bus", url, "--config", "sealbus.toml")
+        self.inbox = inbox
         (folder.path / "agents.py").write_text(AGENTS)
         (folder.path / "policy.toml").write_text(POLICY)
         settings = (
@@ -189,9 +218,12 @@ class Site:
         assert code is None or found.returncode == code, found.stdout + found.stderr
         return found
 
-    def publish(self, kind: str, data: dict[str, Any], agent: str = "shop@corp") -> None:
-        words = ("publish", kind, "--app", "agents:app", "--as", agent, *self.common)
+    def publish(self, kind: str, data: dict[str, Any], *options: str, agent: str = "shop@corp") -> None:
+        words = ("publish", kind, "--app", "agents:app", "--as", agent, *options, *self.common)
         self.call(*words, stdin=json.dumps(data), code=0)
+
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.call(*words, "-o", "json", *self.common).stdout.splitlines()]
 
     def probes(self) -> dict[str, int]:
         """What every probe of both workers answers."""
@@ -208,13 +240,14 @@ class Site:
         return 0.0 if self.prometheus is None else self.prometheus.value(expression)
 
     def doctor(self) -> dict[str, str]:
-        """Area and text of every fault and hint."""
+        """By state and area, the texts of every fault and hint."""
         told = self.call("doctor", "-o", "json", *self.common)
-        return {
-            f"{each['state']} {each['area']}": each["text"]
-            for each in map(json.loads, told.stdout.splitlines())
-            if each["state"] != "ok"
-        }
+        found: dict[str, str] = {}
+        for each in map(json.loads, told.stdout.splitlines()):
+            if each["state"] != "ok":
+                place = f"{each['state']} {each['area']}"
+                found[place] = "; ".join(filter(None, (found.get(place), each["text"])))
+        return found
 
     def console(self) -> str:
         return got(f"http://127.0.0.1:{self.ports['console']}/")[1]
@@ -293,7 +326,7 @@ def test_every_surface_shows_each_fault_and_its_end(on_kafka: tuple[Site, Any, A
         doctor=lambda: (
             "1 of 2 workers of worker@svc report that they are stuck" in site.doctor().get("fault agents", "")
         ),
-        console=lambda: "report that they are stuck" in site.console() and "settled nothing" in site.console(),
+        console=lambda: "report that they are stuck" in site.console() and "past its deadline" in site.console(),
     ).within()
     stuck = [got(f"http://127.0.0.1:{site.ports[name]}/healthz/live")[1] for name in ("one", "two")]
     assert any("agents.run (job.run)" in text for text in stuck), stuck
@@ -357,8 +390,165 @@ def test_every_surface_shows_each_fault_and_its_end(on_kafka: tuple[Site, Any, A
 
     # An approval that nobody gives.
     site.publish("ship.order", {"service": "tea"})
-    waits = tells(site, "approvals", "wait for an approval")
+    waits = tells(site, "approvals", "for an approval")
     Told(site, alert=lambda: "SealbusApprovalOpen" in site.alerts(), **waits).within()
+
+
+class Faltering:
+    """A broker that stands still for 1.2 s of every 1.32 s."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._node.freeze()
+            time.sleep(1.2)
+            self._node.thaw()
+            time.sleep(0.12)
+
+
+@contextlib.contextmanager
+def locked(url: str) -> Iterator[None]:
+    """Another program's transaction that keeps everybody out of the inbox."""
+    held, stop = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        connection = await asyncpg.connect(url, server_settings={"application_name": "nightly-report"})
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE sealbus_inbox IN ACCESS EXCLUSIVE MODE")
+            held.set()
+            await asyncio.to_thread(stop.wait)
+        await connection.close()
+
+    def run() -> None:
+        # The end of its session comes as any of these, by where the connection stands.
+        ends = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+        with contextlib.suppress(*ends):
+            asyncio.run(hold())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    held.wait(60)
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+async def ended(url: str, pid: int) -> None:
+    """End that session, as docs/how-to/incidents.md does."""
+    connection = await asyncpg.connect(url)
+    assert await connection.fetchval("SELECT pg_terminate_backend($1)", pid)
+    await connection.close()
+
+
+async def shorten(url: str, topic: str, retention_ms: int) -> None:
+    """As somebody does with Kafka's own tools."""
+    async with opened(url) as transport:
+        await transport.admin.create_topics([TopicSpec(name=topic, retention_ms=retention_ms)])
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Transport]:
+    transport = open_transport(url, clock=SystemClock())
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(900)
+def test_every_surface_names_the_true_cause_and_its_cure_works(on_kafka: tuple[Site, Any, Any]) -> None:
+    site, cluster, _ = on_kafka
+    site.open()
+    site.folder.wait_until(lambda: set(site.probes().values()) == {200}, within_s=60)
+    Told(site, **all_well(site)).within(90)
+
+    # One key waits for its next attempt, and others of it behind it.
+    for number in range(4):
+        site.publish("bank.order", {"number": number}, "--key", "customer-7")
+    Told(site, alert=lambda: "SealbusHeldUp" in site.alerts(), **tells(site, "groups", "customer-7")).within(45)
+    health = [json.loads(got(f"http://127.0.0.1:{site.ports[name]}/healthz/live")[1]) for name in ("one", "two")]
+    assert [each["key"] for answer in health for each in answer["hold_ups"]] == ["customer-7"]
+    (name,) = {row["group"] for row in site.rows("group", "list") if row["group"].startswith("worker-svc")}
+    assert "customer-7" in site.call("group", "show", name, *site.common).stderr
+    assert "customer-7" in site.call("status", *site.common).stdout
+    # By the cure that it proposes, with a reason in place of the dots.
+    cure = next(each["fix"] for each in site.rows("doctor") if "customer-7" in each["text"])
+    words = cure.partition("sealbus ")[2].partition(" --why")[0].split()
+    site.call(*words, "--why", "the account is closed", "--yes", *site.common, code=0)
+    Told(site, **all_well(site)).within(90)
+    assert len(site.rows("dlq", "list", "--state", "parked")) == 1
+
+    # A policy that cannot be read.
+    policy = site.folder.path / "policy.toml"
+    policy.write_text(POLICY + "[[rules\n")
+    Told(site, alert=lambda: "SealbusPolicyBroken" in site.alerts(), **tells(site, "policy", "policy.toml")).within()
+    policy.write_text(POLICY)
+    Told(site, **all_well(site)).within(60)
+
+    # Records that are deleted too early.
+    asyncio.run(shorten(site.common[1], "agents.job.run", 60_000))
+    Told(site, alert=lambda: "SealbusTopicsWrong" in site.alerts(), **tells(site, "topics", "agents.job.run")).within()
+    site.call("topic", "apply", "agents:app", "--yes", *site.common, code=0)
+    Told(site, **all_well(site)).within(60)
+
+    # A lock on the inbox.
+    with locked(site.inbox):
+        site.publish("job.run", {"number": 5}, "--idempotency-key", "five")
+        told = tells(site, "inbox", "nightly-report")
+        Told(
+            site,
+            probes=lambda: 503 in [status for probe, status in site.probes().items() if "ready" in probe],
+            alert=lambda: "SealbusStoreDown" in site.alerts(),
+            **told,
+        ).within()
+        # And as long as it lasts.
+        ready = [status for _ in range(10) for probe, status in site.probes().items() if "ready" in probe]
+        assert ready.count(503) == 10, ready
+        pid = re.search(r"pid (\d+) of PostgreSQL", site.doctor()["fault inbox"])
+        assert pid is not None
+        asyncio.run(ended(site.inbox, int(pid[1])))
+    Told(site, **all_well(site)).within(90)
+
+    # A slow broker.
+    with Faltering(cluster.nodes[0]):
+        Told(site, alert=lambda: "SealbusLogSlow" in site.alerts(), **tells(site, "log", "is slow")).within(60)
+    Told(site, **all_well(site)).within(90)
+
+    # A handler that keeps what it should let go.
+    for _ in range(2):
+        site.call(
+            *("publish", "heavy.job", "--app", "agents:app", "--as", "shop@corp", *site.common),
+            stdin="\n".join(json.dumps({"number": number}) for number in range(80)),
+            code=0,
+        )
+    Told(
+        site, alert=lambda: "SealbusMemoryGrows" in site.alerts(), **tells(site, "agents", "more than when it began")
+    ).within(60)
+
+    # A worker that the kernel kills.
+    killed = site.processes.pop("two")
+    killed.kill()
+    killed.wait(45)
+    Told(
+        site,
+        alert=lambda: {"SealbusTargetDown", "SealbusWorkerLost"} <= site.alerts(),
+        **tells(site, "agents", "fell silent without a goodbye"),
+    ).within(60)
 
 
 @pytest.mark.slow

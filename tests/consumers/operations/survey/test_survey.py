@@ -83,7 +83,7 @@ def test_every_fault_is_named_with_what_to_do(ailing: Any) -> None:
 def test_unreachable_or_unreadable_parts_are_reported_as_faults(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nothing listens" in faults(folder, "--bus", "kafka://127.0.0.1:1")["log"]
     monkeypatch.setenv("SEALBUS_POLICY__FILE", "nowhere.toml")
-    assert "nowhere.toml" in faults(folder)["keys"]
+    assert "nowhere.toml" in faults(folder)["policy"]
 
 
 def test_top_groups_dead_letters_by_cause_and_escapes_untrusted_text(ailing: Any) -> None:
@@ -167,7 +167,7 @@ def test_the_exporter_serves_the_same_and_goes_on_when_the_log_is_gone(ailing: A
         return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)), None)
 
     ailing.wait_until(lambda: said("sealbus_survey_up") == 1)
-    assert said('sealbus_dead_letters_open{reason="rejected",type="job.run"}') == 30
+    assert said('sealbus_dead_letters_open{namespace="agents",reason="rejected",type="job.run"}') == 30
     assert said("sealbus_group_lag_messages") == 3
     assert ailing.call("dlq", "redrive", "--why", "mended", "--yes").exit_code == 0
     ailing.wait_until(lambda: said("sealbus_dead_letters_open") == 0)

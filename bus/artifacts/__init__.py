@@ -1,0 +1,1 @@
+"""Artifacts: large content beside messages, referred to by its hash."""

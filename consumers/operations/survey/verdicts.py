@@ -1,0 +1,418 @@
+"""Verdicts: what a survey means, as checks with their fixes. Pure.
+
+A verdict speaks only of what the survey has read; of the rest it says that it was not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from bus.topics.names import message_topic
+from consumers.operations.survey.drift import of_changes
+from consumers.operations.survey.group_state import GroupState
+from consumers.operations.survey.results import CheckResult, fault, hint, ok, unknown
+from consumers.operations.survey.survey import Survey
+from producers.directory.hold_ups import HoldUp
+from producers.directory.presence import AgentEntry
+
+__all__ = [
+    "BEHIND_S",
+    "FORGED",
+    "STILL_S",
+    "cure_of_inbox",
+    "of_cards",
+    "of_group",
+    "of_hold_up",
+    "of_log",
+    "of_survey",
+    "of_topics",
+]
+
+_MAX_AGENTS: Final = 20
+_MAX_HOLD_UPS: Final = 5
+_MAX_SKEW_S: Final = 2.0
+_WORKER_SKEW_S: Final = 5.0
+"""A heartbeat may be under way for some seconds between its seal and its place in the log."""
+_SLOW_S: Final = 0.4
+"""An append that takes longer on average slows down every publish and commit."""
+STILL_S: Final = 20.0
+HELD_S: Final = 20.0
+BEHIND_S: Final = 300.0
+_BEHIND_SOON_S: Final = 60.0
+_MUCH_MB, _MUCH = 150.0, 1.5
+_OF_LIMIT: Final = 0.85
+_OUTSIDE: Final = frozenset({"inbox", "append", "key", "breaker", "brake"})
+"""What whole types or workers wait for: one line tells it."""
+_PID: Final = re.compile(r"pid (\d+) of PostgreSQL")
+_LOST: Final = 3
+_MUCH_BEHIND: Final = 10_000
+FORGED: Final = frozenset(
+    {
+        "hash_mismatch",
+        "key_mismatch",
+        "proof_invalid",
+        "seal_mismatch",
+        "sender_mismatch",
+        "signature_invalid",
+        "signature_missing",
+        "type_mismatch",
+        "wrong_audience",
+    }
+)
+"""The reasons of messages that are not what they say, as in the alert SealbusForged."""
+_DOORS: Final = "doors"
+"""The group of the gateway, which alone ends tasks (`consumers.gateway.agents`)."""
+_GATEWAY: Final = "start it: sealbus serve gateway"
+_TASKS: Final = "task"
+_FEW: Final = 3
+_MANY: Final = 5
+
+
+def of_survey(survey: Survey) -> Iterator[CheckResult]:
+    """Check the current state: groups, dead letters, processes, approvals, agents."""
+    for group in survey.groups:
+        yield from of_group(group, survey.taken_ms)
+    if not survey.groups:
+        yield ok("groups", "no group has read anything yet")
+    yield from _of_transactions(survey)
+    yield from _of_letters(survey)
+    yield from _of_work(survey)
+    yield from _of_agents(survey)
+    yield from _of_audit(survey)
+
+
+def of_log(survey: Survey, url: str) -> Iterator[CheckResult]:
+    """Check how fast the log takes a record, and the clock of this machine against the log's."""
+    log = survey.log
+    if log.failure:
+        text = f"{url} can be read, and takes no record: {log.failure}"
+        cure = "start the brokers that are missing; publishers wait, then raise PublishUnknown"
+        yield fault("log", text, cure)
+        yield unknown("clock", "whether it agrees with the log's")
+        return
+    if log.append_s is None:
+        yield ok("log", f"{url} answers")
+        yield unknown("log", f"how long an append takes: {log.error}")
+        yield unknown("clock", f"whether it agrees with the log's: {log.error}")
+        return
+    took = f"an append takes {_duration(log.append_s)}" + (f" on average of {log.appends}" if log.appends > 1 else "")
+    if log.append_s > _SLOW_S:
+        cure = "look at the brokers: processor, disk, network, and partitions with too few replicas in sync"
+        yield fault("log", f"{url} is slow: {took}, and every publish and commit waits as long", cure)
+    else:
+        yield ok("log", f"{url} answers; {took}")
+    offset_s = log.clock_offset_s
+    if offset_s is None:
+        yield unknown("clock", "whether it agrees with the log's")
+    elif abs(offset_s) > _MAX_SKEW_S:
+        text = f"{offset_s:.0f} s ahead of" if offset_s > 0 else f"{-offset_s:.0f} s behind"
+        yield fault("clock", f"this clock is {text} the log's", "run chrony or systemd-timesyncd on both machines")
+    else:
+        yield ok("clock", "agrees with the log's")
+
+
+def of_topics(survey: Survey) -> Iterator[CheckResult]:
+    """Check all topics of the namespace by what their names say they are for."""
+    view = survey.topics
+    if view is None:
+        yield unknown("topics", "whether records are kept long enough")
+        return
+    if view.error:
+        cure = "allow DescribeConfigs on the topics of the namespace"
+        yield unknown("topics", f"whether records are kept long enough ({view.error})", cure)
+    elif not view.topics:
+        yield unknown("topics", "whether records are kept long enough: no topic of the namespace exists yet")
+    elif not view.changes:
+        yield ok("topics", f"all {view.topics:,} keep their records long enough")
+    for finding in of_changes(view.changes, "MODULE:APP"):
+        yield fault("topics", f"{finding.topic}: {finding.detail.replace(' -> ', ', and must be ')}", finding.advice)
+    if view.unread:
+        named = ", ".join(f"{each.topic} ({each.records:,} records)" for each in view.unread[:_FEW])
+        more = f" and {len(view.unread) - _FEW} more" if len(view.unread) > _FEW else ""
+        yield hint("topics", f"no group reads {named}{more}", "start the agent that handles the type: sealbus run")
+
+
+def of_cards(agents: Sequence[AgentEntry], existing: Collection[str], namespace: str) -> Iterator[CheckResult]:
+    """Check whether the topics exist that running *agents* read or append to, by their cards."""
+    wanted: dict[str, list[str]] = {}
+    for agent in agents:
+        for topic in dict.fromkeys((*(message_topic(namespace, name) for name in agent.types), *agent.missing)):
+            if topic not in existing:
+                wanted.setdefault(topic, []).append(agent.agent_id)
+    for topic, names in wanted.items():
+        text = f"{', '.join(names)} needs {topic}, which does not exist"
+        cure = (
+            "sealbus topic apply MODULE:APP of that agent; a type that its code does not name goes to App(types=[...])"
+        )
+        yield fault("topics", text, cure)
+
+
+def of_group(group: GroupState, now_ms: int) -> Iterator[CheckResult]:
+    """Check one group: has it workers, does it settle, how far is it behind, and what holds it up."""
+    waits = _many(group.lag, "record waits", "records wait")
+    waits += "" if group.oldest_s is None else f", the first for {_age(group.oldest_s)}"
+    if group.stands:
+        text = f"{group.name} stands in {group.stands} partitions: what it would read next is not kept any more"
+        yield fault("groups", text, f"sealbus group skip-lost {group.name} --why ...")
+        return
+    if group.lag and not group.members:
+        text = f"{group.name} has no worker, and {waits}, most in {group.worst}"
+        yield fault("groups", text, _GATEWAY if group.name == _DOORS else "start its worker: sealbus run MODULE:APP")
+        return
+    told = [found for each in _distinct(group.hold_ups) if (found := of_hold_up(group.name, each, now_ms)) is not None]
+    told.sort(key=lambda found: found.state != "fault")
+    yield from told[:_MAX_HOLD_UPS]
+    if (more := len(told) - _MAX_HOLD_UPS) > 0:
+        yield hint("groups", f"{more} more messages hold {group.name} up", f"sealbus group show {group.name}")
+    if any(found.state == "fault" for found in told):
+        return
+    behind = f"{group.name} is {_age(group.oldest_s or 0)} behind in {group.worst}: {group.lag:,} records wait"
+    behind += {"grows": ", and they get more", "shrinks": ", and they get fewer"}.get(group.trend, "")
+    faster = "start more workers, up to the partitions; raise worker.concurrency; make the handler faster"
+    if group.oldest_s is not None and group.oldest_s > BEHIND_S:
+        yield fault("groups", behind, faster)
+    elif group.oldest_s is not None and group.oldest_s > _BEHIND_SOON_S and group.trend != "shrinks":
+        # One look alone does not know whether it grows.
+        yield (fault if group.trend == "grows" else hint)("groups", behind, faster)
+    elif group.still_s > STILL_S and not group.hold_ups:
+        text = f"{group.name} has settled nothing for {group.still_s:.0f} s, and {waits}; its workers report no reason"
+        yield fault("groups", text, "their /healthz/live and their logs: sealbus run --metrics-port")
+    else:
+        yield ok("groups", f"{group.name}: {_many(group.members, 'worker', 'workers')}, {waits}")
+
+
+def _distinct(hold_ups: Sequence[HoldUp]) -> list[HoldUp]:
+    """Return one of those that wait for the same thing outside, with all that wait behind them."""
+    found: dict[object, HoldUp] = {}
+    for each in hold_ups:
+        cause: object = (each.reason, each.message_type) if each.reason in _OUTSIDE else id(each)
+        known = found.get(cause)
+        found[cause] = each if known is None else msgspec.structs.replace(known, behind=known.behind + each.behind + 1)
+    return list(found.values())
+
+
+def of_hold_up(group: str, each: HoldUp, now_ms: int) -> CheckResult | None:
+    """Return what one hold-up of *group* means; None where it is usual."""
+    place = f"{each.topic}/{each.partition}/{each.offset}"
+    message = f"message {each.message_id or '?'} ({place})"
+    held_s = (now_ms - each.since_ms) / 1000
+    behind = f"; {_many(each.behind, 'record waits', 'records wait')} behind it" if each.behind else ""
+    match each.reason:
+        case "stuck_handler":
+            over = "" if each.until_ms is None else f" for {_age((now_ms - each.until_ms) / 1000)}"
+            text = f"{group}: {each.detail} is past its deadline{over}: {message}{behind}"
+            cure = "fix the handler, or what it calls; its worker's log has the stack. End that worker: others go on"
+            return fault("groups", text, cure)
+        case "retry":
+            until = "" if each.until_ms is None else f" until {_clock_time(each.until_ms)}"
+            key = f"key {each.key!r}" if each.key else "a message without a key"
+            text = f"{group}: {key} of {each.message_type} waits{until} for its next attempt: {message}, {each.detail}"
+            cure = f"fix the error, or take it out of the way: sealbus dlq add {place} --group {group} --why ..."
+            make = fault if held_s >= HELD_S and each.behind else hint
+            return make("groups", text + behind, cure)
+        case "breaker":
+            text = f"{group}: {each.message_type} waits for {each.detail or 'a dependency'}, which is down{behind}"
+            return fault("groups", text, "start it, or correct how it is reached; the messages go on by themselves")
+        case "brake":
+            text = f"{group}: {each.detail}{behind}"
+            return fault("groups", text, "sealbus dlq list --by cause shows what died; they go on by themselves")
+        case "inbox":
+            return fault(
+                "inbox", f"{group}: messages wait for the inbox{behind}: {each.detail}", cure_of_inbox(each.detail)
+            )
+        case "append":
+            text = f"{group}: {message} waits for the log: {each.detail}{behind}"
+            return fault("groups", text, "sealbus topic apply for a missing topic; else look at the brokers")
+        case "key":
+            return fault("keys", f"{group}: nothing runs: {each.detail}{behind}", "sealbus key rotate AGENT")
+        case "claim" if held_s > _BEHIND_SOON_S:
+            text = f"{group}: {message} is claimed by another worker, for {_age(held_s)}"
+            return hint("groups", text, "a worker that was killed keeps its claims for inbox.lease; others wait for it")
+        case _:
+            return None
+
+
+def cure_of_inbox(error: str) -> str:
+    """Return what to do about the *error* of an inbox; messages wait meanwhile, and none is lost."""
+    if found := _PID.search(error):
+        return f'end it: psql -c "SELECT pg_terminate_backend({found[1]})"; messages wait, and none is lost'
+    if "too many clients" in error or "connection slots" in error:
+        return (
+            'raise max_connections, or end who has the connections: psql -c "SELECT application_name, count(*) FROM '
+            'pg_stat_activity GROUP BY 1 ORDER BY 2 DESC"'
+        )
+    if "refuses" in error or "password" in error:
+        return "correct inbox.url, or the rights of its user; messages wait, and none is lost"
+    return "start the database, or free what blocks it; messages wait, and none is lost"
+
+
+def _of_letters(survey: Survey) -> Iterator[CheckResult]:
+    letters = survey.letters
+    if not letters.is_whole:
+        yield unknown("letters", f"all dead letters: they are being read, {letters.read:,} so far")
+    forged = sum(count for _, reason, count in letters.by_type if reason in FORGED)
+    if forged:
+        kinds = [(count, reason, name) for name, reason, count in letters.by_type if reason in FORGED]
+        named = ", ".join(f"{count:,} {reason} of {name or '?'}" for count, reason, name in sorted(kinds)[::-1][:_FEW])
+        many = _many(forged, "dead letter is", "dead letters are")
+        text = f"{many} of messages that were forged or changed: {named}"
+        cure = "do not redrive them; find who writes to the topic: sealbus dlq list; then sealbus dlq dismiss"
+        yield fault("letters", text, cure)
+    if letters.count > forged:
+        cause, count, _ = next((each for each in letters.causes if each[0].reason not in FORGED), letters.causes[0])
+        text = f"{_many(letters.count - forged, 'dead letter is', 'dead letters are')} open; "
+        text += f"{count:,} of them: {cause.reason} of {cause.message_type or '?'}"
+        yield fault("letters", text, "sealbus dlq list; fix the cause, then sealbus dlq redrive")
+    elif letters.is_whole and not forged:
+        yield ok("letters", "no dead letter is open")
+
+
+def _of_work(survey: Survey) -> Iterator[CheckResult]:
+    work = survey.work
+    if work.unseen:
+        yield unknown("processes", f"workflows and approvals: {work.unseen}")
+        return
+    if work.error:
+        yield fault("processes", work.error, cure_of_inbox(work.error))
+    elif work.overdue:
+        text = f"{work.overdue:,} waits of processes are overdue: no worker of theirs runs, or their steps fail"
+        yield fault("processes", text, "sealbus workflow list --overdue")
+    else:
+        yield ok("processes", f"{sum(work.open.values()):,} open, none overdue")
+    tasks, doors = work.open.get(_TASKS, 0), next((each for each in survey.groups if each.name == _DOORS), None)
+    if tasks and (doors is None or not (doors.members or doors.lag)):
+        yield fault("groups", f"{_many(tasks, 'task is', 'tasks are')} open, and no gateway runs: none ends", _GATEWAY)
+    for saga in work.failed:
+        text = (
+            f"{saga.failed} of the last {saga.ended} workflows of {saga.saga} failed or timed out: {saga.reason or '?'}"
+        )
+        are_many = saga.failed >= _MANY and saga.failed * 2 > saga.ended
+        yield (fault if are_many else hint)(
+            "processes", text, f"sealbus workflow list --name {saga.saga} --state failed"
+        )
+    if work.approvals:
+        oldest_s = (survey.taken_ms - (work.oldest_approval_ms or survey.taken_ms)) / 1000
+        text = f"{_many(work.approvals, 'message waits', 'messages wait')} for an approval, "
+        text += f"the oldest for {oldest_s / 60:.0f} min"
+        yield hint("approvals", text, "sealbus approval list")
+
+
+def _of_agents(survey: Survey) -> Iterator[CheckResult]:
+    # Anybody can make up names where there are no keys.
+    ill = [agent for agent in survey.agents if agent.health == "unhealthy" or agent.unwell]
+    for agent in ill[:_MAX_AGENTS]:
+        if agent.health == "unhealthy":
+            heard = "" if agent.heard_s_ago is None else f", heard {agent.heard_s_ago:.0f} s ago"
+            yield fault(
+                "agents", f"{agent.agent_id} is unhealthy{heard}", "look at its log: it is stuck, cut off or dead"
+            )
+        else:
+            workers = f"{agent.unwell} of {agent.unwell + agent.instances} workers"
+            text = f"{workers} of {agent.agent_id} report that they are stuck"
+            yield fault("agents", text, "its /healthz/live names the handler; end that worker: others go on")
+    if (more := len(ill) - _MAX_AGENTS) > 0:
+        yield fault("agents", f"{more:,} more are unhealthy or stuck", "sealbus agent list")
+    for agent in survey.agents[:_MAX_AGENTS]:
+        yield from _of_workers(agent)
+    size = survey.directory
+    if size.dropped:
+        text = f"{size.dropped:,} cards and heartbeats found no place: {size.agents:,} agents are known"
+        yield hint(
+            "agents", text, "raise directory.max_agents, or find the sender of invented names: sealbus agent list"
+        )
+    for reason, count in size.refused_lately:
+        text = f"{count:,} cards and heartbeats were rejected within the last minute: {reason}"
+        if reason.startswith("key_"):
+            cure = "sealbus key list; give the program its new private key"
+        else:
+            cure = "compare the clocks of the workers; check who may write to the topics _directory and _heartbeats"
+        yield hint("agents", text, cure)
+    healthy = sum(agent.is_healthy for agent in survey.agents)
+    if survey.agents:
+        yield ok("agents", f"{healthy} healthy")
+    else:
+        yield unknown("agents", "no worker is there that announces itself (directory.enabled)")
+
+
+def _of_workers(agent: AgentEntry) -> Iterator[CheckResult]:
+    """Check the memory of an agent's workers, and those that fell silent."""
+    if agent.silent >= _LOST:
+        text = f"{agent.silent} workers of {agent.agent_id} fell silent one after the other: it starts again and again"
+        yield fault("agents", text, "its log has why it ends; exit code 137: the kernel, out of memory")
+    elif agent.lost:
+        lost = _many(agent.lost, "worker", "workers")
+        text = f"{lost} of {agent.agent_id} fell silent without a goodbye, and no other has begun since"
+        cure = (
+            "it was killed, has crashed, is cut off, or a handler blocks its event loop: look at its log, at its "
+            "/healthz/live, and at the log of its host"
+        )
+        yield fault("agents", text, cure)
+    if abs(agent.clock_offset_s) > _WORKER_SKEW_S:
+        side = "ahead of" if agent.clock_offset_s > 0 else "behind"
+        text = f"the clock of a worker of {agent.agent_id} is {abs(agent.clock_offset_s):.0f} s {side} the log's"
+        yield fault("clock", text, "run chrony or systemd-timesyncd on its machine: SealbusClockSkew names it")
+    memory, limit = agent.memory_mb, agent.memory_limit_mb
+    if memory is None:
+        return
+    if limit and memory >= _OF_LIMIT * limit:
+        text = f"a worker of {agent.agent_id} uses {memory:,.0f} MB of the {limit:,.0f} MB it may have"
+        yield fault("agents", text, "it will be killed: restart it, find what keeps memory, or raise the limit")
+    elif agent.grown_mb >= max(_MUCH_MB, (memory - agent.grown_mb) * (_MUCH - 1)):
+        text = f"a worker of {agent.agent_id} uses {memory:,.0f} MB, {agent.grown_mb:,.0f} MB more than when it began"
+        yield hint("agents", text, "if it goes on, a handler keeps memory; worker.max_in_flight_bytes bounds messages")
+
+
+def _of_audit(survey: Survey) -> Iterator[CheckResult]:
+    audit = survey.audit
+    if audit is None:
+        return
+    start = "start it: sealbus serve audit; it goes on where it was"
+    waits_s = 0.0 if audit.oldest_ms is None else (survey.taken_ms - audit.oldest_ms) / 1000
+    waits = _many(audit.behind, "record is", "records are") + " not recorded yet"
+    waits += f", the first for {_age(waits_s)}" if waits_s > 0 else ""
+    # A process that has nothing to write does not renew its lease.
+    has_process = audit.lease_ms > survey.taken_ms or waits_s <= STILL_S
+    if audit.is_empty:
+        yield unknown("audit", "the database of the audit has no row of this namespace: nothing records it")
+    elif audit.error:
+        yield fault("audit", audit.error, "start its database; what retention deletes before that is lost to it")
+    elif not has_process:
+        yield (fault if audit.lease_ms else hint)("audit", f"no process of it works: {waits}", start)
+    elif audit.behind > _MUCH_BEHIND and waits_s > BEHIND_S:
+        yield fault("audit", waits, "start a second one: sealbus serve audit")
+    else:
+        yield ok("audit", waits)
+
+
+def _of_transactions(survey: Survey) -> Iterator[CheckResult]:
+    for stalled in survey.held_up:
+        text = (
+            f"{stalled.records:,} records of {stalled.topic}/{stalled.partition} lie behind a transaction that another "
+            f"program has open" + (f", for {stalled.for_s:.0f} s" if stalled.for_s else "")
+        )
+        cure = "end that program, or kafka-transactions.sh find-hanging and abort; nothing behind it is read until then"
+        yield (fault if stalled.for_s > STILL_S else hint)("log", text, cure)
+
+
+def _many(count: int, one: str, several: str) -> str:
+    return f"1 {one}" if count == 1 else f"{count:,} {several}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _clock_time(ms: int) -> str:
+    return time.strftime("%H:%M:%S UTC", time.gmtime(ms / 1000))

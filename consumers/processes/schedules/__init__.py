@@ -1,0 +1,1 @@
+"""Schedules: handlers that run at times, each due time once, whatever crashes."""

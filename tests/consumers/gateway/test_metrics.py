@@ -1,0 +1,155 @@
+"""What a gateway tells of itself, and what it does about a credential that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+
+from bus.clock import SystemClock
+from bus.errors import UnreachableError
+from bus.vocabulary.task import TaskRequest, TaskResult
+from consumers.gateway.metrics import GatewayMetrics
+from consumers.worker.health import answer_service
+from sealbus import App
+from tests.consumers.gateway.conftest import Opened, Place
+
+BODY = {"to": "researcher@svc", "goal": "compare"}
+
+
+def of(place: Place, name: str, **labels: str) -> float:
+    """The value of a series."""
+    return place.gateway.metrics.registry.get_sample_value(f"sealbus_gateway_{name}", labels) or 0.0
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until *holds*."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110 - a series has no event
+            await asyncio.sleep(0.02)
+
+
+def answering() -> App:
+    """An agent that answers at once."""
+    app = App("researcher@svc")
+
+    @app.on(TaskRequest)
+    async def work(request: TaskRequest) -> TaskResult:
+        return TaskResult(status="completed", summary=request.goal)
+
+    return app
+
+
+async def test_requests_tasks_and_refusals_are_counted_by_closed_labels(opened: Opened) -> None:
+    async with opened(answering()) as place, place.client() as client:
+        key = {"Idempotency-Key": "k-1"}
+        task = (await client.post("/tasks", json=BODY, headers=key)).json()
+        await client.post("/tasks", json=BODY, headers=key)
+        await place.ended(client, task["id"])
+        await client.get("/tasks", headers={"Authorization": "Bearer <script>"})
+        await client.get("/tasks/evil%0Atext")
+        await client.post("/tasks", json={"to": "researcher@svc", "goal": 1})
+        await client.get("/healthz/ready")
+        await client.post("/mcp", json={})
+        assert of(place, "tasks_total", event="opened") == 1
+        assert of(place, "tasks_total", event="repeated") == 1
+        assert of(place, "tasks_total", event="completed") == 1
+        assert of(place, "refusals_total", code="AUTHENTICATION_FAILED") == 2
+        assert of(place, "refusals_total", code="NOT_FOUND") == 1
+        assert of(place, "refusals_total", code="INVALID_MESSAGE") == 1
+        assert of(place, "requests_total", door="http", code="4xx") == 3
+        assert of(place, "requests_total", door="mcp", code="4xx") == 1
+        assert of(place, "unconfirmed_total") == 0
+        labels = {
+            value
+            for family in place.gateway.metrics.registry.collect()
+            for sample in family.samples
+            for value in sample.labels.values()
+        }
+    assert not any("script" in value or "evil" in value for value in labels)
+
+
+async def test_a_code_that_is_in_no_table_is_other() -> None:
+    metrics = GatewayMetrics()
+    metrics.refused("whatever a client says")
+    assert metrics.registry.get_sample_value("sealbus_gateway_refusals_total", {"code": "other"}) == 1
+
+
+async def test_calls_that_wait_count_as_streams_and_have_no_time(opened: Opened) -> None:
+    async with opened() as place, place.client() as client:
+        task = (await client.post("/tasks", json=BODY)).json()
+        before = of(place, "request_seconds_count", door="http")
+        waiting = asyncio.ensure_future(client.get(f"/tasks/{task['id']}", params={"after": 99, "wait": 40}))
+        await until(lambda: of(place, "streams") == 1)
+        async with client.stream("GET", f"/tasks/{task['id']}/events") as stream:
+            assert stream.status_code == 200
+            await until(lambda: of(place, "streams") == 2)
+            await place.gateway.tasks.cancel_all("ci/ci@acme", "enough")
+            assert (await waiting).json()["status"] == "cancelled"
+            await stream.aread()
+        await until(lambda: of(place, "streams") == 0)
+        assert of(place, "request_seconds_count", door="http") == before
+
+
+async def test_an_append_that_is_not_confirmed_is_counted(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened() as place, place.client() as client:
+
+        async def away(*_: object, **__: object) -> object:
+            raise UnreachableError("no acknowledgement")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(place.gateway.tasks.publisher, "queue", away)
+            answer = await client.post("/tasks", json=BODY)
+        assert (answer.status_code, answer.json()["status"]) == (503, "unknown")
+        assert of(place, "unconfirmed_total") >= 1
+        assert of(place, "tasks_total", event="opened") == 1
+        assert of(place, "requests_total", door="http", code="5xx") == 1
+
+
+async def test_a_file_of_credentials_that_cannot_be_used_is_told(opened: Opened) -> None:
+    async with opened() as place:
+        assert of(place, "credentials_fault") == 0
+        place.gateway.source.fault = "not valid TOML"
+        assert of(place, "credentials_fault") == 1
+
+
+async def test_open_tasks_of_a_removed_credential_end(opened: Opened) -> None:
+    async with opened() as place, place.client("gone") as gone, place.client("stays") as stays:
+        tasks = [(await gone.post("/tasks", json=BODY | {"goal": str(number)})).json()["id"] for number in range(3)]
+        other = (await stays.post("/tasks", json=BODY)).json()["id"]
+        known = place.gateway.source.current().by_name["gone"]
+        place.remove("gone")
+        await until(lambda: of(place, "tasks_total", event="cancelled") == 3)
+        ended = [await place.gateway.find(known, each) for each in tasks]
+        open_one = (await stays.get(f"/tasks/{other}")).json()
+        # A token that is added under the same name later finds its own tasks ended.
+        place.add("gone")
+        async with place.client("gone") as again:
+            listed = (await again.get("/tasks", params={"status": "cancelled"})).json()["tasks"]
+    assert {each.status for each in ended} == {"cancelled"}
+    assert {each.confirmed for each in ended} == {False}
+    assert "removed" in json.dumps(listed[0]["error"])
+    assert open_one["status"] == "submitted"
+
+
+async def test_two_replicas_end_each_task_once(opened: Opened) -> None:
+    async with opened() as place, place.client() as client:
+        for number in range(5):
+            await client.post("/tasks", json=BODY | {"goal": str(number)})
+        counts = await asyncio.gather(
+            *(place.gateway.tasks.cancel_all("ci/ci@acme", "its credential was removed") for _ in range(3))
+        )
+        assert sum(counts) == 5
+        assert of(place, "tasks_total", event="cancelled") == 5
+
+
+async def test_a_gateway_that_goes_round_is_live(opened: Opened) -> None:
+    starting = GatewayMetrics()
+    assert not answer_service("ready", "gateway", round_s_ago=0, limit_s=60, error=starting.error).ok
+    async with opened() as place:
+        metrics, clock = place.gateway.metrics, SystemClock()
+        await until(lambda: not metrics.error)
+        ago_s = metrics.round_s_ago(clock)
+        assert answer_service("ready", "gateway", round_s_ago=ago_s, limit_s=60, error=metrics.error).ok

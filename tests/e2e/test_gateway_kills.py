@@ -1,0 +1,222 @@
+"""Gateways, their workers and their clients die: a task that was accepted is seen to its end, and runs once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import signal
+import socket
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from conftest import wait_until
+from deployments import Deployment, stores_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+POLICY = """
+[[agents]]
+id = "gateway@sealbus"
+kind = "service"
+model = false
+groups = ["doors"]
+
+[[rules]]
+id = "work"
+effect = "allow"
+action = ["publish", "handle"]
+agents = "desk@svc"
+types = "**"
+"""
+CLIENTS, TASKS = 8, 12
+ENDS = ("completed", "failed", "rejected", "cancelled")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Doors(Deployment):
+    """Two gateways and two workers of one namespace."""
+
+    def __init__(self, url: str, inbox: str, folder: Path) -> None:
+        super().__init__(url, inbox, folder)
+        self.ledger = folder / "ledger.txt"
+        self.settings |= {"LEDGER": str(self.ledger), "SEALBUS_INBOX__LEASE_S": "5"}
+        self.ports = (free_port(), free_port())
+        self.gateways: list[subprocess.Popen[bytes] | None] = [None, None]
+        self.workers: list[subprocess.Popen[bytes] | None] = [None, None]
+        self.token = ""
+
+    def prepare(self) -> None:
+        (self.folder / "policy.toml").write_text(POLICY)
+        self.run("key", "new", "desk@svc")
+        made = self.objects(
+            "door",
+            "add",
+            "ci",
+            "--agent",
+            "ci@acme",
+            "--to",
+            "desk@svc",
+            "--rate",
+            "10000",
+            "--open-tasks",
+            "1000",
+            "--streams",
+            "1000",
+        )
+        self.token = made[0]["token"]
+        self.run("topic", "apply", "desk_app:app", "gateway@sealbus", "--yes")
+
+    def start_gateway(self, number: int) -> None:
+        self.gateways[number] = self.start("serve", "gateway", "--port", str(self.ports[number]))
+
+    def start_worker(self, number: int) -> None:
+        self.workers[number] = self.start("run", "desk_app:app")
+
+    def url(self, number: int) -> str:
+        return f"http://127.0.0.1:{self.ports[number % 2]}"
+
+    def ready(self, number: int) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url(number)}/healthz/ready", trust_env=False).status_code == 200
+        return False
+
+
+@pytest.fixture(params=["sqlite", "kafka"])
+def doors(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Doors]:
+    made = Doors(*stores_of(request, tmp_path), tmp_path)
+    made.prepare()
+    try:
+        for number in (0, 1):
+            made.start_gateway(number)
+            made.start_worker(number)
+        wait_until(lambda: made.ready(0) and made.ready(1), 120, "the gateways are ready")
+        yield made
+    finally:
+        made.stop()
+
+
+class Client:
+    """One client that opens tasks under keys, and follows each to its end, from whichever gateway answers."""
+
+    def __init__(self, doors: Doors, number: int, chance: random.Random) -> None:
+        self.doors, self.number, self.chance = doors, number, chance
+        self.seen: dict[str, list[int]] = {}
+        self.ended: dict[str, dict[str, Any]] = {}
+        self.ids: dict[str, set[str]] = {}
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self.task(f"c{self.number}-{index}") for index in range(TASKS)))
+
+    async def task(self, goal: str) -> None:
+        identity = await self.opened(goal)
+        cursor = ""
+        while goal not in self.ended:
+            with contextlib.suppress(httpx.HTTPError):
+                cursor = await self.follow(goal, identity, cursor)
+            await asyncio.sleep(self.chance.random() * 0.2)
+
+    async def opened(self, goal: str) -> str:
+        body = {"to": "desk@svc", "goal": goal}
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                async with self.client() as client:
+                    answer = await client.post("/tasks", json=body, headers={"Idempotency-Key": goal})
+                if answer.status_code in (200, 202):
+                    identity = str(answer.json()["id"])
+                    self.ids.setdefault(goal, set()).add(identity)
+                    return identity
+                assert answer.status_code in (503, 429, 401), answer.text
+            await asyncio.sleep(self.chance.random() * 0.3)
+
+    async def follow(self, goal: str, identity: str, cursor: str) -> str:
+        headers = {"Last-Event-ID": cursor} if cursor else {}
+        async with (
+            self.client() as client,
+            client.stream("GET", f"/tasks/{identity}/events", headers=headers) as stream,
+        ):
+            if stream.status_code != 200:
+                return cursor
+            number = ""
+            async for line in stream.aiter_lines():
+                if line.startswith("id: "):
+                    number = line[4:]
+                elif line.startswith("data: "):
+                    # An event counts once it is whole.
+                    shown, cursor = json.loads(line[6:]), number
+                    self.seen.setdefault(goal, []).append(shown["generation"])
+                    if shown["status"] in ENDS:
+                        self.ended[goal] = shown
+                if self.chance.random() < 0.05:
+                    # Its connection breaks.
+                    break
+        return cursor
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> Any:
+        headers = {"Authorization": f"Bearer {self.doors.token}"}
+        url = self.doors.url(self.chance.randrange(2))
+        async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=20) as client:
+            yield client
+
+
+async def deaths(doors: Doors, chance: random.Random, over: asyncio.Event) -> int:
+    """Kill gateways and workers at random, each when the one before has a successor at work."""
+    killed = 0
+    while not over.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(over.wait(), 0.2 + chance.random())
+            return killed
+        number = chance.randrange(2)
+        processes = doors.gateways if chance.random() < 0.7 else doors.workers
+        process = processes[number]
+        assert process is not None
+        process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(process.wait)
+        (doors.start_gateway if processes is doors.gateways else doors.start_worker)(number)
+        killed += 1
+        while not over.is_set() and not await asyncio.to_thread(lambda: doors.ready(0) and doors.ready(1)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    return killed
+
+
+async def drill(doors: Doors, seed: int) -> tuple[list[Client], int]:
+    chance = random.Random(seed)
+    clients = [Client(doors, number, random.Random(seed + number + 1)) for number in range(CLIENTS)]
+    over = asyncio.Event()
+    killing = asyncio.ensure_future(deaths(doors, chance, over))
+    try:
+        async with asyncio.timeout(420):
+            await asyncio.gather(*(client.run() for client in clients))
+    finally:
+        over.set()
+        killed = await killing
+    return clients, killed
+
+
+def test_every_client_sees_the_end_of_its_tasks_and_none_runs_twice(doors: Doors) -> None:
+    clients, killed = asyncio.run(drill(doors, 7))
+    for client in clients:
+        assert len(client.ended) == TASKS
+        for goal, ended in client.ended.items():
+            assert ended["status"] == "completed", (ended, doors.logs())
+            assert ended["result"]["summary"] == goal.upper()
+            generations = client.seen[goal]
+            assert generations == sorted(generations), generations
+            assert len(client.ids[goal]) == 1
+    ran = Counter(doors.ledger.read_text().split())
+    assert set(ran) == {f"c{number}-{index}" for number in range(CLIENTS) for index in range(TASKS)}
+    # A worker that dies after its effect and before its result runs again: that is the promise of a plain handler.
+    assert sum(count - 1 for count in ran.values()) <= killed
+    assert killed > 0
