@@ -65,12 +65,14 @@ class LimitedRun:
         permit: RunPermit | None,
     ) -> Outcome:
         run, limits = delivery.message.message_id, delivery.subscription.limits
+        # What waits in a tier is back when it is back: units that it took before would be lost.
+        here = not self._dispositions.is_crowded
         try:
-            wait_s = await limiter.acquire(run, limits, delivery.payload)
+            wait_s = await limiter.acquire(run, limits, delivery.payload, ahead=here)
         except Exception as error:  # noqa: BLE001 - of the store, or of a cost that the user's code counts
             return await self._results.failed(claim, delivery, slot, error)
         if wait_s > 0:
-            return await self._results.released(claim, self._dispositions.wait_after_run(delivery, wait_s))
+            return await self._results.released(claim, self._dispositions.wait_for_turn(delivery, wait_s, here=here))
         slot.seen_s = self._clock.monotonic_s()
         try:
             return await self._handlers.run(lane, delivery, slot, claim, permit)

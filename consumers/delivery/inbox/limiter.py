@@ -81,14 +81,14 @@ class Limiter:
             for statement in _TABLES:
                 await transaction.execute(statement)
 
-    async def acquire(self, run: str, limits: Sequence[Limit], payload: object) -> float:
+    async def acquire(self, run: str, limits: Sequence[Limit], payload: object, *, ahead: bool = True) -> float:
         """Return 0 where *run* may begin now, else the seconds after which to ask again. Raises InboxError.
 
-        What it has taken by then stays its own.
+        What it has taken by then stays its own. Where not *ahead*, it takes nothing before its time.
         """
         for limit in sorted(limits, key=lambda each: isinstance(each, Concurrency)):
             if isinstance(limit, Rate):
-                wait_s = await self._take(run, limit, payload)
+                wait_s = await self._take(run, limit, payload, _NEAR_MS if ahead else 0)
             else:
                 wait_s = await self._enter(run, limit)
             if wait_s > 0:
@@ -117,7 +117,7 @@ class Limiter:
                 except InboxError as error:
                     _log.warning("limits.not_renewed", limit=identity, error=str(error))
 
-    async def _take(self, run: str, rate: Rate, payload: object) -> float:
+    async def _take(self, run: str, rate: Rate, payload: object, near_ms: int) -> float:
         identity, late_s = self._id(rate), max(_SHORTEST_LATE_S, rate.per_s * _LATE_SHARE)
         now_s = self._clock.monotonic_s()
         due_s = self._due_s.get((run, rate.name))
@@ -127,10 +127,10 @@ class Limiter:
                 # A worker that had the message before may have taken its units.
                 left_ms = await _first(transaction, self._timed(_TAKEN), identity, run)
                 if left_ms is None or left_ms < -1000 * late_s:
-                    left_ms = await _first(transaction, self._timed(_TAKE), identity, space_ms, float(_NEAR_MS))
+                    left_ms = await _first(transaction, self._timed(_TAKE), identity, space_ms, float(near_ms))
                     if left_ms is None:
                         far_ms = await _first(transaction, self._timed(_LEFT), identity) or 0.0
-                        return min(_LONGEST_S, max(_AGAIN_S, (far_ms - _NEAR_MS / 2) / 1000))
+                        return min(_LONGEST_S, max(_AGAIN_S, (far_ms - near_ms / 2) / 1000))
                     await transaction.execute(self._timed(_NOTE), identity, run, left_ms)
             due_s = self._due_s[run, rate.name] = now_s + max(0.0, left_ms / 1000)
         left_s = due_s - self._clock.monotonic_s()

@@ -29,6 +29,7 @@ __all__ = [
     "choose_tier",
     "decide_retry",
     "next_tier",
+    "tier_within",
 ]
 
 LANE_LIMIT_S = 2.0
@@ -132,6 +133,15 @@ def choose_tier(tiers: Sequence[Tier], delay_s: float) -> Tier:
         (tier for tier in tiers if tier.delay_s >= delay_s),
         key=lambda tier: tier.delay_s,
         default=max(tiers, key=lambda tier: tier.delay_s),
+    )
+
+
+def tier_within(tiers: Sequence[Tier], wait_s: float) -> Tier:
+    """Return the largest tier not longer than *wait_s*; the smallest where all are longer."""
+    return max(
+        (tier for tier in tiers if tier.delay_s <= wait_s),
+        key=lambda tier: tier.delay_s,
+        default=min(tiers, key=lambda tier: tier.delay_s),
     )
 
 

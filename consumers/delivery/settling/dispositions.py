@@ -47,6 +47,7 @@ from consumers.delivery.resilience.retry import (
     WaitInTier,
     decide_retry,
     next_tier,
+    tier_within,
 )
 from consumers.delivery.settling.durable_append import DurableAppender
 from consumers.delivery.settling.late_answers import LateAnswers
@@ -256,12 +257,26 @@ class Dispositions:
     def wait_after_run(self, delivery: Accepted, wait_s: float) -> Outcome:
         """Wait for a dependency after a run, without using an attempt; in a tier where too many lanes wait."""
         tiers = self._plan.tiers
-        may_move = self._is_crowded() and tiers and delivery.subscription.order != "key_strict"
+        may_move = self.is_crowded and tiers and delivery.subscription.order != "key_strict"
         if may_move and delivery.partition.tier is None and self._verification.remaining_s(delivery) > tiers[0].delay_s:
             return MoveToTier(tiers[0], delivery.control, climbs=True)
         return wait_outside(delivery, wait_s)
 
-    def _is_crowded(self) -> bool:
+    def wait_for_turn(self, delivery: Accepted, wait_s: float, *, here: bool) -> Outcome:
+        """Wait for a limit, without using an attempt: in the lane where *here*, else in a tier.
+
+        It is back before its turn where a tier is so short. A longer tier would leave the limit unused.
+        """
+        tiers = self._plan.tiers
+        if here or not tiers or delivery.subscription.order == "key_strict":
+            return RetryInLane(wait_s)
+        tier = tier_within(tiers, wait_s)
+        if self._verification.remaining_s(delivery) <= tier.delay_s:
+            return RetryInLane(wait_s)
+        return MoveToTier(tier, delivery.control)
+
+    @property
+    def is_crowded(self) -> bool:
         """Return whether waiting lanes have used up their share of the room: further retries then wait in the log."""
         return not self._has_room()
 
@@ -279,7 +294,7 @@ class Dispositions:
             tiers=() if subscription.order == "key_strict" else self._plan.tiers,
             remaining_s=self._verification.remaining_s(delivery),
             randomness=self._randomness(),
-            lane_limit_s=0.0 if self._is_crowded() else LANE_LIMIT_S,
+            lane_limit_s=0.0 if self.is_crowded else LANE_LIMIT_S,
         )
 
     # Carrying them out.

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bus.settings.loading import load
 from sealbus import App, RetryLater, payload
 from sealbus.errors import ConfigurationError
 from sealbus.limits import Concurrency, Rate
@@ -44,6 +45,18 @@ async def test_a_rate_is_held_and_nobody_loses_an_attempt() -> None:
         await bus.advance(60)
         assert sorted(runs) == list(range(90))
         bus.assert_all_handled()
+
+
+async def test_what_waits_in_the_log_for_its_turn_comes_back_in_time() -> None:
+    app, runs = calling(Rate("api", 10, per_s=1))
+    # So small that most of the messages have no room to wait in the worker.
+    small = load(flags={"worker.max_in_flight": 32, "worker.max_waiting": 32}, env={}, file=None).settings
+    async with app.test(settings=small) as bus:
+        for number in range(300):
+            await bus.publish(Call(number=number))
+        for _ in range(45):
+            await bus.advance(1)
+        assert sorted(runs) == list(range(300))
 
 
 async def test_a_cost_is_counted_in_units() -> None:

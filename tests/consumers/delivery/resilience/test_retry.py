@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from bus.errors import Reject, RetryLater
 from bus.protocol.envelope import RetryPolicy
-from consumers.delivery.resilience.retry import Die, Retry, Tier, WaitInLane, WaitInTier, choose_tier, decide_retry
+from consumers.delivery.resilience.retry import (
+    Die,
+    Retry,
+    Tier,
+    WaitInLane,
+    WaitInTier,
+    choose_tier,
+    decide_retry,
+    tier_within,
+)
 
 TIERS = (Tier("5s", 5.0), Tier("30s", 30.0), Tier("5m", 300.0))
 POLICIES = st.builds(
@@ -72,6 +81,14 @@ def test_the_tier_is_the_smallest_that_is_not_shorter_else_the_largest(delays: l
     chosen = choose_tier(tiers, delay_s).delay_s
     longer = [delay for delay in delays if delay >= delay_s]
     assert chosen == (min(longer) if longer else max(delays))
+
+
+@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=6, unique=True), st.floats(0, 1e7))
+def test_a_known_wait_ends_in_its_tier_before_its_time_where_one_is_so_short(
+    delays: list[float], wait_s: float
+) -> None:
+    chosen = tier_within([Tier(str(delay), delay) for delay in delays], wait_s).delay_s
+    assert chosen == max([delay for delay in delays if delay <= wait_s], default=min(delays))
 
 
 @pytest.mark.parametrize(
