@@ -78,16 +78,25 @@ def run_git(*arguments: str) -> str:
     return done.stdout
 
 
+def beside(budget: budgets.Budget, found: dict[str, float]) -> dict[str, tuple[float, float | None]]:
+    """Return what was *found* and what *budget* allows, of those that differ."""
+    allowed = {name: None if (entry := budget.calls_of(name)) is None else entry.calls for name in found}
+    return {
+        name: (calls, limit)
+        for name, calls in found.items()
+        if (limit := allowed[name]) is None or abs(calls - limit) > budgets.WITHIN_CALLS
+    }
+
+
 @counts
 @pytest.mark.medium
 def test_a_message_makes_as_many_calls_as_the_budget_says() -> None:
     budget, found = the_budget(), counted()
     assert found.keys() == {each.figure for each in budget.calls}
-    wrong = {
-        name: (found[name], allowed.calls)
-        for name in found
-        if (allowed := budget.calls_of(name)) is None or abs(found[name] - allowed.calls) > budgets.WITHIN_CALLS
-    }
+    wrong = beside(budget, found)
+    if wrong:
+        # On a busy machine a message takes longer, and what happens every so often is counted in.
+        wrong = beside(budget, counted(*wrong))
     assert wrong == {}, (
         "found and allowed: append an entry to [[calls]] in tests/benchmarks/budget.toml; more calls need a reason, "
         "fewer are welcome"
