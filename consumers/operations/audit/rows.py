@@ -45,6 +45,7 @@ UNSTORABLE: Final = "unstorable"
 _MAX_TEXT: Final = 1_000
 _MAX_ITEMS: Final = 100
 _MAX_PLAIN: Final = 256
+_MAX_MODEL: Final = 100
 _MAX_DEPTH: Final = 12
 _OPEN: Final = frozenset({"", "public", "internal"})
 """Classifications with which the payload itself is stored; with others only its form."""
@@ -231,10 +232,14 @@ def _refs(payload: Any) -> list[str]:
 
 
 def _spent(payload: Any) -> dict[str, Any]:
-    """Return tokens and cost, where a payload reports them."""
+    """Return tokens, cost and model, where a payload reports them."""
     if not isinstance(payload, dict):
         return {}
     inner = payload.get("usage")
     usage = inner if isinstance(inner, dict) else payload
     names = ("tokens", "input_tokens", "output_tokens", "total_tokens", "cost", "cost_usd", "latency_ms", "duration_ms")
-    return {name: usage[name] for name in names if isinstance(usage.get(name), int | float | dict)}
+    spent: dict[str, Any] = {name: usage[name] for name in names if isinstance(usage.get(name), int | float | dict)}
+    model = usage.get("model", payload.get("model"))
+    if spent and isinstance(model, str):
+        spent["model"] = cut(redacted(model), _MAX_MODEL)
+    return spent

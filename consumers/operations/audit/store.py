@@ -13,7 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from bus.errors import ConfigurationError
+from consumers.operations.audit.conversations import ConversationFilter, ConversationPage
+from consumers.operations.audit.costs import CostDimension, CostSums
 from consumers.operations.audit.databases import AuditDatabase, Statements
+from consumers.operations.audit.index import AuditIndex, Span
 from consumers.operations.audit.rows import CHAIN_BEGIN, AuditContent, AuditRow
 
 __all__ = ["AuditHead", "AuditStore", "Entry", "Erasure", "AuditRecord"]
@@ -21,6 +24,8 @@ __all__ = ["AuditHead", "AuditStore", "Entry", "Erasure", "AuditRecord"]
 AUDIT_SCHEMA_VERSION: Final = 1
 LEASE_MS: Final = 15_000
 _PAGE: Final = 2_000
+_ERASED_AT_ONCE: Final = 2_000
+_DAY_MS: Final = 86_400_000
 _TABLES: Final = (
     """CREATE TABLE sealbus_audit_schema (version integer NOT NULL)""",
     """CREATE TABLE sealbus_audit_heads (
@@ -100,6 +105,7 @@ class AuditStore:
     def __init__(self, database: AuditDatabase, *, namespace: str) -> None:
         self._database = database
         self._prefix = f"{namespace}."
+        self._index = AuditIndex(database, namespace)
 
     async def open(self, *, create: bool) -> None:
         """Connect; create the tables if *create*. Raises ConfigurationError if there are none, or newer ones."""
@@ -117,6 +123,7 @@ class AuditStore:
                 f"the audit has the tables of a newer version of sealbus ({version}, known is {AUDIT_SCHEMA_VERSION}): "
                 "upgrade this one"
             )
+        await self._index.open(create=create)
 
     async def _version(self) -> int | None:
         tables = (
@@ -175,7 +182,15 @@ class AuditStore:
                     if entry.content is not None
                 ],
             )
+            if self._index.is_there:
+                span = Span(topic=head.topic, partition=head.partition, begin=head.next_offset, end=next_offset)
+                await self._index.append(statements, span, [(entry.row, entry.content) for entry in entries])
         return moved
+
+    async def index_step(self) -> int:
+        """Bring some rows into the index that were written without it; return how much was done, 0 if nothing is
+        left."""
+        return await self._index.step()
 
     async def _move(self, statements: Statements, head: AuditHead, moved: AuditHead, now_ms: int) -> bool:
         await statements.fetch(
@@ -204,26 +219,41 @@ class AuditStore:
             await statements.fetch("UPDATE sealbus_audit_heads SET lease_ms = 0 WHERE holder = $1", holder)
 
     async def erase(self, what: Erasure, *, who: str, why: str, before_ms: int | None = None) -> int:
-        """Delete the content that *what* selects, with its keys; return the number of rows."""
+        """Delete the content that *what* selects, with its keys; return the number of rows.
+
+        It is done in steps, each whole: what a failure leaves is erased when it is called again.
+        """
         conditions, arguments = _conditions(what)
         if before_ms is not None:
             arguments.append(before_ms)
             conditions.append(f"r.appended_ms < ${len(arguments)}")
         now_ms = await self._database.now_ms()
-        async with self._database.transaction() as statements:
-            found = await statements.fetch(
-                f"SELECT c.topic, c.part, c.off FROM sealbus_audit_content c "  # noqa: S608 - no text of anybody
-                f"JOIN sealbus_audit_rows r ON {_SAME} WHERE {' AND '.join(conditions)}",
-                *arguments,
-            )
-            await statements.many(
-                "INSERT INTO sealbus_audit_erasures VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
-                [(*location, now_ms, who, why) for location in found],
-            )
-            await statements.many(
-                "DELETE FROM sealbus_audit_content WHERE topic = $1 AND part = $2 AND off = $3", found
-            )
-        return len(found)
+        count, erased = 0, _ERASED_AT_ONCE
+        while erased == _ERASED_AT_ONCE:
+            async with self._database.transaction() as statements:
+                if self._index.is_there:
+                    await self._index.lock(statements)
+                rows = await statements.fetch(
+                    f"SELECT {_ROW}, {_CONTENT} FROM sealbus_audit_content c "  # noqa: S608 - no text of anybody
+                    f"JOIN sealbus_audit_rows r ON {_SAME} WHERE {' AND '.join(conditions)} "
+                    f"ORDER BY c.topic, c.part, c.off LIMIT {_ERASED_AT_ONCE}",
+                    *arguments,
+                )
+                found = [tuple(row[:3]) for row in rows]
+                await statements.many(
+                    "INSERT INTO sealbus_audit_erasures VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+                    [(*location, now_ms, who, why) for location in found],
+                )
+                await statements.many(
+                    "DELETE FROM sealbus_audit_content WHERE topic = $1 AND part = $2 AND off = $3", found
+                )
+                if self._index.is_there:
+                    await self._index.forget(statements, [_row_and_content(row) for row in rows])
+            erased = len(found)
+            count += erased
+        while await self._index.derive_again():
+            pass
+        return count
 
     # Reading.
 
@@ -277,6 +307,21 @@ class AuditStore:
         )
         return found[::-1]
 
+    async def conversations(
+        self, wanted: ConversationFilter, before: tuple[int, str] | None = None, limit: int = 50
+    ) -> ConversationPage:
+        """Return at most *limit* (500) conversations that match *wanted*, the newest by their last record first.
+
+        *before* is the `next` of the page before: last ms and id of its last row. The page says how far the index is:
+        a database of an older version has none until `sealbus serve audit` has made it.
+        """
+        return await self._index.conversations(wanted, before=before, limit=limit)
+
+    async def costs(self, by: CostDimension, *, now_ms: int, days: int = 14) -> CostSums:
+        """Return what was spent on the last *days* days (UTC) up to that of *now_ms*, by one dimension: the 100 largest
+        and the rest as one."""
+        return await self._index.costs(by, days=days, today=now_ms // _DAY_MS)
+
     async def _found(self, where: str, *arguments: Any, limit: int) -> list[AuditRecord]:
         rows = await self._database.read(
             f"SELECT {_ROW}, c.key, {_CONTENT}, e.at_ms FROM sealbus_audit_rows r "  # noqa: S608 - no text of anybody
@@ -286,6 +331,13 @@ class AuditStore:
             *arguments,
         )
         return [_found_in(row) for row in rows]
+
+
+def _row_and_content(row: Sequence[Any]) -> tuple[AuditRow, AuditContent]:
+    return (
+        AuditRow(**dict(zip(AuditRow.__struct_fields__, row[:12], strict=True))),
+        AuditContent(**dict(zip(AuditContent.__struct_fields__, row[12:], strict=True))),
+    )
 
 
 def _found_in(row: Sequence[Any]) -> AuditRecord:

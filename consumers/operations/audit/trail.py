@@ -48,6 +48,8 @@ _PAGE_RECORDS: Final = 1_000
 _PAGE_BYTES: Final = 16 * 1_048_576
 _LOOK_S: Final = 0.5
 """A partition at whose end the trail stands is looked at again after so long."""
+_INDEX_LOOK_S: Final = 10.0
+"""How often rows are looked for that older code has written beside this one, without the index."""
 _AGAIN_S: Final = 2.0
 _MAX_PAUSE_S: Final = 60.0
 _MAX_IN_A_ROW: Final = 3
@@ -143,12 +145,17 @@ class AuditTrail:
 
         A fault of one partition does not stop the others. A fault that remains at the present end is raised then.
         """
-        checkpoint_s, keeping_s = self._clock.monotonic_s(), -math.inf
+        checkpoint_s, keeping_s, indexed_s = self._clock.monotonic_s(), -math.inf, -math.inf
         try:
             while True:
                 self._metrics.begin_round(self._clock.monotonic_s())
                 try:
                     count = await self._round(on_progress)
+                    if self._clock.monotonic_s() >= indexed_s:
+                        done = await self._store.index_step()
+                        count += done
+                        # Only a database of older code has more to do than a look now and then.
+                        indexed_s = self._clock.monotonic_s() + (0.0 if done else _INDEX_LOOK_S)
                     if self._clock.monotonic_s() - keeping_s >= _KEEPING_S:
                         await self.forget_old()
                         keeping_s = self._clock.monotonic_s()
