@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias, get_args
 import msgspec
 
 from consumers.operations.audit.rows import AuditContent, AuditRow
-from consumers.operations.audit.spending import facts_in, spent_in
+from consumers.operations.audit.spending import facts_in, may_report, spent_in
 from consumers.operations.lineage.log_search import ORIGINALS
 
 __all__ = [
@@ -88,7 +88,7 @@ def cells_of(rows: Iterable[tuple[str, AuditRow, AuditContent | None]]) -> dict[
     """Return by key what *rows*, each with its namespace, report as spent. Refused records and copies do not count."""
     cells: dict[CellKey, CostCell] = {}
     for namespace, row, content in rows:
-        if content is None or row.kind not in ORIGINALS or row.verdict != "holds":
+        if content is None or row.kind not in ORIGINALS or row.verdict != "holds" or not may_report(content):
             continue
         spent = spent_in(facts_in(content))
         if not spent.is_reported:

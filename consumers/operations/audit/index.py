@@ -98,8 +98,6 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 class _Stored(msgspec.Struct, frozen=True):
     number: int
     summary: ConversationSummary
-    words: str
-    parties: tuple[str, ...]
 
 
 class AuditIndex:
@@ -258,9 +256,9 @@ class AuditIndex:
                     _encode(summary).decode(),
                 )
             )
-            parties += [(agent, known.number) for agent in summary.parties if agent not in known.parties]
-            if (text := words_of(summary)) != known.words:
-                words.append((known.number, text))
+            parties += [(agent, known.number) for agent in summary.parties if agent not in known.summary.parties]
+            if (first, summary.parties) != (known.summary.first, known.summary.parties):
+                words.append((known.number, words_of(summary)))
         await statements.many(
             "UPDATE sealbus_audit_conversations SET first_type = $2, opener = $3, state = $4, first_ms = $5, "
             "last_ms = $6, summary = $7 WHERE number = $1",
@@ -290,8 +288,7 @@ class AuditIndex:
                     *chunk,
                 )
                 for number, identity, text in rows:
-                    summary = _decode(text)
-                    found[namespace, identity] = _Stored(number, summary, words_of(summary), summary.parties)
+                    found[namespace, identity] = _Stored(number, _decode(text))
         return found
 
     async def _add_costs(

@@ -13,13 +13,15 @@ import msgspec
 
 from consumers.operations.audit.rows import AuditContent
 
-__all__ = ["Spent", "facts_in", "spent_in"]
+__all__ = ["Spent", "facts_in", "may_report", "spent_in"]
 
 _MAX_TOKENS: Final = 1_000_000_000
 """Of one message: sums of it stay far below what a database can hold."""
 _MAX_COST: Final = 1_000_000.0
 _MAX_MODEL: Final = 100
 _COUNTS: Final = ("input_tokens", "output_tokens", "tokens", "total_tokens")
+_COSTS: Final = ("cost_usd", "cost")
+_NAMES: Final = frozenset((*_COUNTS, *_COSTS))
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,9 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it reports anything."""
 
 
+_NOTHING: Final = Spent()
+
+
 def facts_in(content: AuditContent) -> Mapping[str, Any]:
     """Return the facts of *content*; {} where they cannot be read."""
     try:
@@ -46,8 +51,10 @@ def facts_in(content: AuditContent) -> Mapping[str, Any]:
 
 def spent_in(facts: Mapping[str, Any]) -> Spent:
     """Return what *facts* report as spent."""
+    if _NAMES.isdisjoint(facts):
+        return _NOTHING
     given, out, *totals = (_count(facts.get(name)) for name in _COUNTS)
-    costs = (_amount(facts.get(name)) for name in ("cost_usd", "cost"))
+    costs = (_amount(facts.get(name)) for name in _COSTS)
     cost = next((each for each in costs if each is not None), None)
     if given is None and out is None:
         given = next((each for each in totals if each is not None), None)
@@ -59,6 +66,11 @@ def spent_in(facts: Mapping[str, Any]) -> Spent:
         model=model[:_MAX_MODEL] if isinstance(model, str) else "",
         is_reported=given is not None or out is not None or cost is not None,
     )
+
+
+def may_report(content: AuditContent) -> bool:
+    """Return whether the facts may report anything as spent: most do not, and need not be decoded for it."""
+    return "tokens" in content.facts or '"cost' in content.facts
 
 
 def _count(value: Any) -> int | None:
