@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         AgentHandshakeAck,
         AgentHeartbeat,
         CapabilityAdvertisement,
+        CurrentTask,
         Filters,
     )
     from bus.vocabulary.approval import (
@@ -240,6 +241,7 @@ __all__ = [
     "ClaimMade",
     "CommandRequest",
     "Constraints",
+    "CurrentTask",
     "Content",
     "DecisionMade",
     "DraftOutput",

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from bus.payloads.payload_types import payload
 from bus.payloads.rules import Has, Is, Rule, when
-from bus.vocabulary.forms import Code, Count, Flag, Name, Number, Text, TypeRange, Value
+from bus.vocabulary.forms import Code, Count, Flag, Name, Number, Text, Type, TypeRange, Value
 from bus.vocabulary.parts import AgentCard, AgentInfo
 
 
@@ -82,7 +82,17 @@ class AgentAnnouncement(Value, frozen=True, kw_only=True):
     query_time_ms: Number | None = None
 
 
-@payload("agent.heartbeat", version="1.0.0", performative="inform", ttl_s=35, side_effect="none")
+class CurrentTask(Value, frozen=True, kw_only=True):
+    """A message that a handler runs for."""
+
+    message_type: Type
+    message_id: Name
+    conversation_id: Name
+    since_ms: Count
+    """When the run began, Unix time in milliseconds."""
+
+
+@payload("agent.heartbeat", version="1.1.0", performative="inform", ttl_s=35, side_effect="none")
 class AgentHeartbeat(Value, frozen=True, kw_only=True):
     """An agent every 10 s to `_directory`.
 
@@ -97,6 +107,12 @@ class AgentHeartbeat(Value, frozen=True, kw_only=True):
     """Megabytes (10^6): seed 004 has no unit."""
     draining: Flag = False
     """Takes nothing new."""
+    doing: tuple[CurrentTask, ...] = ()
+    """1.1.0. What its handlers run for, the longest first, at most 8; readers take no more."""
+    places: Count | None = None
+    """1.1.0. How many handlers may be at work at once."""
+    busy: Count | None = None
+    """1.1.0. How many of these places are taken. A run that waits for an answer takes none."""
 
 
 @payload("agent.goodbye", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")

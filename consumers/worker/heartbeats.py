@@ -10,7 +10,7 @@ import asyncio
 import math
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -22,19 +22,22 @@ from bus.payloads.class_forms import Payload
 from bus.protocol.identifiers import uuid7
 from bus.settings.schema import Settings
 from bus.telemetry.logs import get_logger
+from bus.telemetry.metrics import versions
 from bus.telemetry.own_process import ProcessorShare, memory_limit_mb, memory_mb
 from bus.topics.names import own_topic
-from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
+from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat, CurrentTask
 from bus.vocabulary.parts import AgentCard
 from consumers.delivery.declaration import Declaration
+from consumers.delivery.state.delivery import Accepted
 from producers.directory.card_schemas import schema_texts
 from producers.directory.hold_ups import HoldUp, on_card
+from producers.directory.presence import MAX_DOING
 from producers.directory.view import record_key
 from producers.publisher import Publisher
 from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
 
-__all__ = ["HeartbeatSender", "WorkProgress", "card_of"]
+__all__ = ["HeartbeatSender", "WorkProgress", "card_of", "current_tasks"]
 
 _SPREAD: Final = 0.2
 _CARD_AGAIN_S: Final = 300.0
@@ -64,6 +67,12 @@ class WorkProgress(msgspec.Struct, frozen=True):
     """Topics that do not exist, and for which an output waits."""
     hold_ups: tuple[HoldUp, ...] = ()
     """The messages for which others wait."""
+    doing: tuple[CurrentTask, ...] = ()
+    """What its handlers run for, the longest first."""
+    places: int | None = None
+    """How many handlers may be at work at once."""
+    busy: int | None = None
+    """How many are."""
 
     @property
     def news(self) -> tuple[object, ...]:
@@ -74,6 +83,20 @@ class WorkProgress(msgspec.Struct, frozen=True):
     def urgent(self) -> tuple[object, ...]:
         """What it has to tell at once: what is held up, and by what."""
         return self.missing, frozenset((each.reason, each.topic, each.partition, each.offset) for each in self.hold_ups)
+
+
+def current_tasks(runs: Iterable[tuple[Accepted, float]], *, now_s: float, now_ms: int) -> tuple[CurrentTask, ...]:
+    """Return what *runs*, each since a time of the monotonic clock, are at: the longest 8, the longest first."""
+    longest = sorted(runs, key=lambda run: run[1])[:MAX_DOING]
+    return tuple(
+        CurrentTask(
+            message_type=delivery.message.message_type,
+            message_id=delivery.message.message_id,
+            conversation_id=delivery.message.metadata.conversation_id,
+            since_ms=max(0, now_ms - round((now_s - since_s) * 1000)),
+        )
+        for delivery, since_s in longest
+    )
 
 
 class HeartbeatSender:
@@ -156,6 +179,9 @@ class HeartbeatSender:
             active_tasks=progress.active_tasks,
             cpu=round(self._cpu, 3),
             memory_mb=None if memory is None else round(memory, 1),
+            doing=progress.doing[:MAX_DOING],
+            places=progress.places,
+            busy=progress.busy,
         )
 
     async def _send(self, payload: Payload, name: str, timeout_s: float = _APPEND_S) -> bool:
@@ -191,13 +217,13 @@ def card_of(
         f"{kind.name}@{major}" for kind in kinds for major in range(kind.major + 1) if kind.reads(f"{major}.0.0")
     )
     capabilities = app.capabilities or tuple(sorted(kind.name for kind in kinds)) or ("none",)
-    versions = sorted({kind.version for kind in kinds})
+    schema_versions = sorted({kind.version for kind in kinds})
     return AgentCard(
         agent_id=app.agent_id,
         name=app.agent_id[:100],
         version=app.version,
         capabilities=capabilities[:_MAX_CAPABILITIES],
-        schema_versions=tuple(versions),
+        schema_versions=tuple(schema_versions),
         accepts=tuple(accepts),
         roles=tuple(sorted(app.roles)),
         metadata={
@@ -205,6 +231,7 @@ def card_of(
             "types": sorted(app.topic_types),
             "missing": list(missing[:_MAX_MISSING]),
             "hold_ups": on_card(hold_ups),
+            "sealbus": versions()[0],
         }
         | ({} if (limit := memory_limit_mb()) is None else {"memory_limit_mb": round(limit)})
         | ({"schemas": dict(schemas)} if schemas else {}),

@@ -39,7 +39,7 @@ from consumers.delivery.inbox.open import choose_inbox, has_inbox
 from consumers.processes.sagas.subscriptions import mail_subscriptions
 from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.health import WorkerSigns, answer_probe
-from consumers.worker.heartbeats import HeartbeatSender, WorkProgress
+from consumers.worker.heartbeats import HeartbeatSender, WorkProgress, current_tasks
 from consumers.worker.loop_watchdog import LoopWatch, find_work
 from consumers.worker.startup_checks import check_hash_seed, check_needs
 from consumers.worker.worker import Worker
@@ -167,7 +167,17 @@ class Host:
             # What a probe says of it, for those who do not ask it.
             is_stuck = not answer_probe("live", [signs]).ok
             missing = tuple(sorted(worker.appender.missing))
-            return WorkProgress(signs.fetched_s_ago, len(worker.slots.running()), is_stuck, missing, signs.hold_ups)
+            slots = worker.slots
+            return WorkProgress(
+                signs.fetched_s_ago,
+                len(slots.running()),
+                is_stuck,
+                missing,
+                signs.hold_ups,
+                doing=current_tasks(slots.runs(), now_s=self._clock.monotonic_s(), now_ms=self._clock.now_ms()),
+                places=slots.places,
+                busy=slots.busy,
+            )
 
         publisher = publisher_of(self._app, self._transport, self._settings, clock=self._clock, metrics=self._metrics)
         return HeartbeatSender(

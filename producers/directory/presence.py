@@ -21,21 +21,30 @@ import msgspec
 
 from bus.protocol.identifiers import is_message_type
 from bus.topics.names import read_topic
+from bus.vocabulary.agent import CurrentTask
 from bus.vocabulary.parts import AgentCard
 from producers.directory.hold_ups import HoldUp, of_card
 
 __all__ = [
     "FORGET_AFTER",
+    "MAX_DOING",
+    "NO_WORK",
     "AgentEntry",
     "DirectorySize",
     "Health",
     "Instance",
     "Presence",
     "PresenceLimits",
+    "Work",
     "accepts_version",
 ]
 
 _MAX_TYPES: Final = 256
+_MAX_VERSION: Final = 64
+MAX_DOING: Final = 8
+"""Maximum tasks in one heartbeat: it is small, and the longest ones matter."""
+_MAX_DOING: Final = 64
+"""Maximum tasks of one agent."""
 Health: TypeAlias = Literal["healthy", "unhealthy", "gone"]
 
 FORGET_AFTER: Final = 10.0
@@ -47,6 +56,17 @@ _AT_A_STEP: Final = 64
 _NEVER: Final = float("-inf")
 _ALWAYS: Final = float("inf")
 _carded: Final = attrgetter("carded_ms")
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a heartbeat tells of the work of an instance."""
+
+    doing: tuple[CurrentTask, ...] = ()
+    places: int | None = None
+    busy: int | None = None
+
+
+NO_WORK: Final = Work()
 
 
 class PresenceLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +105,8 @@ class Instance(msgspec.Struct, kw_only=True, gc=False):
     """The types on its card whose topics it reads or appends to."""
     missing: tuple[str, ...] = ()
     """Topics that do not exist, and for which an output of it waits, by its card."""
+    sealbus_version: str = ""
+    """On which it runs, by its card; empty: an older one, or one that does not say."""
     group: str = ""
     """The consumer group of which it is a member, by its card."""
     hold_ups: tuple[HoldUp, ...] = ()
@@ -98,6 +120,10 @@ class Instance(msgspec.Struct, kw_only=True, gc=False):
     is_well: bool = True
     """Whether its last heartbeat reports it as healthy."""
     active_tasks: int | None = None
+    doing: tuple[CurrentTask, ...] = ()
+    """What its handlers run for, by its last heartbeat; times are of its own clock."""
+    places: int | None = None
+    busy: int | None = None
     memory_mb: float | None = None
     """What its process uses, by its last heartbeat."""
     least_memory_mb: float = math.inf
@@ -162,6 +188,17 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """By how much that process has grown since it was first heard."""
     hold_ups: tuple[tuple[str, HoldUp], ...] = ()
     """By group, the messages for which others wait, as its live instances say."""
+    doing: tuple[CurrentTask, ...] = ()
+    """What handlers of its healthy instances run for, as of their last heartbeats: the longest first, at most 8 of each
+    instance and 64 in all."""
+    places: int | None = None
+    """How many handlers its healthy instances may run at once; None: no instance says."""
+    busy: int | None = None
+    """How many of these places are taken; None: no instance says."""
+    versions: tuple[str, ...] = ()
+    """The versions of its app that run, by the cards of its healthy instances."""
+    sealbus_versions: tuple[str, ...] = ()
+    """The versions of sealbus on which they run; empty: no card says."""
 
     @property
     def is_healthy(self) -> bool:
@@ -255,6 +292,8 @@ class Presence:
         group = card.metadata.get("group")
         instance.group = group if isinstance(group, str) else ""
         instance.hold_ups = of_card(card.metadata.get("hold_ups"))
+        version = card.metadata.get("sealbus")
+        instance.sealbus_version = version[:_MAX_VERSION] if isinstance(version, str) else ""
         limit = card.metadata.get("memory_limit_mb")
         instance.memory_limit_mb = float(limit) if isinstance(limit, int | float) and limit > 0 else None
         self._note_status(agent_id, session, instance, at_s)
@@ -271,6 +310,7 @@ class Presence:
         draining: bool,
         memory_mb: float | None = None,
         clock_offset_s: float = 0.0,
+        work: Work = NO_WORK,
     ) -> None:
         """Note a heartbeat, sealed at *sealed_ms* and heard at *at_s*."""
         instance = self._instance(agent_id, session, at_s)
@@ -281,6 +321,7 @@ class Presence:
         instance.active_tasks, instance.is_draining = active_tasks, draining
         instance.clock_offsets_s = (*instance.clock_offsets_s, clock_offset_s)[-_OFFSETS:]
         instance.memory_mb = memory_mb
+        instance.doing, instance.places, instance.busy = work.doing[:MAX_DOING], work.places, work.busy
         if memory_mb is not None:
             instance.least_memory_mb = min(instance.least_memory_mb, memory_mb)
         self._note_status(agent_id, session, instance, at_s)
@@ -420,6 +461,11 @@ class Presence:
             missing=_united([each.missing for each in well]),
             unwell=unwell,
             hold_ups=tuple([(each.group, found) for each in heard for found in each.hold_ups]),
+            doing=_longest(well),
+            places=_sum([each.places for each in well]),
+            busy=_sum([each.busy for each in well]),
+            versions=tuple(sorted({each.card.version for each in well if each.card is not None})),
+            sealbus_versions=tuple(sorted({each.sealbus_version for each in well if each.sealbus_version})),
             silent=len(silent),
             lost=_not_replaced(silent, heard),
             clock_offset_s=max([each.clock_offset_s for each in heard], key=abs, default=0.0),
@@ -512,6 +558,17 @@ def _not_replaced(silent: Sequence[Instance], heard: Sequence[Instance]) -> int:
         else:
             del begun_s[successor]
     return left
+
+
+def _longest(instances: Sequence[Instance]) -> tuple[CurrentTask, ...]:
+    doing = [task for each in instances for task in each.doing]
+    return tuple(sorted(doing, key=attrgetter("since_ms"))[:_MAX_DOING]) if doing else ()
+
+
+def _sum(numbers: Sequence[int | None]) -> int | None:
+    """Return the sum of what is known; None where nothing is."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def _heard_s(instance: Instance) -> float:

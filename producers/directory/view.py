@@ -31,7 +31,7 @@ from bus.trust.admission import Admission, Party
 from bus.trust.policy.policy import NO_POLICY, Policy, rules_source
 from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
 from producers.directory.card_schemas import CardSchemas, without_schemas
-from producers.directory.presence import AgentEntry, DirectorySize, Presence, PresenceLimits, accepts_version
+from producers.directory.presence import AgentEntry, DirectorySize, Presence, PresenceLimits, Work, accepts_version
 from producers.outcomes import PublishRejected
 
 __all__ = ["AgentEntry", "Directory", "DirectoryChange", "record_key"]
@@ -355,6 +355,7 @@ class Directory:
                 active_tasks=payload.active_tasks,
                 draining=payload.draining,
                 memory_mb=payload.memory_mb,
+                work=Work(doing=payload.doing, places=payload.places, busy=payload.busy),
                 clock_offset_s=(sealed_ms - record.timestamp_ms) / 1000,
             )
             return

@@ -269,6 +269,16 @@ class HandlerSlots:
         return self._busy - self._released - len(self._paused) < self._concurrency
 
     @property
+    def places(self) -> int:
+        """How many handlers may be at work at once."""
+        return self._concurrency
+
+    @property
+    def busy(self) -> int:
+        """How many are; a run that waits for an answer is not."""
+        return self._busy - self._released - len(self._paused)
+
+    @property
     def waiting(self) -> int:
         """The number of runs that wait for answers."""
         return len(self._paused)
@@ -280,6 +290,14 @@ class HandlerSlots:
     def running(self) -> list[HandlerSlot]:
         """Return the slots that drive a lane."""
         return [slot for slot in self._slots if slot.delivery is not None]
+
+    def runs(self) -> list[tuple[Accepted, float]]:
+        """Return the deliveries whose handlers run, each with when it began on the monotonic clock."""
+        return [
+            (slot.delivery, slot.seen_s)
+            for slot in self._slots
+            if slot.in_handler and isinstance(slot.delivery, Accepted)
+        ]
 
     def work_of(self, task: asyncio.Task[Any]) -> RunningHandler | None:
         """Name the handler that *task* runs; None if it runs none. Callable from any thread."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias
 
-from consumers.operations.audit.conversations import ConversationFilter, name_of, tokens_of
+from consumers.operations.audit.conversations import ConversationFilter, indexed_name, search_words
 
 __all__ = ["WordSearch", "conditions_of"]
 
@@ -35,9 +35,9 @@ def conditions_of(
     for name, condition in _CONDITIONS.items():
         value = getattr(wanted, name)
         if value not in ("", None):
-            asked.append((condition, name_of(value) if name == "agent" else _storable(value)))
+            asked.append((condition, indexed_name(value) if name == "agent" else _storable(value)))
     if wanted.words.strip():
-        tokens = tokens_of(wanted.words)[:_MAX_WORDS]
+        tokens = search_words(wanted.words)[:_MAX_WORDS]
         if not tokens:
             return None
         asked += _worded(tokens, search)

@@ -26,12 +26,12 @@ __all__ = [
     "ConversationState",
     "ConversationSummary",
     "added",
-    "name_of",
-    "row_of",
-    "state_of",
-    "summary_of",
-    "tokens_of",
-    "words_of",
+    "indexed_name",
+    "conversation_row",
+    "conversation_state",
+    "conversation_summary",
+    "search_words",
+    "conversation_words",
 ]
 
 ConversationState: TypeAlias = Literal["open", "answered", "held", "failed", "dead"]
@@ -187,7 +187,7 @@ class ConversationSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     reason: str = ""
 
 
-def summary_of(row: AuditRow, content: AuditContent | None) -> ConversationSummary | None:
+def conversation_summary(row: AuditRow, content: AuditContent | None) -> ConversationSummary | None:
     """Return what one record says of its conversation; None if it belongs to none."""
     if content is None or row.kind not in ORIGINALS | _COPIES or not 0 < len(content.conversation_id) <= _MAX_NAME:
         return None
@@ -213,7 +213,7 @@ def summary_of(row: AuditRow, content: AuditContent | None) -> ConversationSumma
         f"{row.topic}/{row.partition}/{row.offset:020}",
         cut(printable(row.message_type), _MAX_TYPE),
         _about(facts.get("payload")),
-        name_of(content.sender),
+        indexed_name(content.sender),
     )
     summary = msgspec.structs.replace(summary, first=first, messages=1)
     if verdict:
@@ -222,7 +222,7 @@ def summary_of(row: AuditRow, content: AuditContent | None) -> ConversationSumma
     spent = spent_in(facts)
     return msgspec.structs.replace(
         summary,
-        parties=tuple(dict.fromkeys(name_of(each) for each in (content.sender, content.recipient) if each)),
+        parties=tuple(dict.fromkeys(indexed_name(each) for each in (content.sender, content.recipient) if each)),
         tokens_in=spent.tokens_in,
         tokens_out=spent.tokens_out,
         cost=spent.cost,
@@ -255,7 +255,7 @@ def added(one: ConversationSummary, other: ConversationSummary) -> ConversationS
     )
 
 
-def state_of(summary: ConversationSummary) -> ConversationState:
+def conversation_state(summary: ConversationSummary) -> ConversationState:
     """Return the state of a conversation, as far as its records show it.
 
     An open approval comes first. Otherwise the newest of these decides: an answer or a failure for the opener or for
@@ -275,7 +275,7 @@ def state_of(summary: ConversationSummary) -> ConversationState:
     return "open" if answered_ms < 0 else "answered"
 
 
-def row_of(identity: str, summary: ConversationSummary) -> ConversationRow:
+def conversation_row(identity: str, summary: ConversationSummary) -> ConversationRow:
     """Return the row of the conversation *identity*."""
     first = summary.first or _First(False, 0, False, "")
     return ConversationRow(
@@ -288,7 +288,7 @@ def row_of(identity: str, summary: ConversationSummary) -> ConversationRow:
         messages=summary.messages,
         first_ms=summary.first_ms or 0,
         last_ms=max(0, summary.last_ms),
-        state=state_of(summary),
+        state=conversation_state(summary),
         reason=summary.reason,
         tokens_in=summary.tokens_in,
         tokens_out=summary.tokens_out,
@@ -297,18 +297,18 @@ def row_of(identity: str, summary: ConversationSummary) -> ConversationRow:
     )
 
 
-def name_of(identity: str) -> str:
+def indexed_name(identity: str) -> str:
     """Return an id as the index has it: escaped, since a refused record may have any text for one."""
     return cut(printable(identity), _MAX_NAME)
 
 
-def words_of(summary: ConversationSummary) -> str:
+def conversation_words(summary: ConversationSummary) -> str:
     """Return the words by which the conversation is found, separated by blanks."""
     first = summary.first or _First(False, 0, False, "")
-    return " ".join(tokens_of(" ".join((first.about, first.message_type, first.opener, *summary.parties))))
+    return " ".join(search_words(" ".join((first.about, first.message_type, first.opener, *summary.parties))))
 
 
-def tokens_of(text: str) -> tuple[str, ...]:
+def search_words(text: str) -> tuple[str, ...]:
     """Return the words of *text*: letters and digits only, folded, each once, at most 64 of 40 characters."""
     found = (word.casefold() for word in _TOKEN.findall(text[:16_384]))
     return tuple(dict.fromkeys(word[:_MAX_TOKEN_LENGTH] for word in found))[:_MAX_TOKENS]
@@ -338,11 +338,11 @@ def _asked(row: AuditRow, content: AuditContent, facts: Mapping[str, Any]) -> di
             payload = facts.get("payload")
             quorum = payload.get("quorum") if isinstance(payload, dict) else None
             wanted = quorum if isinstance(quorum, int) and not isinstance(quorum, bool) else 1
-            return {name_of(content.message_id): _Asked(quorum=max(1, min(wanted, _MAX_QUORUM)))}
+            return {indexed_name(content.message_id): _Asked(quorum=max(1, min(wanted, _MAX_QUORUM)))}
         case "approval.decision" if facts.get("performative") == "accept":
-            return {name_of(content.causation_id): _Asked(agreed=1)}
+            return {indexed_name(content.causation_id): _Asked(agreed=1)}
         case "approval.decision" | "approval.closed":
-            return {name_of(content.causation_id): _Asked(is_closed=True)}
+            return {indexed_name(content.causation_id): _Asked(is_closed=True)}
     return {}
 
 
@@ -363,12 +363,12 @@ def _ended(row: AuditRow, content: AuditContent, facts: Mapping[str, Any]) -> di
     family, last = row.message_type.partition(".")[0], row.message_type.rpartition(".")[2]
     performative = facts.get("performative")
     if performative == "error" or (last in _FAILURES and family not in _BETWEEN):
-        return {name_of(content.recipient): _End(failed_ms=row.appended_ms)}
+        return {indexed_name(content.recipient): _End(failed_ms=row.appended_ms)}
     if family in _BETWEEN or last in _ON_THE_WAY or performative not in _STATEMENTS:
         return {}
     # What is sent to all is an answer only if its name says so.
     if last.endswith(_ANSWERS) or (content.causation_id and content.recipient):
-        return {name_of(content.recipient): _End(answered_ms=row.appended_ms)}
+        return {indexed_name(content.recipient): _End(answered_ms=row.appended_ms)}
     return {}
 
 

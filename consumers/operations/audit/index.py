@@ -19,10 +19,10 @@ from consumers.operations.audit.conversations import (
     ConversationPage,
     ConversationSummary,
     added,
-    row_of,
-    state_of,
-    summary_of,
-    words_of,
+    conversation_row,
+    conversation_state,
+    conversation_summary,
+    conversation_words,
 )
 from consumers.operations.audit.costs import CellKey, CostDimension, CostSum, CostSums, cells_of, day_text, sums_of
 from consumers.operations.audit.databases import AuditDatabase, Statements
@@ -250,7 +250,7 @@ class AuditIndex:
                     known.number,
                     "" if first is None else first.message_type,
                     "" if first is None else first.opener,
-                    state_of(summary),
+                    conversation_state(summary),
                     summary.first_ms or 0,
                     summary.last_ms,
                     _encode(summary).decode(),
@@ -258,7 +258,7 @@ class AuditIndex:
             )
             parties += [(agent, known.number) for agent in summary.parties if agent not in known.summary.parties]
             if (first, summary.parties) != (known.summary.first, known.summary.parties):
-                words.append((known.number, words_of(summary)))
+                words.append((known.number, conversation_words(summary)))
         await statements.many(
             "UPDATE sealbus_audit_conversations SET first_type = $2, opener = $3, state = $4, first_ms = $5, "
             "last_ms = $6, summary = $7 WHERE number = $1",
@@ -411,7 +411,7 @@ class AuditIndex:
                 f"WHERE {asked[0]} ORDER BY c.last_ms DESC, c.id DESC LIMIT {limit + 1}",
                 *asked[1],
             )
-        rows = tuple(row_of(identity, _decode(text)) for identity, text in found[:limit])
+        rows = tuple(conversation_row(identity, _decode(text)) for identity, text in found[:limit])
         following = (rows[-1].last_ms, rows[-1].id) if len(found) > limit else None
         return ConversationPage(rows=rows, next=following, indexed_rows=indexed, recorded_rows=recorded)
 
@@ -469,7 +469,7 @@ def _cost_sum(name: str, row: Sequence[Any]) -> CostSum:
 
 def _summaries(rows: Iterable[RowAndContent]) -> Iterator[tuple[_Key, ConversationSummary]]:
     for row, content in rows:
-        summary = summary_of(row, content)
+        summary = conversation_summary(row, content)
         if summary is not None and content is not None:
             yield (_namespace_of(row), content.conversation_id), summary
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bus.vocabulary.agent import CurrentTask
 from bus.vocabulary.parts import AgentCard
-from producers.directory.presence import Presence, PresenceLimits, accepts_version
+from producers.directory.presence import Presence, PresenceLimits, Work, accepts_version
 
 
 def card(agent: str, *accepts: str, capabilities: tuple[str, ...] = ("search",)) -> AgentCard:
@@ -43,6 +45,63 @@ def health(presence: Presence, now_s: float) -> str:
     entry = presence.entry("a@svc", now_s)
     assert entry is not None
     return entry.health
+
+
+def task(message_id: str, since_ms: int) -> CurrentTask:
+    return CurrentTask(message_type="task.request", message_id=message_id, conversation_id="c", since_ms=since_ms)
+
+
+def works(presence: Presence, session: str, at_s: float, work: Work) -> None:
+    presence.heard(
+        "a@svc",
+        session,
+        at_s,
+        sealed_ms=round(at_s * 1000),
+        is_well=True,
+        active_tasks=1,
+        draining=False,
+        work=work,
+    )
+
+
+def test_an_agent_does_what_its_healthy_instances_do() -> None:
+    presence = Presence(35)
+    works(presence, "1", 100, Work(doing=(task("m1", 20), task("m2", 30)), places=10, busy=2))
+    works(presence, "2", 100, Work(doing=(task("m3", 10),), places=10, busy=1))
+    works(presence, "3", 10, Work(doing=(task("m4", 1),), places=10, busy=1))
+    beat(presence, "4", 100)
+    entry = presence.entry("a@svc", 101)
+    assert entry is not None
+    assert [each.message_id for each in entry.doing] == ["m3", "m1", "m2"]
+    assert (entry.places, entry.busy) == (20, 3)
+
+
+def test_what_an_agent_does_is_unknown_where_no_heartbeat_says() -> None:
+    presence = Presence(35)
+    beat(presence, "1", 100)
+    entry = presence.entry("a@svc", 101)
+    assert entry is not None
+    assert (entry.doing, entry.places, entry.busy) == ((), None, None)
+
+
+def test_a_heartbeat_of_very_many_tasks_is_cut() -> None:
+    presence = Presence(35)
+    works(presence, "1", 100, Work(doing=tuple(task(f"m{number}", number) for number in range(500))))
+    entry = presence.entry("a@svc", 101)
+    assert entry is not None
+    assert len(entry.doing) == 8
+
+
+def test_the_versions_that_run_are_those_on_the_cards_of_healthy_instances() -> None:
+    presence = Presence(35)
+    for session, versions in {"1": ("1.0.0", "0.9"), "2": ("2.0.0", 7), "3": ("2.0.0", "x" * 500)}.items():
+        said = msgspec.structs.replace(card("a@svc"), version=versions[0], metadata={"sealbus": versions[1]})
+        show(presence, session, said, 100)
+        beat(presence, session, 100)
+    entry = presence.entry("a@svc", 101)
+    assert entry is not None
+    assert entry.versions == ("1.0.0", "2.0.0")
+    assert entry.sealbus_versions == ("0.9", "x" * 64)
 
 
 def test_an_agent_is_healthy_for_as_long_as_it_is_heard() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from bus.clock import ManualClock
 from bus.payloads.class_forms import Payload
+from bus.payloads.payload_types import payload
 from bus.protocol.signatures import Verifier
 from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
@@ -21,7 +22,8 @@ from bus.transports.base import NewRecord, Transport
 from bus.trust.keys.trusted_keys import TrustedKeys
 from bus.trust.opening import open_trust
 from bus.trust.policy.policy import NO_POLICY, Policy
-from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat
+from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat, CurrentTask
+from bus.vocabulary.forms import Value
 from bus.vocabulary.parts import AgentCard
 from producers.connection import make_publisher
 from producers.directory.view import Directory, record_key
@@ -54,7 +56,14 @@ class Sky:
         self.opened: list[Directory] = []
 
     def sealed(
-        self, payload: Payload, agent: str = "a@svc", session: str = "s", *, key: str | None = None, **options: Any
+        self,
+        payload: Payload,
+        agent: str = "a@svc",
+        session: str = "s",
+        *,
+        key: str | None = None,
+        topic: str = "",
+        **options: Any,
     ) -> NewRecord:
         publisher = make_publisher(
             self.transport,
@@ -67,7 +76,7 @@ class Sky:
         sealer = publisher.sealer
         sender = msgspec.structs.replace(sealer.origin.sender, session_id=session)
         draft = Outgoing(payload, key=record_key(agent, session).decode(), **options)
-        topic = BEATS if isinstance(payload, AgentHeartbeat) else CARDS
+        topic = topic or (BEATS if isinstance(payload, AgentHeartbeat) else CARDS)
         origin = msgspec.structs.replace(sealer.origin, sender=sender)
         return sealer.seal(draft, SealRequest(topic=topic, origin=origin)).records[0]
 
@@ -124,6 +133,41 @@ def keys(sky: Sky, tmp_path: Path) -> TrustedKeys:
 @pytest.fixture(params=[False, True], ids=["keyless", "keyed"])
 def verifier(request: pytest.FixtureRequest, keys: TrustedKeys) -> Verifier | None:
     return keys if request.param else None
+
+
+@payload("agent.heartbeat", version="1.0.0", performative="inform", ttl_s=35, side_effect="none", overrides=True)
+class OlderHeartbeat(Value, frozen=True, kw_only=True):
+    status: str
+    active_tasks: int
+
+
+@payload("agent.heartbeat", version="1.9.0", performative="inform", ttl_s=35, side_effect="none", overrides=True)
+class NewerHeartbeat(Value, frozen=True, kw_only=True):
+    status: str
+    mood: str
+    doing: tuple[dict[str, Any], ...]
+    places: int
+
+
+async def test_a_heartbeat_says_what_its_worker_does(sky: Sky, verifier: Verifier | None) -> None:
+    task = CurrentTask(message_type="task.request", message_id="m1", conversation_id="c1", since_ms=5)
+    await sky.say(AgentHeartbeat(status="healthy", doing=(task,), places=8, busy=1))
+    entry = await sky.reader(verifier).get("a@svc")
+    assert entry is not None
+    assert (entry.doing, entry.places, entry.busy) == ((task,), 8, 1)
+
+
+async def test_heartbeats_of_other_versions_are_read(sky: Sky, verifier: Verifier | None) -> None:
+    await sky.append(sky.sealed(OlderHeartbeat(status="healthy", active_tasks=2), "old@svc", key="", topic=BEATS))
+    task = {"message_type": "a.b", "message_id": "m", "conversation_id": "c", "since_ms": 1, "colour": "red"}
+    newer = NewerHeartbeat(status="healthy", mood="good", doing=(task,), places=3)
+    await sky.append(sky.sealed(newer, "new@svc", key="", topic=BEATS))
+    directory = sky.reader()
+    old, new = await directory.get("old@svc"), await directory.get("new@svc")
+    assert old is not None
+    assert new is not None
+    assert (old.health, old.active_tasks, old.doing, old.places) == ("healthy", 2, (), None)
+    assert (new.health, [each.message_id for each in new.doing], new.places) == ("healthy", ["m"], 3)
 
 
 async def test_an_old_heartbeat_makes_no_agent_healthy(sky: Sky, verifier: Verifier | None) -> None:

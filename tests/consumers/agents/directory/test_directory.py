@@ -127,6 +127,32 @@ async def test_a_late_reader_does_not_take_the_last_beat_of_the_dead_for_a_new_o
             await asyncio.sleep(0.5)
 
 
+async def test_a_worker_says_what_its_handlers_do_now(settings: Settings) -> None:
+    app, over = App("worker@svc"), asyncio.Event()
+
+    @app.on(Work)
+    async def work(asked: Work) -> None:
+        await over.wait()
+
+    async with app.running(settings=settings), connect(agent="asker@svc", settings=settings) as bus:
+        begun_ms = time.time_ns() // 1_000_000
+        receipt = await bus.publish(Work(), conversation_id="order-1")
+        entry = await until(bus, lambda entry: entry is not None and bool(entry.doing))
+        assert entry is not None
+        (task,) = entry.doing
+        assert (task.message_type, task.message_id, task.conversation_id) == (
+            "who.work",
+            receipt.message_id,
+            "order-1",
+        )
+        assert begun_ms - 1_000 <= task.since_ms <= time.time_ns() // 1_000_000
+        assert (entry.busy, entry.places) == (1, settings.worker.concurrency)
+        over.set()
+        entry = await until(bus, lambda entry: entry is not None and not entry.doing)
+        assert entry is not None
+        assert (entry.busy, len(entry.sealbus_versions)) == (0, 1)
+
+
 async def test_a_forged_heartbeat_is_not_believed(settings: Settings) -> None:
     async with connect(agent="asker@svc", settings=settings) as bus:
         async with worker().running(settings=settings) as own:

@@ -17,8 +17,8 @@ from consumers.operations.audit.conversations import (
     ConversationFilter,
     ConversationRow,
     added,
-    row_of,
-    summary_of,
+    conversation_row,
+    conversation_summary,
 )
 from consumers.operations.audit.costs import CostSum
 from consumers.operations.audit.databases import open_database
@@ -116,11 +116,11 @@ REQUEST = said(
 
 
 def judged(*records: tuple[AuditRow, AuditContent]) -> ConversationRow:
-    summaries = [summary for each in records if (summary := summary_of(*each)) is not None]
+    summaries = [summary for each in records if (summary := conversation_summary(*each)) is not None]
     found = summaries[0]
     for each in summaries[1:]:
         found = added(found, each)
-    return row_of("c1", found)
+    return conversation_row("c1", found)
 
 
 # What one conversation is.
