@@ -13,6 +13,7 @@ import msgspec
 
 from bus.clock import SystemClock
 from bus.errors import BusError, ContractError
+from bus.protocol.timestamps import format_ms
 from bus.redaction import cut
 from bus.telemetry.terminal import printable
 from bus.telemetry.terminal_json import details
@@ -21,7 +22,7 @@ from consumers.agents.workflows.advance import progress_of
 from consumers.agents.workflows.check import check_workflow
 from consumers.agents.workflows.definition import parse_workflow, read_workflow
 from consumers.agents.workflows.diagram import mermaid_of_workflow
-from consumers.agents.workflows.engine import ENGINE
+from consumers.agents.workflows.engine import ENGINE, WorkflowRun
 from consumers.agents.workflows.workflow_rows import (
     WaitRow,
     WorkflowDetails,
@@ -49,6 +50,7 @@ __all__ = ["workflow"]
 _ID_DIGITS: Final = 12
 _OVERDUE_MS: Final = 60_000
 _MAX_REASON: Final = 60
+_TABLES: Final = frozenset({"waits", "nodes", "history"})
 _MAX_SEARCHED: Final = 100_000
 
 
@@ -236,12 +238,25 @@ async def show(session: CommandSession, *, which: str) -> VerbResult | int:
     shown = workflow_details(found, waiting, len(held), SystemClock().now_ms())
     if session.as_json:
         return Detail(shown, ())
-    about = {name: value for name, value in msgspec.structs.asdict(shown).items() if name not in ("waits", "nodes")}
+    about = {name: value for name, value in msgspec.structs.asdict(shown).items() if name not in _TABLES}
     about["data"] = msgspec.json.encode(about["data"]).decode()
     for line in details({name.replace("_", " "): value for name, value in about.items()}):
         click.echo(line)
     if shown.nodes:
         print_table(("NODE", "STATE"), shown.nodes.items())
+    if shown.history:
+        parts = [
+            (
+                format_ms(each.start_ms),
+                "" if each.end_ms is None else format_ms(each.end_ms),
+                each.kind,
+                each.name,
+                each.outcome or "under way",
+                each.agent,
+            )
+            for each in shown.history
+        ]
+        print_table(("BEGUN", "ENDED", "PART", "NAME", "OUTCOME", "AGENT"), parts)
     if shown.waits:
         rows = [(each.wait, each.answer_of or "time", each.due_at) for each in shown.waits]
         print_table(("WAITS FOR", "FROM", "DUE"), rows)
@@ -284,7 +299,9 @@ async def cancel(
         if not force and not await store.ask_to_cancel(found, why):
             session.note("that is requested already: a worker of its group cancels it")
             return 0
-        if force and not await end_process(store, found, why, keep_ms=round(settings.publish.max_ttl_s * 1000)):
+        keep_ms, now_ms = round(settings.publish.max_ttl_s * 1000), SystemClock().now_ms()
+        keeps = WorkflowRun.keeps if run_of(found) is not None else ()
+        if force and not await end_process(store, found, why, keep_ms=keep_ms, now_ms=now_ms, keeps=keeps):
             session.note("It changed while you decided; nothing was done, run it again.")
             return FAILED
     async with session.open(settings) as transport:

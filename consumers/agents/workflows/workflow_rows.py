@@ -12,9 +12,11 @@ from bus.protocol.timestamps import format_ms
 from consumers.agents.workflows.advance import progress_of
 from consumers.agents.workflows.definition import parse_workflow
 from consumers.agents.workflows.engine import RunState
+from consumers.processes.sagas.history import history_in
 from consumers.processes.sagas.process import Memory, Process, Wait, ending_of
 
 __all__ = [
+    "PartRow",
     "WaitRow",
     "WorkflowDetails",
     "WorkflowRow",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 
+_NOT_DATA: Final = frozenset({"request", "history"})
 _FILES: Final = "workflow"
 """The saga that runs workflow files."""
 
@@ -63,6 +66,20 @@ class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
     overdue_s: float
 
 
+class PartRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A step or a wait of a workflow; *end_ms* None: it is under way."""
+
+    name: str
+    kind: str
+    """step, request or timer."""
+    start_ms: int
+    end_ms: int | None
+    outcome: str
+    """done, answered, due, refused, died, silent, cancelled, dropped, replaced, ended; empty: it is under way."""
+    agent: str
+    """The agent that was asked."""
+
+
 class WorkflowDetails(WorkflowRow, frozen=True, kw_only=True):
     """One workflow with its stored state."""
 
@@ -75,6 +92,10 @@ class WorkflowDetails(WorkflowRow, frozen=True, kw_only=True):
     """The stored state."""
     nodes: dict[str, str]
     """Of a workflow file: the state of each node."""
+    history: tuple[PartRow, ...]
+    """Its steps and waits over time, at most 48; of a workflow file a wait is a node."""
+    forgotten: int
+    """Older steps and waits that are not kept."""
 
 
 def workflow_row(process: Process) -> WorkflowRow:
@@ -108,7 +129,7 @@ def wait_row(wait: Wait, process: Process, now_ms: int) -> WaitRow:
 
 
 def run_of(process: Process) -> RunState | None:
-    """Return the state of a workflow file; None for other ones, and after its end."""
+    """Return the state of a workflow file; None for other workflows."""
     if process.saga != _FILES or not process.state:
         return None
     try:
@@ -119,7 +140,7 @@ def run_of(process: Process) -> RunState | None:
 
 def workflow_details(process: Process, waits: Sequence[Wait], held: int, now_ms: int) -> WorkflowDetails:
     """Return *process* with what it waits for and its stored state; *held* counts its messages that wait."""
-    opener, run = sealing.parse(process.opener), run_of(process)
+    opener, run, history = sealing.parse(process.opener), run_of(process), history_in(process.state)
     return WorkflowDetails(
         **msgspec.structs.asdict(workflow_row(process)),
         trust=process.trust,
@@ -128,6 +149,8 @@ def workflow_details(process: Process, waits: Sequence[Wait], held: int, now_ms:
         held=held,
         data=_data_of(process),
         nodes={} if run is None else _nodes_of(run),
+        history=tuple(PartRow(**msgspec.structs.asdict(each)) for each in history.parts),
+        forgotten=history.forgotten,
     )
 
 
@@ -141,5 +164,7 @@ def _data_of(process: Process) -> object:
     if not process.state:
         return {}
     state = msgspec.json.decode(process.state)
-    # Sealed bytes mean nothing to people.
-    return {name: value for name, value in state.items() if name != "request"} if isinstance(state, dict) else state
+    if not isinstance(state, dict):
+        return state
+    # Sealed bytes mean nothing to people, and the history is shown on its own.
+    return {name: value for name, value in state.items() if name not in _NOT_DATA}

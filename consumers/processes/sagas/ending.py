@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
 from bus.errors import BusError
 from bus.redaction import cut
+from consumers.processes.sagas.history import history_in, interrupted
 from consumers.processes.sagas.process import Ending, Memory, Process, pack
 from consumers.processes.sagas.store import ProcessChange, ProcessStore
 
@@ -17,8 +19,21 @@ __all__ = ["end_process", "process_with_id"]
 _MAX_WHY: Final = 400
 
 
-async def end_process(store: ProcessStore, found: Process, why: str, *, keep_ms: int) -> bool:
-    memory = Memory(ending=Ending(outcome="cancelled", reason=cut(why, _MAX_WHY), where="sealbus workflow cancel"))
+async def end_process(
+    store: ProcessStore, found: Process, why: str, *, keep_ms: int, now_ms: int, keeps: Collection[str] = ()
+) -> bool:
+    """End *found* by hand; of its state the members in *keeps* stay. Return False if it has changed meanwhile."""
+    ending = Ending(outcome="cancelled", reason=cut(why, _MAX_WHY), where="sealbus workflow cancel")
+    try:
+        data = msgspec.json.decode(found.state or b"{}", type=Memory).data
+    except msgspec.DecodeError:
+        # The state of a built-in saga, or of newer code.
+        data = {}
+    memory = Memory(
+        data={name: value for name, value in data.items() if name in keeps},
+        ending=ending,
+        history=interrupted(history_in(found.state), now_ms),
+    )
     after = msgspec.structs.replace(found, version=found.version + 1, status="finished", state=pack(memory))
     return await store.change(ProcessChange(before=found, after=after, keep_ms=keep_ms))
 

@@ -13,6 +13,7 @@ import msgspec
 from bus.errors import ContractError, RetryLater, text_of
 from bus.payloads.kept_values import plain_from
 from bus.protocol import canonical
+from consumers.processes.sagas.history import ProcessHistory
 from consumers.processes.sagas.rules import SagaRules
 
 __all__ = [
@@ -135,6 +136,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     ending: Ending | None = None
     """How it ended, where it has."""
+    history: ProcessHistory = ProcessHistory()
+    """Its steps and waits over time; it stays after the end."""
 
 
 class Ids:

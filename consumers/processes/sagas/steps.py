@@ -34,6 +34,7 @@ from consumers.delivery.settling.outputs import report_of, seal_outputs, wants_r
 from consumers.delivery.state.delivery import Accepted
 from consumers.processes.sagas.context import AskFailed, SagaContext, StepDone, StepEvent, labels_for
 from consumers.processes.sagas.early_events import EarlyEvents
+from consumers.processes.sagas.history import PartOutcome, StepTaking, history_after
 from consumers.processes.sagas.process import Memory, NewerCode, Process, Wait, pack, unpack
 from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.rules import CANCEL_WAIT, EventRule, SagaRules
@@ -558,6 +559,8 @@ class StepRunner:
             sealed = self._over(event.cancelled, context, done, opener)
         sealed += seal_outputs(self._publisher, message, (), returned, self._group.registry, run=labels)
         is_over, plain = done.ending is not None, _plain(rules, state)
+        # With another addressee to ask, the method does not run.
+        ran = event.method if event.method is not None and ask is None else ""
         memory = Memory(
             data={name: value for name, value in plain.items() if name in rules.cls.keeps} if is_over else plain,
             asks={} if is_over else done.asks,
@@ -566,6 +569,7 @@ class StepRunner:
             classification=labels.current.classification,
             tags=tuple(sorted(labels.current.tags)),
             ending=done.ending,
+            history=history_after(memory.history, _step_taking(event, ran, done, self._clock.now_ms())),
         )
         after = Process(
             id=identity,
@@ -625,6 +629,26 @@ class StepRunner:
     def _count(self, changes: Sequence[ProcessChange], outcome: str) -> None:
         for change in changes:
             self._counted.labels(self._group.name, change.after.saga, outcome).inc()
+
+
+def _step_taking(event: _Event, method: str, done: StepDone, at_ms: int) -> StepTaking:
+    """Return what *done* adds to the history of its process; *method* is the one that ran, if any."""
+    name = ""
+    outcome: PartOutcome = ""
+    if event.wait is not None and event.ends_wait:
+        is_timer = event.wait.seal is None or event.wait.many
+        name = event.wait.name
+        outcome = event.failure.kind if event.failure is not None else "due" if is_timer else "answered"
+    armed = () if done.ending is not None else done.armed.values()
+    return StepTaking(
+        method=method,
+        at_ms=at_ms,
+        wait_name=name,
+        wait_outcome=outcome,
+        armed={each.name: ("timer" if each.seal is None else "request", each.addressee or "") for each in armed},
+        dropped=done.ended - {name},
+        is_over=done.ending is not None,
+    )
 
 
 def _labels_of(process: Process | None, memory: Memory) -> EffectiveLabels:

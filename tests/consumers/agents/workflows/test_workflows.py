@@ -12,6 +12,7 @@ from bus.vocabulary.act import ActInform, ActRequest
 from bus.vocabulary.bus import WorkflowStart
 from bus.vocabulary.task import StatusUpdate, TaskResult
 from consumers.agents.workflows.engine import workflow_engine
+from consumers.agents.workflows.workflow_rows import workflow_details
 from sealbus import App, Reject, RequestFailed
 
 SAMPLE: dict[str, Any] = msgspec.json.decode((Path(__file__).with_name("market_research.json")).read_bytes())
@@ -73,3 +74,19 @@ async def test_what_does_not_use_an_answer_keeps_the_level_of_the_start() -> Non
         (started,) = [m for m in bus.messages(ActRequest) if m.metadata.recipient.id == "writer@svc"]
         # Nothing of the researcher's answer is in it, so it rests on the start alone.
         assert len(started.verification.parents or ()) == 1
+
+
+async def test_a_run_that_has_ended_keeps_its_name_its_nodes_and_when_each_was_there() -> None:
+    async with workflow_engine().test(agent("researcher@svc", [], fails=1), agent("writer@svc", [])) as bus:
+        start = WorkflowStart(definition=SAMPLE)
+        await bus.request(start, TaskResult, idempotency_key="w1", task_id="t1", timeout_s=600)
+        steps = bus.workers[0].steps
+        assert steps is not None
+        (process,) = await steps.store.processes()
+    shown = workflow_details(process, (), 0, process.changed_ms)
+    assert (shown.name, shown.state, shown.at) == ("market_research_workflow", "completed", "finish")
+    assert shown.nodes["plan"] == "done"
+    nodes = [(each.name.partition(".")[0], each.outcome) for each in shown.history if each.kind == "request"]
+    assert nodes[:2] == [("plan", "refused"), ("plan", "answered")]
+    assert nodes[-1][0] == "summarize"
+    assert all(each.end_ms is not None for each in shown.history)
