@@ -25,6 +25,7 @@ from consumers.cli.session import (
 from consumers.cli.shell import VerbGroup
 from consumers.deadletters.journal import Journal, prepare_journal
 from consumers.operations.audit.checkpoints import compared_with_log, read_checkpoints
+from consumers.operations.audit.costs import COST_DIMENSIONS, CostDimension, CostSum, CostSums
 from consumers.operations.audit.queries import QUERIES, answer_question, described
 from consumers.operations.audit.reading import opened_audit
 from consumers.operations.audit.store import AuditHead, Erasure
@@ -58,11 +59,33 @@ def audit() -> None:
 
 @audit.command()
 @click.argument("name", metavar="QUESTION", type=click.Choice(list(QUERIES)))
-@click.argument("conversation", metavar="CONVERSATION")
+@click.argument("conversation", metavar="[CONVERSATION]", required=False)
+@click.option(
+    "--by",
+    type=click.Choice(COST_DIMENSIONS),
+    default="agent",
+    show_default=True,
+    help="Without CONVERSATION: group the costs. A person is the sender of a conversation's first message.",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3_650),
+    default=14,
+    show_default=True,
+    help="Without CONVERSATION: sum up the last N days (UTC), today included.",
+)
 @app_option
-@verb()
-async def query(session: CommandSession, *, name: str, conversation: str, targets: tuple[str, ...]) -> int:
-    """Answer a question about a conversation.
+@verb(CostSum)
+async def query(
+    session: CommandSession,
+    *,
+    name: str,
+    conversation: str | None,
+    by: CostDimension,
+    days: int,
+    targets: tuple[str, ...],
+) -> VerbResult | int:
+    """Answer a question about a conversation. The question costs can also be asked about all of them.
 
     \b
     inputs     what was it begun with?          context    which context was used?
@@ -75,9 +98,15 @@ async def query(session: CommandSession, *, name: str, conversation: str, target
     Examples:
       sealbus audit query decisions order-1842
       sealbus audit query effects order-1842 -o json
+      sealbus audit query costs --by model --days 30
     """
+    if conversation is None and name != "costs":
+        raise click.UsageError(f"name the conversation: sealbus audit query {name} CONVERSATION")
     apps = session.apps(targets)
     settings = session.settings(apps)
+    if conversation is None:
+        async with opened_audit(settings, create=False) as store:
+            return _costs(await store.costs(by, now_ms=SystemClock().now_ms(), days=days))
     async with opened_audit(settings, create=False) as store:
         rows = await store.conversation(conversation, max_rows=_MAX_ROWS)
     if not rows:
@@ -91,6 +120,34 @@ async def query(session: CommandSession, *, name: str, conversation: str, target
     for line in (line for each in answers for line in _answer_lines(each)):
         click.echo(line)
     return 0
+
+
+def _costs(sums: CostSums) -> VerbResult:
+    notes = [f"{sums.since_day} to {sums.until_day}, as agents have reported it"]
+    if not sums.is_whole:
+        notes.append(
+            f"{sums.indexed_rows:,} of {sums.recorded_rows:,} recorded messages are summed up; "
+            "`sealbus serve audit` adds the others"
+        )
+    parts = [] if sums.rest is None else [(f"{sums.rest_count:,} others", sums.rest)]
+    return Listing(
+        sums.rows,
+        {
+            sums.by.upper(): lambda each: each.name or "(not known)",
+            "CALLS": "calls",
+            "TOKENS IN": "tokens_in",
+            "TOKENS OUT": "tokens_out",
+            "COST": lambda each: f"{each.cost:,.4f}",
+        },
+        below=[
+            f"{name}: {each.calls:,} calls, {each.tokens_in:,} tokens in, {each.tokens_out:,} out, "
+            f"cost {each.cost:,.4f}"
+            for name, each in (*parts, ("total", sums.total))
+            if sums.rows
+        ],
+        empty="no message has reported tokens or costs",
+        notes=notes,
+    )
 
 
 def _answer_lines(each: dict[str, Any]) -> Iterator[str]:

@@ -113,6 +113,20 @@ def recorded(folder: Any) -> int:
         return 0
 
 
+def test_costs_of_all_conversations_are_summed_up(folder: Any) -> None:
+    used = {"model": "large", "input_tokens": 100, "output_tokens": 7, "cost": {"amount": "0.5", "currency": "USD"}}
+    result = folder.call("publish", "usage.reported", stdin=json.dumps(used))
+    assert result.exit_code == 0, result.output + result.stderr
+    said(folder, "serve", "audit", "--once")
+    assert objects(folder, "audit", "query", "costs", "--by", "model") == [
+        {"name": "large", "tokens_in": 100, "tokens_out": 7, "cost": 0.5, "calls": 1}
+    ]
+    shown = said(folder, "audit", "query", "costs", "--by", "person", "--days", "2")
+    assert "cli@sealbus" in shown
+    assert "total: 1 calls, 100 tokens in, 7 out, cost 0.5000" in shown
+    assert "name the conversation" in folder.call("audit", "query", "who").stderr
+
+
 def test_every_record_is_one_row_however_often_the_audit_runs(desk: Any) -> None:
     said(desk, "serve", "audit", "--once")
     first = [row for row in objects(desk, "audit", "export") if row["kind"] != "own"]
