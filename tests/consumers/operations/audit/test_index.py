@@ -3,10 +3,11 @@ for rows that were written without it."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from consumers.operations.audit.costs import CostSum
 from consumers.operations.audit.databases import open_database
 from consumers.operations.audit.rows import AuditContent, AuditRow, chained
 from consumers.operations.audit.store import AuditHead, AuditStore, Entry, Erasure
+from sealbus import App, Reject, RequestFailed, payload
+from tests.consumers.operations.audit.test_trail import trail_of
 from tests.databases import Postgres
 
 NOW_MS = 1_790_000_000_000
@@ -511,3 +514,59 @@ async def test_records_in_any_order_and_pages_give_the_same_index(database: str)
         assert sum(row.cost for row in page.rows) == sum(range(200))
         assert page.is_whole
         assert (await store.costs("model", now_ms=NOW_MS)).total.cost == sum(range(200))
+
+
+async def test_two_processes_write_one_conversation_at_once(database: str) -> None:
+    async with opened(database) as one, opened(database) as other:
+
+        async def write(store: AuditStore, topic: str) -> None:
+            head = AuditHead(topic=f"agents.{topic}", partition=0)
+            for page in range(10):
+                rows = [
+                    said(topic, "a@x", at=number, conversation=f"c{(number * 7) % 20:02}", cost=1)
+                    for number in range(page * 20, page * 20 + 20)
+                ]
+                entries = [Entry(chained(row, head.hash), content, b"k") for row, content in rows]
+                moved = await store.append(head, entries, page * 20 + 20, topic)
+                assert moved is not None
+                head = moved
+
+        await asyncio.gather(write(one, "a.said"), write(other, "b.said"))
+        page = await one.conversations(ConversationFilter(), limit=100)
+        assert {row.messages for row in page.rows} == {20}
+        assert page.is_whole
+        assert (await one.costs("agent", now_ms=NOW_MS)).total.calls == 400
+
+
+# What workers and agents write.
+
+
+@payload("desk.question", version="1.0.0", performative="request")
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    title: str
+
+
+@payload("desk.reply", version="1.0.0")
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+
+
+@pytest.mark.parametrize(("title", "state"), [("fine", "answered"), ("bad", "dead"), ("none", "open")])
+async def test_a_conversation_of_an_app_has_its_state(tmp_path: Path, title: str, state: str) -> None:
+    app = App("desk@svc")
+
+    @app.on(Question)
+    async def answer(question: Question) -> Reply:
+        if question.title == "bad":
+            raise Reject("no")
+        return Reply(text="so")
+
+    async with app.test() as bus, opened(f"sqlite:///{tmp_path}/audit.db") as store:
+        if title == "none":
+            await bus.publish(Question(title=title), delay_s=3_600)
+        else:
+            with suppress(RequestFailed):
+                await bus.request(Question(title=title), Reply, timeout_s=60)
+        await trail_of(bus.transport, store, bus.clock).run(until_caught_up=True)
+        row = await only(store)
+    assert (row.about, row.first_type, row.state) == (title, "desk.question", state)
