@@ -22,8 +22,6 @@ __all__ = ["EventStream", "event_of"]
 _PING_S: Final = 15.0
 _CHECK_S: Final = 30.0
 """So often a stream looks its credential up again."""
-_SLOW_S: Final = 60.0
-"""A client that takes nothing for so long comes again with its cursor."""
 _PING: Final = b": still here\n\n"
 _HEADERS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -111,8 +109,8 @@ async def _start(send: AsgiSend, status: int) -> None:
 
 
 async def _write(send: AsgiSend, part: bytes) -> None:
-    # The server waits for a client that does not read; it is closed, and its cursor says where it was.
-    await asyncio.wait_for(send({"type": "http.response.body", "body": part, "more_body": True}), _SLOW_S)
+    # Waits for a client that does not read; its connection ends, and its cursor says where it was.
+    await send({"type": "http.response.body", "body": part, "more_body": True})
 
 
 async def _until_gone(receive: AsgiReceive) -> None:

@@ -26,7 +26,7 @@ from consumers.processes.tasks.following import TaskFollower
 from consumers.processes.tasks.service import TaskService
 from consumers.processes.tasks.snapshot import TaskLimits
 from consumers.web.extras import need_extra
-from consumers.web.listening import open_socket, shown_address
+from consumers.web.listening import open_socket, room_for_connections, shown_address
 from producers.connection import Bus
 from producers.directory.presence import AgentEntry
 from producers.publisher import Publisher
@@ -117,6 +117,7 @@ async def served_gateway(
     import uvicorn
 
     from consumers.gateway.site import make_gateway_site
+    from consumers.web.connection import connection_class
 
     sock = open_socket(host, port, "the gateway", backlog=1_024)
     bound = sock.getsockname()[1]
@@ -132,14 +133,15 @@ async def served_gateway(
     config = uvicorn.Config(
         site,
         log_config=None,
-        log_level="warning",
+        # Its warnings are of what a client sends: the metrics count those.
+        log_level="error",
         access_log=False,
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=_GRACE_S,
         timeout_keep_alive=30,
         h11_max_incomplete_event_size=gateway.settings.gateway.header_bytes + 4_096,
-        limit_concurrency=_MAX_CONNECTIONS,
+        http=connection_class(max_connections=room_for_connections(_MAX_CONNECTIONS), count=gateway.metrics.refused),
         ws="wsproto",
         lifespan="on",
     )

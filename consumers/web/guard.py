@@ -24,8 +24,6 @@ AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
 
-_BODY_S: Final = 30.0
-"""A body that takes longer is refused: a slow sender holds no memory for ever."""
 _FAILURES: Final = 30
 _FAILURES_S: Final = 10.0
 _MAX_ADDRESSES: Final = 4_096
@@ -34,10 +32,12 @@ _NOTHING: Final = "the token is missing, unknown, has ended, or is not one of th
 
 
 class GuardLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How large requests may be."""
+    """How large requests may be, and how long their bodies may take."""
 
     body_bytes: int
     header_bytes: int
+    body_s: float = 30.0
+    """A slow sender holds no memory for ever."""
 
 
 class CredentialCheck(Protocol):
@@ -165,7 +165,7 @@ class Guard:
         parts: list[bytes] = []
         size, more = 0, True
         try:
-            async with asyncio.timeout(_BODY_S):
+            async with asyncio.timeout(self._limits.body_s):
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -177,7 +177,7 @@ class Guard:
                     parts.append(part)
                     more = message.get("more_body", False)
         except TimeoutError:
-            raise HttpRefusal("TIMEOUT", f"the body took longer than {_BODY_S:g} s", status=408) from None
+            raise HttpRefusal("TIMEOUT", f"the body took longer than {self._limits.body_s:g} s", status=408) from None
         whole: MutableMapping[str, Any] | None = {
             "type": "http.request",
             "body": b"".join(parts),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from typing import Final
 
 from bus.errors import ConfigurationError
 
-__all__ = ["is_loopback", "open_socket", "shown_address"]
+__all__ = ["is_loopback", "open_socket", "room_for_connections", "shown_address"]
+
+_OTHER_FILES: Final = 256
+"""What a process has open beside its connections: the log, the database, brokers."""
 
 
 def is_loopback(host: str) -> bool:
@@ -31,6 +35,22 @@ def open_socket(host: str, port: int, what: str, *, backlog: int = 128) -> socke
         sock.close()
         raise ConfigurationError(f"{what} cannot listen on {host}:{port}: {error.strerror}") from error
     return sock
+
+
+def room_for_connections(wanted: int) -> int:
+    """Raise this process's limit of open files for *wanted* connections where that is allowed; return how many fit."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - _OTHER_FILES))
 
 
 def shown_address(sock: socket.socket) -> str:

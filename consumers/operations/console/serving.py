@@ -51,6 +51,7 @@ async def serve_console(
 
     from consumers.operations.console.model import Console
     from consumers.operations.console.site import make_site
+    from consumers.web.connection import connection_class
 
     host = site.host
     model = Console(
@@ -62,13 +63,14 @@ async def serve_console(
     config = uvicorn.Config(
         make_site(model, site.tokens, known, is_private=is_loopback(host), is_tls=site.is_tls),
         log_config=None,
-        log_level="warning",
+        # Its warnings are of what a client sends.
+        log_level="error",
         access_log=False,
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=64 << 10,
-        limit_concurrency=200,
+        http=connection_class(max_connections=200),
         ws="none",
     )
     server = uvicorn.Server(config)
