@@ -112,6 +112,7 @@ def test_every_line_works_in_its_order(pasted: Pasted) -> None:
     said = pasted.bash([line for line in lines[first:] if line not in served])
     for each in ('"completed"', "event: task", "(en) A letter to the landlord", "written in en", "Which language?"):
         assert each in said, said
+    assert '{"status":"ok","message_id":"m-1","task_id":' in said
     # The rotated token stands beside the one before.
     (me,) = DoorsFile(pasted.folder / "doors.toml").read().all
     assert len(me.tokens) == 2

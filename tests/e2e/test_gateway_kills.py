@@ -77,6 +77,8 @@ class Doors(Deployment):
         super().__init__(url, inbox, folder)
         self.ledger = folder / "ledger.txt"
         self.settings |= {"LEDGER": str(self.ledger), "SEALBUS_INBOX__LEASE_S": "5"}
+        # A member of a group that was killed is missed sooner.
+        self.settings |= {"SEALBUS_KAFKA__SESSION_TIMEOUT_S": "6"}
         self.ports = (free_port(), free_port())
         self.gateways: list[subprocess.Popen[bytes] | None] = [None, None]
         self.workers: list[subprocess.Popen[bytes] | None] = [None, None]
