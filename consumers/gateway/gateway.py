@@ -56,6 +56,7 @@ __all__ = ["Gateway", "TaskAnswers", "TaskOrder"]
 
 _TASK_LIFE_S: Final = 86_400.0
 _MAX_KEY: Final = 256
+_KEY_AT: Final = "/headers/idempotency-key"
 _KEY_DIGITS: Final = 40
 _MAX_CONVERSATION: Final = 512
 _PAGE: Final = 100
@@ -214,7 +215,7 @@ class Gateway:
             raise HttpRefusal(
                 "INVALID_MESSAGE",
                 f"an idempotency key is 1 to {_MAX_KEY} printable characters",
-                pointer="/headers/idempotency-key",
+                pointer=_KEY_AT,
             )
         kind, data, payload = self._content(order)
         self.check_addressee(credential, order.to, kind.name)
@@ -224,6 +225,7 @@ class Gateway:
             task_id,
             self._draft(credential, order, payload, task_id),
             content_hash_of(order.to, kind.name, data),
+            key_at=_KEY_AT,
         )
 
     async def open_sealed(
@@ -236,8 +238,9 @@ class Gateway:
         data: bytes | None = None,
         dialect: str = "",
         names: Mapping[str, str] = _NO_NAMES,
+        key_at: str = "",
     ) -> OpenedTask:
-        """Open a task whose request is *draft*. Raises HttpRefusal."""
+        """Open a task whose request is *draft*; *key_at* points to its key. Raises HttpRefusal."""
         new = NewTask(
             task_id=task_id,
             credential=credential.owner,
@@ -248,6 +251,7 @@ class Gateway:
             data=data,
             dialect=dialect,
             names=names,
+            key_at=key_at,
         )
         timeout_s = self.settings.publish.timeout_s
         try:

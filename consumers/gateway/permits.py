@@ -6,11 +6,15 @@ beside its own worker (`consumers.gateway.hook`); `sealbus topic apply permits@s
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from bus.errors import ApprovalRefused, ContractError
 from bus.protocol.signatures import Signer
-from bus.redaction import cut
+from bus.redaction import cut, masked
+from bus.telemetry.terminal import printable
 from bus.vocabulary.tool import ToolCall, ToolResult
 from consumers.app.app import App
 from consumers.delivery.context import Context
@@ -35,6 +39,7 @@ types = ["tool.*", "approval.*", "status.update", "task.cancel", "error.reported
 """
 """What a policy lacks for it, besides a person who may approve `tool.call`."""
 _MAX_TEXT: Final = 1_000
+_MAX_LINE: Final = 160
 _REASON: Final = "another program asks before it calls the tool; sealbus does not run it"
 
 
@@ -46,7 +51,10 @@ def permits_app(*, signer: Signer | None = None) -> App:
     async def permit(call: ToolCall, context: Context) -> ToolResult:
         try:
             given = await context.approve(
-                call.tool_name, call.arguments, Approval(by="human", reason=_REASON), key=call.tool_call_id
+                call.tool_name,
+                call.arguments,
+                Approval(by="human", reason=_REASON, describe=partial(_described, call.tool_name)),
+                key=call.tool_call_id,
             )
         except ApprovalRefused as refused:
             return _result(
@@ -60,6 +68,12 @@ def permits_app(*, signer: Signer | None = None) -> App:
         )
 
     return app
+
+
+def _described(tool_name: str, arguments: Any) -> str:
+    """Return one line for lists of approvals: the tool, and how what it is given begins. Pure."""
+    given = msgspec.json.encode(masked(arguments)).decode()
+    return f"call {tool_name}: {cut(printable(given), _MAX_LINE)}"
 
 
 def _result(call: ToolCall, output: dict[str, Any]) -> ToolResult:

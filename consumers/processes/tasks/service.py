@@ -110,6 +110,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     """The canonical data of the request, with members that its type does not know."""
     dialect: str = ""
     names: Mapping[str, str] = {}
+    key_at: str = ""
+    """Where in the request its key is."""
 
 
 class OpenedTask(msgspec.Struct, frozen=True):
@@ -231,7 +233,7 @@ class TaskService:
         if found.content_hash != new.content_hash:
             raise ContractError(
                 "the key was used for other content: use another one",
-                "/headers/idempotency-key",
+                new.key_at,
                 "idempotency_conflict",
             )
         return OpenedTask(found, is_repeat=True)

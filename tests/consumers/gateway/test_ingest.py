@@ -95,6 +95,14 @@ async def test_a_request_is_taken_and_its_repeat_gets_the_stored_answer(opened: 
     assert len(taken) == 1
 
 
+async def test_a_repeat_with_other_content_is_refused_at_the_body_which_has_its_key(opened: Opened) -> None:
+    app, _ = researcher()
+    async with opened(app) as place, place.client(**PLANNER) as client:
+        await client.post("/ingest", json=request())
+        other = await client.post("/ingest", json=request(content={"other": "work"}))
+    assert (other.status_code, other.json()["code"], other.json()["pointer"]) == (409, "idempotency_conflict", "")
+
+
 async def test_the_answer_names_what_its_sender_knows(opened: Opened) -> None:
     app, _ = researcher()
     async with opened(app) as place, place.client(**PLANNER) as client:
