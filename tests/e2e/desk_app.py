@@ -1,4 +1,4 @@
-"""The agent whose gateway is killed: it writes down each goal that it works on."""
+"""The agent whose gateway is killed: it writes down each goal that it works on, and in which process."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ async def work(request: TaskRequest, context: Context) -> TaskResult:
 
 def _note(goal: str) -> None:
     with Path(os.environ["LEDGER"]).open("a") as ledger:
-        ledger.write(f"{goal}\n")
+        ledger.write(f"{goal} {os.getpid()}\n")
