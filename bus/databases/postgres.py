@@ -35,9 +35,10 @@ __all__ = [
 POSTGRES_TIMEOUT_S: Final = 10.0
 """A server that has not answered after this many seconds counts as gone."""
 
-# SQLSTATE classes: connection, resources, operator's intervention, system, internal. 25006 is a read-only session:
-# after a failover it is still connected to the old server.
-_OF_STORE: Final = ("08", "25006", "53", "57", "58", "XX")
+# SQLSTATE classes: connection, rollback, resources, operator's intervention, system, internal. 25006 is a read-only
+# session: after a failover it is still connected to the old server. A deadlock is a rollback: two transactions wait for
+# each other, and the one that the server ends may be repeated.
+_OF_STORE: Final = ("08", "25006", "40", "53", "57", "58", "XX")
 # Authentication, database, schema, rights, parameters in the URL.
 _OF_SETUP: Final = ("28", "3D", "3F", "42501", "42704")
 # Data exceptions, and what is longer than an index or a row can be.

@@ -481,7 +481,8 @@ class ProcessStore:
     async def nudged(self, swept: Sequence[Swept]) -> None:
         """Note that the nudges of *swept* are in the log: while a wait stands, its next ones come ever later."""
         async with _own(self._inbox) as transaction:
-            for wait in swept:
+            # Two workers that note the same waits, all in one order, do not wait for each other.
+            for wait in sorted(swept, key=lambda each: each.id):
                 # A row that was armed again or nudged by another worker meanwhile stays as it is.
                 await transaction.execute(
                     f"UPDATE sealbus_waits SET nudge_ms = {self._now()} + {again_ms(wait.number)} WHERE id = $1 "

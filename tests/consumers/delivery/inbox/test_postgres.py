@@ -116,6 +116,22 @@ async def test_a_transaction_that_the_server_ends_is_an_inbox_error(inbox: Postg
     assert await inbox.finish(key(), token, ())
 
 
+async def test_a_transaction_that_waits_for_one_that_waits_for_it_is_an_inbox_error(
+    inbox: PostgresInbox, url: str
+) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("CREATE TABLE pairs AS SELECT id FROM generate_series(1, 2) id")
+    await connection.close()
+    change = "UPDATE pairs SET id = id WHERE id = $1"
+    first, second = await inbox.begin(), await inbox.begin()
+    await first.execute(change, 1)
+    await second.execute(change, 2)
+    ends = await asyncio.gather(first.execute(change, 2), second.execute(change, 1), return_exceptions=True)
+    assert [type(end) for end in ends if end is not None] == [InboxError]
+    for transaction in (first, second):
+        await transaction.rollback()
+
+
 async def test_sessions_that_may_only_read_are_replaced(inbox: PostgresInbox, url: str) -> None:
     """As those with a server that a failover has made a standby, while the name leads to the new one by now."""
     operator = await asyncpg.connect(url)
