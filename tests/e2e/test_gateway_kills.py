@@ -220,24 +220,21 @@ async def kill(doors: Doors, what: str, chance: random.Random, deaths: Deaths) -
         await asyncio.to_thread(process.wait)
         (doors.start_gateway if what == "gateway" else doors.start_worker)(number)
         deaths.count(what)
-        while not await asyncio.to_thread(lambda: doors.ready(0) and doors.ready(1)):  # noqa: ASYNC110
+        while not await asyncio.to_thread(lambda: doors.ready(0) and doors.ready(1)):
+            ended = [each for each in doors.running if each.poll() is not None and each.pid not in deaths.killed]
+            assert not ended, doors.logs()
             await asyncio.sleep(0.1)
 
 
 async def drill(doors: Doors, seed: int) -> tuple[list[Client], Deaths]:
     deaths = Deaths()
     clients = [Client(doors, number, random.Random(seed + number + 1), deaths) for number in range(CLIENTS)]
-    killing = [
-        asyncio.ensure_future(kill(doors, what, random.Random(f"{what}{seed}"), deaths))
-        for what in ("gateway", "worker")
-    ]
     asyncio.get_running_loop().call_later(DRILL_S, deaths.enough.set)
-    try:
-        async with asyncio.timeout(DRILL_S + END_S):
-            await asyncio.gather(*(client.run() for client in clients))
-    finally:
-        deaths.enough.set()
-        await asyncio.gather(*killing)
+    async with asyncio.timeout(DRILL_S + END_S), asyncio.TaskGroup() as group:
+        for what in ("gateway", "worker"):
+            group.create_task(kill(doors, what, random.Random(f"{what}{seed}"), deaths))
+        for client in clients:
+            group.create_task(client.run())
     return clients, deaths
 
 
