@@ -1,6 +1,6 @@
 """EventStream: the states of a task as server-sent events, the newest one each time.
 
-Owns the end of a stream: with its task, with its credential, or with a client that does not read.
+Owns the end of a stream: with its task, with its credential, with this process, or with a client that does not read.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ class EventStream(ASGIResponse):
                     checked_s = clock()
                     if self._gateway.still(self._credential) is None:
                         return
+                if following.is_closed:
+                    return
                 if newer is None:
                     await _write(send, _PING)
                     continue

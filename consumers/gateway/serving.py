@@ -161,6 +161,8 @@ async def served_gateway(
             raise ConfigurationError("the gateway's server has ended at its start: see its log")
         yield shown_address(sock)
     finally:
+        # A stream ends by itself and its client asks another replica: the server would cut it after its grace.
+        gateway.follower.close()
         server.should_exit = True
         for task in working:
             task.cancel()

@@ -217,6 +217,8 @@ class _Socket:
                     newer = None
                     while newer is None:
                         newer = await following.newer(process.version, _CHECK_S)
+                        if following.is_closed:
+                            return
                     process = newer
         except HttpRefusal as refusal:
             await self._send({"re": number, "error": refusal.body()})

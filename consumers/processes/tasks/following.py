@@ -39,15 +39,24 @@ class Following:
             self.newest = process
             self._news.set()
 
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether nothing is told any more: the process ends."""
+        return self._follower.is_closed
+
+    def wake(self) -> None:
+        """Look again."""
+        self._news.set()
+
     async def newer(self, version: int, timeout_s: float) -> Process | None:
-        """Return the task once its row is newer than *version*; None after *timeout_s*."""
+        """Return the task once its row is newer than *version*; None after *timeout_s*, and once it is closed."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
         while True:
             if self.newest is not None and self.newest.version > version:
                 return self.newest
             left_s = end_s - loop.time()
-            if left_s <= 0:
+            if left_s <= 0 or self.is_closed:
                 return None
             self._news.clear()
             try:
@@ -76,6 +85,14 @@ class TaskFollower:
         self._following: dict[bytes, set[Following]] = {}
         self._known: dict[bytes, int] = {}
         """The version that was told last."""
+        self.is_closed = False
+
+    def close(self) -> None:
+        """Tell nothing any more: whoever waits gets what is known."""
+        self.is_closed = True
+        for followers in self._following.values():
+            for one in followers:
+                one.wake()
 
     def of(self, identity: bytes) -> Following:
         """Return a follower of the task with the row *identity*."""

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+import httpx
 import pytest
 
 pytestmark = pytest.mark.medium
@@ -46,4 +47,26 @@ def test_the_metrics_port_serves_series_of_gateway_and_worker_and_probes(folder:
     folder.wait_until(lambda: "sealbus_gateway_credentials_fault 1.0" in answer(port, "/metrics")[1])
     assert answer(port, "/healthz/ready")[0] == 200
     folder.end(process)
+    folder.end(worker)
+
+
+def test_a_gateway_that_stops_ends_its_streams_and_says_nothing_of_them(folder: Any) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    folder.call("door", "add", "ci", "--agent", "ci@acme", "--to", "worker@svc", "--token-file", "ci.token")
+    token = (folder.path / "ci.token").read_text().strip()
+    worker = folder.worker()
+    process = folder.start("serve", "gateway", "--port", str(port))
+    folder.wait_until(lambda: answer(port, "/healthz/ready")[0] == 200)
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False, timeout=60) as client:
+        task = client.post("/tasks", json={"to": "worker@svc", "goal": "compare"}).json()
+        with client.stream("GET", f"/tasks/{task['id']}/events") as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("id: ")
+            process.terminate()
+            assert "event: task" in list(lines)
+    said = process.communicate(timeout=60)
+    assert "Traceback" not in f"{said}"
     folder.end(worker)
