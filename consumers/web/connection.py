@@ -23,6 +23,8 @@ __all__ = ["connection_class"]
 
 _LOOK_S: Final = 15.0
 _TOO_LARGE: Final = 431
+_VERSION: Final = "13"
+_OTHER_VERSION: Final = 426
 _RESET: Final = struct.pack("ii", 1, 0)
 _ASKED: Final = object()
 """In place of the answer after which nothing whole was asked."""
@@ -91,6 +93,18 @@ class _Connection(H11Protocol):
             self._refuse(HttpRefusal("TIMEOUT", "the head of the request took too long", status=408))
         else:
             self.transport.close()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Pass on what begins a WebSocket; the library would refuse the rest without a word."""
+        headers = dict(self.headers)
+        if event.method != b"GET" or b"sec-websocket-key" not in headers:
+            self._refuse(HttpRefusal("INVALID_MESSAGE", "a WebSocket begins with GET and has a key"))
+        elif headers.get(b"sec-websocket-version") != _VERSION.encode():
+            named = {"sec-websocket-version": _VERSION}
+            text = f"a WebSocket has version {_VERSION}"
+            self._refuse(HttpRefusal("INVALID_MESSAGE", text, status=_OTHER_VERSION, headers=named))
+        else:
+            super().handle_websocket_upgrade(event)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, with the reason that the parser gave."""

@@ -62,3 +62,25 @@ async def test_what_is_no_http_is_refused_in_the_form_of_all_doors(opened: Opene
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert json.loads(body)["code"] == "INVALID_MESSAGE"
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", "Sec-WebSocket-Version: 13", 400),
+        ("POST", "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", 400),
+        ("GET", "Sec-WebSocket-Version: 8\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", 426),
+    ],
+)
+async def test_what_begins_no_websocket_is_refused_in_the_form_of_all_doors(
+    opened: Opened, method: str, headers: str, status: int
+) -> None:
+    async with opened() as place:
+        host = place.url.removeprefix("http://")
+        asked = (
+            f"{method} /ws HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{headers}\r\n\r\n"
+        )
+        async with connections(place, 1, f"{asked}\r\n".encode()) as (reader,), asyncio.timeout(30):
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    assert int(head.split()[1]) == status
+    assert json.loads(body)["code"] == "INVALID_MESSAGE"
