@@ -71,6 +71,10 @@ class Deployment:
     def logs(self) -> str:
         return "\n".join(path.read_text("utf-8", "replace")[-4000:] for path in sorted(self.folder.glob("process-*")))
 
+    def log_of(self, process: subprocess.Popen[bytes]) -> str:
+        path = self.folder / f"process-{self.running.index(process)}.log"
+        return path.read_text("utf-8", "replace")[-20_000:]
+
     def lag(self) -> int:
         return sum(row["lag"] for row in self.objects("group", "list"))
 

@@ -222,7 +222,7 @@ async def kill(doors: Doors, what: str, chance: random.Random, deaths: Deaths) -
         deaths.count(what)
         while not await asyncio.to_thread(lambda: doors.ready(0) and doors.ready(1)):
             ended = [each for each in doors.running if each.poll() is not None and each.pid not in deaths.killed]
-            assert not ended, doors.logs()
+            assert not ended, [(each.args, each.returncode, doors.log_of(each)) for each in ended]
             await asyncio.sleep(0.1)
 
 
