@@ -208,7 +208,7 @@ def hook(
 
     \b
     Examples:
-      sealbus approval hook claude-code --token-file claude.token
+      sealbus approval hook claude-code --token-file hook.token
       sealbus approval hook claude-code --managed --url https://bus.example.org
     """
     if managed_path is not None and not managed:

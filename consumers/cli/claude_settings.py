@@ -86,7 +86,7 @@ def write_hook(file: Path, url: str) -> WrittenHook:
 
 def steps_left(settings: Settings, token_file: Path | None) -> Sequence[str]:
     """Return what an operator does besides: token, keys, policy, topics."""
-    token = shlex.quote(str(token_file or "claude.token"))
+    token = shlex.quote(str(token_file or "hook.token"))
     add = f"--agent claude@laptop --to {PERMITS_AGENT} --type tool.call --door hook --token-file {token}"
     lines = [
         "",

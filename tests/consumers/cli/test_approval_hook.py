@@ -135,7 +135,7 @@ def test_what_is_left_to_do_is_all_there_is_to_do(folder: Any) -> None:
     folder.wait_until(lambda: "http://" in "".join(shown) or serving.poll() is not None)
     url = re.search(r"http://[0-9.:]+", "".join(shown))
     assert url is not None, shown
-    bearer = {"Authorization": f"Bearer {(folder.path / 'claude.token').read_text().strip()}"}
+    bearer = {"Authorization": f"Bearer {(folder.path / 'hook.token').read_text().strip()}"}
     answers: list[httpx.Response] = []
 
     def call() -> None:
