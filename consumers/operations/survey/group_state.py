@@ -51,6 +51,10 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     """The messages for which others wait, as its workers say."""
     stands: int
     """Partitions whose next record was deleted: no worker reads them."""
+    settled: int = 0
+    """The sum of its committed offsets: its growth is what the group has settled."""
+    appended: int = 0
+    """The sum of the ends of its partitions: its growth is what came for the group."""
 
 
 def topics_of(info: GroupInfo) -> set[str]:
@@ -86,13 +90,15 @@ def state_of_group(
 ) -> GroupState:
     """Return the progress of a group, from the stored offsets (`group_ranges`) and what else is known of it."""
     lags: dict[str, int] = {}
-    stands = 0
+    stands = settled = appended = 0
     topics = topics_of(info)
     for location, retained in ranges.items():
         if location[0] not in topics:
             continue
         committed = info.committed.get(location)
         stands += committed is not None and not retained.start <= committed <= retained.end
+        settled += retained.start if committed is None else committed
+        appended += retained.end
         lag = max(0, retained.end - max(retained.start, retained.start if committed is None else committed))
         lags[location[0]] = lags.get(location[0], 0) + lag
     total = sum(lags.values())
@@ -104,6 +110,8 @@ def state_of_group(
         worst=worst,
         still_s=still_s if total else 0.0,
         stands=stands,
+        settled=settled,
+        appended=appended,
         oldest_s=oldest_s if total else None,
         trend=trend_of(lag_before, total),
         hold_ups=tuple(hold_ups),

@@ -84,6 +84,8 @@ class CauseCount(msgspec.Struct, frozen=True, kw_only=True):
     sender: str
     """The one sender of its letters, or `(several)`."""
     count: int
+    newest_ms: int = 0
+    """When the last letter of the cause died, in whatever state it is now."""
 
 
 class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,12 +107,14 @@ class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
 class _KnownCause:
     """What is counted of one cause."""
 
-    __slots__ = ("by_status", "first_ms", "is_several", "sender")
+    __slots__ = ("by_status", "first_ms", "is_several", "newest_ms", "sender")
 
     def __init__(self) -> None:
         self.by_status: Counter[LetterStatus] = Counter()
         self.first_ms = 0
         """When the first died of those that have been open since none was."""
+        self.newest_ms = 0
+        """When the last one died, in whatever state it is now."""
         self.sender: str | None = None
         self.is_several = False
 
@@ -219,9 +223,12 @@ class LetterWatch:
         pages = max(1, -(-total // size))
         page = min(max(1, page), pages)
         letters = await self._listed(rows, (page - 1) * size, min(page * size, total), total)
-        whole, senders = Counter[int](), self._senders_of_causes()
+        whole, senders, newest_ms = Counter[int](), self._senders_of_causes(), dict[int, int]()
         for number, count in counts.items():
             whole[self.causes.whole(number)] += count
+        for number, known in enumerate(self._known):
+            at = self.causes.whole(number)
+            newest_ms[at] = max(newest_ms.get(at, 0), known.newest_ms)
         return LetterPage(
             total=total,
             page=page,
@@ -233,6 +240,7 @@ class LetterWatch:
                     name=self.causes.name(number),
                     sender=senders.get(number, ""),
                     count=count,
+                    newest_ms=newest_ms.get(number, 0),
                 )
                 for number, count in whole.most_common(size)
                 if count
@@ -425,6 +433,8 @@ class LetterWatch:
         known = self._known[number]
         if status == "open" and change > 0:
             known.first_ms = min(known.first_ms, failed_ms) if known.by_status["open"] else failed_ms
+        if change > 0:
+            known.newest_ms = max(known.newest_ms, failed_ms)
         known.by_status[status] += change
 
     def _state_changed(self, topic: str, partition: int, offset: int) -> None:
