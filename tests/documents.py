@@ -142,7 +142,7 @@ def paste(line: str, project: Path, typed: str = "") -> subprocess.CompletedProc
     )
 
 
-def until(reached: Callable[[], object], limit_s: float = 60) -> None:
+def until(reached: Callable[[], object], limit_s: float = 180) -> None:
     """Wait until *reached* returns something true."""
     ends = time.monotonic() + limit_s
     while not reached():

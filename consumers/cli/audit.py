@@ -294,7 +294,7 @@ async def erase(
         session.note("the same data may still be in:")
         for topic, spec in sorted((await transport.admin.topics()).items()):
             if topic.startswith(f"{settings.bus.namespace}."):
-                until = "for ever" if spec.retention_ms is None else f"{spec.retention_ms / 86_400_000:.3g} d"
+                until = "without end" if spec.retention_ms is None else f"{spec.retention_ms / 86_400_000:.3g} d"
                 session.note(f"  topic {topic}: kept {until}")
         session.note("  inbox, outbox and workflows of each group: until their rows are deleted")
     return 0

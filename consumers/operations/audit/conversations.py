@@ -322,12 +322,14 @@ def _about(payload: Any) -> str:
 def _subject(value: Any, depth: int) -> str:
     """Return the text that says best what *value* is about: a member with a telling name, else the first text."""
     if isinstance(value, str):
-        return value
+        return value if value.strip(" *") else ""
     if isinstance(value, list) and depth < _MAX_DEPTH:
         return next((found for each in value[:_MAX_SHOWN] if (found := _subject(each, depth + 1))), "")
     if not isinstance(value, dict) or depth >= _MAX_DEPTH:
         return ""
-    named = (value[name] for name in (*_SUBJECTS, *_BODIES) if isinstance(value.get(name), str) and value[name].strip())
+    named = (
+        value[name] for name in (*_SUBJECTS, *_BODIES) if isinstance(value.get(name), str) and value[name].strip(" *")
+    )
     inner = (found for each in list(value.values())[:_MAX_SHOWN] if (found := _subject(each, depth + 1)))
     return next(named, "") or next(inner, "")
 
