@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
+import webbrowser
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,6 +59,7 @@ _START_S: Final = 30.0
     metavar="PERSON",
     help="Who decides in the console.  [default: the person of the policy whose key is here]",
 )
+@click.option("--no-open", is_flag=True, help="Do not open the console in a browser, where there is a desktop.")
 @click.option("--no-reload", is_flag=True, help="Keep the worker as it is when files change.")
 @verb()
 async def dev(
@@ -66,6 +69,7 @@ async def dev(
     port: int,
     gateway_port: int,
     person: str | None,
+    no_open: bool,
     no_reload: bool,
 ) -> int:
     """Run apps, by default those of project.apps, together with worker, audit, console and gateway. Ctrl-C ends all.
@@ -118,9 +122,30 @@ async def dev(
         )
         for line in first_lines([app.declaration for app in apps], around):
             session.note(printable(line))
-        return await first_end(children, stop)
+        opening = asyncio.create_task(_open_console(port if has_console and not no_open and _has_desktop() else 0))
+        try:
+            return await first_end(children, stop)
+        finally:
+            opening.cancel()
     finally:
         await end_children(children)
+
+
+def _has_desktop() -> bool:
+    """Return whether a person sits before a terminal of a desktop: elsewhere a browser would open for nobody."""
+    is_shown = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return is_shown and sys.stdout.isatty() and not os.environ.get("CI")
+
+
+async def _open_console(port: int) -> None:
+    """Open the console at *port* in a browser, once it answers; nothing where *port* is 0."""
+    while port:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            await asyncio.to_thread(webbrowser.open, f"http://127.0.0.1:{port}/")
+            return
+        await asyncio.sleep(_LOOK_S)
 
 
 def _dev_door(session: CommandSession, settings: Settings, apps: Sequence[App]) -> DevDoor:
