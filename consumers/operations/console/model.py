@@ -31,6 +31,8 @@ from consumers.deadletters.redrive_rules import RedriveCounts, RedriveOrders, Re
 from consumers.deadletters.selection import Selection
 from consumers.operations.audit.reading import read_audit
 from consumers.operations.audit.store import AuditStore
+from consumers.operations.console.changes import Changes, SeenChange
+from consumers.operations.console.samples import Samples
 from consumers.operations.survey.examination import opened_examiner
 from consumers.operations.survey.letter_watch import LetterWatch
 from consumers.operations.survey.results import CheckResult, fault
@@ -43,12 +45,14 @@ _LONGEST_S: Final = 15.0
 _LETTERS_S: Final = 0.2
 """So long a page waits for dead letters that have come since the last look; more of them are on a later page."""
 _MAX_RUNS: Final = 50
+_MAX_GROUPS: Final = 64
+_MAX_CAUSES: Final = 30
 _TYPES_S: Final = 30.0
 _FIRST_LETTERS_S: Final = 2.0
 """A look does not wait for the first reading of a million dead letters."""
 _log = get_logger("console")
 
-Phase: TypeAlias = Literal["counting", "planned", "sending", "waiting", "done", "failed"]
+Phase: TypeAlias = Literal["queued", "counting", "planned", "sending", "waiting", "done", "failed"]
 
 
 class RedriveRun(msgspec.Struct, kw_only=True, eq=False):
@@ -59,10 +63,25 @@ class RedriveRun(msgspec.Struct, kw_only=True, eq=False):
     why: str
     selection: Selection
     is_dry: bool
-    phase: Phase = "counting"
+    phase: Phase = "queued"
+    """queued: another redrive is at work; there is one at a time in a namespace."""
     plan: RedriveCounts | None = None
     result: RedriveResult | None = None
     error: str = ""
+    stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set where it ends before all is handled."""
+    stopped_groups: tuple[str, ...] = ()
+    """The groups without a worker for which it does not wait any more."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing of it is left to do."""
+        return self.phase in ("planned", "done", "failed")
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The groups that get its letters, as far as they are known."""
+        return frozenset(each.group for each in self.plan.counts) if self.plan is not None else frozenset()
 
     @property
     def meant(self) -> int:
@@ -102,11 +121,15 @@ class Console:
         self.checks: list[CheckResult] = []
         self.looked_ms = 0
         """When the last look began that *checks* is of."""
+        self.samples = Samples()
+        self.changes = Changes()
         self.version = 0
         """Counts surveys and steps of redrives."""
         self.looked = asyncio.Semaphore(2)
         """Searches through the whole log, of which few may run at once."""
         self.runs: dict[int, RedriveRun] = {}
+        self._before: Survey | None = None
+        """The survey before the last one: rates are differences."""
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -133,6 +156,8 @@ class Console:
     def stop(self) -> None:
         """End redrives and streams in order."""
         self._stop.set()
+        for run in self.runs.values():
+            run.stop.set()
         self._tell()
 
     async def changed(self, timeout_s: float) -> None:
@@ -181,7 +206,14 @@ class Console:
         return read_audit(self.settings)
 
     def start_redrive(self, selection: Selection, *, who: str, why: str, is_dry: bool) -> RedriveRun:
-        """Begin to count what *selection* means, and unless *is_dry* to send it back."""
+        """Begin to count what *selection* means, and unless *is_dry* to send it back.
+
+        Where that is being done already, return the run that does it.
+        """
+        for known in self.runs.values():
+            same = (known.selection.cause, known.selection.places) == (selection.cause, selection.places)
+            if same and known.is_dry == is_dry and not known.is_ended:
+                return known
         number = max(self.runs, default=0) + 1
         run = self.runs[number] = RedriveRun(number=number, who=who, why=why, selection=selection, is_dry=is_dry)
         for old in [each for each in self.runs if each <= number - _MAX_RUNS]:
@@ -200,6 +232,8 @@ class Console:
 
         try:
             async with self._turn:
+                run.phase = "counting"
+                self._tell()
                 await prepare_journal(self.transport, self.settings, create=not run.is_dry)
                 journal = Journal(
                     self.transport, self.settings, self.clock, verb="redrive", why=run.why, by=f"{run.who} (console)"
@@ -212,14 +246,31 @@ class Console:
                 self._tell()
                 if not run.is_dry:
                     check_recipients(await recipients_of(self.transport, self.settings.bus.namespace, run.plan))
-                    run.result = await redrive.run(stop=self._stop, wait=True, on_progress=passed)
+                    run.result = await redrive.run(stop=run.stop, wait=True, on_progress=passed)
                     run.phase = "done"
+                    self._note_redrive(run)
         except (BusError, ConfigurationError) as error:
             run.phase, run.error = "failed", str(error)
         except Exception as error:  # noqa: BLE001 - the page says what has failed
             run.phase, run.error = "failed", f"{type(error).__name__}: {text_of(error)}"
             _log.exception("console.redrive_failed", run=run.number)
         self._tell()
+
+    def _end_idle_runs(self, survey: Survey) -> None:
+        """End the runs that wait for groups without a worker: what was sent waits in the log for the next worker."""
+        members = {group.name: group.members for group in survey.groups}
+        for run in self.runs.values():
+            idle = tuple(sorted(group for group in run.groups if group and not members.get(group, 0)))
+            if run.phase == "waiting" and idle:
+                run.stopped_groups = idle
+                run.stop.set()
+
+    def _note_redrive(self, run: RedriveRun) -> None:
+        failures = 0 if run.result is None else run.result.failures
+        text = f"{run.sent:,} dead letters were sent back" + (f", {failures:,} died again" if failures else "")
+        text += f"; {', '.join(run.stopped_groups)} has no worker" if run.stopped_groups else ""
+        kind: Literal["fault", "ok"] = "fault" if failures else "ok"
+        self.changes.add(SeenChange(kind, text, f"by {run.who}: {run.why}", self.clock.now_ms(), f"/runs/{run.number}"))
 
     async def _watch(self) -> None:
         async with opened_examiner(
@@ -232,6 +283,12 @@ class Console:
                     looked = await examiner.look()
                     self.checks, self.looked_ms = list(looked.results), looked.taken_ms
                     self.survey = looked.survey or self.survey
+                    self.changes.look(
+                        looked.taken_ms, looked.results, None if looked.survey is None else looked.survey.agents
+                    )
+                    if looked.survey is not None:
+                        self._end_idle_runs(looked.survey)
+                        self.samples.add(looked.taken_ms, self._figures(looked.survey))
                 except Exception as error:  # noqa: BLE001 - one look that fails must not be the last
                     _log.exception("console.blind")
                     self.checks = [fault("console", text_of(error), "see its log")]
@@ -239,6 +296,38 @@ class Console:
                 # A namespace that takes long to read is read less often.
                 pause_s = 2 * (self.clock.monotonic_s() - begun_s)
                 await self.clock.sleep(min(max(_EVERY_S, pause_s), _LONGEST_S))
+
+    def _figures(self, survey: Survey) -> dict[str, float]:
+        """Return what is kept of a look for the lines of the pages."""
+        before, seen = self._before, survey.taken_ms
+        self._before = survey
+        ages_s = [group.oldest_s for group in survey.groups if group.oldest_s is not None]
+        figures = {
+            "letters": float(survey.letters.count),
+            "oldest_s": max(ages_s, default=0.0),
+            "lag": float(sum(group.lag for group in survey.groups)),
+            "working": float(sum(agent.active_tasks or 0 for agent in survey.agents)),
+        }
+        if not (survey.work.unseen or survey.work.error):
+            figures["approvals"] = float(survey.work.approvals)
+        elapsed_s = 0.0 if before is None else (seen - before.taken_ms) / 1000
+        known = {} if before is None else {group.name: group for group in before.groups}
+        settled_s = 0.0
+        for group in sorted(survey.groups, key=lambda each: -(each.oldest_s or 0.0))[:_MAX_GROUPS]:
+            figures[f"{group.name} oldest_s"] = group.oldest_s or 0.0
+            figures[f"{group.name} lag"] = float(group.lag)
+            if elapsed_s > 0 and (last := known.get(group.name)) is not None:
+                out_s = max(0, group.settled - last.settled) / elapsed_s
+                settled_s += out_s
+                figures[f"{group.name} out"] = out_s
+                figures[f"{group.name} in"] = max(0, group.appended - last.appended) / elapsed_s
+        if elapsed_s > 0:
+            figures["settled"] = settled_s
+        for name, (_, count, _) in zip(survey.letters.names, survey.letters.causes[:_MAX_CAUSES], strict=False):
+            figures[f"cause {name}"] = float(count)
+        for agent in survey.agents[:_MAX_GROUPS]:
+            figures[f"agent {agent.agent_id}"] = float(agent.active_tasks or 0)
+        return figures
 
     def _tell(self) -> None:
         self.version += 1

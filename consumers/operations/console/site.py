@@ -74,7 +74,21 @@ def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[str]:
     else:
         text = {404: "page not found", 405: "that cannot be done here"}.get(status, "that cannot be read")
     page = render(
-        "problem.html", text=text, cure="", path="", session=None, namespace="", survey=None, faults=0, version=0
+        "problem.html",
+        text=text,
+        cure="",
+        path="",
+        session=None,
+        namespace="",
+        log_kind="",
+        survey=None,
+        faults=0,
+        now_ms=0,
+        looked_ms=0,
+        is_stale=False,
+        survey_ms=None,
+        audit_note="",
+        link=None,
     )
     return Response(page, media_type=MediaType.HTML, status_code=status)
 

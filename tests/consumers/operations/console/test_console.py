@@ -11,7 +11,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,7 +152,7 @@ def test_the_console_shows_three_causes_and_redrives_all_letters(shop: Any, chro
     served = Served(shop)
     page = watched(chromium, served)
     page.get_by_role("heading", name=re.compile("wrong")).wait_for()
-    page.get_by_text("300 dead letters are open").wait_for()
+    page.get_by_role("heading", name=re.compile("300 dead letters are open")).wait_for()
     page.get_by_role("link", name="Mend the dead letters").click()
     rows = page.locator("#causes tbody tr")
     rows.first.wait_for()
@@ -179,7 +178,7 @@ def test_the_console_shows_three_causes_and_redrives_all_letters(shop: Any, chro
         assert page.locator("#run .lead").inner_text() == "Done: 100 sent back, all handled."
         page.get_by_role("link", name="Dead letters", exact=True).last.click()
         shop.wait_until(lambda left=left: letters(shop) == left * 100)
-    page.get_by_text("No dead letter is open").wait_for()
+    page.get_by_role("heading", name="No dead letter is open").first.wait_for()
     assert letters(shop, "redriven") == 300
     assert page.troubles == []
 
@@ -196,7 +195,7 @@ def test_a_long_word_leaves_the_button_in_sight(shop: Any, chromium: Any) -> Non
     button.wait_for()
     box = button.bounding_box()
     assert box["x"] + box["width"] < 1440
-    why = page.locator("#causes .clamp").last
+    why = page.locator("#causes td:nth-child(2) > .clamp").last
     assert why.bounding_box()["height"] < 60
     assert "x" * 100 in why.get_attribute("title")
     assert page.evaluate("document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth")
@@ -272,8 +271,8 @@ def test_every_page_works_by_keyboard_and_in_the_dark(shop: Any, chromium: Any) 
     ailing(shop, each=2)
     served = Served(shop)
     page = watched(chromium, served, color_scheme="dark")
-    page.get_by_text("6 dead letters are open").wait_for()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 23)"
+    page.get_by_role("heading", name=re.compile("6 dead letters are open")).wait_for()
+    assert page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor") == "rgb(22, 28, 26)"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     for _ in range(30):
@@ -293,20 +292,19 @@ def test_every_page_works_by_keyboard_and_in_the_dark(shop: Any, chromium: Any) 
         "Conversations",
         "Approvals",
         "Agents",
-        "Groups",
+        "Groups and lag",
         "Processes",
-        "Workflows",
         "Audit",
         "Costs",
     ):
-        page.get_by_role("link", name=link).first.click()
+        page.locator("#menu").get_by_role("link", name=link).click()
         page.locator("h1").wait_for()
         unnamed = page.locator("input:not([type=hidden]), select").evaluate_all(
-            "all => all.filter(e => !e.labels.length).length"
+            "all => all.filter(e => !e.labels.length && !e.ariaLabel).length"
         )
         assert unnamed == 0
     page.locator("#theme").click()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 249)"
+    assert page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor") == "rgb(255, 255, 255)"
     assert page.troubles == []
 
 
@@ -335,32 +333,6 @@ def test_on_another_address_every_page_needs_a_token(shop: Any) -> None:
     form = {"Content_Type": "application/x-www-form-urlencoded", "Origin": served.url}
     cookie = served.get("/login", "POST", f"token={token}", **form)[1]["set-cookie"].partition(";")[0]
     assert served.get("/letters", Cookie=cookie)[0] == 200
-
-
-def test_pictures_of_the_pages_can_be_taken(shop: Any, chromium: Any, tmp_path: Path) -> None:
-    ailing(shop, each=20)
-    folder = Path(os.environ.get("CONSOLE_PICTURES", tmp_path))
-    served = Served(shop)
-    page = watched(chromium, served, viewport={"width": 1280, "height": 720})
-    page.get_by_text("60 dead letters are open").wait_for()
-    shown = json.loads(call(shop, "dlq", "list", "-o", "json").stdout.splitlines()[0])
-    sealed = json.loads(call(shop, "show", shown["message_id"], "-o", "json").stdout)
-    conversation = sealed["envelope"]["metadata"]["conversation_id"]
-    pages = {
-        "overview": "/",
-        "letters": "/letters",
-        "letter": f"/letters/show?place={shown['location']}",
-        "conversation": f"/conversations?id={conversation}",
-        "groups": "/groups",
-        "agents": "/agents",
-        "approvals": "/approvals",
-    }
-    for name, path in pages.items():
-        page.goto(served.url + path)
-        page.wait_for_timeout(200)
-        assert "the console has failed" not in page.content()
-        page.screenshot(path=folder / f"console-{name}.png")
-        assert (folder / f"console-{name}.png").stat().st_size > 5_000
 
 
 SAGA = """

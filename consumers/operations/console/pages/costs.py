@@ -1,0 +1,110 @@
+"""Costs: what agents say they have spent, by agent, model, conversation or person, and by day."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from litestar import Response, get
+
+from bus.protocol.timestamps import format_ms
+from consumers.operations.audit.costs import CostDimension, CostSum
+from consumers.operations.console.model import Console
+from consumers.operations.console.pages.frame import PageRequest, console_of, page_of, parameter
+
+__all__ = ["COSTS_ROUTES", "DaySpending", "spent_today"]
+
+_DAYS: Final = 14
+_WEEK: Final = 7
+_DAY_MS: Final = 86_400_000
+_COLUMNS: Final[dict[str, CostDimension]] = {
+    "agent": "agent",
+    "model": "model",
+    "conversation": "conversation",
+    "person": "person",
+}
+
+
+class DaySpending(msgspec.Struct, frozen=True, kw_only=True):
+    """What was spent in some time."""
+
+    cost: float
+    tokens: int
+
+
+class SpenderRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent, model, conversation or person has spent; its name is untrusted."""
+
+    name: str
+    cost: float
+    tokens: int
+    calls: int
+    share: float
+    """Of the cost of seven days, in percent; of the tokens where no cost is reported."""
+    week_cost: float
+    week_tokens: int
+
+
+async def spent_today(console: Console) -> DaySpending | None:
+    """Return what was spent since midnight UTC; None where no audit knows it."""
+    async with console.audit() as store:
+        if store is None:
+            return None
+        sums = await store.costs("day", days=1, now_ms=console.clock.now_ms())
+    return DaySpending(cost=sums.total.cost, tokens=_tokens(sums.total))
+
+
+def _tokens(found: CostSum) -> int:
+    return found.tokens_in + found.tokens_out
+
+
+@get("/costs")
+async def costs(request: PageRequest) -> Response[str]:
+    """Show tokens and costs, as agents have reported them."""
+    console, by = console_of(request), _COLUMNS.get(parameter(request, "by", "agent"), "agent")
+    now_ms = console.clock.now_ms()
+    async with console.audit() as store:
+        if store is None:
+            return page_of(request, "costs.html", has_audit=False)
+        today, week = [await store.costs(by, days=days, now_ms=now_ms) for days in (1, _WEEK)]
+        days = await store.costs("day", days=_DAYS, now_ms=now_ms)
+    of_today = {row.name: row for row in today.rows}
+    uses_cost = week.total.cost > 0
+    total = (week.total.cost if uses_cost else float(_tokens(week.total))) or 1.0
+    rows = [
+        SpenderRow(
+            name=row.name,
+            cost=(now := of_today.get(row.name, CostSum(name=row.name))).cost,
+            tokens=_tokens(now),
+            calls=now.calls,
+            share=100 * (row.cost if uses_cost else _tokens(row)) / total,
+            week_cost=row.cost,
+            week_tokens=_tokens(row),
+        )
+        for row in week.rows
+    ]
+    note = "" if week.is_whole else f"The audit has looked at {week.indexed_rows:,} of {week.recorded_rows:,} records."
+    of_day = {row.name: row for row in days.rows}
+    names = [format_ms(now_ms - back * _DAY_MS)[:10] for back in range(_DAYS - 1, -1, -1)]
+    found = [of_day.get(name, CostSum(name=name)) for name in names]
+    values = [row.cost if uses_cost else float(_tokens(row)) for row in found]
+    return page_of(
+        request,
+        "costs.html",
+        has_audit=True,
+        today=today.total.cost,
+        tokens=_tokens(today.total),
+        rows=rows,
+        rest=week.rest,
+        rest_count=week.rest_count,
+        uses_cost=uses_cost,
+        values=values,
+        top=max([*values, 1.0 if not uses_cost else 0.01]),
+        day_names=[name[-2:] for name in names],
+        by=by,
+        columns=list(_COLUMNS),
+        note=note,
+    )
+
+
+COSTS_ROUTES = (costs,)

@@ -1,0 +1,181 @@
+"""Processes: sagas, workflows and tasks as runs, and one run with its waits, its history and its state."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from litestar import Response, get
+
+from bus.errors import BusError, ConfigurationError
+from bus.redaction import masked
+from consumers.operations.console.pages.frame import (
+    DataLine,
+    PageRequest,
+    console_of,
+    data_lines,
+    page_of,
+    parameter,
+    problem,
+)
+from consumers.operations.console.pictures import TimeBar
+from consumers.operations.console.sequence import StateMark
+from consumers.operations.console.words import duration
+from consumers.processes.sagas.history import ProcessHistory, ProcessPart, history_in
+from consumers.processes.sagas.opening import opened_store
+from consumers.processes.sagas.process import Ending, Process, Wait, ending_of
+
+__all__ = ["PROCESSES_ROUTES"]
+
+_MAX_ROWS: Final = 200
+_WAITS: Final = 50
+_OVERDUE_MS: Final = 60_000
+_ID_DIGITS: Final = 12
+_BAD: Final = frozenset({"refused", "died", "silent"})
+"""Outcomes of a wait that went wrong."""
+_STATES: Final = (("", "All"), ("open", "Open"), ("failed", "Failed"), ("finished", "Ended"))
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """One run in a list. Its key and its waits are untrusted."""
+
+    process: Process
+    id: str
+    mark: StateMark
+    at: str
+    """Where it is: what it waits for, or why it ended."""
+    waits: tuple[Wait, ...]
+    ending: Ending | None
+
+
+def _view(process: Process, waits: tuple[Wait, ...], now_ms: int) -> RunView:
+    ending = ending_of(process)
+    return RunView(
+        process=process,
+        id=process.id.hex()[:_ID_DIGITS],
+        mark=_mark(process, waits, ending, now_ms),
+        at=_at(waits, ending),
+        waits=waits,
+        ending=ending,
+    )
+
+
+def _mark(process: Process, waits: tuple[Wait, ...], ending: Ending | None, now_ms: int) -> StateMark:
+    if ending is not None:
+        return StateMark(
+            "ok" if ending.outcome == "completed" else "off" if ending.outcome == "cancelled" else "dead",
+            ending.outcome.replace("_", " "),
+        )
+    if process.status == "finished":
+        return StateMark("ok", "finished")
+    if any(wait.due_ms < now_ms - _OVERDUE_MS for wait in waits):
+        return StateMark("dead", "overdue")
+    if process.saga == "approval" or any(wait.name.startswith("approval") for wait in waits):
+        return StateMark("held", "waits for a person")
+    return StateMark("busy", "waits" if waits else "at work")
+
+
+def _at(waits: tuple[Wait, ...], ending: Ending | None) -> str:
+    if ending is not None:
+        return f"{ending.where}: {ending.reason}".strip(": ")
+    return ", ".join(f"{wait.name} of {wait.addressee}" if wait.addressee else wait.name for wait in waits[:3])
+
+
+@get("/processes")
+async def processes_page(request: PageRequest) -> Response[str]:
+    """Show processes and their waits; one of them with its state."""
+    saga, status, identity = (
+        parameter(request, "saga"),
+        request.query_params.get("status", ""),
+        parameter(request, "id"),
+    )
+    console = console_of(request)
+    now_ms = console.clock.now_ms()
+    stored = {"open": "open", "failed": "finished", "finished": "finished"}.get(status)
+    try:
+        async with opened_store(console.settings, None) as store:
+            if identity:
+                found = await store.begins(identity)
+                if len(found) != 1:
+                    return problem(request, f"no single process begins with {identity}", "see the list of processes")
+                waits = tuple(await store.waits_of(found[0].id))
+                return _run_page(request, _view(found[0], waits, now_ms), now_ms)
+            found = await store.processes(saga=saga or None, status=stored, max_rows=_MAX_ROWS)
+            waits_of = {
+                each.id: tuple(await store.waits_of(each.id)) for each in found[:_WAITS] if each.status == "open"
+            }
+            counts = await store.open_by_saga()
+    except (ConfigurationError, BusError) as error:
+        return page_of(
+            request, "processes.html", error=str(error), views=(), saga=saga, status=status, states=_STATES, counts={}
+        )
+    views = [_view(each, waits_of.get(each.id, ()), now_ms) for each in found]
+    if status == "failed":
+        views = [view for view in views if view.mark.kind == "dead"]
+    return page_of(
+        request, "processes.html", error="", views=views, saga=saga, status=status, states=_STATES, counts=counts
+    )
+
+
+def _run_page(request: PageRequest, view: RunView, now_ms: int) -> Response[str]:
+    try:
+        state: Any = msgspec.json.decode(view.process.state or b"{}")
+    except msgspec.DecodeError:
+        state = None
+    lines: list[DataLine] = [] if state is None else data_lines(masked(state))
+    history = history_in(view.process.state)
+    return page_of(
+        request,
+        "run.html",
+        view=view,
+        lines=lines,
+        opener=_opener(view.process),
+        bars=_bars(history, now_ms),
+        history=[_line(part, now_ms) for part in sorted(history.parts, key=lambda part: part.start_ms)],
+        forgotten=history.forgotten,
+    )
+
+
+def _bars(history: ProcessHistory, now_ms: int) -> list[tuple[str, list[TimeBar], str]]:
+    """Return what each step or wait did over time: its name, its bars, and that in words."""
+    if not history.parts:
+        return []
+    begin_ms = min(part.start_ms for part in history.parts)
+    end_ms = max(begin_ms + 1, *(part.end_ms or now_ms for part in history.parts))
+    rows: dict[str, list[ProcessPart]] = {}
+    for part in history.parts:
+        rows.setdefault(part.name.partition(".")[0], []).append(part)
+
+    def bar(part: ProcessPart) -> TimeBar:
+        kind = "ill" if part.outcome in _BAD else "idle" if part.end_ms is None else "fine"
+        x = 100 * (part.start_ms - begin_ms) / (end_ms - begin_ms)
+        return TimeBar(kind, x, 100 * ((part.end_ms or now_ms) - part.start_ms) / (end_ms - begin_ms))
+
+    return [
+        (name, [bar(part) for part in parts], ", ".join(part.outcome or "under way" for part in parts))
+        for name, parts in rows.items()
+    ]
+
+
+def _line(part: ProcessPart, now_ms: int) -> tuple[str, str, str, str, int]:
+    """Return icon, tone, text, detail and moment of a step or wait."""
+    icon = "fault" if part.outcome in _BAD else "held" if part.end_ms is None else "ok"
+    tone = {"fault": "bad", "held": "", "ok": "good"}[icon]
+    what = {"step": "", "request": f"asked {part.agent or 'somebody'}, ", "timer": "waited, "}.get(part.kind, "")
+    took = duration(((part.end_ms or now_ms) - part.start_ms) / 1000)
+    ended = f"{part.outcome or 'done'} after {took}" if part.end_ms is not None else f"under way for {took}"
+    return icon, tone, part.name, "" if part.kind == "step" and not part.outcome else what + ended, part.start_ms
+
+
+def _opener(process: Process) -> dict[str, str]:
+    """Return the ids that the opener of a process names; empty where it cannot be read."""
+    try:
+        envelope = msgspec.json.decode(process.opener)
+        metadata = envelope.get("metadata", {}) if isinstance(envelope, dict) else {}
+    except msgspec.DecodeError:
+        return {}
+    names = ("message_id", "conversation_id", "message_type")
+    return {name: str(metadata[name]) for name in names if isinstance(metadata.get(name), str)}
+
+
+PROCESSES_ROUTES = (processes_page,)
