@@ -102,7 +102,7 @@ def measure_console(folder: Path, url: str) -> None:
     at = _served(folder, process)
     paths = ["/", "/letters", "/letters?page=2", "/letters?state=", "/letters?sender=shop-3@svc&page=3"]
     slowest: dict[str, float] = {}
-    while "Still reading" in (text := _get(f"{at}/letters")[1]) or 'class="tile' not in _get(f"{at}/")[1]:
+    while "Still reading" in (text := _get(f"{at}/letters")[1]) or 'class="figure' not in _get(f"{at}/")[1]:
         for path in paths:
             slowest[path] = max(slowest.get(path, 0.0), _get(at + path)[0])
         time.sleep(1)
