@@ -18,15 +18,22 @@ import time
 import urllib.request
 from pathlib import Path
 
+import msgspec
+
 from bus.clock import SystemClock
 from bus.settings.loading import load
+from bus.telemetry.metrics import Metrics
+from bus.topics.specs import directory_topics
 from bus.transports import open_transport
 from bus.vocabulary import AgentHandshake, AgentHeartbeat
 from bus.vocabulary.parts import AgentCard
 from consumers.delivery.inbox.open import open_inbox
 from consumers.processes.sagas.process import Process
 from consumers.processes.sagas.store import ProcessChange, ProcessStore
-from sealbus import connect
+from producers.connection import make_publisher
+from producers.directory.view import record_key
+from producers.sealing.options import Outgoing
+from producers.sealing.seal_request import SealRequest
 from tests.letters import write_letters
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,15 +65,25 @@ async def fill(folder: Path, letters: int, agents: int, processes: int) -> None:
 
 
 async def beat(folder: Path, agents: int, *, first: bool = False) -> None:
-    """Publish what the workers of *agents* agents say of themselves."""
-    env = {"SEALBUS_BUS__URL": f"sqlite:///{folder}/log.db"}
+    """Append what the workers of *agents* agents say of themselves."""
+    settings = load(flags={"bus.url": f"sqlite:///{folder}/log.db"}, env={}, file=None).settings
+    transport = open_transport(settings.bus.url)
+    if first:
+        await transport.admin.create_topics(directory_topics(settings))
     for number in range(agents):
         name = f"agent-{number}@lab"
-        async with connect(agent=name, env=env) as bus:
-            if first:
-                card = AgentCard(agent_id=name, name=name, version="1.0.0", capabilities=("work",))
-                await bus.publish(AgentHandshake(agent_card=card), key=name)
-            await bus.publish(AgentHeartbeat(status="healthy", active_tasks=number % 9), key=name)
+        publisher = make_publisher(transport, settings, name, clock=SystemClock(), metrics=Metrics())
+        sender = msgspec.structs.replace(publisher.sealer.origin.sender, session_id="s")
+        request = SealRequest(
+            topic=f"{settings.bus.namespace}._directory",
+            origin=msgspec.structs.replace(publisher.sealer.origin, sender=sender),
+        )
+        card = AgentCard(agent_id=name, name=name, version="1.0.0", capabilities=("work",))
+        values = [AgentHeartbeat(status="healthy", active_tasks=number % 9)]
+        for value in [AgentHandshake(agent_card=card), *values] if first else values:
+            draft = Outgoing(value, key=record_key(name, "s").decode())
+            await transport.append(publisher.sealer.seal(draft, request).records, timeout_s=5)
+    await transport.close()
 
 
 def memory_mb(pid: int) -> float:
@@ -101,7 +118,7 @@ def measure(folder: Path, agents: int) -> None:
         time.sleep(0.3)
     print(f"first look whole after {time.perf_counter() - began_s:.1f} s")
     if agents:
-        asyncio.run(beat(folder, min(agents, 50)))
+        asyncio.run(beat(folder, agents))
     for path in PAGES:
         times = sorted(get(path) for _ in range(20))
         print(
