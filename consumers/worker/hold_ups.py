@@ -111,7 +111,7 @@ class HoldUpWatch:
             key="" if record.key is None else record.key.decode("utf-8", "replace"),
             since_ms=now_ms - round((now_s - since_s) * 1000),
             until_ms=None if until_s is None else now_ms + round((until_s - now_s) * 1000),
-            behind=max(partition.frontier.span - 1, partition.behind - 1, 0),
+            behind=max(partition.frontier.span - 1, partition.behind - 1, 0) - partition.frontier.settled_ahead,
             detail=detail,
         )
 

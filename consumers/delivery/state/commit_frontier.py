@@ -52,6 +52,11 @@ class Frontier:
         return self.open[0] if self.open else self._position
 
     @property
+    def settled_ahead(self) -> int:
+        """Deliveries that are settled, and lie behind one that is not."""
+        return len(self._settled)
+
+    @property
     def span(self) -> int:
         """Deliveries from the frontier on, settled or not: the most that a crash repeats."""
         return len(self.open)

@@ -50,6 +50,20 @@ async def test_a_key_that_waits_for_its_retry_is_named_with_its_message_and_the_
         assert found.behind == 4
 
 
+async def test_what_is_handled_behind_a_waiting_message_does_not_wait() -> None:
+    async def handle(job: Job) -> None:
+        if job.number == 0:
+            raise RetryLater("not yet", after_s=120)
+
+    async with held(handle, order="key_strict", retry=Retry(attempts=5, base_s=120, cap_s=300)).test() as bus:
+        await bus.publish(Job(0), key="k", ttl_s=7_200)
+        for number in range(1, 21):
+            await bus.publish(Job(number), key=f"other-{number}", ttl_s=7_200)
+        await bus.publish(Job(21), key="k", ttl_s=7_200)
+        (found,) = await looked(bus)
+        assert found.behind == 1
+
+
 async def test_a_message_behind_another_of_its_key_is_not_blamed_itself() -> None:
     async def handle(job: Job) -> None:
         if job.number == 0:
