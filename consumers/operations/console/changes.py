@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 
@@ -40,8 +41,8 @@ class Changes:
         """The newest first."""
         self._since_ms: dict[tuple[str, str], tuple[int, int, str]] = {}
         """By area and subject of a fault: since when, when it was seen last, and its text."""
-        self._agents: dict[str, str] | None = None
-        """By agent, its health at the last look."""
+        self._agents: dict[str, tuple[str, str]] | None = None
+        """By agent, its health and its versions at the last look."""
 
     def look(self, now_ms: int, checks: Sequence[CheckResult], agents: Sequence[AgentEntry] | None) -> None:
         """Compare what was found now with the looks before; the first look begins the comparison."""
@@ -71,16 +72,23 @@ class Changes:
         self.latest.appendleft(change)
 
     def _look_at_agents(self, now_ms: int, agents: Sequence[AgentEntry]) -> None:
-        now: dict[str, str] = {each.agent_id: each.health for each in agents}
+        now = {each.agent_id: (str(each.health), ", ".join(each.versions)) for each in agents}
         before, self._agents = self._agents, now
         if before is None:
             return
-        for name, health in now.items():
+        for name, (health, versions) in now.items():
+            link = f"/agents/show?id={quote(name, safe='')}"
             if name not in before:
-                self.add(SeenChange("busy", f"{name} came", health, now_ms, name))
-            elif before[name] != health:
+                came = f"version {versions}" if versions else health
+                self.add(SeenChange("busy", f"{name} came", came, now_ms, link))
+                continue
+            last_health, last_versions = before[name]
+            if last_health != health:
                 kind: SeenChangeKind = "ok" if health == "healthy" else "fault"
-                self.add(SeenChange(kind, f"{name} is {health}", f"before: {before[name]}", now_ms, name))
+                self.add(SeenChange(kind, f"{name} is {health}", f"before: {last_health}", now_ms, link))
+            if versions and last_versions and versions != last_versions:
+                text = f"{name} runs version {versions}"
+                self.add(SeenChange("busy", text, f"before: {last_versions}", now_ms, link))
         for name in before.keys() - now.keys():
             self.add(SeenChange("busy", f"{name} has left", "", now_ms))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from consumers.operations.console.changes import Changes
 from consumers.operations.survey.results import fault, hint, ok
 from producers.directory.presence import AgentEntry
@@ -9,8 +11,8 @@ from producers.directory.presence import AgentEntry
 NOW_MS = 1_795_772_479_000
 
 
-def agent(name: str, health: str = "healthy") -> AgentEntry:
-    return AgentEntry(agent_id=name, health=health, instances=1, heard_s_ago=1.0)
+def agent(name: str, health: Any = "healthy", versions: tuple[str, ...] = ()) -> AgentEntry:
+    return AgentEntry(agent_id=name, health=health, instances=1, heard_s_ago=1.0, versions=versions)
 
 
 def lag(count: int, group: str = "reader-1") -> str:
@@ -61,6 +63,14 @@ def test_agents_come_change_their_health_and_leave() -> None:
         "a@lab is healthy",
         "b@lab has left",
     ]
+
+
+def test_another_version_of_an_agent_is_a_change() -> None:
+    changes = Changes()
+    changes.look(NOW_MS, [], [agent("a@lab", versions=("2.3.1",))])
+    changes.look(NOW_MS + 3_000, [], [agent("a@lab", versions=("2.3.1", "2.4.0"))])
+    (change,) = changes.latest
+    assert (change.text, change.detail) == ("a@lab runs version 2.3.1, 2.4.0", "before: 2.3.1")
 
 
 def test_it_keeps_the_newest_two_hundred() -> None:
