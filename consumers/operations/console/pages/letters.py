@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from litestar import Response, get, post
@@ -49,7 +49,8 @@ _STATES: Final = (
 )
 _MAX_WHY: Final = 500
 _BARS: Final = 45
-_EXAMPLES: Final = 5
+_EXAMPLES: Final = 10
+_MAX_VALUE: Final = 200
 _MAX_DEATHS: Final = 5_000
 
 
@@ -132,7 +133,7 @@ async def cause_page(request: PageRequest) -> Response[str]:
         bars=_bars(times, now_ms),
         first_ms=min(times, default=now_ms),
         is_cut=len(times) >= _MAX_DEATHS,
-        values=await _values(console, found, one.cause.pointer),
+        tried=await _tried(console, found, one.cause.pointer),
         workers={group.name: group.members for group in (console.survey.groups if console.survey else ())},
     )
 
@@ -158,28 +159,42 @@ def _bars(times: Sequence[int], now_ms: int) -> list[float]:
     return bars
 
 
-async def _values(console: Console, found: LetterPage, pointer: str) -> dict[str, str]:
-    """Return what the refused field of the first letters of a page had, by place."""
-    values: dict[str, str] = {}
-    if not pointer.startswith("/data"):
-        return values
+class _Tried(NamedTuple):
+    """What the first letters of a page have, and whether the checks would let them pass today."""
+
+    values: dict[str, str]
+    """By place, the value of the refused field."""
+    looked: int
+    passing: int
+
+
+async def _tried(console: Console, found: LetterPage, pointer: str) -> _Tried:
+    """Look at the first letters of a page with the types that are known now; handlers are not asked."""
+    values, looked, passing = dict[str, str](), 0, 0
+    registry, limit = await console.registry(), console.settings.publish.max_message_bytes
     for each in found.letters[:_EXAMPLES]:
         record = await _record_at(console, each.place)
         letter = None if record is None else read_dead_letter(record)
         if letter is None or letter.message is None:
             continue
-        value: Any = masked(msgspec.json.decode(letter.message.data))
-        for part in pointer.split("/")[2:]:
-            part = part.replace("~1", "/").replace("~0", "~")  # noqa: PLW2901 - one step of a JSON pointer
-            if isinstance(value, dict) and part in value:
-                value = value[part]
-            elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
-                value = value[int(part)]
-            else:
-                value = msgspec.UNSET
-                break
-        values[each.place] = "(missing)" if value is msgspec.UNSET else cut(json_text(value), 200)
-    return values
+        verdict = examine(letter, registry, namespace=console.settings.bus.namespace, max_message_bytes=limit)
+        looked, passing = looked + 1, passing + (not verdict.reason)
+        if pointer.startswith("/data"):
+            values[each.place] = _value_at(masked(msgspec.json.decode(letter.message.data)), pointer)
+    return _Tried(values, looked, passing)
+
+
+def _value_at(data: Any, pointer: str) -> str:
+    """Return the JSON at *pointer*, which begins with /data, in *data*, cut."""
+    for part in pointer.split("/")[2:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(data, dict) and name in data:
+            data = data[name]
+        elif isinstance(data, list) and name.isascii() and name.isdigit() and int(name) < len(data):
+            data = data[int(name)]
+        else:
+            return "(missing)"
+    return cut(json_text(data), _MAX_VALUE)
 
 
 @get("/letters/show")
