@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from litestar import Litestar, MediaType, Request, Response
+from litestar import Litestar, Request, Response
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.static_files import create_static_files_router
@@ -17,7 +17,8 @@ from bus.telemetry.logs import get_logger
 from consumers.operations.console.access import BrowserSessions, Token, access_refusal
 from consumers.operations.console.model import Console
 from consumers.operations.console.pages import COOKIE, ROUTES
-from consumers.operations.console.rendering import FOLDER, render
+from consumers.operations.console.pages.frame import problem
+from consumers.operations.console.rendering import FOLDER
 
 __all__ = ["make_site"]
 
@@ -73,24 +74,7 @@ def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[str]:
         text = f"the console has failed here ({type(error).__name__})"
     else:
         text = {404: "page not found", 405: "that cannot be done here"}.get(status, "that cannot be read")
-    page = render(
-        "problem.html",
-        text=text,
-        cure="",
-        path="",
-        session=None,
-        namespace="",
-        log_kind="",
-        survey=None,
-        faults=0,
-        now_ms=0,
-        looked_ms=0,
-        is_stale=False,
-        survey_ms=None,
-        audit_note="",
-        link=None,
-    )
-    return Response(page, media_type=MediaType.HTML, status_code=status)
+    return problem(request, text, code=status)
 
 
 class _Guard:
