@@ -211,7 +211,7 @@ def addresses(night: Night) -> dict[str, str]:
     """Return the addresses of the pages by the names of their pictures."""
     letters = night.rows("dlq", "list", "--limit", "1000")
     quote = next(each for each in letters if "supplier.quote" in each["location"])
-    approval = night.rows("approval", "list")[0]
+    approval = night.rows("approval", "list", "--all")[0]
     sealed = json.loads(night.call("show", approval["request"], "-o", "json"))
     conversation = sealed["envelope"]["metadata"]["conversation_id"]
     digits = approval["approval"].removeprefix("sha256:")

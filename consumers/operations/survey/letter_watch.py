@@ -171,13 +171,15 @@ class LetterWatch:
 
     async def read_on_within(self, timeout_s: float) -> None:
         """Read on, and return when that is done or *timeout_s* have passed; the reading goes on. Raises BusError."""
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self.read_on())
+        reading = self._reading
+        if reading is None or reading.done():
+            reading = self._reading = asyncio.create_task(self.read_on())
             # It may fail when nobody waits for it any more; the next look tells.
-            self._reading.add_done_callback(lambda task: task.cancelled() or task.exception())
-        done, _ = await asyncio.wait([self._reading], timeout=timeout_s)
+            reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        # Another caller may begin the next reading while this one waits.
+        done, _ = await asyncio.wait([reading], timeout=timeout_s)
         if done:
-            self._reading.result()
+            reading.result()
 
     async def close(self) -> None:
         """End a reading that goes on."""

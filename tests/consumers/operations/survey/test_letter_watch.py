@@ -235,6 +235,23 @@ async def test_a_page_does_not_wait_for_a_long_reading() -> None:
         assert (found.is_whole, found.total, found.read) == (True, 20_000, 20_000)
 
 
+async def test_many_pages_may_read_on_at_once() -> None:
+    transport = open_transport("memory://")
+    await write_letters(transport, 300, 100)
+    watch = LetterWatch(transport, "agents")
+
+    async def visitor(number: int) -> None:
+        for turn in range(40):
+            await watch.read_on_within(1.0)
+            for _ in range((number + turn) % 5):
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*(visitor(number) for number in range(20)))
+    assert (await watch.look(1.0)).count == 300
+    await watch.close()
+    await transport.close()
+
+
 async def test_letters_of_one_sender_are_found_among_many_senders() -> None:
     transport = open_transport("memory://")
     await write_letters(transport, 700, 100)
