@@ -601,10 +601,10 @@ def test_every_surface_shows_a_full_disk(on_a_small_disk: tuple[Site, Path]) -> 
     site.folder.wait_until(lambda: set(site.probes().values()) == {200}, within_s=60)
     site.publish("job.run", {"number": 1})
     # A disk of 64 MB is always nearly full: that is a hint before it is a fault.
-    with (disk / "filling").open("wb") as filling, contextlib.suppress(OSError):
+    # Unbuffered: what is still in a buffer would fail once more when the file is closed.
+    with (disk / "filling").open("wb", buffering=0) as filling, contextlib.suppress(OSError):
         while True:
             filling.write(b"x" * 65_536)
-            filling.flush()
     words = ("publish", "job.run", "--app", "agents:app", "--as", "shop@corp", *site.common)
     refused = site.call(*words, stdin='{"number": 2}')
     assert refused.returncode != 0
