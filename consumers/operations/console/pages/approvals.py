@@ -34,6 +34,7 @@ from consumers.operations.console.sequence import StateMark
 from consumers.operations.lineage.log_search import find_lineage
 from consumers.operations.survey.look_up import trace_up
 from consumers.operations.survey.trust_view import TrustView
+from consumers.processes.approvals.approval_rows import SHORT_DIGITS, end_of_approval
 from consumers.processes.approvals.deciding import DecisionVerb, decision_about, seal_decision
 from consumers.processes.approvals.open_requests import (
     OpenRequest,
@@ -47,9 +48,8 @@ from producers.connection import connect
 
 __all__ = ["APPROVALS_ROUTES", "approvals_of"]
 
-_ID_DIGITS: Final = 12
 _MAX_CLOSED: Final = 50
-_MAX_READ: Final = 20
+_MAX_READ: Final = 40
 _LIST: Final = ("/approvals", "All approvals")
 _APPROVED: Final = frozenset({"approved", "consumed"})
 _FROM_OUTSIDE: Final = "untrusted_content"
@@ -81,6 +81,16 @@ class ReadStep(NamedTuple):
     problem: str
     message_id: str
     is_outside: bool
+
+
+class Read(NamedTuple):
+    """What a run rests on, as far as it is stored."""
+
+    steps: list[ReadStep]
+    left_out: int
+    """Trusted ones of many that are not shown."""
+    is_whole: bool
+    """False: causes before the first one are not stored."""
 
 
 class _Box(NamedTuple):
@@ -119,7 +129,7 @@ def _asked(found: OpenRequest, now_ms: int) -> AskedApproval:
     until_ms = parse_ms(found.message.routing.expires_at) or now_ms
     return AskedApproval(
         found=found,
-        id=found.digits[:_ID_DIGITS],
+        id=found.digits[:SHORT_DIGITS],
         title=_title(found),
         agent=action.sender or found.message.metadata.sender.id or "?",
         asked_ms=begin_ms,
@@ -184,19 +194,16 @@ async def approval(request: PageRequest) -> Response[str]:
         pending=pending,
         read=await _read_by(console, pending),
         person=console.person,
-        id=found.digits[:_ID_DIGITS],
+        id=found.digits[:SHORT_DIGITS],
     )
 
 
 def _ended(found: OpenRequest) -> StateMark:
     """Return how a request has ended, in a word."""
     closing = found.closing
-    by = "" if closing is None else ", ".join(closing.decided_by)
-    if closing is None:
-        return StateMark("off", "its time is over")
-    is_approved = closing.state in _APPROVED
-    word = "approved, it has run" if closing.state == "consumed" else closing.state.replace("_", " ") or "closed"
-    return StateMark("ok" if is_approved else "dead" if by else "off", f"{word} by {by}" if by else word)
+    is_approved = closing is not None and closing.state in _APPROVED
+    is_decided = closing is not None and bool(closing.decided_by)
+    return StateMark("ok" if is_approved else "dead" if is_decided else "off", end_of_approval(found))
 
 
 def _last_approved(found: OpenRequest, everything: Sequence[OpenRequest]) -> OpenRequest | None:
@@ -214,7 +221,7 @@ def _last_approved(found: OpenRequest, everything: Sequence[OpenRequest]) -> Ope
     return max(same, key=lambda each: each.message.metadata.timestamp, default=None)
 
 
-async def _read_by(console: Console, pending: Message | None) -> list[ReadStep] | None:
+async def _read_by(console: Console, pending: Message | None) -> Read | None:
     """Return the messages that the held one rests on, the first one first; None where that was not looked at.
 
     These are its causes, and the answers that a run on the way had got before it sent the next one.
@@ -242,9 +249,17 @@ async def _read_by(console: Console, pending: Message | None) -> list[ReadStep] 
     read = list[str]()
     for cause, effect in itertools.pairwise(line):
         read += [cause, *_answers_before(by_id[effect], cause, by_id)]
-    read = [*read, line[-1]][-_MAX_READ:] if line else []
+    read += line[-1:]
     views = await trust_views(console, read, copies)
-    return [_step(by_id[each], views.get(each)) for each in read]
+    steps = [_step(by_id[each], views.get(each)) for each in read]
+    first = by_id[line[0]].metadata.causation_id if line else None
+    return Read(_shown(steps), len(steps) - len(_shown(steps)), is_whole=not first)
+
+
+def _shown(steps: Sequence[ReadStep]) -> list[ReadStep]:
+    """Return *steps*; of many the last ones, and all that a person must see."""
+    cut = len(steps) - _MAX_READ
+    return [step for at, step in enumerate(steps) if at >= cut or step.is_outside or step.problem]
 
 
 def _line_of_causes(identity: str, by_id: Mapping[str, Message]) -> list[str]:
@@ -311,7 +326,7 @@ def _box(found: OpenRequest, pending: Message | None, last: OpenRequest | None) 
     within = within_of(action)
     return _Box(
         found=found,
-        id=found.digits[:_ID_DIGITS],
+        id=found.digits[:SHORT_DIGITS],
         tool=str(within.get("tool", "")),
         arguments=data_lines(within.get("arguments", {})),
         is_large="artifact" in within.get("arguments", {}),

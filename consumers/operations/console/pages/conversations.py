@@ -43,6 +43,7 @@ from consumers.operations.survey.group_verdicts import GroupVerdict, group_verdi
 from consumers.operations.survey.look_up import look_up, looked_in_words, timeline_of_traced, trace_up
 from consumers.operations.survey.trust_view import TrustView
 from consumers.operations.survey.verdicts import of_hold_up
+from consumers.processes.approvals.approval_rows import SHORT_DIGITS
 
 __all__ = ["CONVERSATIONS_ROUTES", "Talk", "newest_conversations", "newest_of_agent"]
 
@@ -342,7 +343,7 @@ async def _approval_of(console: Console, held: TimelineEvent) -> str | None:
     """Return the id of the open approval that *held* asks for; None where it is open no more."""
     for each in await approvals_of(console):
         if each.message.message_id == held.message_id:
-            return each.digits[:12]
+            return each.digits[:SHORT_DIGITS]
     return None
 
 
