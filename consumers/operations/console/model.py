@@ -305,23 +305,24 @@ class Console:
         figures = {
             "letters": float(survey.letters.count),
             "oldest_s": max(ages_s, default=0.0),
-            "lag": float(sum(group.lag for group in survey.groups)),
-            "working": float(sum(agent.active_tasks or 0 for agent in survey.agents)),
         }
         if not (survey.work.unseen or survey.work.error):
             figures["approvals"] = float(survey.work.approvals)
-        elapsed_s = 0.0 if before is None else (seen - before.taken_ms) / 1000
+        elapsed_s = 0.0 if before is None else max(0, seen - before.taken_ms) / 1000
         known = {} if before is None else {group.name: group for group in before.groups}
         settled_s = 0.0
-        for group in sorted(survey.groups, key=lambda each: -(each.oldest_s or 0.0))[:_MAX_GROUPS]:
+        for at, group in enumerate(sorted(survey.groups, key=lambda each: -(each.oldest_s or 0.0))):
+            last = known.get(group.name)
+            out_s = 0.0 if last is None or not elapsed_s else max(0, group.settled - last.settled) / elapsed_s
+            settled_s += out_s
+            if at >= _MAX_GROUPS:
+                continue
             figures[f"{group.name} oldest_s"] = group.oldest_s or 0.0
             figures[f"{group.name} lag"] = float(group.lag)
-            if elapsed_s > 0 and (last := known.get(group.name)) is not None:
-                out_s = max(0, group.settled - last.settled) / elapsed_s
-                settled_s += out_s
+            if last is not None and elapsed_s:
                 figures[f"{group.name} out"] = out_s
                 figures[f"{group.name} in"] = max(0, group.appended - last.appended) / elapsed_s
-        if elapsed_s > 0:
+        if elapsed_s:
             figures["settled"] = settled_s
         for name, (_, count, _) in zip(survey.letters.names, survey.letters.causes[:_MAX_CAUSES], strict=False):
             figures[f"cause {name}"] = float(count)

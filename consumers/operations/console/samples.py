@@ -1,7 +1,7 @@
-"""Samples: the figures of the last hour and of the last day, in memory.
+"""Samples: the figures of the last hour, in memory.
 
-Each look at the namespace adds one sample of each figure. An hour is kept as it was looked at, a day by the minute.
-Both begin empty with the process, and pages tell so: Prometheus is the long memory.
+Each look at the namespace adds one sample of each figure. They begin empty with the process, and pages tell so:
+Prometheus is the long memory.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from typing import Final
 __all__ = ["Samples"]
 
 _HOUR_S: Final = 3_600.0
-_DAY_S: Final = 86_400.0
-_FINE_S: Final = 3.0
-_COARSE_S: Final = 60.0
+_STEP_S: Final = 3.0
 _LEAST_SHOWN_S: Final = 300.0
 _MAX_SERIES: Final = 600
 
@@ -27,15 +25,13 @@ class Samples:
     def __init__(self) -> None:
         self.begun_ms: float | None = None
         """When the first sample was added."""
-        self._fine = _Ring(_FINE_S, _HOUR_S)
-        self._coarse = _Ring(_COARSE_S, _DAY_S)
+        self._ring = _Ring(_STEP_S, _HOUR_S)
 
     def add(self, now_ms: float, figures: Mapping[str, float]) -> None:
         """Add one sample of each of *figures*, at most 600; a name that is missing is a gap."""
         if self.begun_ms is None:
             self.begun_ms = now_ms
-        self._fine.add(now_ms, figures)
-        self._coarse.add(now_ms, figures)
+        self._ring.add(now_ms, figures)
 
     def shown_s(self, now_ms: float) -> float:
         """Return how many seconds a line shows: since the begin, 5 minutes at least, an hour at most."""
@@ -44,22 +40,18 @@ class Samples:
 
     def hour(self, name: str, now_ms: float) -> list[float]:
         """Return the values of *name* in the last `shown_s` seconds, oldest first, evenly spaced; NaN is a gap."""
-        return self._fine.values(name, now_ms, self.shown_s(now_ms))
-
-    def day(self, name: str, now_ms: float) -> list[float]:
-        """Return the values of *name* in the last 24 hours by the minute, oldest first; NaN is a gap."""
-        return self._coarse.values(name, now_ms, _DAY_S)
+        return self._ring.values(name, now_ms, self.shown_s(now_ms))
 
     def ago(self, name: str, now_ms: float, seconds: float) -> float | None:
         """Return the value of *name* so many seconds ago; None where it is not known."""
-        values = self._fine.values(name, now_ms, seconds)
+        values = self._ring.values(name, now_ms, seconds)
         known = [value for value in values if not math.isnan(value)]
         return known[0] if known else None
 
     def since_ms(self, name: str, now_ms: float, above: float) -> float | None:
         """Return since when *name* has been above *above* without a break; None where it is not above it now."""
-        found, step = None, self._fine.step_s
-        values = self._fine.values(name, now_ms, _HOUR_S)
+        found, step = None, self._ring.step_s
+        values = self._ring.values(name, now_ms, _HOUR_S)
         for back, value in enumerate(reversed(values)):
             if math.isnan(value):
                 continue

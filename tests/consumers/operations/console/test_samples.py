@@ -1,4 +1,4 @@
-"""The lines of the pages: samples of the last hour and day, in memory."""
+"""The lines of the pages: samples of the last hour, in memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def test_a_line_shows_an_hour_at_most() -> None:
     line = samples.hour("letters", NOW_MS + 3_000 * 1_999)
     assert len(line) == 1_200
     assert (line[0], line[-1]) == (800.0, 1_999.0)
-    assert known(samples.day("letters", NOW_MS + 3_000 * 1_999))[-1] == 1_999.0
 
 
 def test_a_short_gap_is_the_value_before_it_and_a_long_one_is_a_gap() -> None:
