@@ -14,9 +14,9 @@ from bus.redaction import cut, masked, masked_member, redacted
 from bus.topics.names import read_topic
 from bus.transports.base import Record
 from consumers.deadletters.causes import cause_of
-from consumers.deadletters.diagnosis import examine
+from consumers.deadletters.diagnosis import Diagnosis, examine
 from consumers.deadletters.letter_state import state_of
-from consumers.deadletters.letters import read_dead_letter
+from consumers.deadletters.letters import DeadLetter, read_dead_letter
 from consumers.deadletters.selection import Selection
 from consumers.operations.console.model import Console
 from consumers.operations.console.pages.frame import (
@@ -104,21 +104,13 @@ async def cause_page(request: PageRequest) -> Response[str]:
     if not name or not found.causes:
         return problem(request, f"no dead letter has the cause {name}", "they may have been deleted by retention")
     one = found.causes[0]
-    first = found.letters[0] if found.letters else None
-    record = None if first is None else await _record_at(console, first.place)
-    letter = None if record is None else read_dead_letter(record)
-    finding = None
-    if letter is not None:
-        limit = console.settings.publish.max_message_bytes
-        finding = examine(
-            letter, await console.registry(), namespace=console.settings.bus.namespace, max_message_bytes=limit
-        )
-    copy = None if record is None else stored_copy(record, "dlq")
-    described = (
-        None
-        if letter is None or copy is None or finding is None
-        else explain_message(copy.message_id, [copy], [(letter, await console.letter_state(letter.place), finding)])
-    )
+    tried = await _tried(console, found, one.cause.pointer)
+    described = None
+    if tried.first is not None:
+        letter, finding = tried.first
+        copy = stored_copy(letter.record, "dlq")
+        known = await console.letter_state(letter.place)
+        described = explain_message(copy.message_id, [copy], [(letter, known, finding)])
     times = await _deaths(watch, name)
     now_ms = console.clock.now_ms()
     return page_of(
@@ -128,12 +120,12 @@ async def cause_page(request: PageRequest) -> Response[str]:
         name=name,
         is_open=is_open,
         found=found,
-        finding=finding,
+        finding=None if tried.first is None else tried.first[1],
         described=described,
         bars=_bars(times, now_ms),
         first_ms=min(times, default=now_ms),
         is_cut=len(times) >= _MAX_DEATHS,
-        tried=await _tried(console, found, one.cause.pointer),
+        tried=tried,
         workers={group.name: group.members for group in (console.survey.groups if console.survey else ())},
     )
 
@@ -166,22 +158,28 @@ class _Tried(NamedTuple):
     """By place, the value of the refused field."""
     looked: int
     passing: int
+    first: tuple[DeadLetter, Diagnosis] | None
+    """The newest of them that could be read."""
 
 
 async def _tried(console: Console, found: LetterPage, pointer: str) -> _Tried:
     """Look at the first letters of a page with the types that are known now; handlers are not asked."""
     values, looked, passing = dict[str, str](), 0, 0
+    first: tuple[DeadLetter, Diagnosis] | None = None
     registry, limit = await console.registry(), console.settings.publish.max_message_bytes
     for each in found.letters[:_EXAMPLES]:
         record = await _record_at(console, each.place)
         letter = None if record is None else read_dead_letter(record)
-        if letter is None or letter.message is None:
+        if letter is None:
             continue
         verdict = examine(letter, registry, namespace=console.settings.bus.namespace, max_message_bytes=limit)
+        first = first or (letter, verdict)
+        if letter.message is None:
+            continue
         looked, passing = looked + 1, passing + (not verdict.reason)
         if pointer.startswith("/data"):
             values[each.place] = _value_at(masked(msgspec.json.decode(letter.message.data)), pointer)
-    return _Tried(values, looked, passing)
+    return _Tried(values, looked, passing, first)
 
 
 def _value_at(data: Any, pointer: str) -> str:

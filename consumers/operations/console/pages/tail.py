@@ -58,12 +58,14 @@ async def tail_events(request: PageRequest) -> ServerSentEvent:
 
     async def lines() -> AsyncGenerator[str]:
         while not console.is_stopping:
+            begun_s = console.clock.monotonic_s()
             rows, left_out = await follower.turn()
             for row in rows:
                 yield row
             if left_out:
                 yield json_text({"left_out": left_out})
-            await asyncio.sleep(_PAUSE_S)
+            # A log of many topics takes long to ask: it is asked more rarely.
+            await asyncio.sleep(max(_PAUSE_S, 4 * (console.clock.monotonic_s() - begun_s)))
 
     return ServerSentEvent(lines(), event_type="record")
 

@@ -98,11 +98,15 @@ if (document.querySelector("main [data-live]")) {
   let seen = null;
   let busy = false;
   let missed = 0;
+  let restsUntil = 0;
   const look = async (version) => {
-    if (version === seen || busy || document.hidden) return;
+    // A page that takes long to make is asked for more rarely: a tab takes a tenth of the console's time at most.
+    if (version === seen || busy || document.hidden || performance.now() < restsUntil) return;
     busy = true;
+    const begun = performance.now();
     try {
       await refresh();
+      restsUntil = performance.now() + 9 * (performance.now() - begun);
       seen = version;
       missed = 0;
       lastSeen = new Date();
