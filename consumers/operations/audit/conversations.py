@@ -32,6 +32,7 @@ __all__ = [
     "conversation_summary",
     "search_words",
     "conversation_words",
+    "about_of",
 ]
 
 ConversationState: TypeAlias = Literal["open", "answered", "held", "failed", "dead"]
@@ -212,7 +213,7 @@ def conversation_summary(row: AuditRow, content: AuditContent | None) -> Convers
         bool(content.causation_id),
         f"{row.topic}/{row.partition}/{row.offset:020}",
         cut(printable(row.message_type), _MAX_TYPE),
-        _about(facts.get("payload")),
+        about_of(facts.get("payload")),
         indexed_name(content.sender),
     )
     summary = msgspec.structs.replace(summary, first=first, messages=1)
@@ -314,7 +315,8 @@ def search_words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word[:_MAX_TOKEN_LENGTH] for word in found))[:_MAX_TOKENS]
 
 
-def _about(payload: Any) -> str:
+def about_of(payload: Any) -> str:
+    """Return what a payload is about, escaped and in at most 200 characters; empty where it has no text."""
     text = " ".join(_subject(payload, 0).split())
     return cut(printable(text), _MAX_ABOUT)
 

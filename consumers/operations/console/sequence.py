@@ -14,6 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from bus.protocol.timestamps import parse_ms
+from consumers.operations.audit.conversations import about_of
+from consumers.operations.audit.spending import spent_in
 from consumers.operations.console.pictures import Arrow, LaneWork, TimeBar
 from consumers.operations.lineage.timeline import Timeline, TimelineEvent
 
@@ -22,19 +24,6 @@ __all__ = ["StateMark", "PartyTime", "ConversationSequence", "SequenceRow", "gis
 _MAX_LANES: Final = 8
 _OTHERS: Final = "others"
 _MAX_GIST: Final = 160
-_TITLES: Final = (
-    "goal",
-    "title",
-    "subject",
-    "question",
-    "text",
-    "summary",
-    "message",
-    "note",
-    "reason",
-    "name",
-    "query",
-)
 _LEAST_MS: Final = 50
 _AGAIN_S: Final = 1.0
 """A message that was handled sooner after it was put off did not try for long."""
@@ -232,15 +221,10 @@ class _Drawing:
 
 
 def gist_of(data: Any) -> str:
-    """Return what a payload is about, in a line: the member that names it, else all of it as JSON, cut."""
-    if isinstance(data, dict):
-        for name in _TITLES:
-            found = data.get(name)
-            if isinstance(found, str) and found.strip():
-                return " ".join(found.split())[:_MAX_GIST]
-        if not data:
-            return ""
-    return "" if data is None else msgspec.json.encode(data).decode()[:_MAX_GIST]
+    """Return what a payload is about, in a line: as the audit names its conversation, else all of it as JSON, cut."""
+    if found := about_of(data):
+        return found
+    return "" if data is None or data == {} else msgspec.json.encode(data).decode()[:_MAX_GIST]
 
 
 def _targets(event: TimelineEvent, effects: Sequence[TimelineEvent]) -> tuple[str, ...]:
@@ -301,14 +285,8 @@ def _spent(data: Any) -> tuple[float, float]:
     if not isinstance(data, dict):
         return 0.0, 0.0
     usage = data.get("usage")
-    merged = data | usage if isinstance(usage, dict) else data
-
-    def number(*names: str) -> float:
-        values = (merged.get(name) for name in names)
-        return float(sum(each for each in values if isinstance(each, int | float) and not isinstance(each, bool)))
-
-    tokens = number("total_tokens", "tokens") or number("input_tokens", "output_tokens")
-    return tokens, number("cost_usd") or number("cost")
+    spent = spent_in(data | usage if isinstance(usage, dict) else data)
+    return float(spent.tokens_in + spent.tokens_out), spent.cost
 
 
 def _described(bars: Sequence[TimeBar]) -> str:

@@ -104,6 +104,12 @@ def test_tokens_and_cost_are_summed_as_they_are_reported() -> None:
     assert (found.tokens, found.cost) == (22, 1.5)
 
 
+def test_a_number_of_any_length_is_summed_within_bounds() -> None:
+    found = drawn(event(1, "a@lab"), data={"m1": {"total_tokens": 10**400, "cost": 10**400}})
+    assert found.tokens < 1e12
+    assert found.cost < 1e12
+
+
 def test_a_payload_is_named_by_its_telling_member_else_shown_as_json() -> None:
     assert gist_of({"number": 3, "goal": "  look\nat it "}) == "look at it"
     assert gist_of({"number": 3}) == '{"number":3}'
