@@ -122,8 +122,9 @@ def measure(folder: Path, agents: int) -> None:
     name = re.search(r"/letters/cause\?name=([0-9a-f]+)", get("/letters")[1])
     for path in (*PAGES, f"/letters/cause?name={name[1]}") if name else PAGES:
         times = sorted(get(path) for _ in range(20))
+        shown = path.partition("?")[0]
         print(
-            f"{path.partition('?')[0]:<16} median {times[10][0] * 1000:5.0f} ms, slowest {times[-1][0] * 1000:5.0f} ms, "
+            f"{shown:<16} median {times[10][0] * 1000:5.0f} ms, slowest {times[-1][0] * 1000:5.0f} ms, "
             f"{len(times[0][1]) / 1000:5.0f} kB"
         )
     print(f"memory at most {memory_mb(process.pid):.0f} MB")
