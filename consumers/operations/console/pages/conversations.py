@@ -56,14 +56,14 @@ _VIEWS: Final = ("sequence", "causes", "text")
 _SINCE_MS: Final = {"": 0, "hour": 3_600_000, "day": 86_400_000, "week": 7 * 86_400_000}
 _STATES: Final = (
     ("", "All"),
-    ("open", "At work"),
+    ("open", "No answer yet"),
     ("held", "Held"),
     ("dead", "Dead"),
     ("failed", "Failed"),
     ("answered", "Ended"),
 )
 _MARKS: Final = {
-    "open": StateMark("busy", "at work"),
+    "open": StateMark("off", "no answer yet"),
     "held": StateMark("held", "waits for a person"),
     "dead": StateMark("dead", "has a dead letter"),
     "failed": StateMark("dead", "failed"),

@@ -64,6 +64,8 @@ def _mark(group: GroupState, judged: Sequence[CheckResult]) -> StateMark:
         )
     if "hint" in worst or group.hold_ups:
         return StateMark("hint", "held up" if group.hold_ups else "slow")
+    if group.oldest_s is not None and group.oldest_s > _BEHIND_S:
+        return StateMark("hint", "behind")
     return StateMark("ok", "keeps up") if group.members else StateMark("off", "empty, no worker")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -49,7 +50,7 @@ _STATES: Final = (
 )
 _MAX_WHY: Final = 500
 _BARS: Final = 45
-_EXAMPLES: Final = 10
+_EXAMPLES: Final = 5
 _MAX_VALUE: Final = 200
 _MAX_DEATHS: Final = 5_000
 
@@ -167,8 +168,9 @@ async def _tried(console: Console, found: LetterPage, pointer: str) -> _Tried:
     values, looked, passing = dict[str, str](), 0, 0
     first: tuple[DeadLetter, Diagnosis] | None = None
     registry, limit = await console.registry(), console.settings.publish.max_message_bytes
-    for each in found.letters[:_EXAMPLES]:
-        record = await _record_at(console, each.place)
+    chosen = found.letters[:_EXAMPLES]
+    records = await asyncio.gather(*(_record_at(console, each.place) for each in chosen))
+    for each, record in zip(chosen, records, strict=True):
         letter = None if record is None else read_dead_letter(record)
         if letter is None:
             continue

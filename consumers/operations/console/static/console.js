@@ -45,6 +45,23 @@ document.addEventListener("keydown", (event) => {
   before = event.key === "g" && before !== "g" ? "g" : "";
 });
 
+// Follows a stream while the page is in sight: a browser has six connections for all tabs of one host.
+function follow(url, handlers) {
+  let events = null;
+  const toggle = () => {
+    if (document.hidden) {
+      events?.close();
+      events = null;
+    } else if (!events) {
+      events = new EventSource(url);
+      for (const [name, handler] of Object.entries(handlers)) events.addEventListener(name, handler);
+    }
+  };
+  document.addEventListener("visibilitychange", toggle);
+  addEventListener("pagehide", () => events?.close());
+  toggle();
+}
+
 // Makes *old* like *now* and leaves untouched what is the same: nothing blinks, and what is hovered or open stays so.
 function adapt(old, now) {
   if (old.isEqualNode(now)) return;
@@ -122,17 +139,13 @@ if (document.querySelector("main [data-live]")) {
     live.classList.add("late");
     live.textContent = `Not answering since ${lastSeen.toISOString().slice(11, 19)} UTC`;
   };
-  let latest = null;
-  const events = new EventSource("/events");
-  events.addEventListener("changed", (event) => {
-    latest = JSON.parse(event.data).version;
-    look(latest);
+  follow("/events", {
+    changed: (event) => look(JSON.parse(event.data).version),
+    error: () => {
+      missed += 1;
+      if (missed >= 3) away();
+    },
   });
-  events.addEventListener("error", () => {
-    missed += 1;
-    if (missed >= 3) away();
-  });
-  document.addEventListener("visibilitychange", () => !document.hidden && latest !== null && look(latest));
 }
 
 const tail = document.getElementById("tail");
@@ -186,14 +199,15 @@ if (tail) {
     tell();
   });
   const query = new URLSearchParams({ type: tail.dataset.type, agent: tail.dataset.agent });
-  const events = new EventSource("/tail/events?" + query);
-  events.addEventListener("record", (event) => {
-    const told = JSON.parse(event.data);
-    if (told.left_out) leftOut += told.left_out;
-    else if (isPaused) {
-      waiting.push(told);
-      if (waiting.length > most) waiting.shift();
-    } else show(told);
-    tell();
+  follow("/tail/events?" + query, {
+    record: (event) => {
+      const told = JSON.parse(event.data);
+      if (told.left_out) leftOut += told.left_out;
+      else if (isPaused) {
+        waiting.push(told);
+        if (waiting.length > most) waiting.shift();
+      } else show(told);
+      tell();
+    },
   });
 }

@@ -256,6 +256,30 @@ def test_nothing_that_agents_write_moves_widens_or_runs_anything(night: Any, chr
         assert visitor.troubles == []
 
 
+def test_tabs_out_of_sight_hold_no_stream(night: Any, chromium: Any) -> None:
+    _, url, token = night
+    visitor = Visitor(chromium, url, token, 1440)
+    hide = """Object.defineProperty(document, 'hidden', {configurable: true, get: () => true});
+        document.dispatchEvent(new Event('visibilitychange'))"""
+    # A browser has six connections for one host: ten tabs must load, the tail among them.
+    for path in (
+        "/",
+        "/tail",
+        "/groups",
+        "/agents",
+        "/letters",
+        "/conversations",
+        "/costs",
+        "/approvals",
+        "/tail",
+        "/",
+    ):
+        page = visitor.page.context.new_page()
+        page.goto(url + path, timeout=20_000)
+        page.locator("h1").first.wait_for()
+        page.evaluate(hide)
+
+
 def test_what_is_new_comes_by_itself_and_nothing_else_moves(night: Any, chromium: Any) -> None:
     played_night, url, token = night
     visitor = Visitor(chromium, url, token, 1440)
