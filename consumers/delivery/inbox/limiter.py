@@ -119,9 +119,8 @@ class Limiter:
 
     async def _take(self, run: str, rate: Rate, payload: object, near_ms: int) -> float:
         identity, late_s = self._id(rate), max(_SHORTEST_LATE_S, rate.per_s * _LATE_SHARE)
-        now_s = self._clock.monotonic_s()
         due_s = self._due_s.get((run, rate.name))
-        if due_s is None or now_s > due_s + late_s:
+        if due_s is None or self._clock.monotonic_s() > due_s + late_s:
             space_ms = spacing_ms(rate, units_of(rate, payload))
             async with self._transaction() as transaction:
                 # A worker that had the message before may have taken its units.
@@ -132,7 +131,9 @@ class Limiter:
                         far_ms = await _first(transaction, self._timed(_LEFT), identity) or 0.0
                         return min(_LONGEST_S, max(_AGAIN_S, (far_ms - near_ms / 2) / 1000))
                     await transaction.execute(self._timed(_NOTE), identity, run, left_ms)
-            due_s = self._due_s[run, rate.name] = now_s + max(0.0, left_ms / 1000)
+                # Counted from the store's answer and not from the question: others may have held the row for long.
+                due_s = self._clock.monotonic_s() + max(0.0, left_ms / 1000)
+            self._due_s[run, rate.name] = due_s
         left_s = due_s - self._clock.monotonic_s()
         return max(_SHORTEST_S, left_s) if left_s > 0 else 0.0
 

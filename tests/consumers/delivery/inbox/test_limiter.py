@@ -36,6 +36,28 @@ async def test_workers_share_a_rate(shared_store: Store) -> None:
         assert 200 <= taken <= 310
 
 
+async def test_a_wait_for_the_store_brings_no_run_before_its_time(shared_store: Store) -> None:
+    limit = [Rate("api", 10, per_s=10)]
+    clock = shared_store.clock or SystemClock()
+    inbox, other = await shared_store.open("a"), await shared_store.open("b")
+    limiter = Limiter(inbox, scope=("agents", "group"), member="a", clock=clock)
+    await limiter.open()
+    begun_s = clock.monotonic_s()
+    assert await limiter.acquire("1", limit, None) == 0
+    busy = await other.begin()
+    await busy.execute("UPDATE sealbus_rates SET free_ms = free_ms")
+    asking = asyncio.create_task(limiter.acquire("2", limit, None))
+    if shared_store.clock is None:
+        await asyncio.sleep(0.7)  # the store's own clock
+    else:
+        await asyncio.sleep(0)
+        shared_store.clock.advance(0.7)
+    await busy.commit()
+    await busy.rollback()
+    wait_s = await asking
+    assert clock.monotonic_s() + wait_s - begun_s >= 0.99
+
+
 async def test_workers_share_places_and_a_dead_one_gives_its_own_back(shared_store: Store) -> None:
     limit = [Concurrency("gpu", 2)]
     clock = shared_store.clock or SystemClock()
