@@ -31,6 +31,16 @@ DOOR_CHECKS: Final = frozenset(
 )
 _SOON_MS: Final = 14 * 86_400_000
 _ALSO_SENT: Final = ("task.cancel", "task.clarified")
+_ANSWERS: Final = (
+    "task.accepted",
+    "task.clarification",
+    "task.artifact",
+    "task.result",
+    "task.rejected",
+    "error.reported",
+)
+_ANY: Final = "any.type.of.an.answer"
+"""No rule names it: what lets it pass lets every type pass."""
 
 
 class DoorFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,8 +118,8 @@ def _of_tokens(credential: Credential, now_ms: int) -> Iterator[DoorFinding]:
 
 
 def _of_policy(credential: Credential, rules: PolicyRules, namespace: str, now_ms: int) -> Iterator[DoorFinding]:
-    def denied(name: str) -> bool:
-        stated = {"action": "publish", "agent": credential.agent, "type": name}
+    def denied(name: str, action: str = "publish") -> bool:
+        stated = {"action": action, "agent": credential.agent, "type": name}
         request = make_request(stated, BUILT_IN.get(name), namespace=namespace, now_ms=now_ms)
         return isinstance(decide_request(rules, request), Deny)
 
@@ -123,6 +133,9 @@ def _of_policy(credential: Credential, rules: PolicyRules, namespace: str, now_m
     if not any(map(denied, named)):
         # Rules of other names let it publish.
         missing = [each for each in missing if each != ("rules", f"door-{credential.name}")]
+    if not any(denied(name, "handle") for name in (*_ANSWERS, _ANY)):
+        # Others let it read any answer.
+        missing = [each for each in missing if each != ("rules", f"door-{credential.name}-answers")]
     if missing:
         what = "the policy lacks " + ", ".join(
             f'groups = ["doors"] of {name}' if table == "agents" else f"the rule {name}" for table, name in missing

@@ -153,6 +153,34 @@ def test_what_the_policy_lacks_is_named(folder: Any) -> None:
     assert checks(folder, code=0, **env) == []
 
 
+def test_a_rule_of_another_name_that_lets_answers_pass_is_enough(folder: Any) -> None:
+    write(folder)
+    wide = (
+        POLICY
+        + """
+[[agents]]
+id = "gateway@sealbus"
+groups = ["doors"]
+
+[[agents]]
+id = "ci@acme"
+groups = ["doors"]
+
+[[rules]]
+id = "all-may-all"
+effect = "allow"
+action = ["publish", "handle"]
+agents = "**"
+types = "**"
+"""
+    )
+    (folder.path / "policy.toml").write_text(wide)
+    env = {"SEALBUS_POLICY__FILE": "policy.toml"}
+    assert checks(folder, code=0, **env) == []
+    (folder.path / "policy.toml").write_text(wide.replace('["publish", "handle"]', '["publish"]'))
+    assert "the rule door-ci-answers" in only(folder, "door-policy", **env)["what"]
+
+
 def test_a_ceiling_above_that_of_the_policy_is_told(folder: Any) -> None:
     (folder.path / "policy.toml").write_text(POLICY)
     env = {"SEALBUS_POLICY__FILE": "policy.toml"}
