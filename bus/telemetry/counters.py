@@ -48,10 +48,11 @@ class LocalCounter:
 class LocalHistogram:
     """The durations of one labelled series, in seconds."""
 
-    __slots__ = ("_bounds", "counts", "created_s", "exemplars", "total_s")
+    __slots__ = ("bounds", "counts", "created_s", "exemplars", "total_s")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
+        self.bounds = bounds
+        """What each of *counts* but the last counts up to."""
         self.counts = [0.0] * (len(bounds) + 1)
         self.total_s = 0.0
         self.created_s = time.time()
@@ -59,12 +60,12 @@ class LocalHistogram:
 
     def observe(self, seconds: float) -> None:
         """Add one duration."""
-        self.counts[bisect_left(self._bounds, seconds)] += 1
+        self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total_s += seconds
 
     def mark(self, seconds: float, trace: dict[str, str]) -> None:
         """Name the *trace* of a duration that was added: its bucket's newest exemplar (OpenMetrics)."""
-        self.exemplars[bisect_left(self._bounds, seconds)] = Example(trace, seconds, time.time())
+        self.exemplars[bisect_left(self.bounds, seconds)] = Example(trace, seconds, time.time())
 
 
 def trace_of_parent(traceparent: str | None) -> dict[str, str] | None:

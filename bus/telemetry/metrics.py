@@ -150,6 +150,13 @@ class Metrics:
             meters = self._meters[group] = _Meters(self, group)
         return meters
 
+    def retries_of(self, group: str) -> int:
+        """Return how many attempts of *group* were to be tried again, since the start."""
+        samples = [sample for family in self.retried.collect() for sample in family.samples]
+        return round(
+            sum(each.value for each in samples if each.labels["group"] == group and each.name[-6:] == "_total")
+        )
+
     def begin(self, group: str, types: Iterable[str], *, reasons: Iterable[str], tiers: Iterable[str]) -> None:
         """Make every series of *group* that could count one of *types*, at zero.
 

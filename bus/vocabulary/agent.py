@@ -92,6 +92,25 @@ class CurrentTask(Value, frozen=True, kw_only=True):
     """When the run began, Unix time in milliseconds."""
 
 
+class RunCount(Value, frozen=True, kw_only=True):
+    """How many runs took longer than the count before it says, and no longer than this one."""
+
+    up_to_s: Number | None = None
+    """None: any longer time."""
+    runs: Count
+
+
+class RecentRuns(Value, frozen=True, kw_only=True):
+    """The handler runs of an agent that ended lately."""
+
+    within_s: Number
+    """In how many seconds: about the last minute, less after a start."""
+    retried: Count = 0
+    """Attempts of these seconds that are tried again."""
+    took: tuple[RunCount, ...] = ()
+    """By rising time, at most 32; readers take no more."""
+
+
 @payload("agent.heartbeat", version="1.1.0", performative="inform", ttl_s=35, side_effect="none")
 class AgentHeartbeat(Value, frozen=True, kw_only=True):
     """An agent every 10 s to `_directory`.
@@ -113,6 +132,8 @@ class AgentHeartbeat(Value, frozen=True, kw_only=True):
     """1.1.0. How many handlers may be at work at once."""
     busy: Count | None = None
     """1.1.0. How many of these places are taken. A run that waits for an answer takes none."""
+    runs: RecentRuns | None = None
+    """1.1.0. How long its handlers took lately."""
 
 
 @payload("agent.goodbye", version="1.0.0", performative="inform", ttl_s=86400, side_effect="none")

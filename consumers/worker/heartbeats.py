@@ -25,7 +25,7 @@ from bus.telemetry.logs import get_logger
 from bus.telemetry.metrics import versions
 from bus.telemetry.own_process import ProcessorShare, memory_limit_mb, memory_mb
 from bus.topics.names import own_topic
-from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat, CurrentTask
+from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat, CurrentTask, RecentRuns
 from bus.vocabulary.parts import AgentCard
 from consumers.delivery.declaration import Declaration
 from consumers.delivery.state.delivery import Accepted
@@ -73,6 +73,8 @@ class WorkProgress(msgspec.Struct, frozen=True):
     """How many handlers may be at work at once."""
     busy: int | None = None
     """How many are."""
+    runs: RecentRuns | None = None
+    """How long they took lately."""
 
     @property
     def news(self) -> tuple[object, ...]:
@@ -182,6 +184,7 @@ class HeartbeatSender:
             doing=progress.doing[:MAX_DOING],
             places=progress.places,
             busy=progress.busy,
+            runs=progress.runs,
         )
 
     async def _send(self, payload: Payload, name: str, timeout_s: float = _APPEND_S) -> bool:

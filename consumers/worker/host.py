@@ -41,6 +41,7 @@ from consumers.worker.denial_journal import DenialJournal
 from consumers.worker.health import WorkerSigns, answer_probe
 from consumers.worker.heartbeats import HeartbeatSender, WorkProgress, current_tasks
 from consumers.worker.loop_watchdog import LoopWatch, find_work
+from consumers.worker.run_window import RunWindow
 from consumers.worker.startup_checks import check_hash_seed, check_needs
 from consumers.worker.worker import Worker
 from producers.connection import make_publisher
@@ -162,6 +163,8 @@ class Host:
             self._beacon.start()
 
     def _make_beacon(self, worker: Worker) -> HeartbeatSender:
+        window = RunWindow(self._metrics, self._app.group)
+
         def progress() -> WorkProgress:
             signs = worker.signs()
             # What a probe says of it, for those who do not ask it.
@@ -177,6 +180,7 @@ class Host:
                 doing=current_tasks(slots.runs(), now_s=self._clock.monotonic_s(), now_ms=self._clock.now_ms()),
                 places=slots.places,
                 busy=slots.busy,
+                runs=window.look(self._clock.monotonic_s()),
             )
 
         publisher = publisher_of(self._app, self._transport, self._settings, clock=self._clock, metrics=self._metrics)

@@ -21,9 +21,10 @@ import msgspec
 
 from bus.protocol.identifiers import is_message_type
 from bus.topics.names import read_topic
-from bus.vocabulary.agent import CurrentTask
+from bus.vocabulary.agent import CurrentTask, RecentRuns
 from bus.vocabulary.parts import AgentCard
 from producers.directory.hold_ups import HoldUp, of_card
+from producers.directory.run_times import RunTimes, run_times_of
 
 __all__ = [
     "FORGET_AFTER",
@@ -64,6 +65,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     doing: tuple[CurrentTask, ...] = ()
     places: int | None = None
     busy: int | None = None
+    runs: RecentRuns | None = None
 
 
 NO_WORK: Final = Work()
@@ -124,6 +126,7 @@ class Instance(msgspec.Struct, kw_only=True, gc=False):
     """What its handlers run for, by its last heartbeat; times are of its own clock."""
     places: int | None = None
     busy: int | None = None
+    runs: RecentRuns | None = None
     memory_mb: float | None = None
     """What its process uses, by its last heartbeat."""
     least_memory_mb: float = math.inf
@@ -195,6 +198,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many handlers its healthy instances may run at once; None: no instance says."""
     busy: int | None = None
     """How many of these places are taken; None: no instance says."""
+    run_times: RunTimes | None = None
+    """How long handlers of its healthy instances took lately; None: no instance says."""
     versions: tuple[str, ...] = ()
     """The versions of its app that run, by the cards of its healthy instances."""
     sealbus_versions: tuple[str, ...] = ()
@@ -322,6 +327,7 @@ class Presence:
         instance.clock_offsets_s = (*instance.clock_offsets_s, clock_offset_s)[-_OFFSETS:]
         instance.memory_mb = memory_mb
         instance.doing, instance.places, instance.busy = work.doing[:MAX_DOING], work.places, work.busy
+        instance.runs = work.runs
         if memory_mb is not None:
             instance.least_memory_mb = min(instance.least_memory_mb, memory_mb)
         self._note_status(agent_id, session, instance, at_s)
@@ -464,6 +470,7 @@ class Presence:
             doing=_longest(well),
             places=_sum([each.places for each in well]),
             busy=_sum([each.busy for each in well]),
+            run_times=run_times_of([each.runs for each in well]),
             versions=tuple(sorted({each.card.version for each in well if each.card is not None})),
             sealbus_versions=tuple(sorted({each.sealbus_version for each in well if each.sealbus_version})),
             silent=len(silent),

@@ -355,7 +355,7 @@ class Directory:
                 active_tasks=payload.active_tasks,
                 draining=payload.draining,
                 memory_mb=payload.memory_mb,
-                work=Work(doing=payload.doing, places=payload.places, busy=payload.busy),
+                work=Work(doing=payload.doing, places=payload.places, busy=payload.busy, runs=payload.runs),
                 clock_offset_s=(sealed_ms - record.timestamp_ms) / 1000,
             )
             return

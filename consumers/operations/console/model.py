@@ -37,6 +37,7 @@ from consumers.operations.survey.examination import opened_examiner
 from consumers.operations.survey.letter_watch import LetterWatch
 from consumers.operations.survey.results import CheckResult, fault
 from consumers.operations.survey.survey import Survey, Surveyor
+from producers.directory.presence import AgentEntry
 
 __all__ = ["Console", "RedriveRun"]
 
@@ -46,6 +47,8 @@ _LETTERS_S: Final = 0.2
 """So long a page waits for dead letters that have come since the last look; more of them are on a later page."""
 _MAX_RUNS: Final = 50
 _MAX_GROUPS: Final = 64
+_MAX_AGENTS: Final = 256
+_LONGEST_RUN_S: Final = 600.0
 _MAX_CAUSES: Final = 30
 _TYPES_S: Final = 30.0
 _FIRST_LETTERS_S: Final = 2.0
@@ -326,11 +329,23 @@ class Console:
             figures["settled"] = settled_s
         for name, (_, count, _) in zip(survey.letters.names, survey.letters.causes[:_MAX_CAUSES], strict=False):
             figures[f"cause {name}"] = float(count)
-        for agent in survey.agents[:_MAX_GROUPS]:
+        for agent in survey.agents[:_MAX_AGENTS]:
             figures[f"agent {agent.agent_id}"] = float(agent.active_tasks or 0)
+            figures |= _speed_of(agent)
         return figures
 
     def _tell(self) -> None:
         self.version += 1
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def _speed_of(agent: AgentEntry) -> dict[str, float]:
+    times = agent.run_times
+    if times is None:
+        return {}
+    figures = {"a_minute": times.a_minute, "retried": times.retried_a_minute}
+    if times.half_s is not None and times.most_s is not None:
+        # A line needs a number for what is longer than was counted.
+        figures |= {"half_s": min(times.half_s, _LONGEST_RUN_S), "most_s": min(times.most_s, _LONGEST_RUN_S)}
+    return {f"agent {agent.agent_id} {name}": value for name, value in figures.items()}

@@ -16,7 +16,9 @@ __all__ = ["Samples"]
 _HOUR_S: Final = 3_600.0
 _STEP_S: Final = 3.0
 _LEAST_SHOWN_S: Final = 300.0
-_MAX_SERIES: Final = 600
+_MAX_SERIES: Final = 2_000
+_LEAST_USUAL_S: Final = 300.0
+_UNUSUAL: Final = 3.0
 
 
 class Samples:
@@ -28,7 +30,7 @@ class Samples:
         self._ring = _Ring(_STEP_S, _HOUR_S)
 
     def add(self, now_ms: float, figures: Mapping[str, float]) -> None:
-        """Add one sample of each of *figures*, at most 600; a name that is missing is a gap."""
+        """Add one sample of each of *figures*, at most 2,000; a name that is missing is a gap."""
         if self.begun_ms is None:
             self.begun_ms = now_ms
         self._ring.add(now_ms, figures)
@@ -47,6 +49,17 @@ class Samples:
         values = self._ring.values(name, now_ms, seconds)
         known = [value for value in values if not math.isnan(value)]
         return known[0] if known else None
+
+    def unusual_since_ms(self, name: str, now_ms: float, least: float) -> float | None:
+        """Return since when *name* has been three times its median of the hour, and *least*; None where it is not.
+
+        Five minutes of samples say what is usual.
+        """
+        values = sorted(value for value in self._ring.values(name, now_ms, _HOUR_S) if not math.isnan(value))
+        if len(values) * self._ring.step_s < _LEAST_USUAL_S:
+            return None
+        above = max(least, _UNUSUAL * values[len(values) // 2])
+        return self.since_ms(name, now_ms, above=above) if values[-1] > above else None
 
     def since_ms(self, name: str, now_ms: float, above: float) -> float | None:
         """Return since when *name* has been above *above* without a break; None where it is not above it now."""

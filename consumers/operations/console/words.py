@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from bus.protocol.timestamps import format_ms
@@ -17,6 +18,8 @@ _INITIALS: Final = 2
 
 def duration(seconds: float) -> str:
     """Return a duration in two units at most: "8 min 20 s", "0.6 s", "12 d"."""
+    if math.isinf(seconds):
+        return "very long"
     if seconds < _JUST_S:
         return f"{max(0.0, seconds):.1f} s" if seconds >= 0.05 else "0 s"  # noqa: PLR2004 - it would be written as 0.0
     if seconds < 10:  # noqa: PLR2004 - one digit before the point

@@ -22,10 +22,11 @@ from bus.transports.base import NewRecord, Transport
 from bus.trust.keys.trusted_keys import TrustedKeys
 from bus.trust.opening import open_trust
 from bus.trust.policy.policy import NO_POLICY, Policy
-from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat, CurrentTask
+from bus.vocabulary.agent import AgentGoodbye, AgentHandshake, AgentHeartbeat, CurrentTask, RecentRuns, RunCount
 from bus.vocabulary.forms import Value
 from bus.vocabulary.parts import AgentCard
 from producers.connection import make_publisher
+from producers.directory.run_times import RunTimes
 from producers.directory.view import Directory, record_key
 from producers.sealing.options import Outgoing
 from producers.sealing.seal_request import SealRequest
@@ -151,10 +152,12 @@ class NewerHeartbeat(Value, frozen=True, kw_only=True):
 
 async def test_a_heartbeat_says_what_its_worker_does(sky: Sky, verifier: Verifier | None) -> None:
     task = CurrentTask(message_type="task.request", message_id="m1", conversation_id="c1", since_ms=5)
-    await sky.say(AgentHeartbeat(status="healthy", doing=(task,), places=8, busy=1))
+    runs = RecentRuns(within_s=60, retried=3, took=(RunCount(up_to_s=1, runs=10),))
+    await sky.say(AgentHeartbeat(status="healthy", doing=(task,), places=8, busy=1, runs=runs))
     entry = await sky.reader(verifier).get("a@svc")
     assert entry is not None
     assert (entry.doing, entry.places, entry.busy) == ((task,), 8, 1)
+    assert entry.run_times == RunTimes(a_minute=10, retried_a_minute=3, half_s=0.5, most_s=0.95)
 
 
 async def test_heartbeats_of_other_versions_are_read(sky: Sky, verifier: Verifier | None) -> None:

@@ -11,8 +11,8 @@ from bus.topics.names import group_of_agent
 from consumers.operations.console.model import Console
 from consumers.operations.console.pages.conversations import Talk, newest_of_agent
 from consumers.operations.console.pages.frame import PageRequest, console_of, page_of, parameter, problem
-from consumers.operations.console.pages.groups import last_of
 from consumers.operations.console.sequence import StateMark
+from consumers.operations.console.words import short_count
 from consumers.operations.survey.group_state import GroupState
 from consumers.operations.survey.results import CheckResult
 from consumers.operations.survey.verdicts import of_group
@@ -34,13 +34,15 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     """Open dead letters of its group."""
     sends_dead: int
     """Open dead letters that it has sent."""
+    slow_ms: float | None
+    """Since when its handlers take three times as long as in the rest of the hour, and a second; None: they do not."""
 
 
 def _views(console: Console) -> list[AgentView]:
     survey = console.survey
     if survey is None:
         return []
-    groups = {group.name: group for group in survey.groups}
+    groups, now_ms = {group.name: group for group in survey.groups}, console.clock.now_ms()
     found = []
     for entry in survey.agents:
         group = groups.get(group_of_agent(entry.agent_id))
@@ -53,22 +55,31 @@ def _views(console: Console) -> list[AgentView]:
             for (_, count, _), sender in zip(survey.letters.causes, survey.letters.senders, strict=False)
             if sender == entry.agent_id
         )
+        slow_ms = console.samples.unusual_since_ms(f"agent {entry.agent_id} half_s", now_ms, least=1.0)
         found.append(
             AgentView(
-                entry=entry, mark=_mark(entry, judged, sent), group=group, judged=judged, dead=died, sends_dead=sent
+                entry=entry,
+                mark=_mark(entry, judged, sent, slow_ms),
+                group=group,
+                judged=judged,
+                dead=died,
+                sends_dead=sent,
+                slow_ms=slow_ms,
             )
         )
     order = ("dead", "hint", "held", "busy", "ok", "off")
     return sorted(found, key=lambda view: (order.index(view.mark.kind), view.entry.agent_id))
 
 
-def _mark(entry: AgentEntry, judged: tuple[CheckResult, ...], sent: int) -> StateMark:
+def _mark(entry: AgentEntry, judged: tuple[CheckResult, ...], sent: int, slow_ms: float | None) -> StateMark:
     if entry.health == "unhealthy":
         return StateMark("dead", "not heard" if entry.instances == 0 else "unhealthy")
     if entry.unwell:
         return StateMark("dead", "stuck")
     if any(check.state == "fault" for check in judged):
         return StateMark("hint", "behind")
+    if slow_ms is not None:
+        return StateMark("hint", "slow")
     if sent:
         return StateMark("hint", "makes dead letters")
     if any(check.state == "hint" for check in judged):
@@ -125,9 +136,12 @@ async def agent_page(request: PageRequest) -> Response[str]:
         group_name=name,
         causes=causes,
         talks=talks,
-        lines={kind: samples.hour(f"{name} {kind}", now_ms) for kind in ("oldest_s", "lag", "out", "in")},
-        last_of=last_of,
-        working=samples.hour(f"agent {identity}", now_ms),
+        oldest=samples.hour(f"{name} oldest_s", now_ms),
+        lines={
+            kind: samples.hour(f"agent {identity} {kind}", now_ms)
+            for kind in ("a_minute", "half_s", "most_s", "retried")
+        },
+        short_count=short_count,
         behind_ms=samples.since_ms(f"{name} oldest_s", now_ms, above=10.0),
         begun_ms=samples.begun_ms,
     )

@@ -127,6 +127,10 @@ async def test_a_late_reader_does_not_take_the_last_beat_of_the_dead_for_a_new_o
             await asyncio.sleep(0.5)
 
 
+def ended(entry: AgentEntry) -> bool:
+    return entry.run_times is not None and entry.run_times.a_minute > 0
+
+
 async def test_a_worker_says_what_its_handlers_do_now(settings: Settings) -> None:
     app, over = App("worker@svc"), asyncio.Event()
 
@@ -151,6 +155,11 @@ async def test_a_worker_says_what_its_handlers_do_now(settings: Settings) -> Non
         entry = await until(bus, lambda entry: entry is not None and not entry.doing)
         assert entry is not None
         assert (entry.busy, len(entry.sealbus_versions)) == (0, 1)
+        entry = await until(bus, lambda entry: entry is not None and ended(entry))
+        assert entry is not None
+        assert entry.run_times is not None
+        assert entry.run_times.half_s is not None
+        assert 0 < entry.run_times.half_s <= entry.run_times.most_s  # type: ignore[operator]
 
 
 async def test_a_forged_heartbeat_is_not_believed(settings: Settings) -> None:

@@ -36,6 +36,24 @@ def test_a_line_shows_an_hour_at_most() -> None:
     assert (line[0], line[-1]) == (800.0, 1_999.0)
 
 
+def test_what_is_three_times_its_usual_value_is_unusual_since_then() -> None:
+    samples = Samples()
+    for number in range(200):
+        samples.add(NOW_MS + 3_000 * number, {"half_s": 1.0, "young": math.nan, "little": 0.01})
+    at_ms = NOW_MS + 3_000 * 200
+    for number in range(20):
+        samples.add(at_ms + 3_000 * number, {"half_s": 4.0, "young": 9.0, "little": 0.2})
+    now_ms = at_ms + 3_000 * 19
+    since_ms = samples.unusual_since_ms("half_s", now_ms, least=1.0)
+    assert since_ms is not None
+    assert abs(since_ms - at_ms) <= 3_000
+    # Neither what is known for less than five minutes, nor what is small.
+    assert samples.unusual_since_ms("young", now_ms, least=1.0) is None
+    assert samples.unusual_since_ms("little", now_ms, least=1.0) is None
+    samples.add(now_ms + 3_000, {"half_s": 1.1})
+    assert samples.unusual_since_ms("half_s", now_ms + 3_000, least=1.0) is None
+
+
 def test_a_short_gap_is_the_value_before_it_and_a_long_one_is_a_gap() -> None:
     samples = Samples()
     for at_s in (0, 3, 15, 120):
