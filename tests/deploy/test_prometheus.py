@@ -18,7 +18,7 @@ from bus.telemetry.own_process import register_own_process
 from consumers.gateway.metrics import GatewayMetrics
 from consumers.operations.audit.metrics import AuditMetrics
 from consumers.operations.survey.exporter import SurveyCollector
-from consumers.operations.survey.verdicts import FORGED
+from consumers.operations.survey.verdicts import DECIDED, FORGED
 from deploy.boards import BOARDS, FOLDER, text_of_board
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -277,6 +277,8 @@ def test_the_run_book_has_the_very_sentence_that_each_alert_says(tmp_path: Path)
 def test_the_alert_of_forged_messages_and_doctor_name_the_same_reasons() -> None:
     (listed,) = re.findall(r'alert: SealbusForged\n.*?reason=~"([^"]+)"', rules(), re.DOTALL)
     assert set(listed.split("|")) == FORGED
+    (left,) = re.findall(r'alert: SealbusDeadLetters\n.*?reason!="([^"]+)"', rules(), re.DOTALL)
+    assert left == DECIDED
 
 
 @pytest.mark.medium

@@ -22,6 +22,7 @@ from producers.directory.presence import AgentEntry
 
 __all__ = [
     "BEHIND_S",
+    "DECIDED",
     "FORGED",
     "STILL_S",
     "cure_of_inbox",
@@ -65,6 +66,8 @@ FORGED: Final = frozenset(
     }
 )
 """The reasons of messages that are not what they say, as in the alert SealbusForged."""
+DECIDED: Final = "approval_rejected"
+"""The reason of messages that a person has judged: nothing is wrong, and nobody has to look."""
 _DOORS: Final = "doors"
 """The group of the gateway, which alone ends tasks (`consumers.gateway.agents`)."""
 _GATEWAY: Final = "start it: sealbus serve gateway"
@@ -263,13 +266,16 @@ def _of_letters(survey: Survey) -> Iterator[CheckResult]:
         text = f"{many} of messages that were forged or changed: {named}"
         cure = "do not redrive them; find who writes to the topic: sealbus dlq list; then sealbus dlq dismiss"
         yield fault("letters", text, cure)
-    if letters.count > forged:
-        cause, count, _ = next((each for each in letters.causes if each[0].reason not in FORGED), letters.causes[0])
-        text = f"{_many(letters.count - forged, 'dead letter is', 'dead letters are')} open; "
+    refused = sum(count for _, reason, count in letters.by_type if reason == DECIDED)
+    if letters.count > forged + refused:
+        told = {*FORGED, DECIDED}
+        cause, count, _ = next((each for each in letters.causes if each[0].reason not in told), letters.causes[0])
+        text = f"{_many(letters.count - forged - refused, 'dead letter is', 'dead letters are')} open; "
         text += f"{count:,} of them: {cause.reason} of {cause.message_type or '?'}"
         yield fault("letters", text, "sealbus dlq list; fix the cause, then sealbus dlq redrive")
     elif letters.is_whole and not forged:
-        yield ok("letters", "no dead letter is open")
+        asked = f" but {_many(refused, 'approval', 'approvals')} that a person rejected" if refused else ""
+        yield ok("letters", f"no dead letter is open{asked}")
 
 
 def _of_work(survey: Survey) -> Iterator[CheckResult]:

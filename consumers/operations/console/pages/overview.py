@@ -18,6 +18,7 @@ from consumers.operations.console.pages.frame import PageRequest, console_of, pa
 from consumers.operations.console.words import age, clock_time, count, duration, money, short_count
 from consumers.operations.survey.results import CheckResult
 from consumers.operations.survey.survey import Survey
+from consumers.operations.survey.verdicts import DECIDED
 
 __all__ = ["OVERVIEW_ROUTES", "Figure", "ShownFault"]
 
@@ -76,7 +77,13 @@ async def overview(request: PageRequest) -> Response[str]:
     fine = [check for check in console.checks if check.state in ("ok", "unknown")]
     since = [each.since_ms for each in troubles if each.check.state == "fault" and each.since_ms is not None]
     causes = (
-        list(zip(survey.letters.causes, survey.letters.names, survey.letters.senders, strict=False)) if survey else []
+        [
+            each
+            for each in zip(survey.letters.causes, survey.letters.names, survey.letters.senders, strict=False)
+            if each[0][0].reason != DECIDED
+        ]
+        if survey
+        else []
     )
     return page_of(
         request,
@@ -134,7 +141,7 @@ async def _figures(request: PageRequest, survey: Survey, now_ms: int) -> list[Fi
             link="/letters",
             values=samples.hour("letters", now_ms),
             description=_told(samples.hour("letters", now_ms), "dead ones"),
-            tone="bad" if survey.letters.count else "",
+            tone="bad" if any(reason != DECIDED for _, reason, _ in survey.letters.by_type) else "",
         ),
     ]
     work = survey.work

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from bus.settings.loading import load
 from bus.topics.specs import spec_of_topic
 from bus.transports.base import Change
+from consumers.deadletters.causes import Cause
 from consumers.operations.survey.audit_view import AuditState
 from consumers.operations.survey.group_state import GroupState, trend_of
 from consumers.operations.survey.letter_watch import OpenLetters
@@ -273,6 +275,22 @@ def test_forged_messages_are_told_apart_and_are_not_to_be_sent_back() -> None:
         "4 dead letters are of messages that were forged or changed: 4 hash_mismatch of a.b",
     )
     assert "do not redrive" in found.cure
+
+
+def test_what_a_person_has_rejected_is_no_fault() -> None:
+    said = OpenLetters(count=2, oldest_ms=1, causes=(), by_type=(("a.b", "approval_rejected", 2),))
+    (found,) = [each for each in of_survey(survey(letters=said)) if each.area == "letters"]
+    assert (found.state, found.text) == ("ok", "no dead letter is open but 2 approvals that a person rejected")
+    cause = Cause(group="g", message_type="a.b", reason="rejected", pointer="", error="no")
+    refused = msgspec.structs.replace(cause, reason="approval_rejected")
+    also = OpenLetters(
+        count=5,
+        oldest_ms=1,
+        causes=((refused, 3, 1), (cause, 2, 1)),
+        by_type=(("a.b", "approval_rejected", 3), ("a.b", "rejected", 2)),
+    )
+    (found,) = [each for each in of_survey(survey(letters=also)) if each.area == "letters"]
+    assert (found.state, found.text) == ("fault", "2 dead letters are open; 2 of them: rejected of a.b")
 
 
 def test_refused_heartbeats_are_told_with_their_reason_and_only_while_they_come() -> None:
