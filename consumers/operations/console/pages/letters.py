@@ -279,6 +279,8 @@ async def redrive_page(request: PageRequest) -> Response[str]:
         sender=causes[0].sender,
         cause_name=cause,
         place=location,
+        # A dry run keeps it.
+        why=parameter(request, "why")[:_MAX_WHY],
         groups=[(group, workers.get(group, 0)) for group in sorted(groups) if group],
     )
 
