@@ -152,5 +152,6 @@ class HoldUpWatch:
             return "breaker", ", ".join(sorted(self._parts.dependencies.dependencies_of(kind)))
         if head.control.attempt:
             error = f", the last with {redacted(head.control.error)}" if head.control.error else ""
-            return "retry", f"{head.control.attempt} attempts have failed{error}"
+            failed = "1 attempt has" if head.control.attempt == 1 else f"{head.control.attempt} attempts have"
+            return "retry", f"{failed} failed{error}"
         return "claim", "another worker has claimed it, or its turn has not come"

@@ -68,6 +68,8 @@ _STEP_ROWS: Final = 1_000
 _REBUILD: Final = 50
 _MAX_PAGE: Final = 500
 _MAX_SUMS: Final = 100
+_COST_SUMS: Final = "sum(s.tokens_in), sum(s.tokens_out), sum(s.cost), sum(s.calls)"
+_COST_DAYS: Final = "WHERE s.namespace = $1 AND s.day >= $2 AND s.day <= $3"
 _PERSON: Final = "COALESCE(c.opener, '')"
 
 _ROW: Final = (
@@ -434,14 +436,7 @@ class AuditIndex:
         """Return the sums of the last *days* days up to day *today* (days since 1970, UTC)."""
         indexed, recorded = await self._progress()
         first = today - max(1, days) + 1
-        name = {"day": "s.day", "person": _PERSON}.get(by, f"s.{by}")
-        join = (
-            " LEFT JOIN sealbus_audit_conversations c ON c.namespace = s.namespace AND c.id = s.conversation"
-            if by == "person"
-            else ""
-        )
-        sums = "sum(s.tokens_in), sum(s.tokens_out), sum(s.cost), sum(s.calls)"
-        where = "WHERE s.namespace = $1 AND s.day >= $2 AND s.day <= $3"
+        (name, join), sums, where = _named(by), _COST_SUMS, _COST_DAYS
         found, totals = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         if self.is_there:
             found = await self._database.read(
@@ -460,6 +455,33 @@ class AuditIndex:
         rows = [_cost_sum(day_text(each[0]) if by == "day" else each[0], each[1:]) for each in found]
         names, total = (totals[0][0], _cost_sum("", totals[0][1:])) if totals else (0, CostSum(name=""))
         return sums_of(by, rows, total, names=int(names), first=first, indexed=indexed, recorded=recorded, last=today)
+
+    async def costs_each_day(
+        self, by: CostDimension, names: Sequence[str], *, days: int, today: int
+    ) -> dict[str, list[CostSum]]:
+        """Return by name what each of *names* has spent on the last *days* days up to day *today*, by day."""
+        if not (self.is_there and names):
+            return {}
+        name, join = _named(by)
+        places = ", ".join(f"${number}" for number in range(4, 4 + len(names)))
+        found = await self._database.read(
+            f"SELECT {name}, s.day, {_COST_SUMS} FROM sealbus_audit_costs s{join} "  # noqa: S608
+            f"{_COST_DAYS} AND {name} IN ({places}) GROUP BY {name}, s.day ORDER BY s.day",
+            self._namespace,
+            today - max(1, days) + 1,
+            today,
+            *names,
+        )
+        each: dict[str, list[CostSum]] = {}
+        for row in found:
+            each.setdefault(row[0], []).append(_cost_sum(day_text(row[1]), row[2:]))
+        return each
+
+
+def _named(by: CostDimension) -> tuple[str, str]:
+    """Return the column of a dimension, and what has to be joined for it."""
+    join = " LEFT JOIN sealbus_audit_conversations c ON c.namespace = s.namespace AND c.id = s.conversation"
+    return {"day": "s.day", "person": _PERSON}.get(by, f"s.{by}"), join if by == "person" else ""
 
 
 def _cost_sum(name: str, row: Sequence[Any]) -> CostSum:

@@ -14,7 +14,7 @@ import msgspec
 
 from bus.errors import ConfigurationError
 from consumers.operations.audit.conversations import ConversationFilter, ConversationPage
-from consumers.operations.audit.costs import CostDimension, CostSums
+from consumers.operations.audit.costs import CostDimension, CostSum, CostSums
 from consumers.operations.audit.databases import AuditDatabase, Statements
 from consumers.operations.audit.index import AuditIndex, Span
 from consumers.operations.audit.rows import CHAIN_BEGIN, AuditContent, AuditRow
@@ -321,6 +321,12 @@ class AuditStore:
         """Return what was spent on the last *days* days (UTC) up to that of *now_ms*, by one dimension: the 100 largest
         and the rest as one."""
         return await self._index.costs(by, days=days, today=now_ms // _DAY_MS)
+
+    async def costs_each_day(
+        self, by: CostDimension, names: Sequence[str], *, now_ms: int, days: int = 14
+    ) -> dict[str, list[CostSum]]:
+        """Return by name what each of *names* (64 at most) has spent on these days, one sum for each day with any."""
+        return await self._index.costs_each_day(by, names[:64], days=days, today=now_ms // _DAY_MS)
 
     async def _found(self, where: str, *arguments: Any, limit: int) -> list[AuditRecord]:
         rows = await self._database.read(

@@ -17,11 +17,13 @@ _INITIALS: Final = 2
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in two units at most: "8 min 20 s", "0.6 s", "12 d"."""
+    """Return a duration in two units at most: "8 min 20 s", "0.6 s", "12 ms", "12 d"."""
     if math.isinf(seconds):
         return "very long"
+    if seconds < 0.0995:  # noqa: PLR2004 - it would be written with one digit and a zero before it
+        return f"{round(1000 * seconds)} ms" if seconds >= 0.0005 else "0 s"  # noqa: PLR2004
     if seconds < _JUST_S:
-        return f"{max(0.0, seconds):.1f} s" if seconds >= 0.05 else "0 s"  # noqa: PLR2004 - it would be written as 0.0
+        return f"{seconds:.1f} s"
     if seconds < 10:  # noqa: PLR2004 - one digit before the point
         return f"{seconds:.1f} s".replace(".0 s", " s")
     whole = int(seconds)

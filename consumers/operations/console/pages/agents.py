@@ -81,7 +81,7 @@ def _mark(entry: AgentEntry, judged: tuple[CheckResult, ...], sent: int, slow_ms
     if slow_ms is not None:
         return StateMark("hint", "slow")
     if sent:
-        return StateMark("hint", "makes dead letters")
+        return StateMark("hint", "makes letters")
     if any(check.state == "hint" for check in judged):
         return StateMark("hint", "held up")
     return StateMark("ok", "healthy") if entry.is_healthy else StateMark("off", entry.health)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -16,6 +17,9 @@ __all__ = ["COSTS_ROUTES", "DaySpending", "spent_today"]
 
 _DAYS: Final = 14
 _WEEK: Final = 7
+_LARGEST: Final = 4
+"""As many colours there are beside that of all others."""
+_LEAST: Final = 0.001
 _DAY_MS: Final = 86_400_000
 _COLUMNS: Final[dict[str, CostDimension]] = {
     "agent": "agent",
@@ -58,6 +62,12 @@ def _tokens(found: CostSum) -> int:
     return found.tokens_in + found.tokens_out
 
 
+def _values(sums: Iterable[CostSum], days: Sequence[str], *, uses_cost: bool) -> list[float]:
+    """Return what *sums*, each of a day, are on *days*."""
+    found = {each.name: each.cost if uses_cost else float(_tokens(each)) for each in sums}
+    return [found.get(day, 0.0) for day in days]
+
+
 @get("/costs")
 async def costs(request: PageRequest) -> Response[str]:
     """Show tokens and costs, as agents have reported them."""
@@ -68,6 +78,8 @@ async def costs(request: PageRequest) -> Response[str]:
             return page_of(request, "costs.html", has_audit=False)
         today, week = [await store.costs(by, days=days, now_ms=now_ms) for days in (1, _WEEK)]
         days = await store.costs("day", days=_DAYS, now_ms=now_ms)
+        largest = [row.name for row in (await store.costs(by, days=_DAYS, now_ms=now_ms)).rows[:_LARGEST]]
+        parts = await store.costs_each_day(by, largest, days=_DAYS, now_ms=now_ms)
     of_today = {row.name: row for row in today.rows}
     uses_cost = week.total.cost > 0
     total = (week.total.cost if uses_cost else float(_tokens(week.total))) or 1.0
@@ -84,10 +96,10 @@ async def costs(request: PageRequest) -> Response[str]:
         for row in week.rows
     ]
     note = "" if week.is_whole else f"The audit has looked at {week.indexed_rows:,} of {week.recorded_rows:,} records."
-    of_day = {row.name: row for row in days.rows}
     names = [format_ms(now_ms - back * _DAY_MS)[:10] for back in range(_DAYS - 1, -1, -1)]
-    found = [of_day.get(name, CostSum(name=name)) for name in names]
-    values = [row.cost if uses_cost else float(_tokens(row)) for row in found]
+    values = _values(days.rows, names, uses_cost=uses_cost)
+    series = [_values(parts.get(each, ()), names, uses_cost=uses_cost) for each in largest]
+    others = [max(0.0, whole - sum(known)) for whole, *known in zip(values, *series, strict=True)]
     return page_of(
         request,
         "costs.html",
@@ -99,6 +111,9 @@ async def costs(request: PageRequest) -> Response[str]:
         rest_count=week.rest_count,
         uses_cost=uses_cost,
         values=values,
+        bars=list(zip(*series, others, strict=True)),
+        largest=largest,
+        others=max(others) > _LEAST * max(values),
         top=max([*values, 1.0 if not uses_cost else 0.01]),
         day_names=[name[-2:] for name in names],
         by=by,

@@ -472,6 +472,27 @@ async def test_only_the_last_days_count(database: str) -> None:
         assert (await store.costs("agent", now_ms=NOW_MS, days=1)).total.calls == 1
 
 
+async def test_the_days_of_some_names_are_told_apart(database: str) -> None:
+    async with opened(database) as store:
+        assert await store.costs_each_day("agent", ["a@x"], now_ms=NOW_MS) == {}
+        records = [
+            said("usage.reported", f"{name}@x", at=day * DAY_MS + number, cost=1 + day, conversation=f"{name}{day}")
+            for day in range(3)
+            for number, name in enumerate("abc")
+        ]
+        await record(store, *records)
+        names = ["a@x", "c@x", "'; DROP TABLE x --"]
+        found = await store.costs_each_day("agent", names, now_ms=NOW_MS + 2 * DAY_MS, days=2)
+        days = [("2026-09-22", 2.0), ("2026-09-23", 3.0)]
+        assert {name: [(each.name, each.cost) for each in sums] for name, sums in found.items()} == {
+            "a@x": days,
+            "c@x": days,
+        }
+        of_people = await store.costs_each_day("person", ["b@x"], now_ms=NOW_MS + 2 * DAY_MS, days=2)
+        assert [each.cost for each in of_people["b@x"]] == [2.0, 3.0]
+        assert await store.costs_each_day("model", [], now_ms=NOW_MS) == {}
+
+
 async def test_what_is_beyond_a_hundred_is_one_sum(database: str) -> None:
     async with opened(database) as store:
         await record(

@@ -13,12 +13,15 @@ from consumers.operations.console.words import age, duration, exact, initials, m
     ("seconds", "text"),
     [
         (0, "0 s"),
+        (0.0004, "0 s"),
+        (0.012, "12 ms"),
         (0.6, "0.6 s"),
         (2.1, "2.1 s"),
         (59, "59 s"),
         (500, "8 min 20 s"),
         (8_000, "2 h 13 min"),
         (90_000, "1 d 1 h"),
+        (float("inf"), "very long"),
     ],
 )
 def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
