@@ -21,7 +21,7 @@ def duration(seconds: float) -> str:
     if math.isinf(seconds):
         return "very long"
     if seconds < 0.0995:  # noqa: PLR2004 - it would be written with one digit and a zero before it
-        return f"{round(1000 * seconds)} ms" if seconds >= 0.0005 else "0 s"  # noqa: PLR2004
+        return f"{round(1000 * seconds)} ms" if seconds >= 0.001 else "<1 ms" if seconds > 0 else "0 s"  # noqa: PLR2004
     if seconds < _JUST_S:
         return f"{seconds:.1f} s"
     if seconds < 10:  # noqa: PLR2004 - one digit before the point

@@ -13,7 +13,7 @@ from consumers.operations.console.words import age, duration, exact, initials, m
     ("seconds", "text"),
     [
         (0, "0 s"),
-        (0.0004, "0 s"),
+        (0.0004, "<1 ms"),
         (0.012, "12 ms"),
         (0.6, "0.6 s"),
         (2.1, "2.1 s"),
