@@ -35,7 +35,7 @@ __all__ = [
     "about_of",
 ]
 
-ConversationState: TypeAlias = Literal["open", "answered", "held", "failed", "dead"]
+ConversationState: TypeAlias = Literal["open", "answered", "held", "asked", "failed", "dead"]
 CONVERSATION_STATES: Final = get_args(ConversationState)
 
 _VERDICTS: Final = ("holds", "refused", "unstorable")
@@ -106,7 +106,8 @@ class ConversationRow(msgspec.Struct, frozen=True, kw_only=True):
     last_ms: int
     """When its newest record was appended."""
     state: ConversationState
-    """`held`: waits for an approval. `dead`: has a dead letter that was neither redriven nor followed by an answer."""
+    """`held`: waits for an approval. `asked`: who asked was asked back, and has not answered. `dead`: has a dead letter
+    that was neither redriven nor followed by an answer."""
     reason: str
     """The reason of its newest dead letter or refused record; empty: there is none."""
     tokens_in: int
@@ -186,6 +187,10 @@ class ConversationSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     redriven_ms: int = -1
     reasons_ms: int = -1
     reason: str = ""
+    asked_ms: int = -1
+    """When the newest question of a worker was appended; -1: there was none."""
+    told_ms: int = -1
+    """When the newest answer to one was."""
 
 
 def conversation_summary(row: AuditRow, content: AuditContent | None) -> ConversationSummary | None:
@@ -229,6 +234,8 @@ def conversation_summary(row: AuditRow, content: AuditContent | None) -> Convers
         cost=spent.cost,
         approvals=_asked(row, content, facts),
         ends=_ended(row, content, facts),
+        asked_ms=at_ms if row.message_type == "task.clarification" else -1,
+        told_ms=at_ms if row.message_type == "task.clarified" else -1,
     )
 
 
@@ -253,6 +260,8 @@ def added(one: ConversationSummary, other: ConversationSummary) -> ConversationS
         redriven_ms=max(one.redriven_ms, other.redriven_ms),
         reasons_ms=newest.reasons_ms,
         reason=newest.reason,
+        asked_ms=max(one.asked_ms, other.asked_ms),
+        told_ms=max(one.told_ms, other.told_ms),
     )
 
 
@@ -260,7 +269,7 @@ def conversation_state(summary: ConversationSummary) -> ConversationState:
     """Return the state of a conversation, as far as its records show it.
 
     An open approval comes first. Otherwise the newest of these decides: an answer or a failure for the opener or for
-    all, a dead letter, a redrive.
+    all, a dead letter, a redrive, a question of a worker.
     """
     if any(each.is_open for each in summary.approvals.values()):
         return "held"
@@ -268,6 +277,8 @@ def conversation_state(summary: ConversationSummary) -> ConversationState:
     ends = [summary.ends[name] for name in {opener, ""} if name in summary.ends]
     answered_ms = max([each.answered_ms for each in ends], default=-1)
     failed_ms = max([each.failed_ms for each in ends], default=-1)
+    if summary.asked_ms > max(summary.told_ms, answered_ms, failed_ms, summary.dead_ms):
+        return "asked"
     begun_again_ms = max(answered_ms, summary.redriven_ms)
     if summary.dead_ms > begun_again_ms:
         return "dead"

@@ -28,6 +28,7 @@ _LEAST_MS: Final = 50
 _AGAIN_S: Final = 1.0
 """A message that was handled sooner after it was put off did not try for long."""
 _ASKS, _CLOSES = "approval.request", "approval.closed"
+_QUESTION, _BESIDE = "task.clarification", frozenset({"approval", "status", "wait", "agent", "usage"})
 
 
 class StateMark(msgspec.Struct, frozen=True):
@@ -77,6 +78,8 @@ class ConversationSequence(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that are not settled yet."""
     held: TimelineEvent | None
     """The request for an approval that is open."""
+    asked: TimelineEvent | None
+    """A worker's question that nobody has answered."""
     tokens: float
     cost: float
     work_s: float
@@ -86,6 +89,8 @@ class ConversationSequence(msgspec.Struct, frozen=True, kw_only=True):
         """What the conversation does now."""
         if self.held is not None:
             return StateMark("held", "waits for a person")
+        if self.asked is not None:
+            return StateMark("held", "waits for an answer")
         if self.dead:
             return StateMark("dead", "has a dead letter" if self.dead == 1 else f"has {self.dead} dead letters")
         if self.refused:
@@ -189,6 +194,7 @@ class _Drawing:
             refused=self._refused,
             waiting=waiting,
             held=self.held,
+            asked=_unanswered(self._events),
             tokens=self._tokens,
             cost=self._cost,
             work_s=self._work_s,
@@ -254,6 +260,16 @@ def _held(events: Sequence[TimelineEvent]) -> TimelineEvent | None:
     for ask in reversed(asks):
         if not any(close.cause == ask.number or close.number > ask.number for close in closes):
             return ask
+    return None
+
+
+def _unanswered(events: Sequence[TimelineEvent]) -> TimelineEvent | None:
+    """Return the newest question of a worker, where nothing but what is said on the way came after it."""
+    for event in reversed(events):
+        if event.message_type == _QUESTION:
+            return event
+        if event.message_type.partition(".")[0] not in _BESIDE:
+            return None
     return None
 
 

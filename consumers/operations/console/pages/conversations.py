@@ -58,6 +58,7 @@ _STATES: Final = (
     ("", "All"),
     ("open", "No answer yet"),
     ("held", "Held"),
+    ("asked", "Asked back"),
     ("dead", "Dead"),
     ("failed", "Failed"),
     ("answered", "Ended"),
@@ -65,6 +66,7 @@ _STATES: Final = (
 _MARKS: Final = {
     "open": StateMark("off", "no answer yet"),
     "held": StateMark("held", "waits for a person"),
+    "asked": StateMark("held", "waits for an answer"),
     "dead": StateMark("dead", "has a dead letter"),
     "failed": StateMark("dead", "failed"),
     "answered": StateMark("ok", "answered"),

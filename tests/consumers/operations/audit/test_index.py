@@ -174,6 +174,17 @@ def test_the_state_follows_from_the_records(state: str, records: Sequence[tuple[
     assert judged(REQUEST, *records).state == state
 
 
+def test_a_question_of_a_worker_waits_until_it_is_answered_or_the_task_has_ended() -> None:
+    question = said("task.clarification", "planner@lab", "ada@acme", at=1, cause="x", performative="query")
+    told = said("task.clarified", "ada@acme", "planner@lab", at=2, cause="task.clarification-1")
+    failed = said("error.reported", "planner@lab", "ada@acme", at=3, cause="x", performative="error")
+    again = said("task.clarification", "planner@lab", "ada@acme", at=4, cause="x", performative="query")
+    assert judged(REQUEST, question).state == "asked"
+    assert judged(REQUEST, told, question).state == "open"
+    assert judged(REQUEST, question, failed).state == "failed"
+    assert judged(REQUEST, question, told, again).state == "asked"
+
+
 ASKED = said("approval.request", "planner@lab", at=1, cause="x", performative="propose", payload={"quorum": 2})
 AGREED = [
     said("approval.decision", f"{name}@acme", at=at, cause="approval.request-1", performative="accept")

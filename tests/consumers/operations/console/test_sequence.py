@@ -53,6 +53,15 @@ def test_whoever_made_a_message_of_one_to_a_role_has_taken_it() -> None:
     assert found.rows[0].targets == ("desk-3@lab",)
 
 
+def test_a_question_of_a_worker_waits_until_it_is_answered() -> None:
+    asked = event(1, "ada@acme", "desk@lab", kind="task.request")
+    question = event(2, "desk@lab", "ada@acme", cause=1, kind="task.clarification", at_s=1)
+    progress = event(3, "desk@lab", "ada@acme", cause=1, kind="status.update", at_s=2)
+    told = event(4, "ada@acme", "desk@lab", cause=2, kind="task.clarified", at_s=3)
+    assert drawn(asked, question, progress).state.word == "waits for an answer"
+    assert drawn(asked, question, progress, told).state.word == "nothing waits"
+
+
 def test_a_party_works_from_what_it_got_to_the_last_that_it_made_of_it() -> None:
     found = drawn(
         event(1, "ada@acme", "planner@lab"),
