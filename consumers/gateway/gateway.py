@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Protocol
@@ -60,6 +61,8 @@ _KEY_AT: Final = "/headers/idempotency-key"
 _KEY_DIGITS: Final = 40
 _MAX_CONVERSATION: Final = 512
 _PAGE: Final = 100
+_PLACE: Final = re.compile(r"[0-9]{1,15}\.(?:[0-9a-f]{2}){1,64}")
+"""Where a page of tasks begins: the time of a change and the id of its row."""
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 _log = get_logger("gateway")
@@ -482,13 +485,22 @@ class Gateway:
         return shown
 
     async def listed(
-        self, credential: Credential, *, status: str | None, before_ms: int | None
-    ) -> tuple[Sequence[TaskSnapshot], int | None]:
-        """Return a page of the tasks of *credential*, those changed last first, and where the next page begins."""
+        self, credential: Credential, *, status: str | None, before: str | None
+    ) -> tuple[Sequence[TaskSnapshot], str | None]:
+        """Return a page of the tasks of *credential*, those changed last first, and where the next page begins.
+
+        Raises HttpRefusal.
+        """
+        if before is not None and _PLACE.fullmatch(before) is None:
+            raise HttpRefusal("INVALID_MESSAGE", "the `before` of a page", pointer="/before", status=400)
+        at_ms, _, identity = (before or "").partition(".")
         is_open = None if status is None else status not in ("completed", "failed", "rejected", "cancelled")
         try:
             rows = await self.tasks.rows.of_credential(
-                credential.owner, is_open=is_open, before_ms=before_ms, max_rows=_PAGE
+                credential.owner,
+                is_open=is_open,
+                before=(int(at_ms), bytes.fromhex(identity)) if at_ms else None,
+                max_rows=_PAGE,
             )
         except BusError as error:
             raise _away(error) from None
@@ -500,7 +512,8 @@ class Gateway:
                 continue
             if status is None or shown.status == status:
                 found.append(shown)
-        return found, rows[-1].changed_ms if len(rows) == _PAGE else None
+        # Many tasks change within one millisecond: the id tells which of them a page has had.
+        return found, f"{rows[-1].changed_ms}.{rows[-1].id.hex()}" if len(rows) == _PAGE else None
 
     async def agents(self, credential: Credential, query: str | None = None) -> list[AgentLine]:
         """Return the agents that *credential* may ask; with *query* those whose id, types or capabilities have it."""

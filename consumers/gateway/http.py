@@ -35,11 +35,11 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a request that needs none."""
 
 
-class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
+class TaskPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Some tasks of the credential, those changed last first."""
 
     tasks: list[TaskSnapshot]
-    before: int | None = None
+    before: str | None = None
     """`?before=` of the next page; absent on the last one."""
 
 
@@ -107,9 +107,9 @@ async def open_task(request: Asked, key: _KEY = None, prefer: PREFER = None) -> 
 async def list_tasks(
     request: Asked,
     status: FromQuery[TaskState | None] = None,
-    before: FromQuery[int | None] = None,
+    before: FromQuery[str | None] = None,
 ) -> TaskPage:
-    found, earlier = await _gateway(request).listed(_credential(request), status=status, before_ms=before)
+    found, earlier = await _gateway(request).listed(_credential(request), status=status, before=before)
     return TaskPage(tasks=list(found), before=earlier)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,27 @@ async def test_a_task_is_answered(opened: Opened) -> None:
     assert ended["message"] == "reading"
     assert ended["progress_pct"] == 40
     assert "kept_until" in ended
+
+
+async def test_pages_have_each_task_once_also_where_many_have_changed_at_the_same_time(
+    opened: Opened, tmp_path: Path
+) -> None:
+    async with opened() as place, place.client(open_tasks=1_000) as client:
+        orders = [client.post("/tasks", json=BODY | {"goal": str(number)}) for number in range(230)]
+        made = {(await order).json()["id"] for order in orders}
+        for path in tmp_path.glob("*.db"):
+            with contextlib.suppress(sqlite3.OperationalError), sqlite3.connect(path, timeout=30) as database:
+                database.execute("UPDATE sealbus_processes SET changed_ms = 1700000000000 WHERE owner <> ''")
+        for query in ({}, {"status": "submitted"}):
+            found, page = list[str](), {"before": ""}
+            while "before" in page and len(found) < 1_000:
+                more = {"before": page["before"]} if page["before"] else {}
+                page = (await client.get("/tasks", params=query | more)).json()
+                found += [each["id"] for each in page["tasks"]]
+            assert sorted(found) == sorted(made)
+        for before in ("x", "1.zz", "9" * 40, "1.", "-1", "1.0"):
+            answer = await client.get("/tasks", params={"before": before})
+            assert (answer.status_code, answer.json()["pointer"]) == (400, "/before"), before
 
 
 async def test_curl_needs_no_content_type(opened: Opened) -> None:
