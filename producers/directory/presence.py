@@ -24,7 +24,6 @@ from bus.topics.names import read_topic
 from bus.vocabulary.agent import CurrentTask, RecentRuns
 from bus.vocabulary.parts import AgentCard
 from producers.directory.hold_ups import HoldUp, of_card
-from producers.directory.run_times import RunTimes, run_times_of
 
 __all__ = [
     "FORGET_AFTER",
@@ -198,8 +197,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many handlers its healthy instances may run at once; None: no instance says."""
     busy: int | None = None
     """How many of these places are taken; None: no instance says."""
-    run_times: RunTimes | None = None
-    """How long handlers of its healthy instances took lately; None: no instance says."""
+    runs: tuple[RecentRuns, ...] = ()
+    """How long handlers took lately, by healthy instance; those that do not say are left out."""
     versions: tuple[str, ...] = ()
     """The versions of its app that run, by the cards of its healthy instances."""
     sealbus_versions: tuple[str, ...] = ()
@@ -470,7 +469,7 @@ class Presence:
             doing=_longest(well),
             places=_sum([each.places for each in well]),
             busy=_sum([each.busy for each in well]),
-            run_times=run_times_of([each.runs for each in well]),
+            runs=tuple([each.runs for each in well if each.runs is not None]),
             versions=tuple(sorted({each.card.version for each in well if each.card is not None})),
             sealbus_versions=tuple(sorted({each.sealbus_version for each in well if each.sealbus_version})),
             silent=len(silent),

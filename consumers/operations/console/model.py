@@ -36,6 +36,7 @@ from consumers.operations.console.samples import Samples
 from consumers.operations.survey.examination import opened_examiner
 from consumers.operations.survey.letter_watch import LetterWatch
 from consumers.operations.survey.results import CheckResult, fault
+from consumers.operations.survey.run_times import run_times_of
 from consumers.operations.survey.survey import Survey, Surveyor
 from producers.directory.presence import AgentEntry
 
@@ -341,7 +342,7 @@ class Console:
 
 
 def _speed_of(agent: AgentEntry) -> dict[str, float]:
-    times = agent.run_times
+    times = run_times_of(agent.runs)
     if times is None:
         return {}
     figures = {"a_minute": times.a_minute, "retried": times.retried_a_minute}

@@ -15,6 +15,7 @@ from consumers.operations.console.sequence import StateMark
 from consumers.operations.console.words import short_count
 from consumers.operations.survey.group_state import GroupState
 from consumers.operations.survey.results import CheckResult
+from consumers.operations.survey.run_times import RunTimes, run_times_of
 from consumers.operations.survey.verdicts import of_group
 from producers.directory.presence import AgentEntry
 
@@ -34,6 +35,8 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     """Open dead letters of its group."""
     sends_dead: int
     """Open dead letters that it has sent."""
+    times: RunTimes | None
+    """How long its handlers took in the last minute; None: its workers do not say."""
     slow_ms: float | None
     """Since when its handlers take three times as long as in the rest of the hour, and a second; None: they do not."""
 
@@ -64,6 +67,7 @@ def _views(console: Console) -> list[AgentView]:
                 judged=judged,
                 dead=died,
                 sends_dead=sent,
+                times=run_times_of(entry.runs),
                 slow_ms=slow_ms,
             )
         )
@@ -81,7 +85,7 @@ def _mark(entry: AgentEntry, judged: tuple[CheckResult, ...], sent: int, slow_ms
     if slow_ms is not None:
         return StateMark("hint", "slow")
     if sent:
-        return StateMark("hint", "makes letters")
+        return StateMark("hint", "messages die")
     if any(check.state == "hint" for check in judged):
         return StateMark("hint", "held up")
     return StateMark("ok", "healthy") if entry.is_healthy else StateMark("off", entry.health)

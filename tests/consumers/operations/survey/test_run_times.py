@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.vocabulary.agent import RecentRuns, RunCount
-from producers.directory.run_times import RunTimes, run_times_of
+from consumers.operations.survey.run_times import RunTimes, run_times_of
 
 counts = st.lists(
     st.builds(
@@ -40,7 +40,7 @@ def test_half_of_the_runs_and_nearly_all_are_told_by_their_times() -> None:
 
 
 def test_instances_add_up_each_by_its_own_time() -> None:
-    times = run_times_of([took(30, 1, _100=10), None, took(60, _100=10)])
+    times = run_times_of([took(30, 1, _100=10), took(60, _100=10)])
     assert times == RunTimes(a_minute=30, retried_a_minute=2, half_s=0.05, most_s=0.095)
 
 
@@ -52,11 +52,12 @@ def test_what_took_longer_than_was_counted_is_longer_than_any_time() -> None:
 
 def test_nothing_that_ended_has_no_time_and_nobody_who_says_is_not_known() -> None:
     assert run_times_of([took()]) == RunTimes(a_minute=0, retried_a_minute=0)
-    assert run_times_of([None, RecentRuns(within_s=0)]) is None
+    assert run_times_of([]) is None
+    assert run_times_of([RecentRuns(within_s=0)]) is None
 
 
-@given(st.lists(st.none() | recent, max_size=4))
-def test_whatever_agents_say_the_times_are_in_order_and_can_be_shown(parts: list[RecentRuns | None]) -> None:
+@given(st.lists(recent, max_size=4))
+def test_whatever_agents_say_the_times_are_in_order_and_can_be_shown(parts: list[RecentRuns]) -> None:
     times = run_times_of(parts)
     if times is None:
         return

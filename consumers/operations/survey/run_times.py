@@ -31,10 +31,10 @@ class RunTimes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """19 of 20 took no longer."""
 
 
-def run_times_of(parts: Sequence[RecentRuns | None]) -> RunTimes | None:
+def run_times_of(parts: Sequence[RecentRuns]) -> RunTimes | None:
     """Return what *parts*, one of each instance, come to; None where no instance says."""
     # What an agent says may be anything: less than a second has no rate of a minute, and nobody counts up to a year.
-    known = [part for part in parts if part is not None and part.within_s >= 1]
+    known = [part for part in parts if part.within_s >= 1]
     if not known:
         return None
     counts = Counter[float]()
