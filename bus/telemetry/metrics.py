@@ -150,12 +150,10 @@ class Metrics:
             meters = self._meters[group] = _Meters(self, group)
         return meters
 
-    def retries_of(self, group: str) -> int:
-        """Return how many attempts of *group* were to be tried again, since the start."""
-        samples = [sample for family in self.retried.collect() for sample in family.samples]
-        return round(
-            sum(each.value for each in samples if each.labels["group"] == group and each.name[-6:] == "_total")
-        )
+    def retry(self, message_type: str, group: str, tier: str, *, trace: dict[str, str] | None = None) -> None:
+        """Count an attempt that is tried again in *tier*; *trace*: the labels of its exemplar."""
+        self.retried.labels(message_type, group, tier).inc(exemplar=trace)
+        self.meters(group)[message_type].retries += 1
 
     def begin(self, group: str, types: Iterable[str], *, reasons: Iterable[str], tiers: Iterable[str]) -> None:
         """Make every series of *group* that could count one of *types*, at zero.
@@ -265,9 +263,11 @@ class PublishMetrics(LocalCounter):
 class TypeMetrics:
     """The per-message counters of one type and group."""
 
-    __slots__ = ("done", "end_to_end_seconds", "handler_seconds", "received", "skipped")
+    __slots__ = ("done", "end_to_end_seconds", "handler_seconds", "received", "retries", "skipped")
 
     def __init__(self, metrics: Metrics, message_type: str, group: str) -> None:
+        self.retries = 0
+        """As `retried` counts them, in all tiers."""
         self.received = LocalCounter(metrics.received.labels(message_type, group))
         self.done = LocalCounter(metrics.settled.labels(message_type, group, "done", ""))
         self.skipped = LocalCounter(metrics.settled.labels(message_type, group, "skipped", ""))

@@ -35,9 +35,10 @@ class RunWindow:
 
     def look(self, now_s: float) -> RecentRuns | None:
         """Return the runs that ended lately, at *now_s* of the monotonic clock; None where nothing is to compare."""
-        timings = [meter.handler_seconds for meter in self._metrics.meters(self._group).values()]
+        meters = self._metrics.meters(self._group).values()
+        timings = [meter.handler_seconds for meter in meters]
         counts = [sum(each) for each in zip(*[timing.counts for timing in timings], strict=True)]
-        look = _Look(now_s, counts, self._metrics.retries_of(self._group))
+        look = _Look(now_s, counts, sum(meter.retries for meter in meters))
         while len(self._looks) > 1 and self._looks[1].at_s <= now_s - _WINDOW_S:
             self._looks.popleft()
         if not self._looks or now_s - self._looks[-1].at_s >= _STEP_S:

@@ -136,7 +136,7 @@ class Dispositions:
             case RetryInLane(delay_s=delay_s, control=control):
                 if control is not None:
                     delivery.control = control
-                    self._metrics.retried.labels(delivery.label, self._plan.group, "lane").inc()
+                    self._metrics.retry(delivery.label, self._plan.group, "lane")
                 return delay_s
             case MoveToTier(tier=tier, control=control, climbs=climbs):
                 await self._move(delivery, self._longer(delivery, tier) if climbs else tier, control)

@@ -134,7 +134,7 @@ class InFlight:
 
     def retried(self, delivery: Delivery, tier: str) -> None:
         """Settle *delivery*: its retry record is durable in *tier*."""
-        self._metrics.retried.labels(delivery.label, self._group, tier).inc(exemplar=_trace_of(delivery))
+        self._metrics.retry(delivery.label, self._group, tier, trace=_trace_of(delivery))
         self._land(delivery)
 
     def drop(self, delivery: Delivery) -> None:
