@@ -487,8 +487,8 @@ class Router:
         *order*: "key": the messages of a key run one after another; "key_strict": the next one also waits while an
         earlier one waits for its retry; "none": any order.
 
-        *dedup*: the messages that the inbox records: those with an idempotency key and all of high risk ("key"), all by
-        their ids ("always"), none ("off").
+        *dedup*: the messages that the inbox records: those with an idempotency key, all of high risk, and all within
+        *limits* ("key"), all by their ids ("always"), none ("off").
 
         *blocking*: the handler is an ordinary function that runs in a thread of its own. It takes a `BlockingContext`,
         and cannot be cancelled.

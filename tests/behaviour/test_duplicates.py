@@ -24,6 +24,7 @@ from consumers.delivery.inbox.row_encoding import key_text
 from producers.connection import make_publisher
 from sealbus import App, Context, Outgoing, Reject, Retry, payload
 from sealbus.errors import ConfigurationError, ContractError, InboxError
+from sealbus.limits import Rate
 from sealbus.telemetry import Metrics
 from tests.kit import Done, handling
 
@@ -275,9 +276,10 @@ async def test_messages_without_a_key_all_run_unless_their_ids_count() -> None:
         assert runs == expected, options
 
 
-async def test_a_duplicated_record_runs_once_with_dedup_by_id() -> None:
+@pytest.mark.parametrize("options", [{"dedup": "always"}, {"limits": [Rate("api", 600)]}])
+async def test_a_duplicated_record_runs_once_where_ids_count_or_a_limit_does(options: dict[str, Any]) -> None:
     runs: list[int] = []
-    async with ledger(runs, dedup="always").test() as bus:
+    async with ledger(runs, **options).test() as bus:
         await bus.publish(Order(1))
         await bus.settle()
         (first,) = [record async for record in scan_topic(bus.transport, "agents.repeat.order")]

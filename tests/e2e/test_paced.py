@@ -65,6 +65,8 @@ def test_three_workers_keep_a_limit_and_a_schedule_while_one_is_killed(deploymen
     deployment.start("run", "paced_app:paced")
     wait_until(lambda: len({row[1] for row in rows(calls)}) == CALLS, 120, "all calls are made")
     made = sorted(float(row[0]) for row in rows(calls))
+    # What was under way in the worker that died may be called again, and nothing else.
+    assert len(made) <= CALLS + 3, made
     # 120 in 12 seconds, in every window of that length, and those that came up to a second late, on a busy machine.
     most = max(len([at for at in made if begin <= at < begin + 12]) for begin in made)
     assert most <= 130, made

@@ -121,7 +121,11 @@ class InboxClient:
             return None
         by_id = subscription.dedup == "always"
         chosen = None if by_id else message.routing.idempotency_key
-        if chosen is None and (by_id or subscription.asks or self._is_remembered(subscription.kind)):
+        # Messages that wait for their turn keep the offset back: what was handled behind them would run again after
+        # each rebalance, and what has a limit is rarely free of charge.
+        if chosen is None and (
+            by_id or subscription.asks or subscription.limits or self._is_remembered(subscription.kind)
+        ):
             chosen = message.message_id
         if chosen is None:
             return None
