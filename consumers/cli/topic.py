@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 
 from bus.clock import SystemClock
 from bus.errors import BusError
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from consumers.app.app import App
 
 __all__ = ["topic", "wanted_topics"]
+
+_NOTE_S: Final = 5.0
 
 
 @click.group(cls=VerbGroup)
@@ -158,7 +161,10 @@ async def apply(
         if changed and not dry_run:
             try:
                 await prepare_journal(transport, settings)
-                await Journal(transport, settings, SystemClock(), verb="topics", why=why).note(
+                # The topics are there: nobody waits for long where the right to write is missing.
+                publish = msgspec.structs.replace(settings.publish, timeout_s=_NOTE_S)
+                hurried = msgspec.structs.replace(settings, publish=publish)
+                await Journal(transport, hurried, SystemClock(), verb="topics", why=why).note(
                     "changed", topics=changed, why=why
                 )
             except BusError as error:
