@@ -294,12 +294,22 @@ class Gateway:
         except ContractError as error:
             raise of_contract(error) from None
         rows, key = self.tasks.rows, f"sealed:{message.message_id}"
-        if await rows.seen(credential.owner, key) is not None:
+        if await self.has_sent(credential, key, message.verification.content_hash):
             return False
         sealed = sealed_as(message, message_topic(self._namespace, message.message_type))
         await self.tasks.publisher.send(sealed, timeout_s=self.settings.publish.timeout_s)
         until_ms = round(self.clock.now_ms() + self.settings.tasks.keep_s * 1000)
         return await rows.remember(credential.owner, key, message.verification.content_hash, until_ms)
+
+    async def has_sent(self, credential: Credential, key: str, content: str) -> bool:
+        """Return whether *credential* has sent what has the hash *content* under *key*.
+
+        Raises HttpRefusal where it was something else, BusError.
+        """
+        seen = await self.tasks.rows.seen(credential.owner, key)
+        if seen not in (None, content):
+            raise HttpRefusal("idempotency_conflict", "the key was used for other content: use another one")
+        return seen is not None
 
     def task_id_of(self, credential: Credential, key: str | None) -> str:
         """Return the id of the task that *key* names; a new one without a key."""

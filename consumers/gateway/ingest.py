@@ -6,7 +6,6 @@ client chooses are its own: on the bus they are hashed with its name, so none is
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -186,22 +185,22 @@ class Ingest:
         said = Ingested(
             message_id=theirs or message_id or "", dialect=dialect, names=names, is_awaited=options.is_awaited
         )
-        if not opens:
-            return await self._publish(credential, draft, encoded, said)
         # The time of a repeat differs, and what it says does not.
         content = content_hash_of(to.id if to is not None and to.id else "", kind.name, foreign.data)
+        if not opens:
+            return await self._publish(credential, draft, encoded, content, said)
         opened = await gateway.open_sealed(
             credential, task_id, draft, content, data=encoded, dialect=dialect, names=names
         )
         return msgspec.structs.replace(said, snapshot=opened.snapshot, is_repeat=opened.is_repeat)
 
-    async def _publish(self, credential: Credential, draft: Outgoing, encoded: bytes, said: Ingested) -> Ingested:
+    async def _publish(
+        self, credential: Credential, draft: Outgoing, encoded: bytes, content: str, said: Ingested
+    ) -> Ingested:
         """Publish a message that opens no task; a repeat under its key is not sent again."""
         key = draft.idempotency_key or ""
-        content = hashlib.sha256(encoded).hexdigest()
         try:
-            seen = await self._gateway.tasks.rows.seen(credential.owner, key)
-            if seen is not None:
+            if await self._gateway.has_sent(credential, key, content):
                 return msgspec.structs.replace(said, is_repeat=True)
             await self._gateway.publish(credential, draft, encoded)
             await self._gateway.tasks.rows.remember(

@@ -183,6 +183,17 @@ async def test_what_informs_opens_no_task_and_comes_once(opened: Opened) -> None
     assert [each.message_type for each in taken].count("act.inform") <= 1
 
 
+async def test_other_content_under_the_key_of_what_informs_is_refused_and_not_called_a_repeat(opened: Opened) -> None:
+    app, _ = researcher()
+    async with opened(app) as place, place.client(**PLANNER) as client:
+        said = request(performative="inform", content={"summary": "ready"}, idempotency_key="i-1")
+        first = await client.post("/ingest", json=said)
+        later = await client.post("/ingest", json=said | {"timestamp": now(seconds=1)})
+        other = await client.post("/ingest", json=said | {"content": {"summary": "something else"}})
+    assert (first.status_code, later.json()["status"]) == (202, "duplicate")
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+
+
 async def test_a_ceiling_is_sealed_into_what_a_credential_sends(opened: Opened) -> None:
     app, taken = researcher()
     async with opened(app) as place, place.client(**ORCHESTRATOR, trust_at_most="model_generated") as client:
@@ -199,12 +210,17 @@ async def test_sealed_bytes_pass_every_check_and_come_once(opened: Opened) -> No
         sealed = sealer.seal(Outgoing(draft, to="researcher@svc", task_id="t-1")).message
         first = await client.post("/ingest", content=sealed.value)
         again = await client.post("/ingest", content=sealed.value)
+        twin = sealer.seal(
+            Outgoing(TaskRequest(goal="else"), to="researcher@svc", task_id="t-1", message_id=sealed.message_id)
+        )
+        other = await client.post("/ingest", content=twin.message.value)
         forged = msgspec.json.decode(sealed.value)
         forged["data"]["goal"] = "something else"
         changed = await client.post("/ingest", json=forged)
         foreign = place.gateway._sealers.of("other@acme").seal(Outgoing(draft, to="researcher@svc", task_id="t-2"))
         stolen = await client.post("/ingest", content=foreign.message.value)
     assert (first.status_code, again.json()["status"]) == (202, "duplicate")
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
     assert changed.status_code in (400, 401)
     assert (stolen.status_code, stolen.json()["code"]) == (403, "sender_mismatch")
     assert sealing.parse(sealed.value).message_id == sealed.message_id
