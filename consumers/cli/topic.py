@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["topic", "wanted_topics"]
 
-_NOTE_S: Final = 5.0
+_NOTE_S: Final = 2.0
 
 
 @click.group(cls=VerbGroup)
