@@ -53,9 +53,12 @@ def beside(log_url: str) -> str:
 
 def has_inbox(app: Declaration, settings: Settings) -> bool:
     """Return whether a worker of *app* gets an inbox. Raises ConfigurationError as `inbox_url`."""
-    return (
-        app.has_mailbox or any(subscription.dedup != "off" for subscription in app.subscriptions.values())
-    ) and inbox_url(settings) is not None
+    return _uses_inbox(app) and inbox_url(settings) is not None
+
+
+def _uses_inbox(app: Declaration) -> bool:
+    """Return whether something of *app* is stored: its processes, what it has handled, or its limits."""
+    return app.has_mailbox or any(each.dedup != "off" or each.limits for each in app.subscriptions.values())
 
 
 def log_file(log_url: str) -> Path:
@@ -72,8 +75,7 @@ def is_missing_file(url: str) -> bool:
 
 def choose_inbox(app: Declaration, settings: Settings, *, owner: str, clock: Clock) -> Inbox | None:
     """Return the inbox of a worker of *app*, not yet open; None where nothing of the app is remembered."""
-    wanted = {subscription.dedup for subscription in app.subscriptions.values()} - {"off"}
-    if not wanted and not app.has_mailbox:
+    if not _uses_inbox(app):
         return None
     url = inbox_url(settings)
     if url is None:

@@ -48,15 +48,29 @@ async def test_a_rate_is_held_and_nobody_loses_an_attempt() -> None:
 
 
 async def test_what_waits_in_the_log_for_its_turn_comes_back_in_time() -> None:
-    app, runs = calling(Rate("api", 10, per_s=1))
+    app, runs = calling(Rate("api", 6, per_s=1))
     # So small that most of the messages have no room to wait in the worker.
     small = load(flags={"worker.max_in_flight": 32, "worker.max_waiting": 32}, env={}, file=None).settings
     async with app.test(settings=small) as bus:
         for number in range(300):
             await bus.publish(Call(number=number))
-        for _ in range(45):
+        for _ in range(53):
             await bus.advance(1)
         assert sorted(runs) == list(range(300))
+
+
+async def test_limits_hold_also_where_nothing_else_is_recorded() -> None:
+    app, runs = App("caller@svc"), list[int]()
+
+    @app.on(Call, limits=[Rate("api", 60)], order="none", dedup="off")
+    async def call(request: Call) -> None:
+        runs.append(request.number)
+
+    async with app.test() as bus:
+        for number in range(90):
+            await bus.publish(Call(number=number))
+        await bus.advance(30)
+        assert 29 <= len(runs) <= 32
 
 
 async def test_a_cost_is_counted_in_units() -> None:
