@@ -32,17 +32,25 @@ class RunWindow:
         self._group = group
         self._looks = deque[_Look]()
         """Every five seconds one, of a minute."""
+        self._found: RecentRuns | None = None
 
     def look(self, now_s: float) -> RecentRuns | None:
-        """Return the runs that ended lately, at *now_s* of the monotonic clock; None where nothing is to compare."""
+        """Return the runs that ended lately, at *now_s* of the monotonic clock; None where nothing is to compare.
+
+        They are counted every five seconds; in between it is asked each second.
+        """
+        if not self._looks or now_s - self._looks[-1].at_s >= _STEP_S:
+            self._found = self._counted(now_s)
+        return self._found
+
+    def _counted(self, now_s: float) -> RecentRuns | None:
         meters = self._metrics.meters(self._group).values()
         timings = [meter.handler_seconds for meter in meters]
         counts = [sum(each) for each in zip(*[timing.counts for timing in timings], strict=True)]
         look = _Look(now_s, counts, sum(meter.retries for meter in meters))
         while len(self._looks) > 1 and self._looks[1].at_s <= now_s - _WINDOW_S:
             self._looks.popleft()
-        if not self._looks or now_s - self._looks[-1].at_s >= _STEP_S:
-            self._looks.append(look)
+        self._looks.append(look)
         before = self._looks[0]
         if before.at_s == now_s or not timings:
             return None
