@@ -94,9 +94,12 @@ def test_a_message_makes_as_many_calls_as_the_budget_says() -> None:
     budget, found = the_budget(), counted()
     assert found.keys() == {each.figure for each in budget.calls}
     wrong = beside(budget, found)
-    if wrong:
-        # On a busy machine a message takes longer, and what happens every so often is counted in.
-        wrong = beside(budget, counted(*wrong))
+    for _ in range(5):
+        if not wrong:
+            break
+        # On a busy machine a message takes longer, and what happens every so often is counted in: the least is its own.
+        found = {name: min(calls, found[name]) for name, calls in counted(*wrong).items()}
+        wrong = beside(budget, found)
     assert wrong == {}, (
         "found and allowed: append an entry to [[calls]] in tests/benchmarks/budget.toml; more calls need a reason, "
         "fewer are welcome"
