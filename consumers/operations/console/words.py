@@ -20,8 +20,12 @@ def duration(seconds: float) -> str:
     """Return a duration in two units at most: "8 min 20 s", "0.6 s", "12 ms", "12 d"."""
     if math.isinf(seconds):
         return "very long"
-    if seconds < 0.0995:  # noqa: PLR2004 - it would be written with one digit and a zero before it
-        return f"{round(1000 * seconds)} ms" if seconds >= 0.001 else "<1 ms" if seconds > 0 else "0 s"  # noqa: PLR2004
+    if seconds <= 0:
+        return "0 s"
+    if seconds < 0.001:  # noqa: PLR2004 - a millisecond
+        return "<1 ms"
+    if seconds < 0.0995:  # noqa: PLR2004 - from here on it is written as 0.1 s
+        return f"{round(1000 * seconds)} ms"
     if seconds < _JUST_S:
         return f"{seconds:.1f} s"
     if seconds < 10:  # noqa: PLR2004 - one digit before the point
