@@ -306,10 +306,12 @@ class Console:
         before, seen = self._before, survey.taken_ms
         self._before = survey
         ages_s = [group.oldest_s for group in survey.groups if group.oldest_s is not None]
-        figures = {
-            "letters": float(survey.letters.count),
-            "oldest_s": max(ages_s, default=0.0),
-        }
+        figures = {"oldest_s": max(ages_s, default=0.0)}
+        # While dead letters are read for the first time their number grows without any death.
+        if survey.letters.is_whole:
+            figures["letters"] = float(survey.letters.count)
+            for name, (_, count, _) in zip(survey.letters.names, survey.letters.causes[:_MAX_CAUSES], strict=False):
+                figures[f"cause {name}"] = float(count)
         if not (survey.work.unseen or survey.work.error):
             figures["approvals"] = float(survey.work.approvals)
         elapsed_s = 0.0 if before is None else max(0, seen - before.taken_ms) / 1000
@@ -328,8 +330,6 @@ class Console:
                 figures[f"{group.name} in"] = max(0, group.appended - last.appended) / elapsed_s
         if elapsed_s:
             figures["settled"] = settled_s
-        for name, (_, count, _) in zip(survey.letters.names, survey.letters.causes[:_MAX_CAUSES], strict=False):
-            figures[f"cause {name}"] = float(count)
         for agent in survey.agents[:_MAX_AGENTS]:
             figures[f"agent {agent.agent_id}"] = float(agent.active_tasks or 0)
             figures |= _speed_of(agent)

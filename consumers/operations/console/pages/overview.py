@@ -16,11 +16,12 @@ from consumers.operations.console.pages.conversations import newest_conversation
 from consumers.operations.console.pages.costs import spent_today
 from consumers.operations.console.pages.frame import PageRequest, console_of, page_of, parameter
 from consumers.operations.console.words import age, clock_time, count, duration, money, short_count
+from consumers.operations.survey.letter_watch import OpenLetters
 from consumers.operations.survey.results import CheckResult
 from consumers.operations.survey.survey import Survey
 from consumers.operations.survey.verdicts import DECIDED
 
-__all__ = ["OVERVIEW_ROUTES", "Figure", "ShownFault"]
+__all__ = ["OVERVIEW_ROUTES", "Figure", "ShownFault", "letters_figure"]
 
 _PLACES: Final = {
     "letters": ("/letters", "Mend the dead letters"),
@@ -108,8 +109,6 @@ async def _figures(request: PageRequest, survey: Survey, now_ms: int) -> list[Fi
     rate = next((value for value in reversed(settled) if not math.isnan(value)), None)
     oldest_s = max((group.oldest_s or 0.0 for group in survey.groups), default=0.0)
     since_ms = samples.since_ms("oldest_s", now_ms, above=60.0)
-    before = samples.ago("letters", now_ms, 600.0)
-    more = 0 if before is None else survey.letters.count - int(before)
     figures = [
         Figure(
             label="Settled a second",
@@ -133,16 +132,7 @@ async def _figures(request: PageRequest, survey: Survey, now_ms: int) -> list[Fi
             tone="bad" if oldest_s > 60 else "",  # noqa: PLR2004 - a minute, as in the note
             least=60.0,
         ),
-        Figure(
-            label="Dead letters, open",
-            value=count(survey.letters.count),
-            unit="",
-            note=(f"{more:+,} in 10 min" if more else "no change in 10 min") if before is not None else "",
-            link="/letters",
-            values=samples.hour("letters", now_ms),
-            description=_told(samples.hour("letters", now_ms), "dead ones"),
-            tone="bad" if any(reason != DECIDED for _, reason, _ in survey.letters.by_type) else "",
-        ),
+        letters_figure(survey.letters, samples.ago("letters", now_ms, 600.0), samples.hour("letters", now_ms)),
     ]
     work = survey.work
     if not (work.unseen or work.error):
@@ -173,6 +163,22 @@ async def _figures(request: PageRequest, survey: Survey, now_ms: int) -> list[Fi
             )
         )
     return figures
+
+
+def letters_figure(letters: OpenLetters, before: float | None, hour: Sequence[float]) -> Figure:
+    """Return the figure of the open *letters*; *before*: their number ten minutes ago, None where it is not known."""
+    more = 0 if before is None else letters.count - int(before)
+    note = "" if before is None else f"{more:+,} in 10 min" if more else "no change in 10 min"
+    return Figure(
+        label="Dead letters, open",
+        value=count(letters.count),
+        unit="",
+        note=note if letters.is_whole else "so far, more are being read",
+        link="/letters",
+        values=hour,
+        description=_told(hour, "dead ones"),
+        tone="bad" if any(reason != DECIDED for _, reason, _ in letters.by_type) else "",
+    )
 
 
 def _usual(values: Sequence[float]) -> str:
