@@ -2,7 +2,7 @@
 
 Owns the command line, and a process of its own for each tree and each path: the compiled one, where it is built, and
 Python alone. Both trees take turns in one run. The limits are in `speed/budgets.py`, what is raised and why is in
-`budget.toml`; `tests/test_budget.py` holds the project to both. About a minute and a half; no Kafka, no network. The
+`budget.toml`; CI holds the project to both. About a minute and a half; no Kafka, no network. The
 first run takes the base out of the repository and builds its core.
 """
 
