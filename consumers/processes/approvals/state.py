@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from bus.protocol import canonical
-from consumers.processes.sagas.process import Ending, NewerCode, Process, is_newer
+from consumers.processes.sagas.process import Ending, Process, unpack_plain
 
 __all__ = [
     "APPROVAL_SAGA",
@@ -90,9 +90,4 @@ def unpack_approval(process: Process) -> ApprovalState:
 
     Raises NewerCode where a later version has written it, or it is in a phase that is not known here.
     """
-    if is_newer(process.shape, SHAPE):
-        raise NewerCode
-    try:
-        return msgspec.json.decode(process.state, type=ApprovalState)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise NewerCode from error
+    return unpack_plain(process, SHAPE, ApprovalState)

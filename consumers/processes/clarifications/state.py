@@ -9,7 +9,7 @@ import msgspec
 from bus.payloads.payload_types import payload_type
 from bus.protocol import canonical, sealing
 from bus.vocabulary.task import TaskClarification
-from consumers.processes.sagas.process import Ending, NewerCode, Process, is_newer
+from consumers.processes.sagas.process import Ending, Process, unpack_plain
 
 __all__ = [
     "CLARIFICATION_SAGA",
@@ -55,12 +55,7 @@ def unpack_clarification(process: Process) -> ClarificationState:
 
     Raises NewerCode where a later version has written it, or it is in a phase that is not known here.
     """
-    if is_newer(process.shape, CLARIFICATION_SHAPE):
-        raise NewerCode
-    try:
-        return msgspec.json.decode(process.state, type=ClarificationState)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise NewerCode from error
+    return unpack_plain(process, CLARIFICATION_SHAPE, ClarificationState)
 
 
 def questions_in(state: ClarificationState) -> TaskClarification:

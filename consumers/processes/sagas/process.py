@@ -6,7 +6,7 @@ Owns the names in the tables: all are derived from what they stand for, so that 
 from __future__ import annotations
 
 import hmac
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,12 +30,15 @@ __all__ = [
     "ending_of",
     "is_newer",
     "pack",
+    "unpack_plain",
     "unpack",
 ]
 
 Status: TypeAlias = Literal["open", "finished"]
 ProcessOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "timed_out"]
 """How a process has ended."""
+
+PlainT = TypeVar("PlainT", bound=msgspec.Struct)
 
 _DIGITS: Final = 40
 
@@ -198,6 +201,19 @@ def unpack(rules: SagaRules, process: Process) -> tuple[Memory, Any] | None:
         return memory, rules.kept_state.read(data)
     except (ContractError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise RetryLater(f"the state of {rules.name} {process.key!r:.80} cannot be read: {text_of(error)}") from error
+
+
+def unpack_plain(process: Process, shape: str, kind: type[PlainT]) -> PlainT:
+    """Return the state of *process* as *kind*, whose form has the version *shape*.
+
+    Raises NewerCode where a later version has written it, or it has a value that is not known here.
+    """
+    if is_newer(process.shape, shape):
+        raise NewerCode
+    try:
+        return msgspec.json.decode(process.state, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise NewerCode from error
 
 
 def is_newer(shape: str, known: str) -> bool:

@@ -21,7 +21,7 @@ from bus.transports.base import NewRecord
 from bus.vocabulary.bus import ScheduleDue, WaitDue
 from consumers.delivery.settling.outcome import Outcome
 from consumers.delivery.state.delivery import Accepted
-from consumers.processes.sagas.process import NewerCode, Process, Wait, is_newer
+from consumers.processes.sagas.process import NewerCode, Process, Wait, unpack_plain
 from consumers.processes.sagas.process_group import ProcessGroup
 from consumers.processes.sagas.rules import CANCEL_WAIT
 from consumers.processes.sagas.store import NewWait, ProcessChange, ProcessStore
@@ -75,7 +75,7 @@ class ScheduleService:
             now_ms = self._clock.now_ms()
             if process is not None:
                 try:
-                    state = _unpacked(process)
+                    state = unpack_plain(process, _SHAPE, _State)
                 except NewerCode:
                     continue
                 if state.times == schedule.times and process.status == "open":
@@ -95,7 +95,7 @@ class ScheduleService:
         if schedule is None or not isinstance(delivery.payload, WaitDue):
             # Another version of the app declares it.
             raise NewerCode
-        state, now_ms = _unpacked(process), self._clock.now_ms()
+        state, now_ms = unpack_plain(process, _SHAPE, _State), self._clock.now_ms()
         due, next_ms, missed = due_now(schedule, state.next_ms, now_ms, state.missed)
         if missed or any(each.missed for each in due):
             _log.warning("schedule.missed", schedule=schedule.name, times=missed + sum(each.missed for each in due))
@@ -156,13 +156,3 @@ class ScheduleService:
 
     def _id(self, name: str) -> bytes:
         return self._store.ids.process(SCHEDULE_SAGA, "", name)
-
-
-def _unpacked(process: Process) -> _State:
-    """Return the state of *process*. Raises NewerCode where a later version has written it."""
-    if is_newer(process.shape, _SHAPE):
-        raise NewerCode
-    try:
-        return msgspec.json.decode(process.state, type=_State)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise NewerCode from error

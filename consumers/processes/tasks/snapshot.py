@@ -27,7 +27,7 @@ from bus.vocabulary.task import (
     TaskRejected,
     TaskResult,
 )
-from consumers.processes.sagas.process import Ending, NewerCode, Process, is_newer
+from consumers.processes.sagas.process import Ending, Process, unpack_plain
 
 __all__ = [
     "RESULT",
@@ -208,12 +208,7 @@ def pack_task(row: TaskRow) -> bytes:
 
 def unpack_task(process: Process) -> TaskRow:
     """Return the state of *process*. Raises NewerCode where a later version has written it."""
-    if is_newer(process.shape, TASK_SHAPE):
-        raise NewerCode
-    try:
-        return msgspec.json.decode(process.state, type=TaskRow)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise NewerCode from error
+    return unpack_plain(process, TASK_SHAPE, TaskRow)
 
 
 # Changes: each returns the next row without its generation and cursor, or None where nothing is shown of it.
