@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -26,7 +27,7 @@ from bus.nearest import nearest
 from bus.protocol.identifiers import is_text_id
 from bus.trust.keys.trusted_files import Reloaded, alarm_about, check_trusted_file
 from bus.trust.labels import INSTRUCTING, LEVELS, least_trusted
-from bus.trust.policy.globs import compile_globs
+from bus.trust.policy.globs import GlobMatcher, compile_globs
 
 __all__ = [
     "DOORS",
@@ -89,11 +90,17 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     def may_ask(self, agent_id: str) -> bool:
         """Return whether it may ask *agent_id*."""
-        return bool(compile_globs(self.to).match(agent_id))
+        return bool(_matcher(self.to).match(agent_id))
 
     def may_send(self, message_type: str) -> bool:
         """Return whether it may send messages of *message_type*."""
-        return bool(compile_globs(self.types).match(message_type))
+        return bool(_matcher(self.types).match(message_type))
+
+
+@lru_cache(maxsize=32)
+def _matcher(globs: tuple[str, ...]) -> GlobMatcher:
+    """Return the matcher of *globs*, which every request asks; each remembers up to a megabyte of texts."""
+    return compile_globs(globs)
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
