@@ -5,12 +5,9 @@ Owns where these files are, and that everything else in one stays.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +21,7 @@ from bus.settings.schema import Settings
 from bus.telemetry.terminal import printable
 from bus.trust.opening import ALLOW_ALL
 from bus.trust.policy.reading import read_policy
+from bus.whole_file import write_whole
 from consumers.gateway.claude_code import (
     HOOK_PATH,
     HOOK_VARIABLE,
@@ -140,16 +138,6 @@ def _write(file: Path, text: str) -> None:
     target = file.resolve()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        mode = target.stat().st_mode & 0o777 if target.exists() else _READABLE
-        number, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(number, "w", encoding="utf-8") as opened:
-                opened.write(text)
-            Path(part).chmod(mode)
-            Path(part).replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(part).unlink()
-            raise
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from error
+    write_whole(target, text.encode(), mode=_READABLE, keeps_rights=True)

@@ -5,15 +5,11 @@ Owns the form of the file and its changes. Tokens are in no file: a credential h
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import re
 import secrets
-import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +24,7 @@ from bus.protocol.identifiers import is_text_id
 from bus.trust.keys.trusted_files import Reloaded, alarm_about, check_trusted_file
 from bus.trust.labels import INSTRUCTING, LEVELS, least_trusted
 from bus.trust.policy.globs import GlobMatcher, compile_globs
+from bus.whole_file import one_writer, write_whole
 
 __all__ = [
     "DOORS",
@@ -266,52 +263,13 @@ class DoorsFile:
 
     def change(self, make: Callable[[Credentials], Sequence[Credential]]) -> Credentials:
         """Write the credentials that *make* returns for the present ones. Raises ConfigurationError."""
-        with self._locked():
+        with one_writer(self.path.parent):
             written = tuple(make(self.read()))
             text = _HEAD + "".join(f"\n[[credentials]]\n{_toml_of(each)}" for each in written)
             parsed = parse_credentials(text.encode(), name=str(self.path))
-            self._write(text.encode())
+            # A gateway of another user goes on reading it.
+            write_whole(self.path, text.encode(), mode=0o600, keeps_rights=True)
         return parsed
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        import fcntl
-
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            folder = os.open(self.path.parent, os.O_RDONLY)
-        except OSError as error:
-            raise ConfigurationError(f"{self.path.parent} cannot be used: {error.strerror}") from error
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
-
-    def _write(self, text: bytes) -> None:
-        try:
-            number, part = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-            try:
-                with os.fdopen(number, "wb") as file:
-                    self._keep_rights(file.fileno())
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(part).replace(self.path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    Path(part).unlink()
-                raise
-        except OSError as error:
-            raise ConfigurationError(f"{self.path} cannot be written: {error.strerror}") from error
-
-    def _keep_rights(self, number: int) -> None:
-        """Give the new file the rights of the old one: a gateway of another user goes on reading it."""
-        with contextlib.suppress(FileNotFoundError):
-            old = self.path.stat()
-            if os.geteuid() == 0:
-                os.fchown(number, old.st_uid, old.st_gid)
-            os.fchmod(number, old.st_mode & 0o777)
 
 
 def _toml_of(credential: Credential) -> str:

@@ -6,11 +6,8 @@ Every change is written to a new file that replaces the old one, so a reader nev
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +19,7 @@ from bus.topics.names import agent_slug
 from bus.trust.keys.key_directory import Domain, KeyDirectory, TrustedKey, parse_keys
 from bus.trust.keys.private_keys import PrivateKey, new_private_key, pem_of, public_jwk, read_private_key
 from bus.trust.keys.trusted_files import check_trusted_file
+from bus.whole_file import one_writer, write_whole
 
 __all__ = ["JWKS", "KeyFolder", "key_folder_of"]
 
@@ -85,7 +83,7 @@ class KeyFolder:
         """Sign with *new* from now on, and let *old* end at *not_after_ms*."""
         with self._changed() as (jwks, _):
             _entry(jwks, old.kid)["not_after"] = format_ms(not_after_ms)
-            self._write(self.private_file(agent_id), pem_of(new), 0o600)
+            write_whole(self.private_file(agent_id), pem_of(new), mode=0o600)
 
     def limit(self, kid: str, *, principals: Sequence[str], types: Sequence[str]) -> None:
         """Let the key *kid* sign for exactly *principals*, and messages of *types*."""
@@ -107,7 +105,7 @@ class KeyFolder:
 
         A JWKS that could not be read back is not written, and nothing else then.
         """
-        with self._locked():
+        with one_writer(self.folder, mode=0o700):
             jwks: dict[str, Any] = {"keys": []}
             private: dict[Path, bytes] = {}
             if self.jwks.exists():
@@ -117,45 +115,9 @@ class KeyFolder:
             yield jwks, private
             text = json.dumps(jwks, indent=2, sort_keys=True).encode() + b"\n"
             parse_keys({str(self.jwks): text}, domain=self._domain)
-            self._write(self.jwks, text, 0o644)
+            write_whole(self.jwks, text, mode=0o644)
             for file, pem in private.items():
-                self._write(file, pem, 0o600)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if sys.platform == "win32":
-                yield
-                return
-            import fcntl
-
-            lock_file = os.open(self.folder, os.O_RDONLY)
-        except OSError as error:
-            raise ConfigurationError(f"{self.folder} cannot be used: {error.strerror}") from error
-        try:
-            fcntl.flock(lock_file, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock_file)
-
-    def _write(self, path: Path, text: bytes, mode: int) -> None:
-        """Replace *path* by a file with *text*, durably."""
-        try:
-            number, part = tempfile.mkstemp(dir=self.folder, prefix=f".{path.name}.")
-            try:
-                with os.fdopen(number, "wb") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(part).chmod(mode)
-                Path(part).replace(path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    Path(part).unlink()
-                raise
-        except OSError as error:
-            raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
+                write_whole(file, pem, mode=0o600)
 
 
 def _new_key(jwks: dict[str, Any], limits: dict[str, list[str] | None], not_before_ms: int) -> PrivateKey:
