@@ -215,7 +215,7 @@ class DialectSettings(_Section, frozen=True):
 
 
 class AuditSettings(_Section, frozen=True):
-    """The database of `sealbus audit`, how often checkpoints are written to the log, and how long content is stored."""
+    """The database of `sealbus audit`, its checkpoints, how long content is stored, and what agents may spend."""
 
     url: Annotated[
         str,
@@ -229,6 +229,7 @@ class AuditSettings(_Section, frozen=True):
     anchor: Annotated[str, _PATH]
     keep_s: Pause
     keep_sensitive_s: Pause
+    daily_budget: Annotated[float, Meta(ge=0)]
 
 
 class TaskSettings(_Section, frozen=True):

@@ -84,6 +84,7 @@ class Night:
             "SEALBUS_BUS__NAMESPACE": "research",
             "SEALBUS_INBOX__URL": f"sqlite:///{folder}/inbox.db",
             "SEALBUS_AUDIT__URL": f"sqlite:///{folder}/audit.db",
+            "SEALBUS_AUDIT__DAILY_BUDGET": "5",
             "SEALBUS_TRUST__KEYS": str(folder / "keys" / "jwks.json"),
             "SEALBUS_TRUST__KEY_FILE": str(folder / "keys"),
             "SEALBUS_POLICY__FILE": str(folder / "policy.toml"),

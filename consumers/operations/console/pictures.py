@@ -130,8 +130,8 @@ def meter(share: float, label: str, tone: str = "") -> Markup:
     ).format(_shown(label), tone, min(100.0, max(0.0, share)))
 
 
-def stacked(columns: Sequence[Sequence[float]], top: float, label: str) -> Markup:
-    """Return one bar a column, stacked; the parts of each have the classes k1, k2 and so on."""
+def stacked(columns: Sequence[Sequence[float]], top: float, label: str, line: float = 0.0) -> Markup:
+    """Return one bar a column, stacked; the parts of each have the classes k1, k2 and so on. *line*: a value across."""
     drawn = Markup("").join(
         Markup('<line class="gridline" x1="0" x2="100%" y1="{0}%" y2="{0}%"/>').format(at)
         for at in (0, 33.3, 66.7, 100)
@@ -146,6 +146,10 @@ def stacked(columns: Sequence[Sequence[float]], top: float, label: str) -> Marku
                     kind, number * step + step * 0.16, step * 0.68, 100 - low - high, max(0.3, high - 0.6)
                 )
             low += high
+    if line and top:
+        drawn += Markup('<line class="event" x1="0" x2="100%" y1="{0:.2f}%" y2="{0:.2f}%"/>').format(
+            100 - min(100.0, 100 * line / top)
+        )
     return Markup('<svg class="bars" role="img" aria-label="{}">{}</svg>').format(_shown(label), drawn)
 
 

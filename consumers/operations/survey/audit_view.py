@@ -1,4 +1,4 @@
-"""AuditState: how far the audit is behind the log, and whether a process of it works."""
+"""AuditState: how far the audit is behind the log, whether a process of it works, and what it knows as spent today."""
 
 from __future__ import annotations
 
@@ -31,15 +31,22 @@ class AuditState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it has recorded nothing of the namespace."""
     error: str = ""
     """Why that is unknown."""
+    spent: float | None = None
+    """What agents have reported as spent since midnight UTC; None where there is no budget."""
+    is_summed: bool = True
+    """Whether every row of the audit is in *spent*."""
+    daily_budget: float = 0.0
 
 
-async def look_at_audit(transport: Transport, settings: Settings) -> AuditState | None:
+async def look_at_audit(transport: Transport, settings: Settings, now_ms: int) -> AuditState | None:
     """Compare the audit with the log; None where there is no audit. Raises BusError where the log cannot be read."""
     try:
         async with asyncio.timeout(_ANSWER_S), read_audit(settings) as store:
             if store is None:
                 return None
             heads = await store.heads()
+            budget = settings.audit.daily_budget
+            spent = await store.costs("day", days=1, now_ms=now_ms) if budget else None
     except TimeoutError:
         return AuditState(error=f"its database did not answer in {_ANSWER_S:g} s")
     except BusError as error:
@@ -62,4 +69,11 @@ async def look_at_audit(transport: Transport, settings: Settings) -> AuditState 
                 first = await transport.read(topic, partition, at, max_records=1, max_bytes=1)
                 oldest_ms += [record.timestamp_ms for record in first]
     lease_ms = max((head.lease_ms for head in heads.values()), default=0)
-    return AuditState(behind=behind, oldest_ms=min(oldest_ms, default=None), lease_ms=lease_ms)
+    return AuditState(
+        behind=behind,
+        oldest_ms=min(oldest_ms, default=None),
+        lease_ms=lease_ms,
+        spent=None if spent is None else spent.total.cost,
+        is_summed=spent is not None and spent.is_whole,
+        daily_budget=budget,
+    )

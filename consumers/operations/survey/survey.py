@@ -195,7 +195,8 @@ class Surveyor:
 
     async def _look_at_audit(self) -> AuditState | None:
         if self._clock.monotonic_s() - self._audit[1] >= _TOPICS_EVERY_S:
-            self._audit = await look_at_audit(self._transport, self._settings), self._clock.monotonic_s()
+            found = await look_at_audit(self._transport, self._settings, self._clock.now_ms())
+            self._audit = found, self._clock.monotonic_s()
         return self._audit[0]
 
     async def _look_at_topics(self, existing: frozenset[str], infos: Sequence[GroupInfo]) -> TopicsView | None:

@@ -393,6 +393,19 @@ def _of_audit(survey: Survey) -> Iterator[CheckResult]:
         yield fault("audit", waits, "start a second one: sealbus serve audit")
     else:
         yield ok("audit", waits)
+    if audit.spent is not None:
+        is_current = audit.is_summed and has_process and audit.behind <= _MUCH_BEHIND
+        yield _of_budget(audit.spent, audit.daily_budget, is_current=is_current)
+
+
+def _of_budget(spent: float, budget: float, *, is_current: bool) -> CheckResult:
+    known = f"agents report {spent:,.2f} as spent today"
+    if spent > budget:
+        cure = "see who spends it: sealbus audit query costs --by agent --days 1"
+        return hint("costs", f"{known}: more than audit.daily_budget, {budget:,.2f}", cure)
+    if not is_current:
+        return unknown("costs", f"what is spent today: {known} so far, and the audit has not recorded everything yet")
+    return ok("costs", f"{known}, of {budget:,.2f}")
 
 
 def _of_transactions(survey: Survey) -> Iterator[CheckResult]:

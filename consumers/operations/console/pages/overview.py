@@ -31,6 +31,7 @@ _PLACES: Final = {
     "approvals": ("/approvals", "Look at the approvals"),
     "inbox": ("/groups", "Look at the groups"),
     "audit": ("/audit", "Look at the audit"),
+    "costs": ("/costs", "Look at the costs"),
 }
 _CAUSES: Final = 3
 _CHANGES: Final = 8
@@ -155,11 +156,12 @@ async def _figures(request: PageRequest, survey: Survey, now_ms: int) -> list[Fi
             Figure(
                 label="Spent today",
                 value=money(spent.cost),
-                unit="USD",
+                unit=f"of {money(spent.budget)}" if spent.budget else "",
                 note=f"{short_count(spent.tokens)} tokens, as agents report",
                 link="/costs",
                 values=(),
                 description="",
+                tone="bad" if 0 < spent.budget < spent.cost else "",
             )
         )
     return figures

@@ -290,6 +290,21 @@ def test_tabs_out_of_sight_hold_no_stream(night: Any, chromium: Any) -> None:
         page.evaluate(hide)
 
 
+def test_what_is_spent_stands_beside_the_budget(night: Any, chromium: Any) -> None:
+    played_night, url, token = night
+    visitor = Visitor(chromium, url, token, 1440)
+    page = visitor.visit("/costs")
+    page.locator("h1", has_text=re.compile(r"^\s*0\.\d+ today")).wait_for(timeout=60_000)
+    assert "of 5.00 a day" in page.locator("#spent").inner_text()
+    assert page.locator(".bars .event").count() == 1
+    assert page.locator("#sums .figure").count() == 4
+    page.locator("#sums a").click()
+    page.locator("h1").first.wait_for()
+    assert "/conversations?id=" in page.url
+    played_night.wait_for(lambda: "as spent today, of 5.00" in visitor.visit("/").content(), "the check of costs")
+    assert visitor.troubles == []
+
+
 def test_what_is_new_comes_by_itself_and_nothing_else_moves(night: Any, chromium: Any) -> None:
     played_night, url, token = night
     visitor = Visitor(chromium, url, token, 1440)

@@ -253,6 +253,24 @@ def test_an_audit_that_stands_is_told(audit: AuditState, state: str) -> None:
     assert [each.state for each in of_survey(survey(audit=audit)) if each.area == "audit"] == [state]
 
 
+@pytest.mark.parametrize(
+    ("audit", "state"),
+    [
+        (AuditState(spent=4.0, daily_budget=5.0), "ok"),
+        (AuditState(spent=6.0, daily_budget=5.0), "hint"),
+        (AuditState(spent=6.0, daily_budget=5.0, is_summed=False), "hint"),
+        (AuditState(spent=4.0, daily_budget=5.0, is_summed=False), "unknown"),
+        (AuditState(spent=4.0, daily_budget=5.0, behind=3, oldest_ms=NOW_MS - 60_000), "unknown"),
+    ],
+)
+def test_what_is_spent_is_judged_only_where_all_of_it_is_known(audit: AuditState, state: str) -> None:
+    assert [each.state for each in of_survey(survey(audit=audit)) if each.area == "costs"] == [state]
+
+
+def test_without_a_budget_nothing_is_said_of_costs() -> None:
+    assert [each for each in of_survey(survey(audit=AuditState())) if each.area == "costs"] == []
+
+
 def test_without_an_audit_nothing_is_said_of_it() -> None:
     assert [each for each in of_survey(survey()) if each.area == "audit"] == []
 
