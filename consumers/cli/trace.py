@@ -70,6 +70,10 @@ async def trace(
     timeline = timeline_of_traced(found, namespace=settings.bus.namespace, risk_of=risk_of, verifier=verifier)
     if found.audit_error:
         session.note(f"hint: {printable(found.audit_error)}; this is what the log has")
+    if found.is_cut:
+        session.note(
+            f"hint: the newest {len(found.audited):,} records; all: sealbus audit export --conversation {conversation}"
+        )
     if not timeline.events:
         raise BusError(f"no conversation {conversation} in namespace {settings.bus.namespace}: {looked}")
     if not found.search.looked.is_whole:

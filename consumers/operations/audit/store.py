@@ -280,13 +280,12 @@ class AuditStore:
             after = found[-1].row.offset
 
     async def conversation(self, conversation: str, *, max_rows: int) -> list[AuditRecord]:
-        """Return the rows of one conversation in the order in which they were appended."""
-        return await self._found(
-            f"{_within('r.topic')} AND c.conversation = $2 ORDER BY r.appended_ms, r.topic, r.part, r.off",
-            self._prefix,
-            conversation,
-            limit=max_rows,
+        """Return the newest rows of one conversation, in the order in which they were appended."""
+        order = "ORDER BY r.appended_ms DESC, r.topic DESC, r.part DESC, r.off DESC"
+        found = await self._found(
+            f"{_within('r.topic')} AND c.conversation = $2 {order}", self._prefix, conversation, limit=max_rows
         )
+        return found[::-1]
 
     async def message(self, message_id: str, *, max_rows: int = 100) -> list[AuditRecord]:
         """Return the rows of one message: where it was appended, and every copy."""

@@ -158,7 +158,7 @@ class _Drawing:
             for target in targets or (event.sender,):
                 self._bar(target, "ill", at_ms, at_ms)
         if self.held is event:
-            self._work.append(LaneWork(self._lane(event.sender), event.number, len(self._events), "wait"))
+            self._work.append(LaneWork(self._lane(event.sender), event.number, self._events[-1].number, "wait"))
             self._bar(event.sender, "idle", at_ms, self._end_ms)
         kind = "forged" if is_refused else "dead" if is_dead else "hold" if self.held is event else ""
         source = self._lane(event.sender)

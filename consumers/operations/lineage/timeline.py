@@ -50,6 +50,8 @@ class Timeline(msgspec.Struct, frozen=True):
     """The events of one conversation, in the order of their sealed times."""
 
     events: tuple[TimelineEvent, ...]
+    left_out: int = 0
+    """Messages between the first event and the others that are not among them, and were not judged."""
 
 
 def timeline_of(
@@ -58,19 +60,26 @@ def timeline_of(
     namespace: str,
     risk_of: Callable[[str], RiskClass],
     verifier: Verifier | None = None,
+    max_messages: int | None = None,
 ) -> Timeline:
-    """Return the timeline of one conversation from its records in the log."""
+    """Return the timeline of one conversation from its records in the log.
+
+    Of more than *max_messages* it has the first and the newest; each keeps its number while others come.
+    """
     by_id: dict[str, list[StoredCopy]] = {}
     for copy in copies:
         if copy.message is not None:
             by_id.setdefault(copy.message_id, []).append(copy)
     ordered = sorted(by_id.values(), key=_moment)
-    numbers = {found[0].message_id: number for number, found in enumerate(ordered, 1)}
+    numbered = [*enumerate(ordered, 1)]
+    numbers = {found[0].message_id: number for number, found in numbered}
+    left_out = 0 if max_messages is None else max(0, len(ordered) - max_messages)
     return Timeline(
         tuple(
             _event(number, found, numbers, _marks(found, namespace, risk_of, verifier))
-            for number, found in enumerate(ordered, 1)
-        )
+            for number, found in (*numbered[:1], *numbered[1 + left_out :])
+        ),
+        left_out,
     )
 
 

@@ -69,6 +69,11 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     audited: Sequence[AuditRecord] = ()
     audit_error: str = ""
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the audit may have older rows of it."""
+        return len(self.audited) >= _MAX_ROWS
+
 
 async def look_up(
     transport: Transport,
@@ -164,18 +169,17 @@ def timeline_of_traced(
     namespace: str,
     risk_of: Callable[[str], RiskClass],
     verifier: Verifier | None,
-    max_records: int | None = None,
+    max_messages: int | None = None,
 ) -> Timeline:
     """Return the timeline of *traced* from the log, and from the audit what the log has no more.
 
-    Whoever shows a conversation takes it from here, so that all show the same marks. *max_records* cuts a long one.
+    Whoever shows a conversation takes it from here, so that all show the same marks. Of more than *max_messages* it has
+    the first and the newest, of the log alone.
     """
-    timeline = timeline_of(traced.search.copies[:max_records], namespace=namespace, risk_of=risk_of, verifier=verifier)
-    return (
-        timeline
-        if max_records is not None and len(timeline.events) >= max_records
-        else with_audit(timeline, traced.audited)
+    timeline = timeline_of(
+        traced.search.copies, namespace=namespace, risk_of=risk_of, verifier=verifier, max_messages=max_messages
     )
+    return timeline if timeline.left_out else with_audit(timeline, traced.audited)
 
 
 async def moment_of(settings: Settings, message_id: str) -> int | None:

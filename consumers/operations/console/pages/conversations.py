@@ -258,7 +258,7 @@ async def _one(request: PageRequest, identity: str) -> Response[str]:
     copies = found.search.copies
     timeline = timeline_of_traced(
         found,
-        max_records=_MAX_ROWS,
+        max_messages=_MAX_ROWS,
         namespace=console.settings.bus.namespace,
         risk_of=risk_in(await console.registry()),
         verifier=console.verifier(),
@@ -274,22 +274,31 @@ async def _one(request: PageRequest, identity: str) -> Response[str]:
         timeline, data, console.clock.now_ms(), open_dead=await _open_dead(console, copies), waits=waits
     )
     view = parameter(request, "view", "sequence")
-    rows, is_cut = drawn.rows, len(copies) > _MAX_ROWS
+    rows = drawn.rows
     only = parameter(request, "only")
     if only == "trouble":
         rows = tuple(row for row in rows if row.marks)
     selected = _selected(request, rows)
     pane = None if selected is None else await _pane(console, timeline, selected, copies)
+    until = digits_of(parameter(request, "until"))
+    if not until and selected is not None and parameter(request, "n"):
+        until = _page_end(rows, selected)
+    shown = [row for row in rows if not until or row.event.number <= until][-_MAX_SHOWN:]
     return page_of(
         request,
         "conversation.html",
         id=found.conversation_id,
         about=next((row.gist for row in drawn.rows if row.gist), "") or timeline.events[0].message_type,
         drawn=drawn,
-        rows=rows[:_MAX_SHOWN],
+        rows=shown,
         row_count=len(rows),
+        until=until,
+        older=shown[0].event.number - 1 if shown and shown[0] is not rows[0] else 0,
+        has_newer=bool(shown) and shown[-1] is not rows[-1],
+        message_count=len(drawn.rows) + timeline.left_out,
+        left_out=timeline.left_out,
+        has_older_records=found.is_cut,
         only=only,
-        is_cut=is_cut,
         view=view if view in _VIEWS else "sequence",
         waits=list(dict.fromkeys(waits.values()))[:_FEW],
         tree=list(tree_lines(timeline)) if view == "causes" else [],
@@ -355,6 +364,13 @@ def _selected(request: PageRequest, rows: Sequence[SequenceRow]) -> SequenceRow 
     worst = next((row for row in rows if any(mark.kind == "dead" for mark in row.marks)), None)
     held = next((row for row in rows if any(mark.kind == "held" for mark in row.marks)), None)
     return chosen or held or worst or (rows[-1] if rows else None)
+
+
+def _page_end(rows: Sequence[SequenceRow], selected: SequenceRow) -> int:
+    """Return the number of the last row on the page that has *selected*; 0 where that is the newest page."""
+    behind = next((at for at, row in enumerate(reversed(rows)) if row is selected), 0)
+    last = len(rows) - 1 - behind // _MAX_SHOWN * _MAX_SHOWN
+    return rows[last].event.number if last < len(rows) - 1 else 0
 
 
 class _Pane(msgspec.Struct, frozen=True, kw_only=True):

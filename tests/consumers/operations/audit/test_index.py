@@ -332,6 +332,13 @@ async def test_erased_content_leaves_the_index_and_the_rest_is_derived_again(dat
         assert b"zanzibar" not in (tmp_path / "audit.db").read_bytes()
 
 
+async def test_of_a_long_conversation_the_newest_records_are_read(database: str) -> None:
+    async with opened(database) as store:
+        await record(store, *(said("note.said", "planner@lab", at=number) for number in range(5)))
+        found = await store.conversation("c1", max_rows=3)
+        assert [each.row.offset for each in found] == [2, 3, 4]
+
+
 async def test_an_erasure_that_was_interrupted_is_finished_by_the_next_step(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

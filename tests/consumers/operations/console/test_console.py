@@ -114,9 +114,9 @@ def call(folder: Any, *arguments: str, stdin: str = "") -> subprocess.CompletedP
     return found
 
 
-def publish(folder: Any, kind: str, rows: list[dict[str, Any]], sender: str) -> None:
+def publish(folder: Any, kind: str, rows: list[dict[str, Any]], sender: str, *more: str) -> None:
     lines = "\n".join(map(json.dumps, rows))
-    result = call(folder, "publish", kind, "--app", "agents:app", "--as", sender, stdin=lines)
+    result = call(folder, "publish", kind, "--app", "agents:app", "--as", sender, *more, stdin=lines)
     assert result.returncode == 0, result.stderr
 
 
@@ -205,6 +205,39 @@ def test_a_long_word_leaves_the_button_in_sight(shop: Any, chromium: Any) -> Non
     assert "x" * 100 in why.get_attribute("title")
     assert page.evaluate("document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth")
     assert page.troubles == []
+
+
+def test_a_long_conversation_shows_its_begin_and_what_happened_last(shop: Any) -> None:
+    conversation = "0198a000-0000-7000-8000-00000000c0de"
+    bills = [{"currency": "EUR", "number": number} for number in range(1, 620)]
+    publish(shop, "shop.bill", bills, "erp@corp", "--conversation", conversation)
+    publish(shop, "shop.stock", [{"quantity": -1}], "shop@corp", "--conversation", conversation)
+    worker = shop.worker()
+    shop.wait_until(lambda: letters(shop) == 1)
+    shop.end(worker)
+    served, address = Served(shop), f"/conversations?id={conversation}"
+    page = served.get(address)[2]
+    # What is wrong is at its end, and the whole of it is counted.
+    assert "has a dead letter" in page
+    assert "<b>620</b> messages" in page
+    assert "The first message and the newest 499 of 620" in page
+    assert shown_numbers(page) == [*range(421, 621)]
+    older = re.search(r'href="([^"]*)">Older', page)
+    assert older is not None
+    earlier = served.get(older[1].replace("&amp;", "&"))[2]
+    assert shown_numbers(earlier) == [*range(221, 421)]
+    assert "Newest</a>" in earlier
+    # A message keeps its number while others come, and is on the page that is opened for it.
+    publish(shop, "shop.bill", [{"currency": "EUR", "number": 999}], "erp@corp", "--conversation", conversation)
+    page = served.get(f"{address}&n=300")[2]
+    assert ">621</b>" in page
+    assert 300 in shown_numbers(page)
+    assert re.search(r"number.{1,90}300", page.partition("<aside")[2], re.DOTALL)
+
+
+def shown_numbers(page: str) -> list[int]:
+    """The numbers of the messages that a page lists."""
+    return [int(each) for each in re.findall(r"n=(\d+)#message", page.partition("<tbody>")[2].partition("</tbody>")[0])]
 
 
 def test_hostile_text_is_text_on_every_page(shop: Any, chromium: Any) -> None:
