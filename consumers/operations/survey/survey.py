@@ -315,12 +315,12 @@ class Surveyor:
             store = ProcessStore(inbox, namespace=self._settings.bus.namespace, group=None, clock=self._clock)
             await store.open()
             overdue = await store.waits(overdue_ms=_OVERDUE_MS, max_rows=_MAX_WAITS)
-            pending = await store.processes(saga=APPROVAL_SAGA, status="open", max_rows=_MAX_WAITS)
+            open_by_saga = await store.open_by_saga()
             return WorkState(
-                open=await store.open_by_saga(),
+                open=open_by_saga,
                 overdue=len(overdue),
-                approvals=len(pending),
-                oldest_approval_ms=min((each.opened_ms for each in pending), default=None),
+                approvals=open_by_saga.get(APPROVAL_SAGA, 0),
+                oldest_approval_ms=await store.oldest_open_ms(APPROVAL_SAGA),
                 failed=await self._failed_lately(store),
             )
         except BusError as error:

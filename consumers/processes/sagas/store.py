@@ -31,6 +31,7 @@ FIRST_AGAIN_MS: Final = 600_000
 """A wait whose nudge is in the log and that still stands is nudged again after so long, then after twice as long."""
 MAX_AGAIN_MS: Final = 86_400_000
 _ID_DIGITS: Final = 64
+_IDS_AT_ONCE: Final = 200
 
 PROCESS_COLUMNS: Final = (
     "p.id, p.namespace, p.grp, p.saga, p.key, p.version, p.status, p.shape, p.state, p.opener, p.trust, "
@@ -150,19 +151,42 @@ class ProcessStore:
         )
         return [Hold(process=bytes(row[0]), seal=row[1], record=bytes(row[2])) for row in rows]
 
+    async def waits_of_each(self, processes: Sequence[bytes]) -> dict[bytes, list[Wait]]:
+        """Return by process the waits of each that has any, the next due first."""
+        found: dict[bytes, list[Wait]] = {}
+        for at in range(0, len(processes), _IDS_AT_ONCE):
+            some = processes[at : at + _IDS_AT_ONCE]
+            places = ", ".join(f"${number}" for number in range(1, len(some) + 1))
+            for row in await self.read(
+                f"SELECT {_WAIT} FROM sealbus_waits w WHERE w.process IN ({places}) ORDER BY w.due_ms", *some
+            ):
+                wait = _wait(row)
+                found.setdefault(wait.process, []).append(wait)
+        return found
+
     async def processes(
-        self, *, saga: str | None = None, status: str | None = None, key: str | None = None, max_rows: int = 1000
+        self,
+        *,
+        saga: str | None = None,
+        status: str | None = None,
+        key: str | None = None,
+        before: tuple[int, bytes] | None = None,
+        max_rows: int = 1000,
     ) -> list[Process]:
-        """Return processes of this group, those changed last first."""
+        """Return processes of this group, those changed last first; *before*: after the one of that time and id."""
         # A condition that may hold for every row would keep the databases from using an index on it.
         wanted = {"namespace": self._namespace, "grp": self._group, "saga": saga, "status": status, "key": key}
         given = {column: value for column, value in wanted.items() if value is not None}
         conditions = " AND ".join(f"p.{column} = ${number}" for number, column in enumerate(given, 1))
+        values: list[Any] = [*given.values(), max_rows]
+        if before is not None:
+            at_ms = int(before[0])
+            values.append(before[1])
+            conditions += f" AND p.changed_ms <= {at_ms} AND (p.changed_ms < {at_ms} OR p.id < ${len(values)})"
         rows = await self.read(
-            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE {conditions} ORDER BY p.changed_ms DESC "
+            f"SELECT {_PROCESS} FROM sealbus_processes p WHERE {conditions} ORDER BY p.changed_ms DESC, p.id DESC "
             f"LIMIT ${len(given) + 1}",
-            *given.values(),
-            max_rows,
+            *values,
         )
         return [process_in_row(row) for row in rows]
 
@@ -270,6 +294,15 @@ class ProcessStore:
             self._namespace,
         )
         return {str(saga): int(count) for saga, count in rows}
+
+    async def oldest_open_ms(self, saga: str) -> int | None:
+        """Return when the oldest open process of *saga* in the namespace, of whatever group, was opened."""
+        rows = await self.read(
+            "SELECT min(opened_ms) FROM sealbus_processes WHERE namespace = $1 AND status = 'open' AND saga = $2",
+            self._namespace,
+            saga,
+        )
+        return None if rows[0][0] is None else int(rows[0][0])
 
     async def counts(self) -> tuple[Mapping[str, int], int]:
         """Return the open processes by saga, and how many waits are a minute overdue."""

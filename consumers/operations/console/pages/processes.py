@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from litestar import Response, get
@@ -14,6 +15,7 @@ from consumers.operations.console.pages.frame import (
     PageRequest,
     console_of,
     data_lines,
+    digits_of,
     page_of,
     parameter,
     problem,
@@ -24,16 +26,29 @@ from consumers.operations.console.words import duration
 from consumers.processes.sagas.history import ProcessHistory, ProcessPart, history_in
 from consumers.processes.sagas.opening import opened_store
 from consumers.processes.sagas.process import Ending, Process, Wait, ending_of
+from consumers.processes.sagas.store import ProcessStore
 
 __all__ = ["PROCESSES_ROUTES"]
 
 _MAX_ROWS: Final = 200
-_WAITS: Final = 50
+_MAX_TURNS: Final = 25
+"""How an ended process has ended is within its state: so many pages are looked through for those that failed."""
+_MAX_OVERDUE: Final = 1_000
 _OVERDUE_MS: Final = 60_000
 _ID_DIGITS: Final = 12
 _BAD: Final = frozenset({"refused", "died", "silent"})
 """Outcomes of a wait that went wrong."""
-_STATES: Final = (("", "All"), ("open", "Open"), ("failed", "Failed"), ("finished", "Ended"))
+_STATES: Final = (
+    ("", "All"),
+    ("open", "Open"),
+    ("overdue", "Overdue"),
+    ("failed", "Failed"),
+    ("finished", "Ended"),
+)
+_STORED: Final = {"open": "open", "failed": "finished", "finished": "finished"}
+
+Place: TypeAlias = tuple[int, bytes]
+"""Where a page begins: the time of a change, and the id of its process."""
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +106,6 @@ async def processes_page(request: PageRequest) -> Response[str]:
     )
     console = console_of(request)
     now_ms = console.clock.now_ms()
-    stored = {"open": "open", "failed": "finished", "finished": "finished"}.get(status)
     try:
         async with opened_store(console.settings, None) as store:
             if identity:
@@ -100,21 +114,56 @@ async def processes_page(request: PageRequest) -> Response[str]:
                     return problem(request, f"no single process begins with {identity}", "see the list of processes")
                 waits = tuple(await store.waits_of(found[0].id))
                 return _run_page(request, _view(found[0], waits, now_ms), now_ms)
-            found = await store.processes(saga=saga or None, status=stored, max_rows=_MAX_ROWS)
-            waits_of = {
-                each.id: tuple(await store.waits_of(each.id)) for each in found[:_WAITS] if each.status == "open"
-            }
+            found, older = await _listed(store, saga, status, _place_in(parameter(request, "before")))
+            waits_of = await store.waits_of_each([each.id for each in found if each.status == "open"])
             counts = await store.open_by_saga()
     except (ConfigurationError, BusError) as error:
         return page_of(
             request, "processes.html", error=str(error), views=(), saga=saga, status=status, states=_STATES, counts={}
         )
-    views = [_view(each, waits_of.get(each.id, ()), now_ms) for each in found]
-    if status == "failed":
-        views = [view for view in views if view.mark.kind == "dead"]
     return page_of(
-        request, "processes.html", error="", views=views, saga=saga, status=status, states=_STATES, counts=counts
+        request,
+        "processes.html",
+        error="",
+        views=[_view(each, tuple(waits_of.get(each.id, ())), now_ms) for each in found],
+        saga=saga,
+        status=status,
+        states=_STATES,
+        counts=counts,
+        older="" if older is None else f"{older[0]}.{older[1].hex()}",
+        looked_at=_MAX_ROWS * _MAX_TURNS,
     )
+
+
+async def _listed(
+    store: ProcessStore, saga: str, status: str, before: Place | None
+) -> tuple[list[Process], Place | None]:
+    """Return a page of processes, and where the next one begins; None where there is none."""
+    if status == "overdue":
+        late = await store.waits(overdue_ms=_OVERDUE_MS, max_rows=_MAX_OVERDUE)
+        found = {process.id: process for _, process, _ in late if saga in ("", process.saga)}
+        return [*found.values()][:_MAX_ROWS], None
+    rows, place = list[Process](), before
+    for _ in range(_MAX_TURNS if status == "failed" else 1):
+        page = await store.processes(saga=saga or None, status=_STORED.get(status), before=place, max_rows=_MAX_ROWS)
+        place = (page[-1].changed_ms, page[-1].id) if len(page) == _MAX_ROWS else None
+        rows += page if status != "failed" else [each for each in page if _has_failed(each)]
+        if place is None or len(rows) >= _MAX_ROWS:
+            break
+    return rows, place
+
+
+def _has_failed(process: Process) -> bool:
+    ending = ending_of(process)
+    return ending is not None and ending.outcome in ("failed", "timed_out")
+
+
+def _place_in(text: str) -> Place | None:
+    """Return the place that *text* names; None for anything else."""
+    at, _, identity = text.partition(".")
+    if (at_ms := digits_of(at)) is None or not re.fullmatch(r"(?:[0-9a-f]{2}){1,64}", identity):
+        return None
+    return at_ms, bytes.fromhex(identity)
 
 
 def _run_page(request: PageRequest, view: RunView, now_ms: int) -> Response[str]:

@@ -9,7 +9,7 @@ from bus.settings.loading import load
 from bus.telemetry.metrics import Metrics
 from bus.transports import open_transport
 from bus.vocabulary.task import TaskRequest
-from consumers.delivery.inbox.base import AlreadyDone
+from consumers.delivery.inbox.base import AlreadyDone, Write
 from consumers.processes.sagas import schema
 from consumers.processes.sagas.process import Ids, Process
 from consumers.processes.sagas.store import NewWait, ProcessChange, ProcessStore
@@ -70,6 +70,27 @@ def opening(name: str) -> ProcessChange:
     )
     waits = (NewWait(id=f"w-{name}", name="answer", after_ms=0),)
     return ProcessChange(before=None, after=after, armed=waits)
+
+
+async def test_pages_of_processes_that_changed_at_one_moment_have_each_of_them_once(store: Store) -> None:
+    inbox = await store.open("a")
+    rows = ProcessStore(inbox, namespace="agents", group="researchers", clock=store.clock or SystemClock())
+    await rows.open()
+    for number in range(7):
+        assert await rows.change(opening(f"p{number}"))
+    assert await rows.write_whole([Write("UPDATE sealbus_processes SET opened_ms = 3, changed_ms = 7", ())])
+    seen, before = list[Process](), None
+    while page := await rows.processes(saga="buying", before=before, max_rows=2):
+        seen += page
+        before = (page[-1].changed_ms, page[-1].id)
+    assert sorted(each.key for each in seen) == [f"p{number}" for number in range(7)]
+    waits = await rows.waits_of_each([seen[0].id, seen[3].id, b"none"])
+    assert {identity: [wait.name for wait in found] for identity, found in waits.items()} == {
+        seen[0].id: ["answer"],
+        seen[3].id: ["answer"],
+    }
+    assert await rows.oldest_open_ms("buying") == 3
+    assert await rows.oldest_open_ms("selling") is None
 
 
 async def stepped(store: Store) -> tuple[ProcessStore, Process]:
