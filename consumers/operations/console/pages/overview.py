@@ -33,6 +33,7 @@ _PLACES: Final = {
     "audit": ("/audit", "Look at the audit"),
     "costs": ("/costs", "Look at the costs"),
 }
+_LISTS: Final = {"--overdue": "overdue", "--state failed": "failed"}
 _CAUSES: Final = 3
 _CHANGES: Final = 8
 
@@ -70,8 +71,8 @@ async def overview(request: PageRequest) -> Response[str]:
         ShownFault(
             check=check,
             since_ms=console.changes.since_ms(check),
-            link=_PLACES.get(check.area, ("", ""))[0],
-            button=_PLACES.get(check.area, ("", ""))[1],
+            link=_place_of(check)[0],
+            button=_place_of(check)[1],
         )
         for check in console.checks
         if check.state in ("fault", "hint")
@@ -101,6 +102,14 @@ async def overview(request: PageRequest) -> Response[str]:
         talks=await newest_conversations(console),
         changes=list(console.changes.latest)[:_CHANGES],
     )
+
+
+def _place_of(check: CheckResult) -> tuple[str, str]:
+    """Return the page where *check* is mended, and the word on the way there; empty where there is none."""
+    link, word = _PLACES.get(check.area, ("", ""))
+    # The cure names the list of the command line; the page has the same ones.
+    status = next((status for option, status in _LISTS.items() if option in check.cure), "")
+    return (f"{link}?status={status}", word) if status and check.area == "processes" else (link, word)
 
 
 async def _figures(request: PageRequest, survey: Survey, now_ms: int) -> list[Figure]:

@@ -65,6 +65,7 @@ def keys(page: str) -> list[str]:
 def test_what_failed_and_what_is_overdue_is_found_among_many(folder: Any) -> None:
     (folder.path / "sealbus.toml").write_text(f'[inbox]\nurl = "sqlite:///{folder.path}/inbox.db"\n')
     asyncio.run(fill(folder.path / "inbox.db"))
+    assert folder.apart("publish", "task.request", stdin='{"goal": "a log to look at"}').returncode == 0
     served = Served(folder, "--read-only")
     assert keys(served.get("/processes?status=failed")[2]) == ["order-0"]
     overdue = served.get("/processes?status=overdue")[2]
@@ -83,5 +84,7 @@ def test_what_failed_and_what_is_overdue_is_found_among_many(folder: Any) -> Non
     assert pages == 3
     assert sorted(seen) == sorted(["late-one", *(f"order-{number}" for number in range(449))])
     assert "Nothing is overdue" in served.get("/processes?status=overdue&saga=selling")[2]
+    # The check leads to the list that has what it tells of.
+    folder.wait_until(lambda: "/processes?status=overdue" in served.get("/")[2])
     for wrong in ("x", "1.zz", "1.", "9" * 40 + ".00", "%00"):
         assert served.get(f"/processes?before={wrong}")[0] == 200
