@@ -287,7 +287,7 @@ class AuditStore:
         )
         return found[::-1]
 
-    async def message(self, message_id: str, *, max_rows: int = 100) -> list[AuditRecord]:
+    async def message(self, message_id: str, *, max_rows: int = 1_000) -> list[AuditRecord]:
         """Return the rows of one message: where it was appended, and every copy."""
         return await self._found(
             f"{_within('r.topic')} AND c.message_id = $2 ORDER BY r.appended_ms, r.topic, r.part, r.off",

@@ -24,6 +24,7 @@ async def audit_page(request: PageRequest) -> Response[str]:
     console = console_of(request)
     rows: list[dict[str, Any]] = []
     heads: list[tuple[Any, ...]] = []
+    asked = 0
     async with console.audit() as store:
         has_audit = store is not None
         if store is not None:
@@ -33,6 +34,7 @@ async def audit_page(request: PageRequest) -> Response[str]:
             ]
             if conversation and question in QUERIES:
                 found = await store.conversation(conversation, max_rows=_MAX_ROWS)
+                asked = len(found)
                 rows = [masked(each) for each in answer_question(question, found, await console.registry())]
     return page_of(
         request,
@@ -42,6 +44,7 @@ async def audit_page(request: PageRequest) -> Response[str]:
         question=question,
         queries={name: query.text for name, query in QUERIES.items()},
         rows=rows,
+        cut=asked if asked >= _MAX_ROWS else 0,
         columns=list(dict.fromkeys(name for row in rows for name in row)),
         heads=heads,
         progress=None if console.survey is None else console.survey.audit,
