@@ -349,7 +349,7 @@ def _of_workers(agent: AgentEntry) -> Iterator[CheckResult]:
     """Check the memory of an agent's workers, and those that fell silent."""
     if agent.silent >= _LOST:
         text = f"{agent.silent} workers of {agent.agent_id} fell silent one after the other: it starts again and again"
-        yield fault("agents", text, "its log has why it ends; exit code 137: the kernel, out of memory")
+        yield fault("agents", text, "its log has why it ends; exit code 137: killed; dmesg has it if memory ran out")
     elif agent.lost:
         lost = _many(agent.lost, "worker", "workers")
         text = f"{lost} of {agent.agent_id} fell silent without a goodbye, and no other has begun since"
