@@ -101,7 +101,7 @@ async def gateway(session: CommandSession, options: _GatewayOptions) -> int:
     stop = asyncio.Event()
     session.interrupts.soften = stop.set
     session.announce()
-    async with session.open_late(settings) as transport:
+    async with session.open(settings, create=True) as transport:
         types = await session.types_in(transport, settings, apps)
     metrics = Metrics()
     counted = GatewayMetrics(metrics.registry)

@@ -56,9 +56,10 @@ def test_a_gateway_that_stops_ends_its_streams_and_says_nothing_of_them(folder: 
         port = sock.getsockname()[1]
     folder.call("door", "add", "ci", "--agent", "ci@acme", "--to", "worker@svc", "--token-file", "ci.token")
     token = (folder.path / "ci.token").read_text().strip()
-    worker = folder.worker()
+    # It comes before any worker, and makes the embedded log as a worker does.
     process = folder.start("serve", "gateway", "--port", str(port))
     folder.wait_until(lambda: answer(port, "/healthz/ready")[0] == 200)
+    worker = folder.worker()
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False, timeout=60) as client:
         task = client.post("/tasks", json={"to": "worker@svc", "goal": "compare"}).json()
