@@ -294,7 +294,7 @@ def test_what_is_spent_stands_beside_the_budget(night: Any, chromium: Any) -> No
     played_night, url, token = night
     visitor = Visitor(chromium, url, token, 1440)
     page = visitor.visit("/costs")
-    page.locator("h1", has_text=re.compile(r"^\s*0\.\d+ today")).wait_for(timeout=60_000)
+    page.locator("h1", has_text=re.compile(r"^\s*\d+\.\d+ today")).wait_for(timeout=60_000)
     assert "of 5.00 a day" in page.locator("#spent").inner_text()
     assert page.locator(".bars .event").count() == 1
     assert page.locator("#sums .figure").count() == 4
