@@ -16,7 +16,18 @@ from bus.topics.names import read_topic
 __all__ = ["MAX_HOLD_UPS", "HOLD_UP_REASONS", "HoldUp", "HoldUpReason", "of_card", "on_card"]
 
 HoldUpReason: TypeAlias = Literal[
-    "handler", "stuck_handler", "retry", "breaker", "brake", "inbox", "append", "answer", "key", "claim", "busy"
+    "handler",
+    "stuck_handler",
+    "retry",
+    "breaker",
+    "brake",
+    "inbox",
+    "append",
+    "answer",
+    "key",
+    "limit",
+    "claim",
+    "busy",
 ]
 HOLD_UP_REASONS: Final = get_args(HoldUpReason)
 
@@ -30,8 +41,8 @@ class HoldUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     reason: HoldUpReason
     """What it waits for itself: its running handler, one that is past its deadline, the next attempt, a dependency that
-    is down, the failure brake, the inbox, an append, an answer, a key that may sign, a claim of another worker, or a
-    free place among the handlers."""
+    is down, the failure brake, the inbox, an append, an answer, a key that may sign, its turn within a limit, a claim
+    of another worker, or a free place among the handlers."""
     topic: str
     partition: int
     offset: int

@@ -208,6 +208,7 @@ class Dispositions:
                 reason = _failure_of(outputs[0]).reason
                 return refusal(reason, f"{first}, which has its idempotency key, has died", "/routing/idempotency_key")
             case ClaimedElsewhere(wait_s=wait_s):
+                delivery.limits_waited_for = ""
                 return wait_outside(delivery, wait_s)
             case Conflict() if delivery.subscription.is_mailbox and delivery.message.is_progress:
                 # A run that began anew has said it again, with another time in it.

@@ -66,6 +66,8 @@ class Accepted(Delivery, kw_only=True):
     """The approval that the policy requires before the run: a `NeedsApproval`, or None."""
     cancelled: bool = False
     """Its requester has cancelled it while it runs."""
+    limits_waited_for: str = ""
+    """The limits of its handler that let it wait, by name; empty where none does."""
     unreadable: ContractError | None = None
     """Why its payload could not be read again for another attempt."""
     inbox_request: Ask | End | None = None

@@ -47,7 +47,8 @@ BEHIND_S: Final = 300.0
 _BEHIND_SOON_S: Final = 60.0
 _MUCH_MB, _MUCH = 150.0, 1.5
 _OF_LIMIT: Final = 0.85
-_OUTSIDE: Final = frozenset({"inbox", "append", "key", "breaker", "brake"})
+_LIMITED: Final = "the limit sets the pace: raise it in limits=[...], or publish less; no message is lost"
+_OUTSIDE: Final = frozenset({"inbox", "append", "key", "breaker", "brake", "limit"})
 """What whole types or workers wait for: one line tells it."""
 _PID: Final = re.compile(r"pid (\d+) of PostgreSQL")
 _LOST: Final = 3
@@ -177,6 +178,8 @@ def of_group(group: GroupState, now_ms: int) -> Iterator[CheckResult]:
     behind = f"{group.name} is {_age(group.oldest_s or 0)} behind in {group.worst}: {group.lag:,} records wait"
     behind += {"grows": ", and they get more", "shrinks": ", and they get fewer"}.get(group.trend, "")
     faster = "start more workers, up to the partitions; raise worker.concurrency; make the handler faster"
+    if any(each.reason == "limit" for each in group.hold_ups):
+        faster = _LIMITED
     if group.oldest_s is not None and group.oldest_s > BEHIND_S:
         yield fault("groups", behind, faster)
     elif group.oldest_s is not None and group.oldest_s > _BEHIND_SOON_S and group.trend != "shrinks":
@@ -233,6 +236,9 @@ def of_hold_up(group: str, each: HoldUp, now_ms: int) -> CheckResult | None:
             return fault("groups", text, "sealbus topic apply for a missing topic; else look at the brokers")
         case "key":
             return fault("keys", f"{group}: nothing runs: {each.detail}{behind}", "sealbus key rotate AGENT")
+        case "limit" if held_s > _BEHIND_SOON_S:
+            text = f"{group}: {each.message_type} waits for its turn within the limit {each.detail}{behind}"
+            return hint("groups", text, _LIMITED)
         case "claim" if held_s > _BEHIND_SOON_S:
             text = f"{group}: {message} is claimed by another worker, for {_age(held_s)}"
             return hint("groups", text, "a worker that was killed keeps its claims for inbox.lease; others wait for it")

@@ -10,6 +10,7 @@ import pytest
 from bus.errors import DependencyDown, RetryLater
 from consumers.app.app import App
 from consumers.app.testing import TestBus
+from consumers.delivery.resilience.limits import Rate
 from consumers.delivery.resilience.retry import Retry
 from consumers.worker.hold_ups import AFTER_S
 from consumers.worker.lag import measure
@@ -106,6 +107,16 @@ async def test_messages_that_wait_for_a_dependency_name_it() -> None:
             await bus.publish(Job(number), ttl_s=7_200)
         found = await looked(bus, 60)
         assert {(each.reason, each.detail) for each in found} == {("breaker", "ledger")}
+
+
+async def test_a_message_that_waits_for_a_limit_names_the_limit_and_no_other_worker() -> None:
+    async def handle(job: Job) -> None: ...
+
+    async with held(handle, limits=[Rate("openai", 1, per_s=600)]).test() as bus:
+        for number in range(3):
+            await bus.publish(Job(number), ttl_s=7_200)
+        found = await looked(bus, 60)
+        assert {(each.reason, each.detail) for each in found} == {("limit", "openai")}
 
 
 async def test_nothing_is_told_of_a_partition_whose_commit_moves() -> None:

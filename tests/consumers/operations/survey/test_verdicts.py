@@ -222,6 +222,12 @@ def test_memory_and_lost_workers_are_told(members: dict[str, Any], state: str, p
     assert part in worst.text
 
 
+def test_a_limit_is_named_and_nobody_is_asked_for_more_workers() -> None:
+    found = verdict(group(lag=90, oldest_s=70.0, hold_ups=(held("limit", for_s=67, detail="openai"),)))
+    assert any("waits for its turn within the limit openai" in each.text for each in found)
+    assert not any("more workers" in each.cure or "claim" in each.text for each in found)
+
+
 @pytest.mark.parametrize(
     ("before", "now", "trend"), [(None, 5, ""), (100, 140, "grows"), (140, 100, "shrinks"), (100, 101, "steady")]
 )
