@@ -175,11 +175,14 @@ def lanes(count: int, row: int, work: Iterable[LaneWork], arrow: Arrow) -> Marku
     drawn = Markup("").join(
         Markup('<line class="life" x1="{0}%" x2="{0}%" y1="0" y2="100%"/>').format(at(lane)) for lane in range(count)
     )
-    for each in work:
-        if each.first <= row <= each.last:
-            drawn += Markup('<line class="{0}" x1="{1}%" x2="{1}%" y1="{2}" y2="{3}"/>').format(
-                each.kind, at(each.lane), "50%" if row == each.first else "0", "50%" if row == each.last else "100%"
-            )
+    # Much of what a party does at a time lies over itself: one line is enough for it.
+    lines = dict.fromkeys(
+        (each.kind, at(each.lane), "50%" if row == each.first else "0", "50%" if row == each.last else "100%")
+        for each in work
+        if each.first <= row <= each.last
+    )
+    for line in lines:
+        drawn += Markup('<line class="{0}" x1="{1}%" x2="{1}%" y1="{2}" y2="{3}"/>').format(*line)
     for target in arrow.targets:
         turn = 1 if target > arrow.source else -1
         tip = _TIPS.get(arrow.kind, f"M{-9 * turn}-4.5 {-1 * turn} 0 {-9 * turn} 4.5Z")

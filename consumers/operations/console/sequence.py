@@ -7,7 +7,7 @@ the last one that it made of it. Texts of messages are untrusted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -83,6 +83,7 @@ class ConversationSequence(msgspec.Struct, frozen=True, kw_only=True):
     tokens: float
     cost: float
     work_s: float
+    """How long somebody was at work; what several did at once counts once."""
 
     @property
     def state(self) -> StateMark:
@@ -143,7 +144,9 @@ class _Drawing:
         self._work: list[LaneWork] = []
         self._bars: dict[str, list[TimeBar]] = {}
         self._dead = self._refused = 0
-        self._tokens = self._cost = self._work_s = 0.0
+        self._tokens = self._cost = 0.0
+        self._worked: list[tuple[int, int]] = []
+        """When somebody was at work."""
 
     def add(self, event: TimelineEvent, marks: tuple[StateMark, ...], data: Any) -> None:
         """Add the row of *event*."""
@@ -197,7 +200,7 @@ class _Drawing:
             asked=_unanswered(self._events),
             tokens=self._tokens,
             cost=self._cost,
-            work_s=self._work_s,
+            work_s=_covered_s(self._worked),
         )
 
     def _add_work(self, event: TimelineEvent, marks: Sequence[StateMark], target: str) -> float | None:
@@ -210,7 +213,8 @@ class _Drawing:
         seconds = max(0.0, (end_ms - begin_ms) / 1000)
         # A person decides; that is no work of the conversation.
         is_person = event.message_type == _ASKS
-        self._work_s += 0.0 if is_person else seconds
+        if not is_person:
+            self._worked.append((begin_ms, end_ms))
         self._work.append(LaneWork(self._lane(target), event.number, last.number, "wait" if is_person else "work"))
         is_again = any(each.word == "tried again" for each in marks) and seconds >= _AGAIN_S
         kind = "idle" if is_person else "again" if is_again else "do"
@@ -224,6 +228,15 @@ class _Drawing:
 
     def _lane(self, name: str) -> int:
         return self._numbers.get(name, len(self._lanes) - 1)
+
+
+def _covered_s(spans: Iterable[tuple[int, int]]) -> float:
+    """Return the seconds that *spans* of milliseconds cover together."""
+    covered_ms, until_ms = 0, 0
+    for begin_ms, end_ms in sorted(spans):
+        covered_ms += max(0, end_ms - max(begin_ms, until_ms))
+        until_ms = max(until_ms, end_ms)
+    return covered_ms / 1000
 
 
 def gist_of(data: Any) -> str:

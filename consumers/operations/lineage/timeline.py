@@ -25,6 +25,7 @@ __all__ = ["Timeline", "TimelineEvent", "mermaid_of", "timeline_of", "tree_lines
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9 ._-]")
 _MAX_LABEL: Final = 80
+_MAX_DEAD: Final = 200
 _BROKEN: Final = ("dead", "wrong")
 
 
@@ -51,7 +52,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
     events: tuple[TimelineEvent, ...]
     left_out: int = 0
-    """Messages between the first event and the others that are not among them, and were not judged."""
+    """Messages that are not among the events, and were not judged."""
 
 
 def timeline_of(
@@ -64,7 +65,8 @@ def timeline_of(
 ) -> Timeline:
     """Return the timeline of one conversation from its records in the log.
 
-    Of more than *max_messages* it has the first and the newest; each keeps its number while others come.
+    Of more than *max_messages* it has the first, the newest, and of the others up to 200 that died. Each keeps its
+    number while more come.
     """
     by_id: dict[str, list[StoredCopy]] = {}
     for copy in copies:
@@ -73,13 +75,14 @@ def timeline_of(
     ordered = sorted(by_id.values(), key=_moment)
     numbered = [*enumerate(ordered, 1)]
     numbers = {found[0].message_id: number for number, found in numbered}
-    left_out = 0 if max_messages is None else max(0, len(ordered) - max_messages)
+    kept = numbered
+    if max_messages is not None and len(ordered) > max_messages:
+        newest = 1 + len(ordered) - max_messages
+        dead = [each for each in numbered[1:newest] if any(copy.kind == "dlq" for copy in each[1])]
+        kept = [numbered[0], *dead[-_MAX_DEAD:], *numbered[newest:]]
     return Timeline(
-        tuple(
-            _event(number, found, numbers, _marks(found, namespace, risk_of, verifier))
-            for number, found in (*numbered[:1], *numbered[1 + left_out :])
-        ),
-        left_out,
+        tuple(_event(number, found, numbers, _marks(found, namespace, risk_of, verifier)) for number, found in kept),
+        len(ordered) - len(kept),
     )
 
 

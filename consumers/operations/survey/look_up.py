@@ -174,7 +174,7 @@ def timeline_of_traced(
     """Return the timeline of *traced* from the log, and from the audit what the log has no more.
 
     Whoever shows a conversation takes it from here, so that all show the same marks. Of more than *max_messages* it has
-    the first and the newest, of the log alone.
+    the first, the newest and those that died, of the log alone.
     """
     timeline = timeline_of(
         traced.search.copies, namespace=namespace, risk_of=risk_of, verifier=verifier, max_messages=max_messages

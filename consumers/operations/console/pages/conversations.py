@@ -278,11 +278,13 @@ async def _one(request: PageRequest, identity: str) -> Response[str]:
     only = parameter(request, "only")
     if only == "trouble":
         rows = tuple(row for row in rows if row.marks)
-    selected = _selected(request, rows)
+    number = digits_of(parameter(request, "n"))
+    wanted = None if number is None else next((row for row in drawn.rows if row.event.number == number), None)
+    selected = wanted or _worst(rows)
     pane = None if selected is None else await _pane(console, timeline, selected, copies)
     until = digits_of(parameter(request, "until"))
-    if not until and selected is not None and parameter(request, "n"):
-        until = _page_end(rows, selected)
+    if not until and wanted is not None:
+        until = _page_end(rows, wanted)
     shown = [row for row in rows if not until or row.event.number <= until][-_MAX_SHOWN:]
     return page_of(
         request,
@@ -303,6 +305,7 @@ async def _one(request: PageRequest, identity: str) -> Response[str]:
         waits=list(dict.fromkeys(waits.values()))[:_FEW],
         tree=list(tree_lines(timeline)) if view == "causes" else [],
         selected=selected,
+        not_shown=number if number is not None and wanted is None else None,
         pane=pane,
         approval=None if drawn.held is None else await _approval_of(console, drawn.held),
     )
@@ -358,12 +361,11 @@ async def _approval_of(console: Console, held: TimelineEvent) -> str | None:
     return None
 
 
-def _selected(request: PageRequest, rows: Sequence[SequenceRow]) -> SequenceRow | None:
-    number = digits_of(parameter(request, "n"))
-    chosen = next((row for row in rows if row.event.number == number), None)
+def _worst(rows: Sequence[SequenceRow]) -> SequenceRow | None:
+    """Return the row that a reader looks at first: what is held, else what died, else the newest."""
     worst = next((row for row in rows if any(mark.kind == "dead" for mark in row.marks)), None)
     held = next((row for row in rows if any(mark.kind == "held" for mark in row.marks)), None)
-    return chosen or held or worst or (rows[-1] if rows else None)
+    return held or worst or (rows[-1] if rows else None)
 
 
 def _page_end(rows: Sequence[SequenceRow], selected: SequenceRow) -> int:

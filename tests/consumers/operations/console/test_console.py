@@ -207,32 +207,42 @@ def test_a_long_word_leaves_the_button_in_sight(shop: Any, chromium: Any) -> Non
     assert page.troubles == []
 
 
-def test_a_long_conversation_shows_its_begin_and_what_happened_last(shop: Any) -> None:
+def test_a_long_conversation_shows_its_begin_what_died_and_what_happened_last(shop: Any) -> None:
     conversation = "0198a000-0000-7000-8000-00000000c0de"
-    bills = [{"currency": "EUR", "number": number} for number in range(1, 620)]
-    publish(shop, "shop.bill", bills, "erp@corp", "--conversation", conversation)
-    publish(shop, "shop.stock", [{"quantity": -1}], "shop@corp", "--conversation", conversation)
+
+    def say(kind: str, *rows: dict[str, Any]) -> None:
+        publish(shop, kind, list(rows), "erp@corp", "--conversation", conversation)
+
+    say("shop.bill", *({"currency": "EUR", "number": number} for number in range(1, 50)))
+    say("shop.stock", {"quantity": -1})
+    say("shop.bill", *({"currency": "EUR", "number": number} for number in range(51, 621)))
     worker = shop.worker()
     shop.wait_until(lambda: letters(shop) == 1)
     shop.end(worker)
     served, address = Served(shop), f"/conversations?id={conversation}"
     page = served.get(address)[2]
-    # What is wrong is at its end, and the whole of it is counted.
+    # What died long ago is found, too, and the whole of it is counted.
     assert "has a dead letter" in page
     assert "<b>620</b> messages" in page
-    assert "The first message and the newest 499 of 620" in page
+    assert "501 of 620 messages were looked at" in page
     assert shown_numbers(page) == [*range(421, 621)]
+    assert shown_numbers(served.get(f"{address}&only=trouble")[2]) == [50]
     older = re.search(r'href="([^"]*)">Older', page)
     assert older is not None
     earlier = served.get(older[1].replace("&amp;", "&"))[2]
     assert shown_numbers(earlier) == [*range(221, 421)]
     assert "Newest</a>" in earlier
+    first = served.get(f"{address}&until=130")[2]
+    assert shown_numbers(first) == [1, 50, *range(122, 131)]
+    assert re.findall(r"(\d+) that were not looked at", first) == ["48", "71"]
     # A message keeps its number while others come, and is on the page that is opened for it.
-    publish(shop, "shop.bill", [{"currency": "EUR", "number": 999}], "erp@corp", "--conversation", conversation)
+    say("shop.bill", {"currency": "EUR", "number": 999})
     page = served.get(f"{address}&n=300")[2]
     assert ">621</b>" in page
     assert 300 in shown_numbers(page)
     assert re.search(r"number.{1,90}300", page.partition("<aside")[2], re.DOTALL)
+    assert "Message 100 was not looked at" in served.get(f"{address}&n=100")[2]
+    assert "There is no message 900 here" in served.get(f"{address}&n=900")[2]
 
 
 def shown_numbers(page: str) -> list[int]:

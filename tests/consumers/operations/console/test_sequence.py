@@ -146,3 +146,13 @@ def test_every_timeline_can_be_drawn(rows: list[tuple[str, str, int, tuple[str, 
     assert all(row.arrow.source in lanes and set(row.arrow.targets) <= set(lanes) for row in found.rows)
     assert all(work.lane in lanes and work.first >= 1 for work in found.work)
     assert found.end_ms > found.begin_ms
+
+
+def test_what_several_did_at_once_is_worked_once() -> None:
+    found = drawn(
+        event(1, "ada@acme", "desk@lab"),
+        event(2, "ada@acme", "desk@lab", at_s=1),
+        event(3, "desk@lab", "ada@acme", cause=1, at_s=10),
+        event(4, "desk@lab", "ada@acme", cause=2, at_s=11),
+    )
+    assert found.work_s == 11
